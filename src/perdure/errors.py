@@ -1,0 +1,157 @@
+"""Every error that Perdure raises, as one tree.
+
+::
+
+    PerdureError                        code, hint
+      ConfigError                       exit 78
+      UsageError                        our own misuse of a pure API; a bug
+      MqttError(reason_code)            a peer's fault: goes to the peer
+      StorageError
+        StorageUnavailable              retriable: the disk or the server is not there now
+        StorageTimeout                  retriable
+        StorageConflict                 retriable
+        StorageFull                     terminal until there is space
+        Fenced                          terminal: a stale epoch wrote
+        StorageCorrupt                  terminal
+        FormatTooNew                    terminal: written by a later release
+        StorageLocked                   terminal: another process owns the directory
+
+Each class has a ``code`` that never changes; tests and clients compare codes, not texts.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+
+class PerdureError(Exception):
+    """Root of the tree.
+
+    Args:
+        message: one sentence for a person.
+        hint: what to do next, or empty.
+    """
+
+    code: ClassVar[str] = "perdure_error"
+
+    def __init__(self, message: str = "", *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+@final
+class ConfigError(PerdureError):
+    """The configuration cannot be used; ``path`` names the setting (``listeners.tcp.port``)."""
+
+    code = "config_invalid"
+
+    def __init__(self, message: str, *, path: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.path = path
+
+
+@final
+class UsageError(PerdureError):
+    """A pure API was called wrongly by our own code."""
+
+    code = "usage"
+
+
+class MqttError(PerdureError):
+    """The peer broke the protocol or was refused.
+
+    Args:
+        reason_code: MQTT 5.0 reason code (section 2.4), 0x80 to 0xFF.
+        message: sent as the Reason String where the peer allows it.
+    """
+
+    code = "mqtt_error"
+
+    def __init__(self, reason_code: int, message: str = "") -> None:
+        super().__init__(message)
+        self.reason_code = reason_code
+
+
+class MalformedPacket(MqttError):
+    """Bytes that are not an MQTT packet (0x81)."""
+
+    code = "malformed_packet"
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(0x81, message)
+
+
+class ProtocolViolation(MqttError):
+    """A well-formed packet that the protocol forbids here (0x82)."""
+
+    code = "protocol_violation"
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(0x82, message)
+
+
+class StorageError(PerdureError):
+    """The store failed; ``retriable`` says whether the same call may succeed later."""
+
+    code = "storage_error"
+    retriable: ClassVar[bool] = False
+
+
+@final
+class StorageUnavailable(StorageError):
+    """The disk or server is not there now: nothing of the call was committed."""
+
+    code = "storage_unavailable"
+    retriable = True
+
+
+@final
+class StorageTimeout(StorageError):
+    """No answer in time: the call may or may not have been committed."""
+
+    code = "storage_timeout"
+    retriable = True
+
+
+@final
+class StorageConflict(StorageError):
+    """Another writer was first."""
+
+    code = "storage_conflict"
+    retriable = True
+
+
+@final
+class StorageFull(StorageError):
+    """No space left, on the disk or in the budget."""
+
+    code = "storage_full"
+
+
+@final
+class Fenced(StorageError):
+    """A write with a stale session epoch was refused."""
+
+    code = "fenced"
+
+
+@final
+class StorageCorrupt(StorageError):
+    """What was read is not what was written."""
+
+    code = "storage_corrupt"
+
+
+@final
+class FormatTooNew(StorageError):
+    """The data were written by a later release."""
+
+    code = "format_too_new"
+
+
+@final
+class StorageLocked(StorageError):
+    """Another process has the directory open."""
+
+    code = "storage_locked"

@@ -1,0 +1,23 @@
+"""Every fixed bound, with its unit and reason; what an operator may change is in ``config``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PACKET_ID_MAX: Final = 65_535
+"""MQTT packet identifiers are 1..65535 (MQTT 5.0 section 2.2.1)."""
+
+REMAINING_LENGTH_MAX: Final = 268_435_455
+"""Largest remaining length, bytes: four bytes of seven bits (section 1.5.5)."""
+
+UTF8_STRING_BYTES_MAX: Final = 65_535
+"""Strings and binary data carry a two-byte length (section 1.5.4)."""
+
+SESSION_EXPIRY_NEVER_S: Final = 0xFFFF_FFFF
+"""Session Expiry Interval that means: does not expire (section 3.1.2.11.2)."""
+
+OFFSET_MAX: Final = 2**63 - 1
+"""Offsets are positive and fit a signed 64-bit integer, which Arrow and Spark use."""
+
+assert PACKET_ID_MAX == 2**16 - 1
+assert REMAINING_LENGTH_MAX == 128**4 - 1

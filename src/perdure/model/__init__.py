@@ -1,0 +1,24 @@
+"""The nouns of the broker: plain values that every floor may hold."""
+
+from perdure.model.message import Message
+from perdure.model.session_record import (
+    Cursor,
+    GroupRecord,
+    InboxEntry,
+    SessionRecord,
+    StoredSession,
+    Will,
+)
+from perdure.model.subscription import Feed, Subscription
+
+__all__ = [
+    "Cursor",
+    "Feed",
+    "GroupRecord",
+    "InboxEntry",
+    "Message",
+    "SessionRecord",
+    "StoredSession",
+    "Subscription",
+    "Will",
+]

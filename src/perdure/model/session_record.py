@@ -1,0 +1,176 @@
+"""What the store keeps of a session: its record, its cursor, its inbox entries."""
+
+from __future__ import annotations
+
+import msgspec
+
+from perdure.model.message import Message
+from perdure.model.subscription import Subscription
+
+
+class Will(msgspec.Struct, frozen=True, array_like=True):
+    """The Will Message of a session.
+
+    Attributes:
+        topic, payload, qos, retain: as in CONNECT.
+        properties: forwardable properties in wire form (see ``Message.properties``).
+        delay_s: Will Delay Interval, seconds.
+        expiry_s: Message Expiry Interval, seconds; None = none.
+    """
+
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    properties: bytes = b""
+    delay_s: int = 0
+    expiry_s: int | None = None
+
+
+class SessionRecord(msgspec.Struct, frozen=True, array_like=True):
+    """The durable record of a session.
+
+    Attributes:
+        client_id: the client's identifier.
+        epoch: fencing number of the owner; grows at each resume and takeover.
+        created_at_us: wall time of creation.
+        expiry_s: Session Expiry Interval, seconds; 0xFFFFFFFF = never, 0 = ends with the
+            connection.
+        connected: a connection held it when this was written. After a crash it means: the
+            connection was cut at some moment before the start.
+        changed_at_us: wall time of the last connect or disconnect.
+        will: the will not yet published, or None.
+        will_at_us: when the will is due (disconnected sessions); 0 = no will pending.
+        expires_at_us: when the session ends; 0 = connected or never.
+        username: authenticated user, empty = anonymous.
+        protocol: 4 (3.1.1) or 5 (5.0) of the last connection.
+        dropped_count: messages dropped by a limit since creation.
+    """
+
+    client_id: str
+    epoch: int
+    created_at_us: int
+    expiry_s: int
+    connected: bool
+    changed_at_us: int
+    will: Will | None = None
+    will_at_us: int = 0
+    expires_at_us: int = 0
+    username: str = ""
+    protocol: int = 4
+    dropped_count: int = 0
+
+    @property
+    def deadline_us(self) -> int:
+        """Next moment at which the reaper must look at the session; 0 = none."""
+        due = [at for at in (self.will_at_us, self.expires_at_us) if at]
+        return min(due) if due else 0
+
+
+class Cursor(msgspec.Struct, frozen=True, array_like=True):
+    """How far a session's outbound messages are done.
+
+    Every message that a session is owed takes one serial number, in offset order. The cursor
+    says up to which serial all are settled, and what is settled or half done beyond it.
+
+    Attributes:
+        offset: every owed message with an offset up to here is settled.
+        serial: serial number of the last one of them; 0 = none yet.
+        settled: serial numbers above ``serial`` that are settled too, ascending.
+        released: serial numbers whose PUBREC came and whose PUBCOMP did not, ascending.
+        sent: highest serial number ever sent: a message up to here goes out with DUP.
+    """
+
+    offset: int = 0
+    serial: int = 0
+    settled: tuple[int, ...] = ()
+    released: tuple[int, ...] = ()
+    sent: int = 0
+
+
+class InboxEntry:
+    """A message addressed to one session (or group) alone: an entry of its private stream.
+
+    Attributes:
+        offset: position in the order of the owner; allocated like a log offset.
+        message: the message; ``message.offset`` is where it stands in the log, if it does.
+            None = settled already, kept because its serial number is taken (a tombstone).
+        qos: QoS to deliver with, 1 or 2.
+        retain: RETAIN flag to deliver with.
+        identifiers: subscription identifiers to deliver with.
+        group_key: the shared group that gave it, to which it returns when the session ends;
+            empty = none.
+    """
+
+    __slots__ = ("group_key", "identifiers", "message", "offset", "qos", "retain")
+
+    def __init__(
+        self,
+        offset: int,
+        message: Message | None,
+        *,
+        qos: int,
+        retain: bool = False,
+        identifiers: tuple[int, ...] = (),
+        group_key: str = "",
+    ) -> None:
+        self.offset: int = offset
+        self.message: Message | None = message
+        self.qos: int = qos
+        self.retain: bool = retain
+        self.identifiers: tuple[int, ...] = identifiers
+        self.group_key: str = group_key
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, InboxEntry):
+            return NotImplemented
+        return (
+            self.offset == other.offset
+            and self.message == other.message
+            and self.qos == other.qos
+            and self.retain == other.retain
+            and self.identifiers == other.identifiers
+            and self.group_key == other.group_key
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"InboxEntry({self.offset}, {self.message!r}, qos={self.qos})"
+
+
+class GroupRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A shared group: one durable cursor for all its members.
+
+    Attributes:
+        group: share name.
+        filter: topic filter.
+        position: every matching message up to this offset has been given to a member.
+        created_at_us: wall time of creation.
+    """
+
+    group: str
+    filter: str
+    position: int
+    created_at_us: int
+
+    @property
+    def key(self) -> str:
+        """``group/filter``."""
+        return f"{self.group}/{self.filter}"
+
+
+class StoredSession(msgspec.Struct, frozen=True):
+    """All that the store holds of one session, read in one call.
+
+    Attributes:
+        record: the record.
+        cursor: the outbound cursor.
+        subscriptions: current and ended ones, in the order in which they were made.
+        awaiting_release: inbound QoS 2 packet identifiers between PUBREC and PUBREL.
+    """
+
+    record: SessionRecord
+    cursor: Cursor
+    subscriptions: tuple[Subscription, ...]
+    awaiting_release: tuple[int, ...]

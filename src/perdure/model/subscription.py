@@ -1,0 +1,65 @@
+"""A session's subscription, and how far its feed has come."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Feed(msgspec.Struct, frozen=True, array_like=True):
+    """What a subscription still has to be given before it joins the live flow.
+
+    A new subscription passes through two stages: retained messages, then the recorded messages
+    after ``after_offset`` (its replay, or what was published while the retained ones were read).
+    The stage is durable, so a feed goes on after a crash where its last commit left it.
+
+    Attributes:
+        retained: the retained stage is not done yet.
+        retained_after: last retained topic that was fed; empty = none yet.
+        retained_until: retained messages newer than this offset are left to the next stage.
+        after_offset: recorded messages up to here are done or not wanted.
+    """
+
+    retained: bool
+    retained_after: str
+    retained_until: int
+    after_offset: int
+
+
+class Subscription(msgspec.Struct, frozen=True, array_like=True):
+    """A topic filter with its options, as one session holds it.
+
+    Attributes:
+        filter: topic filter without any ``$share/{group}/`` prefix.
+        group: share name, empty for an ordinary subscription.
+        qos: maximum QoS granted.
+        no_local: do not send this client's own messages.
+        retain_as_published: keep the RETAIN flag.
+        retain_handling: 0, 1 or 2.
+        identifier: subscription identifier, 0 = none.
+        since_offset: holds for messages with a greater offset.
+        until_offset: holds for messages up to this offset; 0 = still held. An ended
+            subscription is kept until the session's cursor has passed it, so that the
+            session's enumeration never changes (DESIGN, serial numbers).
+        feed: None once the subscription is live.
+    """
+
+    filter: str
+    group: str = ""
+    qos: int = 0
+    no_local: bool = False
+    retain_as_published: bool = False
+    retain_handling: int = 0
+    identifier: int = 0
+    since_offset: int = 0
+    until_offset: int = 0
+    feed: Feed | None = None
+
+    @property
+    def name(self) -> str:
+        """The filter as the client wrote it, ``$share/`` prefix included."""
+        return f"$share/{self.group}/{self.filter}" if self.group else self.filter
+
+    @property
+    def group_key(self) -> str:
+        """Key of the shared group, ``group/filter``."""
+        return f"{self.group}/{self.filter}"

@@ -1,0 +1,1 @@
+"""Durable state: the contract, and one room for each backend."""

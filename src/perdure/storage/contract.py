@@ -1,0 +1,322 @@
+"""What every storage backend promises.
+
+One ``Database`` holds everything durable of one broker: the log, sessions, private streams
+(inboxes), shared groups and retained messages. Writes go through a ``Batch``, which is atomic:
+after a crash either all of it is there or nothing. ``Database.write`` makes a batch safe against
+the death of the process, ``Database.sync`` against the loss of power.
+
+Reads see every written batch. They are coroutines because a backend may be a server; an embedded
+backend never suspends in them. Backends raise ``StorageError`` and nothing else: the names of the
+library behind them stay in their room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from perdure.model import (
+    Cursor,
+    GroupRecord,
+    InboxEntry,
+    Message,
+    SessionRecord,
+    StoredSession,
+    Subscription,
+)
+
+
+class ReadResult(msgspec.Struct, frozen=True):
+    """One page of a log read.
+
+    Attributes:
+        messages: in offset order, each with its offset set.
+        through_offset: everything that matches up to this offset has been returned: the offset
+            of the last message when ``limit`` was reached, else ``until_offset``.
+    """
+
+    messages: list[Message]
+    through_offset: int
+
+
+class RetainedPage(msgspec.Struct, frozen=True):
+    """One page of retained messages.
+
+    Attributes:
+        messages: in the store's topic order; ``offset`` is their log position or, for one that
+            is not recorded, the offset allocated when it was retained.
+        next_after: pass as ``after_topic`` for the next page; None = no more.
+    """
+
+    messages: list[Message]
+    next_after: str | None
+
+
+class GenerationInfo(msgspec.Struct, frozen=True):
+    """A time slice of the log.
+
+    Attributes:
+        generation: number, from 1.
+        layout: version of its layout, from its header.
+        since_offset: its first possible offset.
+        until_offset: the first offset after it; 0 = current.
+        created_at_us: wall time.
+        message_count: messages in it.
+        bytes: approximate size on disk, bytes.
+        stream_count: learned streams in it.
+    """
+
+    generation: int
+    layout: int
+    since_offset: int
+    until_offset: int
+    created_at_us: int
+    message_count: int
+    bytes: int
+    stream_count: int
+
+
+class StreamInfo(msgspec.Struct, frozen=True):
+    """A learned topic structure: its pattern has ``+`` where a level varies."""
+
+    generation: int
+    stream: int
+    pattern: str
+
+
+class Batch(Protocol):
+    """Writes that become durable together. Nothing is visible before ``Database.write``.
+
+    Calls on a session carry the ``epoch`` of its owner: once a later epoch was written, a
+    batch with an older one raises ``Fenced`` at the call and changes nothing.
+    """
+
+    def append(self, message: Message, now_us: int) -> int:
+        """Add a message to the log; sets and returns ``message.offset``."""
+        ...
+
+    def put_session(self, record: SessionRecord) -> None:
+        """Create or replace a session's record (and its entry in the deadline index)."""
+        ...
+
+    def discard_session(self, client_id: str) -> None:
+        """Delete record, cursor, subscriptions, awaiting-release ids and inbox of a session."""
+        ...
+
+    def put_cursor(self, client_id: str, cursor: Cursor, *, epoch: int) -> None:
+        """Replace a session's outbound cursor."""
+        ...
+
+    def put_subscription(self, client_id: str, sub: Subscription, *, epoch: int) -> None:
+        """Create or replace a subscription; its key is (``name``, ``since_offset``)."""
+        ...
+
+    def delete_subscription(self, client_id: str, sub: Subscription, *, epoch: int) -> None:
+        """Forget a subscription, by (``name``, ``since_offset``)."""
+        ...
+
+    def put_awaiting_release(self, client_id: str, packet_id: int, *, epoch: int) -> None:
+        """Remember an inbound QoS 2 packet identifier."""
+        ...
+
+    def delete_awaiting_release(self, client_id: str, packet_id: int, *, epoch: int) -> None:
+        """Forget an inbound QoS 2 packet identifier."""
+        ...
+
+    def put_inbox(self, client_id: str, entry: InboxEntry, *, epoch: int) -> None:
+        """Add or replace an entry of a session's private stream."""
+        ...
+
+    def trim_inbox(self, client_id: str, through_offset: int, *, epoch: int) -> None:
+        """Delete the entries of a session's private stream up to an offset, inclusive."""
+        ...
+
+    def put_group(self, record: GroupRecord) -> None:
+        """Create or replace a shared group."""
+        ...
+
+    def discard_group(self, group_key: str) -> None:
+        """Delete a group, its members and what was returned to it."""
+        ...
+
+    def put_group_member(self, group_key: str, client_id: str) -> None:
+        """Record a durable session as a member of a group."""
+        ...
+
+    def delete_group_member(self, group_key: str, client_id: str) -> None:
+        """Record that a session is no member any more."""
+        ...
+
+    def put_group_entry(self, group_key: str, entry: InboxEntry) -> None:
+        """Return a message to a group, to be given to another member."""
+        ...
+
+    def delete_group_entry(self, group_key: str, offset: int) -> None:
+        """Take a returned message out of a group."""
+        ...
+
+    def put_retained(self, message: Message) -> None:
+        """Retain a message for its topic (``message.offset`` must be set)."""
+        ...
+
+    def delete_retained(self, topic: str) -> None:
+        """Clear the retained message of a topic."""
+        ...
+
+    def is_empty(self) -> bool:
+        """Whether nothing was added."""
+        ...
+
+
+class Database(Protocol):
+    """A broker's durable state on one shard."""
+
+    @property
+    def last_offset(self) -> int:
+        """The highest offset ever allocated (also by a previous process)."""
+        ...
+
+    @property
+    def retained_count(self) -> int:
+        """Number of retained topics."""
+        ...
+
+    def allocate_offset(self, now_us: int) -> int:
+        """The next offset: ``max(last + 1, now_us)``."""
+        ...
+
+    def batch(self) -> Batch:
+        """A new, empty batch."""
+        ...
+
+    def write(self, batch: Batch) -> None:
+        """Apply a batch: safe against the death of the process when this returns.
+
+        Raises:
+            StorageFull, StorageUnavailable: nothing of the batch was applied, and every later
+                write fails until ``recover`` has returned True.
+        """
+        ...
+
+    def sync(self) -> None:
+        """Make every batch written before this call safe against power loss.
+
+        Blocks, and gives up the GIL while it does: call it in a thread.
+
+        Raises:
+            StorageUnavailable: what was written since the last sync may be lost.
+        """
+        ...
+
+    async def recover(self) -> bool:
+        """After a failed write or sync, try to become writable again."""
+        ...
+
+    async def read(
+        self,
+        filters: Sequence[str],
+        *,
+        after_offset: int,
+        until_offset: int,
+        limit: int,
+        bytes_max: int = 0,
+    ) -> ReadResult:
+        """Recorded messages that match any filter, in offset order, each once.
+
+        Args:
+            filters: topic filters without ``$share``; a leading wildcard does not match ``$``.
+            after_offset: exclusive lower bound.
+            until_offset: inclusive upper bound.
+            limit: most messages to return, >= 1.
+            bytes_max: stop after this many payload bytes; 0 = no bound. At least one message
+                is returned if one matches.
+        """
+        ...
+
+    async def count(
+        self, filters: Sequence[str], *, after_offset: int, until_offset: int, limit: int
+    ) -> int:
+        """How many messages ``read`` would return, at most ``limit``, without reading payloads
+        where the layout can tell from the keys."""
+        ...
+
+    async def open_session(self, client_id: str) -> StoredSession | None:
+        """Everything stored of a session, or None."""
+        ...
+
+    def sessions(self, *, after: str = "") -> AsyncIterator[SessionRecord]:
+        """All session records in client-id order (UTF-8), from the first id above ``after``."""
+        ...
+
+    async def session_count(self) -> int:
+        """Number of stored sessions."""
+        ...
+
+    async def due_sessions(self, now_us: int, *, limit: int) -> list[SessionRecord]:
+        """Sessions whose ``deadline_us`` has come, earliest first."""
+        ...
+
+    async def next_deadline_us(self) -> int:
+        """The earliest ``deadline_us`` of any session; 0 = none."""
+        ...
+
+    async def read_inbox(
+        self, client_id: str, *, after_offset: int, until_offset: int, limit: int
+    ) -> list[InboxEntry]:
+        """Entries of a session's private stream in offset order (bounds as in ``read``)."""
+        ...
+
+    async def groups(self) -> list[GroupRecord]:
+        """All shared groups."""
+        ...
+
+    async def group_members(self, group_key: str) -> list[str]:
+        """Client ids of the durable members of a group."""
+        ...
+
+    async def read_group_entries(self, group_key: str, *, limit: int) -> list[InboxEntry]:
+        """Messages returned to a group, oldest first."""
+        ...
+
+    async def get_retained(self, topic: str) -> Message | None:
+        """The retained message of one topic."""
+        ...
+
+    async def read_retained(
+        self, topic_filter: str, *, after_topic: str, limit: int, scan_max: int
+    ) -> RetainedPage:
+        """A page of the retained messages that match a filter.
+
+        Args:
+            after_topic: where the page before ended (``next_after``); empty = start.
+            limit: most messages to return.
+            scan_max: most keys to look at, so that one page's time is bounded.
+        """
+        ...
+
+    def generations(self) -> list[GenerationInfo]:
+        """The generations of the log, oldest first."""
+        ...
+
+    def streams(self, generation: int) -> list[StreamInfo]:
+        """The learned streams of a generation."""
+        ...
+
+    def rotate(self, now_us: int) -> GenerationInfo:
+        """Start a new generation, which inherits the learned wildcards."""
+        ...
+
+    def drop_generation(self, generation: int) -> None:
+        """Delete a generation that is not the current one."""
+        ...
+
+    def close(self) -> None:
+        """Flush, sync and release the directory."""
+        ...
+
+
+def read_filters(subs: Iterable[Subscription]) -> list[str]:
+    """The distinct filters of subscriptions, in first-seen order."""
+    return list(dict.fromkeys(sub.filter for sub in subs))
