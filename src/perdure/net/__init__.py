@@ -1,0 +1,1 @@
+"""Listeners and transports: bytes between sockets and connections, and nothing about sessions."""
