@@ -1,0 +1,39 @@
+"""The configuration: its sections, and how it is read from file, environment and flags."""
+
+from perdure.config.schema import (
+    AuthConfig,
+    Config,
+    DurabilityLevel,
+    LimitsConfig,
+    Listener,
+    ListenersConfig,
+    LogConfig,
+    MetricsConfig,
+    MqttConfig,
+    NodeConfig,
+    RetentionConfig,
+    RocksdbConfig,
+    SessionConfig,
+    SharedConfig,
+    StorageConfig,
+    SysConfig,
+)
+
+__all__ = [
+    "AuthConfig",
+    "Config",
+    "DurabilityLevel",
+    "LimitsConfig",
+    "Listener",
+    "ListenersConfig",
+    "LogConfig",
+    "MetricsConfig",
+    "MqttConfig",
+    "NodeConfig",
+    "RetentionConfig",
+    "RocksdbConfig",
+    "SessionConfig",
+    "SharedConfig",
+    "StorageConfig",
+    "SysConfig",
+]

@@ -1,0 +1,144 @@
+"""What a setting says about itself: description, unit, reload, and how to list all of them.
+
+A field of a section is ``Annotated[type, about(...)]``. This module turns a section class into
+``Setting`` values; the loader, ``perdure config`` and the reference page all read those, so that
+a setting is described in one place. It knows no section by name.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, TypeAlias, final
+
+import msgspec
+
+Unit: TypeAlias = Literal["", "s", "ms", "us", "bytes", "address", "path"]
+"""What a value is measured in; durations and sizes are ints in this unit."""
+
+Reload: TypeAlias = Literal["live", "restart"]
+
+
+def about(
+    description: str,
+    *,
+    unit: Unit = "",
+    live: bool = False,
+    secret: bool = False,
+    ge: int | None = None,
+    le: int | None = None,
+) -> msgspec.Meta:
+    """The annotation of a setting.
+
+    Args:
+        description: one or two sentences for an operator.
+        unit: how text such as ``30s`` or ``64MiB`` is read, and the unit of the result.
+        live: takes effect at a reload (SIGHUP), without a restart.
+        secret: never shown or logged.
+        ge: least value allowed.
+        le: greatest value allowed.
+    """
+    reload: Reload = "live" if live else "restart"
+    return msgspec.Meta(
+        description=description,
+        ge=ge,
+        le=le,
+        extra={"unit": unit, "reload": reload, "secret": secret},
+    )
+
+
+@final
+class Setting(msgspec.Struct, frozen=True):
+    """One leaf of the configuration.
+
+    Attributes:
+        path: dotted path; a list of sections is marked ``[]`` (``listeners.tcp[].bind``).
+        kind: the plain type: bool, int, str or list.
+        choices: the only values allowed; empty = any.
+        default: as the section declares it.
+        description, unit, reload, secret: see ``about``.
+        minimum, maximum: bounds, or None.
+    """
+
+    path: str
+    kind: type
+    choices: tuple[str, ...]
+    default: Any
+    description: str
+    unit: Unit
+    reload: Reload
+    secret: bool
+    minimum: int | None
+    maximum: int | None
+
+
+@final
+class FieldType(msgspec.Struct, frozen=True):
+    """The shape of one field's annotation.
+
+    Attributes:
+        section: the Struct class, if the field is a section or a list of sections.
+        is_list: the field holds a list.
+        kind: plain type of a leaf (bool, int, str, list).
+        choices: of a ``Literal``.
+        meta: the annotation made by ``about``, or None.
+    """
+
+    section: type[msgspec.Struct] | None
+    is_list: bool
+    kind: type
+    choices: tuple[str, ...]
+    meta: msgspec.Meta | None
+
+
+def field_types(section: type[msgspec.Struct]) -> dict[str, FieldType]:
+    """The shape of each field of a section, in declared order."""
+    hints = typing.get_type_hints(section, include_extras=True)
+    return {name: _shape(hints[name]) for name in section.__struct_fields__}
+
+
+def _shape(hint: Any) -> FieldType:
+    meta: msgspec.Meta | None = None
+    if typing.get_origin(hint) is Annotated:
+        hint, *extras = typing.get_args(hint)
+        meta = next((extra for extra in extras if isinstance(extra, msgspec.Meta)), None)
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        return FieldType(None, False, str, tuple(typing.get_args(hint)), meta)
+    if origin is tuple:
+        item = typing.get_args(hint)[0]
+        section = item if isinstance(item, type) and issubclass(item, msgspec.Struct) else None
+        return FieldType(section, True, list, (), meta)
+    assert isinstance(hint, type), f"unsupported annotation {hint!r}"
+    assert not isinstance(hint, types.GenericAlias), f"unsupported annotation {hint!r}"
+    section = hint if issubclass(hint, msgspec.Struct) else None
+    return FieldType(section, False, hint, (), meta)
+
+
+def settings(section: type[msgspec.Struct], prefix: str = "") -> Iterator[Setting]:
+    """All leaves below a section, in declared order."""
+    defaults = section()
+    for name, shape in field_types(section).items():
+        path = f"{prefix}.{name}" if prefix else name
+        if shape.section is not None:
+            yield from settings(shape.section, f"{path}[]" if shape.is_list else path)
+            continue
+        assert shape.meta is not None, f"{path} has no description"
+        extra = shape.meta.extra or {}
+        yield Setting(
+            path=path,
+            kind=shape.kind,
+            choices=shape.choices,
+            default=getattr(defaults, name),
+            description=shape.meta.description or "",
+            unit=extra.get("unit", ""),
+            reload=extra.get("reload", "restart"),
+            secret=bool(extra.get("secret", False)),
+            minimum=_bound(shape.meta.ge),
+            maximum=_bound(shape.meta.le),
+        )
+
+
+def _bound(value: float | None) -> int | None:
+    return None if value is None else int(value)
