@@ -1,0 +1,94 @@
+# Everything a developer types. `make` alone lists the targets.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+# The first interpreter that runs and is new enough (a shim may exist and not run).
+PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3; do \
+	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$name" && break; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+LOCKS := requirements/build.txt requirements/dev.txt
+COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-header --quiet
+
+SEED ?=
+ROUNDS ?= 200
+TESTS ?= tests
+DEMO ?=
+export PYTHONUNBUFFERED := 1
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 18
+
+.PHONY: setup
+setup: $(STAMP) ## make .venv with the locked dependencies (skipped while nothing changed)
+
+$(STAMP): $(LOCKS) pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Perdure needs Python 3.11 or newer (set PYTHON=...)." >&2; exit 1; }
+	@echo "setup: $(VENV) with $$($(PYTHON) --version)"
+	@tools/make_venv.sh "$(PYTHON)" "$(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+		-r requirements/build.txt -r requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $@
+
+.PHONY: demo
+demo: setup ## the three promises on real clients, through a kill -9 (DEMO="--help" for options)
+	@$(BIN)/python -m examples.demo $(DEMO)
+
+.PHONY: test
+test: setup ## all tests (TESTS=tests/unit for a part)
+	$(BIN)/python -m pytest -q $(TESTS)
+
+.PHONY: check
+check: setup ## what CI asks of a change: format, lint, types, import law, tidy, unit tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m tools.tidy
+	$(BIN)/python -m pytest -q tests/unit
+
+.PHONY: format
+format: setup ## put the code in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: crash
+crash: setup ## ROUNDS rounds of kill -9 with real processes (SEED=n repeats a run)
+	PERDURE_CRASH_ROUNDS=$(ROUNDS) PERDURE_SEED=$(SEED) \
+		$(BIN)/python -m pytest -q -s --timeout=0 tests/crash/test_kill_rounds.py
+
+.PHONY: sim
+sim: setup ## repeat a simulated run: make sim SEED=n
+	@test -n "$(SEED)" || { echo "usage: make sim SEED=n (a failing test prints its seed)" >&2; exit 64; }
+	PERDURE_SEED=$(SEED) $(BIN)/python -m pytest -q -s tests/sim
+
+.PHONY: docs
+docs: setup ## write the generated pages: docs/traps.md, docs/reference/conformance.md
+	$(BIN)/python -m tools.traps
+	$(BIN)/python -m tools.conformance
+
+.PHONY: changelog
+changelog: setup ## show what the news fragments will say
+	$(BIN)/towncrier build --draft
+
+.PHONY: peers
+peers: ## install the third-party clients that some tests want (Debian, as root)
+	@tools/install_peers.sh
+
+.PHONY: lock
+lock: ## write requirements/*.txt again from pyproject.toml (needs uv)
+	$(COMPILE) requirements/build.in -o requirements/build.txt
+	$(COMPILE) pyproject.toml -o requirements/core.txt
+	$(COMPILE) pyproject.toml --extra dev -c requirements/core.txt -o requirements/dev.txt
+
+.PHONY: clean
+clean: ## remove what make and the tools produced
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache \
+		.hypothesis .import_linter_cache
+	find src tests tools examples -name __pycache__ -type d -prune -exec rm -rf {} +

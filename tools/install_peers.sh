@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Install the third-party brokers and clients that interoperability tests talk to. Each is
+# optional: a test whose client is missing is skipped and says so.
+set -euo pipefail
+
+declare -A packages=(
+    [mosquitto]=mosquitto
+    [mosquitto_sub]=mosquitto-clients
+    [node]=nodejs
+    [npm]=npm
+    [cc]=gcc
+)
+missing=()
+for command in "${!packages[@]}"; do
+    command -v "$command" >/dev/null || [ -x "/usr/sbin/$command" ] || missing+=("${packages[$command]}")
+done
+# Paho C is a library; its header says whether it is here.
+[ -e /usr/include/MQTTClient.h ] || missing+=(libpaho-mqtt-dev)
+
+if [ ${#missing[@]} -eq 0 ]; then
+    echo "peers: all here"
+elif [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    echo "peers: not installed, their tests will be skipped: ${missing[*]}"
+else
+    echo "peers: installing ${missing[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq || echo "peers: the package lists could not be refreshed"
+    for package in "${missing[@]}"; do
+        # One at a time: one unknown package must not cost the others.
+        apt-get install -y -qq --no-install-recommends "$package" >/dev/null 2>&1 \
+            && echo "peers: installed $package" \
+            || echo "peers: $package is not available here, its tests will be skipped"
+    done
+    # The fresh package may have started a broker of its own on the MQTT port.
+    case " ${missing[*]} " in
+        *" mosquitto "*) ! command -v service >/dev/null || service mosquitto stop >/dev/null 2>&1 || true ;;
+    esac
+fi
