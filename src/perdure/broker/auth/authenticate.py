@@ -1,0 +1,280 @@
+"""The seam of authentication: who is at the other end of a connection.
+
+Holds the values that pass through the seam, the methods that need no file (anonymous,
+certificate) and the chain that joins methods. The password file is in ``credentials``,
+SCRAM in ``scram``. It must not know packets, sessions or topics.
+
+Invariant: a user name leaves this room in an ``AuthResult`` only if it was proved. A name that
+a client merely states is never an identity, so no ACL line can be had by claiming it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Literal, Protocol, TypeAlias, final
+
+from perdure.errors import MqttError
+
+SUCCESS: Final = 0x00
+BAD_USER_NAME_OR_PASSWORD: Final = 0x86
+NOT_AUTHORIZED: Final = 0x87
+SERVER_BUSY: Final = 0x89
+BAD_AUTHENTICATION_METHOD: Final = 0x8C
+
+AnonymousMode: TypeAlias = Literal["loopback", "always", "never"]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthRequest:
+    """What a CONNECT and its connection say about the client.
+
+    Attributes:
+        client_id: as the client sent it, or as the broker assigned it.
+        username: user name of the CONNECT packet, None when absent.
+        password: password of the CONNECT packet, None when absent.
+        address: IP address of the peer.
+        loopback: the peer is on this machine.
+        listener: name of the listener (``tcp``, ``tls``, ...).
+        certificate_subject: common name of a verified client certificate.
+        protocol: MQTT protocol level, 4 or 5.
+    """
+
+    client_id: str
+    username: str | None = None
+    password: bytes | None = None
+    address: str = ""
+    loopback: bool = False
+    listener: str = ""
+    certificate_subject: str | None = None
+    protocol: int = 5
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthResult:
+    """The answer to one ``AuthRequest``.
+
+    Attributes:
+        ok: the client may connect.
+        reason_code: 0x00, or the MQTT 5.0 reason code of the refusal (0x86 bad user name or
+            password, 0x87 not authorized, 0x89 server busy).
+        username: the proved user name; None = anonymous.
+        superuser: exempt from the ACL.
+        method: what decided: ``anonymous``, ``password``, ``certificate``, ``none``.
+        undecided: the method has no opinion on such a request; a chain asks the next one.
+    """
+
+    ok: bool
+    reason_code: int
+    username: str | None = None
+    superuser: bool = False
+    method: str = "none"
+    undecided: bool = False
+
+
+class Authenticator(Protocol):
+    """Decides on the credentials of a CONNECT packet."""
+
+    async def authenticate(self, request: AuthRequest) -> AuthResult:
+        """Decide; never raises for what a client sent."""
+        ...
+
+
+def accepted(method: str, username: str | None, *, superuser: bool = False) -> AuthResult:
+    """The client is who it says."""
+    return AuthResult(
+        ok=True, reason_code=SUCCESS, username=username, superuser=superuser, method=method
+    )
+
+
+def refused(method: str, reason_code: int) -> AuthResult:
+    """The client is turned away."""
+    return AuthResult(ok=False, reason_code=reason_code, method=method)
+
+
+def undecided(method: str) -> AuthResult:
+    """The request has nothing that the method can judge; counts as refused where it ends."""
+    return AuthResult(ok=False, reason_code=NOT_AUTHORIZED, method=method, undecided=True)
+
+
+@final
+class AnonymousPolicy:
+    """Clients without proved credentials: from this machine only, from everywhere, or never.
+
+    A user name in the request is let pass but not believed: the result carries none.
+    """
+
+    __slots__ = ("mode",)
+
+    def __init__(self, mode: AnonymousMode = "loopback") -> None:
+        self.mode: AnonymousMode = mode
+
+    async def authenticate(self, request: AuthRequest) -> AuthResult:
+        """Accept the client as anonymous, or have no opinion."""
+        if self.mode == "always" or (self.mode == "loopback" and request.loopback):
+            return accepted("anonymous", None)
+        return undecided("anonymous")
+
+
+@final
+class CertificateAuthenticator:
+    """The common name of a verified client certificate is the user name.
+
+    Args:
+        listeners: names of the listeners on which certificates identify users.
+        superusers: user names exempt from the ACL.
+    """
+
+    __slots__ = ("listeners", "superusers")
+
+    def __init__(self, listeners: Iterable[str], *, superusers: Iterable[str] = ()) -> None:
+        self.listeners = frozenset(listeners)
+        self.superusers = frozenset(superusers)
+
+    async def authenticate(self, request: AuthRequest) -> AuthResult:
+        """Accept a certificate's subject; a listener of ours without one is refused.
+
+        The TLS handshake has verified the certificate, so user name and password of the CONNECT
+        packet are not looked at. A certificate without a common name identifies nobody.
+        """
+        if request.listener not in self.listeners:
+            return undecided("certificate")
+        subject = request.certificate_subject
+        if not subject:
+            return refused("certificate", NOT_AUTHORIZED)
+        return accepted("certificate", subject, superuser=subject in self.superusers)
+
+
+@final
+class Chain:
+    """Asks its methods in order; the first one with an opinion decides.
+
+    When none has one, a client that gave a user name hears 0x86, any other 0x87.
+    """
+
+    __slots__ = ("methods",)
+
+    def __init__(self, methods: Sequence[Authenticator]) -> None:
+        self.methods = tuple(methods)
+
+    async def authenticate(self, request: AuthRequest) -> AuthResult:
+        """Decide by the first method that can."""
+        for method in self.methods:
+            result = await method.authenticate(request)
+            if not result.undecided:
+                return result
+        reason = NOT_AUTHORIZED if request.username is None else BAD_USER_NAME_OR_PASSWORD
+        return refused("none", reason)
+
+
+class AuthState(Enum):
+    """Where an enhanced authentication exchange stands."""
+
+    CONTINUE = "continue"
+    """Send AUTH with 0x18 Continue authentication and wait for the client's AUTH."""
+    DONE = "done"
+    """Send CONNACK, or AUTH with 0x00 when the client is re-authenticating."""
+    FAILED = "failed"
+    """Send CONNACK, or DISCONNECT when re-authenticating, with the reason code, and close."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthStep:
+    """The server's next move in an enhanced authentication exchange (section 4.12).
+
+    Attributes:
+        state: what to send.
+        data: Authentication Data to send; None = no property.
+        username: the proved user name, once done.
+        superuser: exempt from the ACL, once done.
+        reason_code: 0x18, 0x00, or that of the failure.
+        reason: text for the log, never for the peer: it may tell a guesser too much.
+    """
+
+    state: AuthState
+    data: bytes | None = None
+    username: str | None = None
+    superuser: bool = False
+    reason_code: int = SUCCESS
+    reason: str = ""
+
+
+class EnhancedMethod(Protocol):
+    """One exchange of one enhanced authentication method; used once, then dropped."""
+
+    @property
+    def name(self) -> str:
+        """Authentication Method as in the property, such as ``SCRAM-SHA-256``."""
+        ...
+
+    def start(self, client_id: str, data: bytes | None) -> AuthStep:
+        """Judge the Authentication Data of the CONNECT, or of the first re-authentication AUTH."""
+        ...
+
+    def step(self, data: bytes | None) -> AuthStep:
+        """Judge the Authentication Data of the next AUTH packet."""
+        ...
+
+
+EnhancedFactory: TypeAlias = Callable[[str | None], EnhancedMethod]
+"""Makes an exchange; the argument is the user name that it must prove, None = any."""
+
+
+@final
+class EnhancedMethods:
+    """The enhanced authentication methods of a broker, by name."""
+
+    __slots__ = ("_factories",)
+
+    def __init__(self) -> None:
+        self._factories: dict[str, EnhancedFactory] = {}
+
+    def register(self, name: str, factory: EnhancedFactory) -> None:
+        """Offer a method; a second one of the same name replaces the first (reload)."""
+        self._factories[name] = factory
+
+    def remove(self, name: str) -> None:
+        """No longer offer a method."""
+        self._factories.pop(name, None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the methods on offer."""
+        return tuple(self._factories)
+
+    def begin(self, name: str) -> EnhancedMethod:
+        """Make an exchange for a CONNECT.
+
+        Raises:
+            MqttError: 0x8C, the method is not known [MQTT-4.12.0-1].
+        """
+        return self._make(name, None)
+
+    def begin_again(
+        self, name: str, *, connected_with: str, username: str | None
+    ) -> EnhancedMethod:
+        """Make an exchange for a re-authentication.
+
+        Args:
+            name: the method of the AUTH packet.
+            connected_with: the method of the CONNECT packet; the same one has to be used again
+                [MQTT-4.12.1-1].
+            username: the user of the connection. The exchange has to prove the same one: a
+                session, its will and its ACL decisions belong to that user.
+
+        Raises:
+            MqttError: 0x82, the method is another one than before.
+        """
+        if name != connected_with:
+            raise MqttError(0x82, "re-authentication must use the method of the CONNECT packet")
+        return self._make(name, username)
+
+    def _make(self, name: str, username: str | None) -> EnhancedMethod:
+        factory = self._factories.get(name)
+        if factory is None:
+            raise MqttError(BAD_AUTHENTICATION_METHOD, "authentication method not supported")
+        return factory(username)

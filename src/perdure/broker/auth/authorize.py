@@ -1,0 +1,117 @@
+"""The seam of authorisation: what a client may publish, subscribe to and be given.
+
+Holds ``Identity``, the ``Authorizer`` Protocol and the one that allows all. It must not know
+packets, connections or how a client proved its name.
+
+Invariant: no client publishes below ``$SYS``, whatever the rules say.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol, final
+
+_SYS: Final = "$SYS"
+_SYS_PREFIX: Final = "$SYS/"
+
+
+def is_sys_topic(topic: str) -> bool:
+    """Whether the topic belongs to the broker itself."""
+    return topic.startswith(_SYS_PREFIX) or topic == _SYS
+
+
+@final
+class Identity:
+    """Whom an authorizer decides on.
+
+    Attributes:
+        client_id: client identifier.
+        username: proved user name; None = anonymous.
+        superuser: exempt from the ACL.
+        access: the authorizer's own cache of decisions for this identity. It lives and dies
+            with the identity, so that there is no table of identities to bound or to clean up.
+    """
+
+    __slots__ = ("access", "client_id", "superuser", "username")
+
+    def __init__(
+        self, client_id: str, username: str | None = None, superuser: bool = False
+    ) -> None:
+        self.client_id = client_id
+        self.username = username
+        self.superuser = superuser
+        self.access: object | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Identity)
+            and self.client_id == other.client_id
+            and self.username == other.username
+            and self.superuser == other.superuser
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.client_id, self.username, self.superuser))
+
+    def __repr__(self) -> str:
+        return f"Identity({self.client_id!r}, {self.username!r}, superuser={self.superuser})"
+
+
+class Authorizer(Protocol):
+    """Decides on topics. Synchronous and quick: it stands in the path of every message.
+
+    Filters come without any ``$share/{group}/`` or ``$replay/{from}/`` prefix.
+    """
+
+    @property
+    def allow_all(self) -> bool:
+        """All may be subscribed and delivered, and all but ``$SYS`` published.
+
+        The hot path then calls the authorizer only for a topic that begins with ``$``.
+        """
+        ...
+
+    @property
+    def generation(self) -> int:
+        """Grows when the rules change; decisions kept elsewhere are void then."""
+        ...
+
+    def publish(self, identity: Identity, topic: str) -> bool:
+        """Whether the client may publish to the topic (also as its will)."""
+        ...
+
+    def subscribe(self, identity: Identity, topic_filter: str) -> bool:
+        """Whether the client may hold the subscription; what it gets is up to ``deliver``."""
+        ...
+
+    def deliver(self, identity: Identity, topic: str) -> bool:
+        """Whether a message on the topic may go to the client: live, queued, retained, replay."""
+        ...
+
+
+@final
+class AllowAll:
+    """No rules: everyone may do everything, except publish to ``$SYS``."""
+
+    __slots__ = ()
+
+    @property
+    def allow_all(self) -> bool:
+        """Always."""
+        return True
+
+    @property
+    def generation(self) -> int:
+        """Never changes."""
+        return 0
+
+    def publish(self, identity: Identity, topic: str) -> bool:
+        """All but ``$SYS``."""
+        return not is_sys_topic(topic)
+
+    def subscribe(self, identity: Identity, topic_filter: str) -> bool:
+        """Everything."""
+        return True
+
+    def deliver(self, identity: Identity, topic: str) -> bool:
+        """Everything."""
+        return True
