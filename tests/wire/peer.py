@@ -1,0 +1,291 @@
+"""A blocking client made of one raw TCP connection, which speaks or breaks the protocol.
+
+It sends any bytes, reads whole packets, and says what it expects next. Silence is proven by a
+PINGREQ fence, never by waiting. Nothing here may import ``perdure``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Final, Self, final
+
+from tests.wire.packets import V3, V5, Kind, Packets, Properties
+from tests.wire.reader import Packet, read
+
+TIMEOUT_S: Final = 5.0
+"""How long a packet or a close may take before the case fails."""
+
+
+@final
+class Peer:
+    """One blocking TCP connection that speaks, or breaks, one protocol version."""
+
+    def __init__(self, port: int, version: int) -> None:
+        self.version = version
+        self.build: Packets = V5 if version >= 5 else V3
+        self.connack = Packet(kind=Kind.CONNACK, flags=0, raw=b"")
+        self._socket = socket.create_connection(("127.0.0.1", port), TIMEOUT_S)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._buffer = bytearray()
+        self._stash: deque[Packet] = deque()
+        self._ended = False
+        self._packet_id = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- bytes --------------------------------------------------------------------------
+
+    def send(self, *pieces: bytes) -> None:
+        """Sends bytes; a broker that has closed already is found out by the next read."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._socket.sendall(b"".join(pieces))
+
+    def send_slowly(self, data: bytes) -> None:
+        """Sends one byte per segment: chunking must not matter."""
+        for index in range(len(data)):
+            self.send(data[index : index + 1])
+
+    def close(self) -> None:
+        """Closes without DISCONNECT: FIN, or RST if unread bytes are left."""
+        self._socket.close()
+
+    def abort(self) -> None:
+        """Closes with RST."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
+
+    def half_close(self) -> None:
+        """Ends our direction only (FIN); the broker's can still be read."""
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def receive(self, timeout_s: float = TIMEOUT_S) -> Packet | None:
+        """The next packet, or None at the end of the stream."""
+        if self._stash:
+            return self._stash.popleft()
+        return self._read(timeout_s)
+
+    def _read(self, timeout_s: float) -> Packet | None:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            size = _packet_size(self._buffer)
+            if size is not None and len(self._buffer) >= size:
+                raw = bytes(self._buffer[:size])
+                del self._buffer[:size]
+                return read(raw, version=self.version)
+            if self._ended:
+                assert not self._buffer, f"closed inside a packet: {self._buffer.hex(' ')}"
+                return None
+            self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+            try:
+                chunk = self._socket.recv(65536)
+            except TimeoutError:
+                raise AssertionError(f"nothing came within {timeout_s} s") from None
+            except ConnectionResetError:
+                chunk = b""
+            self._ended = not chunk
+            self._buffer += chunk
+
+    # --- expectations -------------------------------------------------------------------
+
+    def expect(self, data: bytes) -> None:
+        """The next packet is exactly these bytes."""
+        found = self.receive()
+        assert found is not None, f"closed, expected {data.hex(' ')}"
+        assert found.raw == data, f"expected {data.hex(' ')}, got {found.raw.hex(' ')}"
+
+    def expect_packet(
+        self, kind: Kind, *, timeout_s: float = TIMEOUT_S, **fields: object
+    ) -> Packet:
+        """The next packet has this type and these fields (``packet_id=3, payload=b"x"``)."""
+        found = self.receive(timeout_s)
+        assert found is not None, f"closed, expected {kind.name} {fields}"
+        assert found.kind is kind, f"expected {kind.name} {fields}, got {found}"
+        _check_fields(found, fields)
+        return found
+
+    def expect_publish(
+        self, topic: str, payload: bytes, *, timeout_s: float = TIMEOUT_S, **fields: object
+    ) -> Packet:
+        """The next packet is this PUBLISH."""
+        fields |= {"topic": topic, "payload": payload}
+        return self.expect_packet(Kind.PUBLISH, timeout_s=timeout_s, **fields)
+
+    def expect_connack(self, reason: int, *, session_present: bool | None = None) -> Packet:
+        """The next packet is a CONNACK with this code."""
+        self.connack = found = self.expect_packet(Kind.CONNACK, reason=reason)
+        if reason:
+            assert not found.session_present, "Session Present with a refusal [MQTT-3.2.2-6]"
+        if session_present is not None:
+            assert found.session_present is session_present, f"Session Present: {found}"
+        return found
+
+    def expect_closed(self, timeout_s: float = TIMEOUT_S) -> None:
+        """The broker closes the connection and sends nothing before."""
+        found = self.receive(timeout_s)
+        assert found is None, f"expected the close, got {found}"
+
+    def expect_refusal(self, *reasons: int, timeout_s: float = TIMEOUT_S) -> Packet | None:
+        """5.0: a DISCONNECT with one of these codes, then the close; 3.1.1: the close."""
+        found = None
+        if self.version >= 5:
+            found = self.expect_packet(Kind.DISCONNECT, timeout_s=timeout_s)
+            wanted = ", ".join(f"{code:#04x}" for code in reasons)
+            assert found.reason in reasons, f"expected {wanted}, got {found.reason:#04x}: {found}"
+        self.expect_closed(timeout_s)
+        return found
+
+    def expect_refused_connect(self, *reasons: int) -> Packet:
+        """A CONNACK with one of these codes and without Session Present, then the close."""
+        found = self.expect_packet(Kind.CONNACK, session_present=False)
+        wanted = ", ".join(f"{code:#04x}" for code in reasons)
+        assert found.reason in reasons, f"expected {wanted}, got {found.reason:#04x}: {found}"
+        self.expect_closed()
+        return found
+
+    def expect_nothing(self) -> None:
+        """Nothing is under way to us: the answer to a PINGREQ is the next packet."""
+        self.send(b"\xc0\x00")
+        found = self.receive()
+        assert found is not None, "closed, expected PINGRESP"
+        assert found.kind is Kind.PINGRESP, f"expected silence, got {found}"
+
+    def take(self, kind: Kind, packet_id: int | None = None) -> Packet:
+        """The first packet of this type; what comes before it stays for later reads."""
+
+        def matches(candidate: Packet) -> bool:
+            return candidate.kind is kind and packet_id in (None, candidate.packet_id)
+
+        return self._take(matches, f"{kind.name} {packet_id}")
+
+    def _take(self, matches: Callable[[Packet], bool], wanted: str) -> Packet:
+        for index, candidate in enumerate(self._stash):
+            if matches(candidate):
+                del self._stash[index]
+                return candidate
+        while True:
+            found = self._read(TIMEOUT_S)
+            assert found is not None, f"closed, expected {wanted}, got before {self._stash}"
+            if matches(found):
+                return found
+            self._stash.append(found)
+
+    # --- whole exchanges ----------------------------------------------------------------
+
+    def next_packet_id(self) -> int:
+        """A packet identifier of our own that was not used on this connection."""
+        self._packet_id += 1
+        return self._packet_id
+
+    def subscribe(
+        self, *filters: str | tuple[str, int], properties: Properties = (), codes: object = None
+    ) -> Packet:
+        """Subscribes (options byte 2, QoS 2, for a plain string) and returns the SUBACK.
+
+        Args:
+            *filters: filters, or pairs of filter and options byte.
+            properties: SUBSCRIBE properties.
+            codes: the codes that the SUBACK has to bear; else all have to be grants.
+        """
+        packet_id = self.next_packet_id()
+        pairs = [(f, 2) if isinstance(f, str) else f for f in filters]
+        self.send(self.build.subscribe(*pairs, packet_id=packet_id, properties=properties))
+        suback = self.take(Kind.SUBACK, packet_id)
+        if codes is None:
+            codes = tuple(options & 3 for _, options in pairs)
+        assert suback.reasons == codes, f"expected {codes}, got {suback}"
+        return suback
+
+    def unsubscribe(self, *filters: str, codes: object = None) -> Packet:
+        """Unsubscribes and returns the UNSUBACK; all filters must have existed (5.0)."""
+        packet_id = self.next_packet_id()
+        self.send(self.build.unsubscribe(*filters, packet_id=packet_id))
+        unsuback = self.take(Kind.UNSUBACK, packet_id)
+        if codes is None:
+            codes = (0,) * len(filters) if self.version >= 5 else ()
+        assert unsuback.reasons == codes, f"expected {codes}, got {unsuback}"
+        return unsuback
+
+    def publish(
+        self,
+        topic: str,
+        payload: bytes = b"",
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        properties: Properties = (),
+    ) -> Packet | None:
+        """Publishes and completes the exchange; QoS 0 ends with a PINGREQ fence.
+
+        Returns:
+            The PUBACK or PUBREC, whose code must be 0x00 or 0x10 (no matching subscribers).
+        """
+        packet_id = self.next_packet_id() if qos else None
+        self.send(
+            self.build.publish(
+                topic, payload, qos=qos, packet_id=packet_id, retain=retain, properties=properties
+            )
+        )
+        if packet_id is None:
+            self.fence()
+            return None
+        answer = self.take(Kind.PUBACK if qos == 1 else Kind.PUBREC, packet_id)
+        assert answer.reason in (0x00, 0x10), answer
+        if qos == 2:
+            self.send(self.build.pubrel(packet_id))
+            completed = self.take(Kind.PUBCOMP, packet_id)
+            assert completed.reason == 0, completed
+        return answer
+
+    def receive_publish(self, topic: str, payload: bytes, **fields: Any) -> Packet:
+        """The next packet is this PUBLISH, and the exchange it begins is completed."""
+        found = self.expect_publish(topic, payload, **fields)
+        if found.qos == 1:
+            self.send(self.build.puback(found.packet_id))
+        elif found.qos == 2:
+            self.send(self.build.pubrec(found.packet_id))
+            released = self.take(Kind.PUBREL, found.packet_id)
+            assert released.reason == 0, released
+            self.send(self.build.pubcomp(found.packet_id))
+        return found
+
+    def fence(self) -> None:
+        """Returns when the broker has taken in all that we sent."""
+        self.send(b"\xc0\x00")
+        self.take(Kind.PINGRESP)
+
+    def disconnect(self, reason: int | None = None, properties: Properties | None = None) -> None:
+        """Sends DISCONNECT and reads until the broker has closed."""
+        self.send(self.build.disconnect(reason, properties))
+        self.half_close()
+        while self.receive() is not None:
+            pass
+        self.close()
+
+
+def _packet_size(buffer: bytearray) -> int | None:
+    """Bytes of the packet at the front, or None while its length is not complete."""
+    length = 0
+    for index in range(1, min(len(buffer), 5)):
+        length |= (buffer[index] & 0x7F) << 7 * (index - 1)
+        if buffer[index] < 0x80:
+            return 1 + index + length
+    assert len(buffer) < 5, f"remaining length of more than four bytes: {buffer[:5].hex(' ')}"
+    return None
+
+
+def _check_fields(found: Packet, fields: Mapping[str, object]) -> None:
+    for name, wanted in fields.items():
+        value: object = getattr(found, name)
+        assert value == wanted, f"{name}: expected {wanted!r}, got {value!r} in {found}"
