@@ -1,0 +1,498 @@
+"""The matcher: from a topic to the values of all topic filters that match it.
+
+The **shape** of a filter says what each level is: ``.`` a literal, ``+`` or ``#``; the shape of
+``devices/+/temperature`` is ``.+.``. A topic and a shape give one candidate filter, so a topic is
+matched by building the candidates for the shapes in use and looking each up in one hash map of
+filters. That takes a third of a trie's memory and, with few shapes, less time.
+
+Shapes in use are kept for each first level, wildcard first levels together, and by depth. No
+topic has more than ``SHAPES_MAX`` candidates from one first level: a filter whose shape would be
+one too many goes into a trie of that first level instead. Which of the two places a shape
+belongs to does not change while it has filters, so nothing ever has to be moved.
+
+Invariant: ``match(topic)`` holds the value of a filter once if ``matching.matches`` says that the
+filter matches, else not. Takes valid names and filters without ``$share``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
+from typing import Final, Generic, TypeVar, cast, final
+
+from perdure.topic.names import is_wildcard
+
+SHAPES_MAX: Final = 8
+"""Most candidates of one topic from one first level; above that a trie was faster (measured)."""
+
+CACHE_MAX: Final = 65_536
+"""Cached results, count."""
+
+CACHE_TOPIC_LENGTH_MAX: Final = 512
+"""Longer topics are not cached, so that the cache is bounded in bytes too, characters."""
+
+_WINDOW: Final = 8_192
+"""Misses after which the cache's use is judged, count."""
+
+_REST: Final = 131_072
+"""Misses for which a useless cache stays off before it is tried again, count."""
+
+V = TypeVar("V")
+
+# Picks a candidate's levels out of the topic's levels followed by "+" and "#".
+_Picker = Callable[[list[str]], Iterable[str]]
+
+
+def shape_of(topic_filter: str) -> str:
+    """The shape of a valid topic filter: one of ``.+#`` for each level."""
+    return "".join(
+        [level if level in ("+", "#") else "." for level in topic_filter.split("/")],
+    )
+
+
+def candidates(topic: str, shapes: Iterable[str]) -> list[str]:
+    """The filters of given shapes that match a topic, one for each shape that can."""
+    return CandidateBuilder(shapes).build(topic)
+
+
+@final
+class CandidateBuilder:
+    """Builds candidates of many topics for one set of shapes."""
+
+    __slots__ = ("_all", "_literal")
+
+    def __init__(self, shapes: Iterable[str]) -> None:
+        every = tuple(sorted(set(shapes)))
+        self._all = _ShapeSet(every)
+        # [MQTT-4.7.2-1] a wildcard in the first level does not match `$`.
+        self._literal = _ShapeSet(tuple([shape for shape in every if shape[0] == "."]))
+
+    def build(self, topic: str) -> list[str]:
+        """The filters of the shapes that match a topic."""
+        shapes = self._literal if topic.startswith("$") else self._all
+        levels = topic.split("/")
+        plan = shapes.plan(len(levels))
+        levels.append("+")
+        levels.append("#")
+        return ["/".join(pick(levels)) for pick in plan]
+
+
+@final
+class FilterIndex(Generic[V]):
+    """A map from topic filters to values that can be asked by topic.
+
+    ``match`` returns the list that the cache holds: callers must not change it. A value may be
+    mutable and change in place; replacing it is a ``put``. None is not a value.
+
+    Args:
+        cache_max: results to keep; 0 = none.
+        shapes_max: candidates of one topic from one first level before the trie is used.
+    """
+
+    __slots__ = (
+        "_cache_max",
+        "_filters",
+        "_groups",
+        "_lookups",
+        "_misses",
+        "_nothing",
+        "_old",
+        "_old_firsts",
+        "_rest",
+        "_room",
+        "_shape_sets",
+        "_shapes_max",
+        "_since_lookups",
+        "_since_misses",
+        "_young",
+        "_young_firsts",
+    )
+
+    def __init__(self, *, cache_max: int = CACHE_MAX, shapes_max: int = SHAPES_MAX) -> None:
+        self._filters: dict[str, V] = {}
+        self._groups: dict[str, _Group[V]] = {}
+        self._shape_sets: dict[tuple[str, ...], _ShapeSet] = {}
+        self._shapes_max = shapes_max
+        # The cache has two halves: when the young one is full it becomes the old one, whose
+        # entries come back when they are asked for. So a hit is one look-up, and forgetting
+        # needs no order. The `firsts` list each half's topics by first level.
+        self._cache_max = cache_max
+        self._young: dict[str, list[V]] = {}
+        self._old: dict[str, list[V]] = {}
+        self._young_firsts: dict[str, list[str]] = {}
+        self._old_firsts: dict[str, list[str]] = {}
+        self._nothing: list[V] = []
+        self._room = cache_max // 2
+        self._rest = 0
+        self._lookups = 0
+        self._misses = 0
+        self._since_lookups = 0
+        self._since_misses = 0
+
+    def __len__(self) -> int:
+        return len(self._filters)
+
+    def __contains__(self, topic_filter: str) -> bool:
+        return topic_filter in self._filters
+
+    @property
+    def lookup_count(self) -> int:
+        """Calls of ``match``."""
+        return self._lookups
+
+    @property
+    def miss_count(self) -> int:
+        """Calls of ``match`` that the cache did not answer."""
+        return self._misses
+
+    @property
+    def is_cache_resting(self) -> bool:
+        """Whether the cache is off because it answered too little."""
+        return self._rest > 0
+
+    def items(self) -> Iterator[tuple[str, V]]:
+        """All filters and their values."""
+        return iter(self._filters.items())
+
+    def get(self, topic_filter: str) -> V | None:
+        """The value of a filter (the filter itself, nothing is matched), or None."""
+        return self._filters.get(topic_filter)
+
+    def put(self, topic_filter: str, value: V) -> None:
+        """Add a filter, or replace its value."""
+        is_new = topic_filter not in self._filters
+        self._filters[topic_filter] = value
+        if not is_wildcard(topic_filter):
+            self._young.pop(topic_filter, None)
+            self._old.pop(topic_filter, None)
+            return
+        levels = topic_filter.split("/")
+        first = _group_name(levels)
+        shape = shape_of(topic_filter)
+        group = self._groups.get(first)
+        if group is None:
+            group = self._groups[first] = _Group(self._shape_set(()))
+        trie = group.trie
+        if trie is not None and shape in trie.shapes:
+            trie.put(levels, shape, value, is_new=is_new)
+        elif is_new and not self._count_up(group, shape):
+            if trie is None:
+                trie = group.trie = _Trie()
+            trie.put(levels, shape, value, is_new=True)
+        self._forget(first)
+
+    def remove(self, topic_filter: str) -> V | None:
+        """Forget a filter; returns its value, or None if it is not there."""
+        value = self._filters.pop(topic_filter, None)
+        if value is None:
+            return None
+        if not is_wildcard(topic_filter):
+            self._young.pop(topic_filter, None)
+            self._old.pop(topic_filter, None)
+            return value
+        levels = topic_filter.split("/")
+        first = _group_name(levels)
+        shape = shape_of(topic_filter)
+        group = self._groups[first]
+        if group.trie is not None and shape in group.trie.shapes:
+            group.trie.remove(levels, shape)
+            if not group.trie.shapes:
+                group.trie = None
+        else:
+            self._count_down(group, shape)
+        if group.trie is None and not group.counts:
+            del self._groups[first]
+            self._release(group.shape_set)
+        self._forget(first)
+        return value
+
+    def match(self, topic: str) -> list[V]:
+        """The values of all filters that match a topic, in no particular order."""
+        self._lookups += 1
+        found = self._young.get(topic)
+        if found is not None:
+            return found
+        return self._match_and_keep(topic)
+
+    def match_uncached(self, topic: str) -> list[V]:
+        """As ``match``, past the cache: for topics that will not come again."""
+        levels = topic.split("/")
+        first = levels[0]
+        depth = len(levels)
+        levels.append("+")
+        levels.append("#")
+        filters = self._filters
+        found: list[V] = []
+        value = filters.get(topic)
+        if value is not None:
+            found.append(value)
+        group = self._groups.get(first)
+        if group is not None:
+            for pick in group.shape_set.plan(depth):
+                value = filters.get("/".join(pick(levels)))
+                if value is not None:
+                    found.append(value)
+            if group.trie is not None:
+                group.trie.collect(levels, depth, found)
+        if topic.startswith("$"):
+            # [MQTT-4.7.2-1]
+            return found
+        group = self._groups.get("+")
+        if group is not None:
+            for pick in group.shape_set.plan(depth):
+                value = filters.get("/".join(pick(levels)))
+                if value is not None:
+                    found.append(value)
+            if group.trie is not None:
+                group.trie.collect(levels, depth, found)
+        return found
+
+    def _match_and_keep(self, topic: str) -> list[V]:
+        found = self._old.get(topic)
+        if found is None:
+            found = self.match_uncached(topic)
+            self._misses += 1
+            if self._rest:
+                self._rest -= 1
+                if not self._rest:
+                    self._since_lookups = self._lookups
+                    self._since_misses = self._misses
+                return found
+            if self._misses - self._since_misses >= _WINDOW and self._is_useless():
+                self._rest = _REST
+                self._clear()
+                return found
+            if not found:
+                found = self._nothing
+        if self._cache_max < 2 or len(topic) > CACHE_TOPIC_LENGTH_MAX:
+            return found
+        if not self._room:
+            self._old = self._young
+            self._old_firsts = self._young_firsts
+            self._young = {}
+            self._young_firsts = {}
+            self._room = self._cache_max // 2
+        # Counted by what was put in, not by what is there: entries that are forgotten and come
+        # again leave their topic in the lists.
+        self._room -= 1
+        self._young[topic] = found
+        first = topic.partition("/")[0]
+        topics = self._young_firsts.get(first)
+        if topics is None:
+            self._young_firsts[first] = [topic]
+        else:
+            topics.append(topic)
+        return found
+
+    def _is_useless(self) -> bool:
+        """Close a window: whether the cache answered less than a fifth of the look-ups.
+
+        Keeping a result costs about a fifth of what finding it costs.
+        """
+        lookups = self._lookups - self._since_lookups
+        misses = self._misses - self._since_misses
+        self._since_lookups = self._lookups
+        self._since_misses = self._misses
+        return misses * 5 > lookups * 4
+
+    def _forget(self, first: str) -> None:
+        """Drop the cached results that a changed filter of a group may be in."""
+        if first == "+":
+            self._clear()
+            return
+        for cache, firsts in (
+            (self._young, self._young_firsts),
+            (self._old, self._old_firsts),
+        ):
+            topics = firsts.pop(first, None)
+            if topics is not None:
+                for topic in topics:
+                    cache.pop(topic, None)
+
+    def _clear(self) -> None:
+        if self._young or self._old:
+            self._young = {}
+            self._old = {}
+            self._young_firsts = {}
+            self._old_firsts = {}
+            self._room = self._cache_max // 2
+
+    def _count_up(self, group: _Group[V], shape: str) -> bool:
+        """Count a filter of a shape; False if the shape would be one too many."""
+        shapes = group.shape_set.shapes
+        if shape in shapes:
+            group.counts[shapes.index(shape)] += 1
+            return True
+        shape_set = self._shape_set((*shapes, shape))
+        if shape_set.plan_length_max > self._shapes_max:
+            self._release(shape_set)
+            return False
+        self._release(group.shape_set)
+        group.shape_set = shape_set
+        group.counts.append(1)
+        return True
+
+    def _count_down(self, group: _Group[V], shape: str) -> None:
+        shapes = group.shape_set.shapes
+        index = shapes.index(shape)
+        group.counts[index] -= 1
+        if not group.counts[index]:
+            del group.counts[index]
+            self._release(group.shape_set)
+            group.shape_set = self._shape_set(shapes[:index] + shapes[index + 1 :])
+
+    def _shape_set(self, shapes: tuple[str, ...]) -> _ShapeSet:
+        """The set of these shapes: groups with the same shapes share one."""
+        found = self._shape_sets.get(shapes)
+        if found is None:
+            found = self._shape_sets[shapes] = _ShapeSet(shapes)
+        found.users += 1
+        return found
+
+    def _release(self, shape_set: _ShapeSet) -> None:
+        shape_set.users -= 1
+        if not shape_set.users:
+            del self._shape_sets[shape_set.shapes]
+
+
+@final
+class _ShapeSet:
+    """Shapes, and for each depth of a topic the pickers of those that can match it."""
+
+    __slots__ = ("_plans", "plan_length_max", "shapes", "users")
+
+    def __init__(self, shapes: tuple[str, ...]) -> None:
+        self.shapes = shapes
+        self.users = 0
+        depth_max = max([len(shape) for shape in shapes], default=0)
+        pickers = [_picker(shape) for shape in shapes]
+        self._plans: list[list[_Picker]] = []
+        # One more than the deepest shape: every deeper topic has the same plan.
+        for depth in range(depth_max + 2):
+            plan = [
+                pickers[index] for index, shape in enumerate(shapes) if _can_match(shape, depth)
+            ]
+            if self._plans and plan == self._plans[-1]:
+                plan = self._plans[-1]
+            self._plans.append(plan)
+        self.plan_length_max = max([len(plan) for plan in self._plans])
+
+    def plan(self, depth: int) -> list[_Picker]:
+        """The pickers for topics of a depth."""
+        return self._plans[depth if depth < len(self._plans) else -1]
+
+
+@final
+class _Group(Generic[V]):
+    """The wildcard filters of one first level."""
+
+    __slots__ = ("counts", "shape_set", "trie")
+
+    def __init__(self, shape_set: _ShapeSet) -> None:
+        self.shape_set = shape_set
+        self.counts: list[int] = []
+        self.trie: _Trie[V] | None = None
+
+
+@final
+class _TrieNode(Generic[V]):
+    """A level of a filter in the trie."""
+
+    __slots__ = ("children", "value")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _TrieNode[V]] = {}
+        self.value: V | None = None
+
+
+@final
+class _Trie(Generic[V]):
+    """The filters of one first level whose shapes are too many for candidates.
+
+    Attributes:
+        shapes: number of filters of each shape that lives here.
+    """
+
+    __slots__ = ("_root", "shapes")
+
+    def __init__(self) -> None:
+        self._root: _TrieNode[V] = _TrieNode()
+        self.shapes: dict[str, int] = {}
+
+    def put(self, levels: list[str], shape: str, value: V, *, is_new: bool) -> None:
+        """Add a filter, or replace its value."""
+        node = self._root
+        for level in levels:
+            child = node.children.get(level)
+            if child is None:
+                child = node.children[level] = _TrieNode()
+            node = child
+        node.value = value
+        if is_new:
+            self.shapes[shape] = self.shapes.get(shape, 0) + 1
+
+    def remove(self, levels: list[str], shape: str) -> None:
+        """Forget a filter that is there, and the nodes that only it needed."""
+        path = [self._root]
+        for level in levels:
+            path.append(path[-1].children[level])
+        path[-1].value = None
+        for index in range(len(levels) - 1, -1, -1):
+            node = path[index + 1]
+            if node.children or node.value is not None:
+                break
+            del path[index].children[levels[index]]
+        self.shapes[shape] -= 1
+        if not self.shapes[shape]:
+            del self.shapes[shape]
+
+    def collect(self, levels: list[str], depth: int, found: list[V]) -> None:
+        """Append the values of the filters that match the first ``depth`` levels."""
+        # Width first: the nodes that fit the levels so far.
+        nodes = [self._root]
+        for index in range(depth):
+            level = levels[index]
+            following: list[_TrieNode[V]] = []
+            for node in nodes:
+                children = node.children
+                child = children.get("#")
+                if child is not None and child.value is not None:
+                    found.append(child.value)
+                child = children.get(level)
+                if child is not None:
+                    following.append(child)
+                child = children.get("+")
+                if child is not None:
+                    following.append(child)
+            if not following:
+                return
+            nodes = following
+        for node in nodes:
+            if node.value is not None:
+                found.append(node.value)
+            # `a/#` matches `a` (section 4.7.1.2).
+            child = node.children.get("#")
+            if child is not None and child.value is not None:
+                found.append(child.value)
+
+
+def _group_name(levels: list[str]) -> str:
+    """The first level, or ``+`` for either wildcard: no topic's first level is that."""
+    first = levels[0]
+    return "+" if first == "#" else first
+
+
+def _can_match(shape: str, depth: int) -> bool:
+    """Whether filters of a shape can match topics of a depth; ``#`` matches its parent too."""
+    return len(shape) - 1 <= depth if shape.endswith("#") else len(shape) == depth
+
+
+def _picker(shape: str) -> _Picker:
+    """Picks a candidate's levels; ``+`` and ``#`` stand behind the topic's own levels.
+
+    For a shape of one wildcard the result is that one character, which joins to itself.
+    """
+    indices = [
+        -2 if kind == "+" else -1 if kind == "#" else index for index, kind in enumerate(shape)
+    ]
+    return cast("_Picker", itemgetter(*indices))
