@@ -488,11 +488,12 @@ def _can_match(shape: str, depth: int) -> bool:
 
 
 def _picker(shape: str) -> _Picker:
-    """Picks a candidate's levels; ``+`` and ``#`` stand behind the topic's own levels.
-
-    For a shape of one wildcard the result is that one character, which joins to itself.
-    """
+    """Picks a candidate's levels; ``+`` and ``#`` stand behind the topic's own levels."""
     indices = [
         -2 if kind == "+" else -1 if kind == "#" else index for index, kind in enumerate(shape)
     ]
+    if len(indices) == 1:
+        # One index would give a string instead of a sequence of one string.
+        start = indices[0]
+        return cast("_Picker", itemgetter(slice(start, start + 1 or None)))
     return cast("_Picker", itemgetter(*indices))
