@@ -1,0 +1,110 @@
+"""Metrics: the table and the attributes agree, histograms put values where they belong."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.observe.metrics import (
+    HISTOGRAM_BUCKETS,
+    TABLE,
+    Histogram,
+    Metrics,
+    add,
+    histograms,
+    numbers,
+)
+
+
+def test_table_and_attributes_agree() -> None:
+    named = set()
+    for info in TABLE:
+        if info.layout == "fields":
+            named |= {f"{info.name}_{value}" for value in info.values}
+        else:
+            named.add(info.name)
+    assert named == set(Metrics.__slots__)
+
+
+def test_names_are_unique_and_told() -> None:
+    assert len({info.name for info in TABLE}) == len(TABLE)
+    for info in TABLE:
+        assert info.help.endswith(".")
+        assert not info.name.endswith("_total")
+
+
+@pytest.mark.parametrize("info", TABLE, ids=lambda info: info.name)
+def test_every_line_can_be_read(info: object) -> None:
+    from perdure.observe.metrics import MetricInfo
+
+    assert isinstance(info, MetricInfo)
+    metrics = Metrics()
+    if info.kind == "histogram":
+        found = list(histograms(metrics, info))
+        assert found
+        assert all(isinstance(histogram, Histogram) for _, histogram in found)
+    else:
+        for values, number in numbers(metrics, info):
+            assert len(values) == len(info.labels)
+            assert number == 0
+
+
+def test_lists_are_labelled_by_value_or_by_code() -> None:
+    metrics = Metrics()
+    metrics.packets_received[3] += 7
+    metrics.connack_sent[0x86] += 2
+    by_name = {info.name: info for info in TABLE}
+    assert (("publish",), 7) in list(numbers(metrics, by_name["packets_received"]))
+    assert list(numbers(metrics, by_name["connack_sent"])) == [(("0x86",), 2)]
+
+
+def test_connections_rise_and_fall() -> None:
+    metrics = Metrics()
+    metrics.connection_opened("tcp", "5")
+    metrics.connection_opened("tls", "4")
+    metrics.connection_closed("tcp", "normal")
+    assert metrics.connections_now == 1
+    assert metrics.connections_maximum == 2
+    assert metrics.connections_opened == {("tcp", "5"): 1, ("tls", "4"): 1}
+    assert metrics.connections_closed == {("normal",): 1}
+    with pytest.raises(AssertionError, match="more often"):
+        metrics.connection_closed("tcp", "normal")
+
+
+def test_add_counts_by_key() -> None:
+    counter: dict[tuple[str, ...], int] = {}
+    add(counter, ("ok", "password"))
+    add(counter, ("ok", "password"), 4)
+    assert counter == {("ok", "password"): 5}
+
+
+def test_messages_without_subscriber_are_not_dropped_ones() -> None:
+    metrics = Metrics()
+    metrics.messages_dropped_no_subscriber = 5
+    metrics.messages_dropped_expired = 2
+    metrics.messages_dropped_retention = 1
+    assert metrics.messages_dropped == 3
+
+
+@given(st.integers(min_value=0, max_value=2**40))
+def test_a_value_is_in_the_bucket_whose_bounds_hold_it(value: int) -> None:
+    histogram = Histogram()
+    histogram.observe(value)
+    bucket = histogram.counts.index(1)
+    assert histogram.count == 1
+    assert histogram.sum == value
+    if bucket < HISTOGRAM_BUCKETS:
+        assert value <= 2**bucket
+    if bucket > 0:
+        assert value > 2 ** (bucket - 1)
+
+
+def test_quantile_is_the_upper_bound_of_its_bucket() -> None:
+    histogram = Histogram()
+    assert histogram.quantile(0.5) == 0
+    for value in (1, 3, 3, 1000):
+        histogram.observe(value)
+    assert histogram.quantile(0.25) == 1
+    assert histogram.quantile(0.5) == 4
+    assert histogram.quantile(0.99) == 1024

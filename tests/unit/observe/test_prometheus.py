@@ -1,0 +1,87 @@
+"""The collector's output is what Prometheus parses, with the numbers that were counted."""
+
+from __future__ import annotations
+
+import socket
+import urllib.request
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from perdure.errors import ConfigError
+from perdure.observe import Metrics
+from perdure.observe.prometheus import MetricsServer, make_registry
+
+
+def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    text = generate_latest(make_registry(metrics, version="1.2.3", backend="rocksdb")).decode()
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_counters_gauges_and_labels() -> None:
+    metrics = Metrics()
+    metrics.messages_received[1] = 12
+    metrics.sessions_offline = 3
+    metrics.messages_dropped_expired = 4
+    metrics.connection_opened("tcp", "5")
+    found = samples(metrics)
+    assert found["perdure_messages_received_total", (("qos", "1"),)] == 12
+    assert found["perdure_sessions", (("state", "offline"),)] == 3
+    assert found["perdure_messages_dropped_total", (("reason", "expired"),)] == 4
+    assert found["perdure_connections", (("listener", "tcp"),)] == 1
+    opened = (("listener", "tcp"), ("protocol", "5"))
+    assert found["perdure_connections_opened_total", opened] == 1
+    build = next(labels for name, labels in found if name == "perdure_build_info")
+    assert dict(build)["version"] == "1.2.3"
+
+
+def test_histograms_are_cumulative_and_in_seconds() -> None:
+    metrics = Metrics()
+    for value_us in (10, 1000, 1_000_000, 10**12):
+        metrics.storage_commit_seconds.observe(value_us)
+    found = samples(metrics)
+    name = "perdure_storage_commit_seconds"
+    assert found[f"{name}_bucket", (("le", "1.6e-05"),)] == 1
+    assert found[f"{name}_bucket", (("le", "0.001024"),)] == 2
+    assert found[f"{name}_bucket", (("le", "1.048576"),)] == 3
+    assert found[f"{name}_bucket", (("le", "+Inf"),)] == 4
+    assert found[f"{name}_count", ()] == 4
+    assert found[f"{name}_sum", ()] == pytest.approx(1_000_001.00101)
+
+
+def test_batch_sizes_are_messages() -> None:
+    metrics = Metrics()
+    metrics.storage_commit_batch_messages.observe(5)
+    found = samples(metrics)
+    name = "perdure_storage_commit_batch_messages"
+    assert found[f"{name}_bucket", (("le", "4.0"),)] == 0
+    assert found[f"{name}_bucket", (("le", "8.0"),)] == 1
+
+
+def test_server_serves_and_releases_its_port() -> None:
+    metrics = Metrics()
+    metrics.bytes_sent = 99
+    registry = make_registry(metrics, version="1", backend="memory")
+    server = MetricsServer.start(registry, "127.0.0.1", 0)
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics") as answer:
+            assert b"perdure_bytes_sent_total 99.0" in answer.read()
+    finally:
+        server.close()
+    with socket.create_server(("127.0.0.1", server.port)):
+        pass
+
+
+def test_taken_port_is_a_config_error() -> None:
+    registry = make_registry(Metrics(), version="1", backend="memory")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(ConfigError, match="cannot listen") as caught,
+    ):
+        MetricsServer.start(registry, "127.0.0.1", taken.getsockname()[1])
+    assert caught.value.path == "metrics.bind"
