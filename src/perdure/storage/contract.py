@@ -5,6 +5,9 @@ One ``Database`` holds everything durable of one broker: the log, sessions, priv
 after a crash either all of it is there or nothing. ``Database.write`` makes a batch safe against
 the death of the process, ``Database.sync`` against the loss of power.
 
+A ``Message`` or ``InboxEntry`` that was given to a batch or came from a read is shared: nobody
+changes it afterwards. Within a batch, calls take effect in their order.
+
 Reads see every written batch. They are coroutines because a backend may be a server; an embedded
 backend never suspends in them. Backends raise ``StorageError`` and nothing else: the names of the
 library behind them stay in their room.
@@ -89,8 +92,11 @@ class StreamInfo(msgspec.Struct, frozen=True):
 class Batch(Protocol):
     """Writes that become durable together. Nothing is visible before ``Database.write``.
 
-    Calls on a session carry the ``epoch`` of its owner: once a later epoch was written, a
-    batch with an older one raises ``Fenced`` at the call and changes nothing.
+    Calls on a session carry the ``epoch`` of its owner: once a record with a later epoch was
+    written, or put into this batch, a call with an older one raises ``Fenced`` and changes
+    nothing. So does a call on a session that has no record: who writes for it has lost it. A
+    batch that was overtaken by a later owner before its ``write`` is refused as a whole there.
+    After ``discard_session`` the next record may have any epoch.
     """
 
     def append(self, message: Message, now_us: int) -> int:
@@ -197,6 +203,8 @@ class Database(Protocol):
         Raises:
             StorageFull, StorageUnavailable: nothing of the batch was applied, and every later
                 write fails until ``recover`` has returned True.
+            Fenced: a later owner was written since the batch was begun; nothing was applied,
+                and later writes are not affected.
         """
         ...
 
@@ -211,7 +219,16 @@ class Database(Protocol):
         ...
 
     async def recover(self) -> bool:
-        """After a failed write or sync, try to become writable again."""
+        """After a failed write or sync, try to become writable again.
+
+        Batches that were begun before may be written afterwards.
+
+        Returns:
+            True once a probe was written and synced; False while the cause lasts.
+
+        Raises:
+            StorageCorrupt: something that had been synced is gone.
+        """
         ...
 
     async def read(
@@ -230,8 +247,8 @@ class Database(Protocol):
             after_offset: exclusive lower bound.
             until_offset: inclusive upper bound.
             limit: most messages to return, >= 1.
-            bytes_max: stop after this many payload bytes; 0 = no bound. At least one message
-                is returned if one matches.
+            bytes_max: most payload bytes of the page; 0 = no bound. One message is always
+                returned if one matches, however large.
         """
         ...
 
@@ -242,8 +259,16 @@ class Database(Protocol):
         where the layout can tell from the keys."""
         ...
 
+    def messages_after(self, offset: int) -> int:
+        """How many messages were recorded after an offset, at most: an upper estimate from
+        sparse counters, within a few thousand of the truth, without a look at the disk."""
+        ...
+
     async def open_session(self, client_id: str) -> StoredSession | None:
-        """Everything stored of a session, or None."""
+        """Everything stored of a session, or None.
+
+        Subscriptions come by ``since_offset``, then name; packet identifiers ascend.
+        """
         ...
 
     def sessions(self, *, after: str = "") -> AsyncIterator[SessionRecord]:
@@ -293,6 +318,15 @@ class Database(Protocol):
             after_topic: where the page before ended (``next_after``); empty = start.
             limit: most messages to return.
             scan_max: most keys to look at, so that one page's time is bounded.
+        """
+        ...
+
+    async def sweep_retained(self, now_us: int, *, limit: int) -> int:
+        """Look at the next ``limit`` retained messages (in turn, over all of them) and delete
+        those that have expired, in a write of its own.
+
+        Returns:
+            How many were deleted.
         """
         ...
 

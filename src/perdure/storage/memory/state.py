@@ -1,0 +1,129 @@
+"""What the reference backend holds: plain containers, sorted when they are read.
+
+This is the model that every other backend is compared with, so it is written to be obviously
+right, not fast. It knows neither batches nor fencing nor time.
+
+Invariant: two states to which the same operations were applied in the same order are equal.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from typing import final
+
+from perdure.errors import UsageError
+from perdure.model import Cursor, GroupRecord, InboxEntry, Message, SessionRecord, Subscription
+
+
+@final
+class SessionState:
+    """Everything of one session but its inbox."""
+
+    __slots__ = ("awaiting_release", "cursor", "record", "subscriptions")
+
+    def __init__(self, record: SessionRecord) -> None:
+        self.record = record
+        self.cursor = Cursor()
+        self.subscriptions: dict[tuple[int, str], Subscription] = {}
+        self.awaiting_release: set[int] = set()
+
+
+@final
+class GroupState:
+    """A shared group, its members and what was returned to it."""
+
+    __slots__ = ("entries", "members", "record")
+
+    def __init__(self) -> None:
+        self.record: GroupRecord | None = None
+        self.members: set[str] = set()
+        self.entries: dict[int, InboxEntry] = {}
+
+
+@final
+class GenerationState:
+    """The bounds of one generation; its messages are those of the log between them."""
+
+    __slots__ = ("created_at_us", "generation", "since_offset", "until_offset")
+
+    def __init__(self, generation: int, since_offset: int, created_at_us: int) -> None:
+        self.generation = generation
+        self.since_offset = since_offset
+        self.until_offset = 0
+        self.created_at_us = created_at_us
+
+    def holds(self, offset: int) -> bool:
+        """Whether an offset belongs to this generation."""
+        return self.since_offset <= offset and (
+            not self.until_offset or offset < self.until_offset
+        )
+
+
+@final
+class State:
+    """One consistent content of the store."""
+
+    def __init__(self) -> None:
+        self.last_offset = 0
+        self.log: list[Message] = []
+        self.generations: dict[int, GenerationState] = {1: GenerationState(1, 1, 0)}
+        self.sessions: dict[str, SessionState] = {}
+        self.inboxes: dict[str, dict[int, InboxEntry]] = {}
+        self.groups: dict[str, GroupState] = {}
+        self.retained: dict[str, Message] = {}
+
+    def append(self, message: Message) -> None:
+        """Record a message, unless its generation was dropped since it was staged."""
+        if any(generation.holds(message.offset) for generation in self.generations.values()):
+            insort(self.log, message, key=_offset_of)
+
+    def log_after(self, offset: int) -> list[Message]:
+        """The recorded messages after an offset, in order."""
+        return self.log[bisect_right(self.log, offset, key=_offset_of) :]
+
+    def put_session(self, record: SessionRecord) -> None:
+        """Create a session or replace its record."""
+        session = self.sessions.get(record.client_id)
+        if session is None:
+            self.sessions[record.client_id] = SessionState(record)
+        else:
+            session.record = record
+
+    def discard_session(self, client_id: str) -> None:
+        """Forget a session and its inbox."""
+        self.sessions.pop(client_id, None)
+        self.inboxes.pop(client_id, None)
+
+    def trim_inbox(self, client_id: str, through_offset: int) -> None:
+        """Delete inbox entries up to an offset."""
+        inbox = self.inboxes.get(client_id, {})
+        for offset in [offset for offset in inbox if offset <= through_offset]:
+            del inbox[offset]
+
+    def group(self, group_key: str) -> GroupState:
+        """The state of a group, made when it is first named."""
+        return self.groups.setdefault(group_key, GroupState())
+
+    def rotate(self, now_us: int) -> None:
+        """Close the current generation and begin the next."""
+        current = self.generations[max(self.generations)]
+        since = self.last_offset + 1
+        current.until_offset = since
+        number = current.generation + 1
+        self.generations[number] = GenerationState(number, since, now_us)
+
+    def drop_generation(self, generation: int) -> None:
+        """Forget a generation and its messages."""
+        if generation not in self.generations or generation == max(self.generations):
+            raise UsageError(f"generation {generation} is unknown or current")
+        dropped = self.generations.pop(generation)
+        self.log = [message for message in self.log if not dropped.holds(message.offset)]
+
+
+def retained_key(topic: str) -> bytes:
+    """Sort key of a retained topic: byte order is level order."""
+    return topic.replace("/", "\0").encode()
+
+
+def _offset_of(message: Message) -> int:
+    return message.offset

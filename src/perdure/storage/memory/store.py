@@ -1,0 +1,450 @@
+"""The reference implementation of ``storage.contract``.
+
+A batch is a list of operations. ``write`` applies them to the live state and keeps them;
+``sync`` applies the kept ones to a second state, which is what a power cut would leave:
+``lose_power`` goes back to it. Tests and simulations use it for that.
+
+Invariant: the live state is the synced state plus the operations written since.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TypeVar, final
+
+from perdure.errors import Fenced, StorageUnavailable, UsageError
+from perdure.model import (
+    Cursor,
+    GroupRecord,
+    InboxEntry,
+    Message,
+    SessionRecord,
+    StoredSession,
+    Subscription,
+)
+from perdure.storage.contract import (
+    Batch,
+    GenerationInfo,
+    ReadResult,
+    RetainedPage,
+    StreamInfo,
+)
+from perdure.storage.memory.state import State, retained_key
+from perdure.topic.matching import matches
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+@final
+class MemoryBatch:
+    """Operations that are applied together."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self._database = database
+        self.operations: list[Callable[[State], None]] = []
+        # Owners as this batch leaves them; None = discarded.
+        self._staged: dict[str, int | None] = {}
+        # What must still hold when the batch is written: the session is there and its owner is
+        # not later than this; or, for a record, only the latter.
+        self._expects: dict[str, int] = {}
+        self._replaces: dict[str, int] = {}
+
+    def append(self, message: Message, now_us: int) -> int:
+        message.offset = self._database.allocate_offset(now_us)
+        self.operations.append(lambda state: state.append(message))
+        return message.offset
+
+    def put_session(self, record: SessionRecord) -> None:
+        client_id = record.client_id
+        owner = self._owner_epoch(client_id)
+        if owner is not None and record.epoch < owner:
+            raise Fenced(f"session {client_id!r}: epoch {record.epoch} after {owner}")
+        if client_id not in self._staged:
+            self._replaces[client_id] = record.epoch
+        self._staged[client_id] = record.epoch
+        self.operations.append(lambda state: state.put_session(record))
+
+    def discard_session(self, client_id: str) -> None:
+        self._staged[client_id] = None
+        self.operations.append(lambda state: state.discard_session(client_id))
+
+    def put_cursor(self, client_id: str, cursor: Cursor, *, epoch: int) -> None:
+        self._check(client_id, epoch)
+
+        def apply(state: State) -> None:
+            state.sessions[client_id].cursor = cursor
+
+        self.operations.append(apply)
+
+    def put_subscription(self, client_id: str, sub: Subscription, *, epoch: int) -> None:
+        self._check(client_id, epoch)
+
+        def apply(state: State) -> None:
+            state.sessions[client_id].subscriptions[sub.since_offset, sub.name] = sub
+
+        self.operations.append(apply)
+
+    def delete_subscription(self, client_id: str, sub: Subscription, *, epoch: int) -> None:
+        self._check(client_id, epoch)
+        key = (sub.since_offset, sub.name)
+        self.operations.append(
+            lambda state: _forget(state.sessions[client_id].subscriptions, key),
+        )
+
+    def put_awaiting_release(self, client_id: str, packet_id: int, *, epoch: int) -> None:
+        self._check(client_id, epoch)
+        self.operations.append(
+            lambda state: state.sessions[client_id].awaiting_release.add(packet_id),
+        )
+
+    def delete_awaiting_release(self, client_id: str, packet_id: int, *, epoch: int) -> None:
+        self._check(client_id, epoch)
+        self.operations.append(
+            lambda state: state.sessions[client_id].awaiting_release.discard(packet_id),
+        )
+
+    def put_inbox(self, client_id: str, entry: InboxEntry, *, epoch: int) -> None:
+        self._check(client_id, epoch)
+
+        def apply(state: State) -> None:
+            state.inboxes.setdefault(client_id, {})[entry.offset] = entry
+
+        self.operations.append(apply)
+
+    def trim_inbox(self, client_id: str, through_offset: int, *, epoch: int) -> None:
+        self._check(client_id, epoch)
+        self.operations.append(lambda state: state.trim_inbox(client_id, through_offset))
+
+    def put_group(self, record: GroupRecord) -> None:
+        def apply(state: State) -> None:
+            state.group(record.key).record = record
+
+        self.operations.append(apply)
+
+    def discard_group(self, group_key: str) -> None:
+        self.operations.append(lambda state: _forget(state.groups, group_key))
+
+    def put_group_member(self, group_key: str, client_id: str) -> None:
+        self.operations.append(lambda state: state.group(group_key).members.add(client_id))
+
+    def delete_group_member(self, group_key: str, client_id: str) -> None:
+        self.operations.append(lambda state: state.group(group_key).members.discard(client_id))
+
+    def put_group_entry(self, group_key: str, entry: InboxEntry) -> None:
+        def apply(state: State) -> None:
+            state.group(group_key).entries[entry.offset] = entry
+
+        self.operations.append(apply)
+
+    def delete_group_entry(self, group_key: str, offset: int) -> None:
+        self.operations.append(lambda state: _forget(state.group(group_key).entries, offset))
+
+    def put_retained(self, message: Message) -> None:
+        if not message.offset:
+            raise UsageError("a retained message needs an offset")
+
+        def apply(state: State) -> None:
+            state.retained[message.topic] = message
+
+        self.operations.append(apply)
+
+    def delete_retained(self, topic: str) -> None:
+        self.operations.append(lambda state: _forget(state.retained, topic))
+
+    def is_empty(self) -> bool:
+        return not self.operations
+
+    def stale_owner(self) -> str | None:
+        """A session of this batch that got a later owner, or went, since it was staged."""
+        for client_id, epoch in self._expects.items():
+            owner = self._database.owner_epoch(client_id)
+            if owner is None or epoch < owner:
+                return client_id
+        for client_id, epoch in self._replaces.items():
+            owner = self._database.owner_epoch(client_id)
+            if owner is not None and epoch < owner:
+                return client_id
+        return None
+
+    def _owner_epoch(self, client_id: str) -> int | None:
+        if client_id in self._staged:
+            return self._staged[client_id]
+        return self._database.owner_epoch(client_id)
+
+    def _check(self, client_id: str, epoch: int) -> None:
+        owner = self._owner_epoch(client_id)
+        if owner is None:
+            raise Fenced(f"session {client_id!r} does not exist")
+        if epoch < owner:
+            raise Fenced(f"session {client_id!r}: epoch {epoch} after {owner}")
+        if client_id not in self._staged:
+            self._expects[client_id] = min(epoch, self._expects.get(client_id, epoch))
+
+
+@final
+class MemoryDatabase:
+    """A ``storage.contract.Database`` without a disk.
+
+    Attributes:
+        fail_with: when set, writes and syncs raise it until it is cleared and ``recover`` ran.
+    """
+
+    def __init__(self) -> None:
+        self._live = State()
+        self._synced = State()
+        self._unsynced: list[Callable[[State], None]] = []
+        self._last_offset = 0
+        self._failed = False
+        self._closed = False
+        self.fail_with: Exception | None = None
+
+    # -- writing ---------------------------------------------------------------------------
+
+    @property
+    def last_offset(self) -> int:
+        return self._last_offset
+
+    @property
+    def retained_count(self) -> int:
+        return len(self._live.retained)
+
+    def allocate_offset(self, now_us: int) -> int:
+        self._last_offset = max(self._last_offset + 1, now_us)
+        return self._last_offset
+
+    def batch(self) -> MemoryBatch:
+        return MemoryBatch(self)
+
+    def write(self, batch: Batch) -> None:
+        assert isinstance(batch, MemoryBatch)
+        self._refuse_if_failed()
+        stale = batch.stale_owner()
+        if stale is not None:
+            raise Fenced(f"session {stale!r} has a later owner or is gone")
+        last_offset = self._last_offset
+
+        def remember(state: State) -> None:
+            state.last_offset = max(state.last_offset, last_offset)
+
+        self._apply([remember, *batch.operations])
+
+    def sync(self) -> None:
+        self._refuse_if_failed()
+        unsynced, self._unsynced = self._unsynced, []
+        for operation in unsynced:
+            operation(self._synced)
+
+    async def recover(self) -> bool:
+        if self.fail_with is not None or self._closed:
+            return False
+        self._failed = False
+        return True
+
+    def lose_power(self) -> None:
+        """Go back to what was synced, as a power cut does; open batches must be thrown away."""
+        self._unsynced.clear()
+        self._live = copy.deepcopy(self._synced)
+        self._last_offset = self._live.last_offset
+
+    def reopened(self) -> MemoryDatabase:
+        """A database with what this one held: a stop and a start."""
+        database = MemoryDatabase()
+        database._live = self._live
+        database._synced = self._synced
+        database._unsynced = self._unsynced
+        database._last_offset = self._live.last_offset
+        return database
+
+    def owner_epoch(self, client_id: str) -> int | None:
+        """The epoch of a session's record; None = no such session."""
+        session = self._live.sessions.get(client_id)
+        return None if session is None else session.record.epoch
+
+    def _apply(self, operations: list[Callable[[State], None]]) -> None:
+        for operation in operations:
+            operation(self._live)
+        self._unsynced += operations
+
+    def _refuse_if_failed(self) -> None:
+        if self._closed:
+            raise StorageUnavailable("the database is closed")
+        if self.fail_with is not None:
+            self._failed = True
+            raise self.fail_with
+        if self._failed:
+            raise StorageUnavailable("an earlier write failed")
+
+    # -- the log ---------------------------------------------------------------------------
+
+    async def read(
+        self,
+        filters: Sequence[str],
+        *,
+        after_offset: int,
+        until_offset: int,
+        limit: int,
+        bytes_max: int = 0,
+    ) -> ReadResult:
+        messages: list[Message] = []
+        size_bytes = 0
+        for message in self._live.log_after(after_offset):
+            if message.offset > until_offset:
+                break
+            if not any(matches(filter_, message.topic) for filter_ in filters):
+                continue
+            size_bytes += len(message.payload)
+            if messages and bytes_max and size_bytes > bytes_max:
+                return ReadResult(messages, messages[-1].offset)
+            messages.append(message)
+            if len(messages) >= limit:
+                return ReadResult(messages, message.offset)
+        return ReadResult(messages, until_offset)
+
+    async def count(
+        self, filters: Sequence[str], *, after_offset: int, until_offset: int, limit: int
+    ) -> int:
+        result = await self.read(
+            filters, after_offset=after_offset, until_offset=until_offset, limit=limit
+        )
+        return len(result.messages)
+
+    def messages_after(self, offset: int) -> int:
+        return len(self._live.log_after(offset))
+
+    def generations(self) -> list[GenerationInfo]:
+        infos: list[GenerationInfo] = []
+        for generation in self._live.generations.values():
+            messages = [m for m in self._live.log if generation.holds(m.offset)]
+            infos.append(
+                GenerationInfo(
+                    generation=generation.generation,
+                    layout=0,
+                    since_offset=generation.since_offset,
+                    until_offset=generation.until_offset,
+                    created_at_us=generation.created_at_us,
+                    message_count=len(messages),
+                    bytes=sum(len(m.payload) + len(m.topic) for m in messages),
+                    stream_count=len({m.topic for m in messages}),
+                )
+            )
+        return infos
+
+    def streams(self, generation: int) -> list[StreamInfo]:
+        bounds = self._live.generations.get(generation)
+        if bounds is None:
+            raise UsageError(f"generation {generation} is unknown")
+        topics = dict.fromkeys(m.topic for m in self._live.log if bounds.holds(m.offset))
+        return [StreamInfo(generation, number, topic) for number, topic in enumerate(topics, 1)]
+
+    def rotate(self, now_us: int) -> GenerationInfo:
+        self._refuse_if_failed()
+        last_offset = self._last_offset
+
+        def apply(state: State) -> None:
+            state.last_offset = max(state.last_offset, last_offset)
+            state.rotate(now_us)
+
+        self._apply([apply])
+        self.sync()
+        return self.generations()[-1]
+
+    def drop_generation(self, generation: int) -> None:
+        self._refuse_if_failed()
+        self._apply([lambda state: state.drop_generation(generation)])
+        self.sync()
+
+    # -- sessions --------------------------------------------------------------------------
+
+    async def open_session(self, client_id: str) -> StoredSession | None:
+        session = self._live.sessions.get(client_id)
+        if session is None:
+            return None
+        return StoredSession(
+            session.record,
+            session.cursor,
+            tuple(session.subscriptions[key] for key in sorted(session.subscriptions)),
+            tuple(sorted(session.awaiting_release)),
+        )
+
+    async def sessions(self, *, after: str = "") -> AsyncIterator[SessionRecord]:
+        for client_id in sorted(self._live.sessions, key=str.encode):
+            session = self._live.sessions.get(client_id)
+            if client_id.encode() > after.encode() and session is not None:
+                yield session.record
+
+    async def session_count(self) -> int:
+        return len(self._live.sessions)
+
+    async def due_sessions(self, now_us: int, *, limit: int) -> list[SessionRecord]:
+        records = [session.record for session in self._live.sessions.values()]
+        due = [record for record in records if 0 < record.deadline_us <= now_us]
+        due.sort(key=lambda record: (record.deadline_us, record.client_id.encode()))
+        return due[:limit]
+
+    async def next_deadline_us(self) -> int:
+        deadlines = [session.record.deadline_us for session in self._live.sessions.values()]
+        return min((deadline for deadline in deadlines if deadline), default=0)
+
+    async def read_inbox(
+        self, client_id: str, *, after_offset: int, until_offset: int, limit: int
+    ) -> list[InboxEntry]:
+        inbox = self._live.inboxes.get(client_id, {})
+        return [
+            inbox[offset] for offset in sorted(inbox) if after_offset < offset <= until_offset
+        ][:limit]
+
+    # -- groups ----------------------------------------------------------------------------
+
+    async def groups(self) -> list[GroupRecord]:
+        groups = self._live.groups
+        records = [groups[key].record for key in sorted(groups, key=str.encode)]
+        return [record for record in records if record is not None]
+
+    async def group_members(self, group_key: str) -> list[str]:
+        group = self._live.groups.get(group_key)
+        return sorted(group.members, key=str.encode) if group else []
+
+    async def read_group_entries(self, group_key: str, *, limit: int) -> list[InboxEntry]:
+        group = self._live.groups.get(group_key)
+        return [group.entries[offset] for offset in sorted(group.entries)][:limit] if group else []
+
+    # -- retained --------------------------------------------------------------------------
+
+    async def get_retained(self, topic: str) -> Message | None:
+        return self._live.retained.get(topic)
+
+    async def read_retained(
+        self, topic_filter: str, *, after_topic: str, limit: int, scan_max: int
+    ) -> RetainedPage:
+        messages: list[Message] = []
+        topics = sorted(self._live.retained, key=retained_key)
+        if after_topic:
+            start = retained_key(after_topic)
+            topics = [topic for topic in topics if retained_key(topic) > start]
+        for looked, topic in enumerate(topics, 1):
+            if matches(topic_filter, topic):
+                messages.append(self._live.retained[topic])
+            if len(messages) >= limit or looked >= scan_max:
+                return RetainedPage(messages, topic)
+        return RetainedPage(messages, None)
+
+    async def sweep_retained(self, now_us: int, *, limit: int) -> int:
+        self._refuse_if_failed()
+        retained = self._live.retained
+        expired = [t for t, m in retained.items() if 0 < m.expires_at_us <= now_us][:limit]
+        batch = self.batch()
+        for topic in expired:
+            batch.delete_retained(topic)
+        self.write(batch)
+        return len(expired)
+
+    def close(self) -> None:
+        if not self._closed and not self._failed and self.fail_with is None:
+            self.sync()
+        self._closed = True
+
+
+def _forget(mapping: dict[_Key, _Value], key: _Key) -> None:
+    mapping.pop(key, None)

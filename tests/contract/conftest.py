@@ -1,0 +1,52 @@
+"""The backends under the contract: a later one joins with one more entry in ``BACKENDS``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from perdure.storage.contract import Database
+from perdure.storage.memory import MemoryDatabase
+
+
+class Backend:
+    """One database, and how to take it through a clean stop and start."""
+
+    def __init__(self, start: Callable[[Database | None], Database]) -> None:
+        self._start = start
+        self.database = start(None)
+
+    def restart(self) -> Database:
+        """Close the database and open it again."""
+        self.database.close()
+        self.database = self._start(self.database)
+        return self.database
+
+
+def _memory(_path: Path) -> Callable[[Database | None], Database]:
+    def start(previous: Database | None) -> Database:
+        if previous is None:
+            return MemoryDatabase()
+        assert isinstance(previous, MemoryDatabase)
+        return previous.reopened()
+
+    return start
+
+
+BACKENDS = {"memory": _memory}
+
+
+@pytest.fixture(params=list(BACKENDS))
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    """A backend with an empty database, closed afterwards."""
+    backend = Backend(BACKENDS[request.param](tmp_path / "data"))
+    yield backend
+    backend.database.close()
+
+
+@pytest.fixture
+def database(backend: Backend) -> Database:
+    """An empty database."""
+    return backend.database

@@ -1,0 +1,301 @@
+"""What every backend promises of the log."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from perdure.errors import UsageError
+from perdure.storage.contract import Database
+from perdure.storage.memory import MemoryDatabase
+from perdure.topic.matching import matches
+from tests.contract.conftest import Backend
+from tests.contract.values import NOW_US, append_all, message, read_all
+
+
+def test_offsets_ascend_and_follow_the_clock(database: Database) -> None:
+    first = database.allocate_offset(NOW_US)
+    assert first == NOW_US
+    assert database.allocate_offset(NOW_US - 5_000) == first + 1
+    assert append_all(database, message(), message()) == [first + 2, first + 3]
+    assert append_all(database, message(), now_us=NOW_US + 10_000) == [NOW_US + 10_000]
+    assert database.last_offset == NOW_US + 10_000
+
+
+async def test_message_comes_back_as_it_was_appended(backend: Backend) -> None:
+    sent = [
+        message("a/b", b"", qos=2, retain=True, publisher=""),
+        message("ü/€/😀", bytes(range(256)), properties=b"\x26\x00\x01a\x00\x01b"),
+        message("/", b"x" * 100_000, expires_at_us=NOW_US + 5, published_at_us=NOW_US - 1),
+        message("", b"empty topic level", publisher="p" * 300),
+    ]
+    append_all(backend.database, *sent)
+    assert await read_all(backend.database, "#") == sent
+    assert await read_all(backend.restart(), "#") == sent
+
+
+async def test_nothing_is_visible_before_the_write(database: Database) -> None:
+    batch = database.batch()
+    assert batch.is_empty()
+    batch.append(message(), NOW_US)
+    assert not batch.is_empty()
+    assert await read_all(database, "#") == []
+    database.write(batch)
+    assert len(await read_all(database, "#")) == 1
+
+
+@pytest.mark.trap(25)
+async def test_bounds_are_exclusive_below_and_inclusive_above(backend: Backend) -> None:
+    """A reader that starts at the offset of a message it has seen misses nothing after it."""
+    offsets = append_all(backend.database, *[message(payload=b"%d" % n) for n in range(10)])
+    for database in (backend.database, backend.restart()):
+        for low in range(-1, 10):
+            for high in range(-1, 10):
+                result = await database.read(
+                    ["a/+"],
+                    after_offset=offsets[low] if low >= 0 else 0,
+                    until_offset=offsets[high] if high >= 0 else 0,
+                    limit=100,
+                )
+                assert [m.offset for m in result.messages] == offsets[low + 1 : high + 1]
+
+
+@pytest.mark.trap(25)
+async def test_time_is_a_position(backend: Backend) -> None:
+    """Reading after ``t - 1`` includes a message that was published at ``t`` exactly."""
+    at = NOW_US + 123
+    append_all(backend.database, message(payload=b"at"), now_us=at)
+    result = await backend.restart().read(["#"], after_offset=at - 1, until_offset=at, limit=1)
+    assert [m.payload for m in result.messages] == [b"at"]
+
+
+async def test_limit_and_through_offset(database: Database) -> None:
+    offsets = append_all(database, *[message(f"t/{n % 3}") for n in range(9)])
+    page = await database.read(["t/1"], after_offset=0, until_offset=offsets[-1], limit=2)
+    assert [m.offset for m in page.messages] == [offsets[1], offsets[4]]
+    assert page.through_offset == offsets[4]
+    page = await database.read(
+        ["t/1"], after_offset=page.through_offset, until_offset=offsets[-1], limit=2
+    )
+    assert [m.offset for m in page.messages] == [offsets[7]]
+    assert page.through_offset == offsets[-1]
+
+
+async def test_bytes_max_ends_a_page_but_never_before_the_first_message(
+    database: Database,
+) -> None:
+    offsets = append_all(database, *[message(payload=b"x" * size) for size in (50, 3, 4, 1, 0)])
+    page = await database.read(
+        ["#"], after_offset=0, until_offset=offsets[-1], limit=10, bytes_max=7
+    )
+    assert [len(m.payload) for m in page.messages] == [50]
+    assert page.through_offset == offsets[0]
+    page = await database.read(
+        ["#"], after_offset=offsets[0], until_offset=offsets[-1], limit=10, bytes_max=7
+    )
+    assert [len(m.payload) for m in page.messages] == [3, 4]
+    page = await database.read(
+        ["#"], after_offset=offsets[2], until_offset=offsets[-1], limit=10, bytes_max=7
+    )
+    assert [len(m.payload) for m in page.messages] == [1, 0]
+    assert page.through_offset == offsets[-1]
+
+
+async def test_a_message_that_matches_twice_is_read_once(database: Database) -> None:
+    append_all(database, message("a/b"), message("a/c"), message("d"))
+    topics = [m.topic for m in await read_all(database, "a/b", "a/+", "#", "a/b")]
+    assert topics == ["a/b", "a/c", "d"]
+    assert await read_all(database) == []
+
+
+async def test_wildcards_do_not_match_dollar_topics(database: Database) -> None:
+    append_all(database, message("$SYS/x"), message("a/$x"), message("$SYS"))
+    assert [m.topic for m in await read_all(database, "#")] == ["a/$x"]
+    assert [m.topic for m in await read_all(database, "+/x", "+")] == []
+    assert [m.topic for m in await read_all(database, "$SYS/#")] == ["$SYS/x", "$SYS"]
+    assert [m.topic for m in await read_all(database, "$SYS/+")] == ["$SYS/x"]
+
+
+LEVELS = ["", "a", "b", "c", "$x", "ü"]
+TOPICS = st.lists(st.sampled_from(LEVELS), min_size=1, max_size=4).map("/".join)
+FILTERS = st.tuples(
+    st.lists(st.sampled_from([*LEVELS, "+"]), min_size=0, max_size=4), st.booleans()
+).map(lambda parts: "/".join([*parts[0], "#"] if parts[1] or not parts[0] else parts[0]))
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    topics=st.lists(TOPICS, min_size=1, max_size=40),
+    filters=st.lists(FILTERS, min_size=1, max_size=4),
+    limit=st.integers(1, 10),
+)
+async def test_pages_are_complete_and_ordered(
+    database: Database, topics: list[str], filters: list[str], limit: int
+) -> None:
+    start = database.last_offset
+    offsets = append_all(database, *[message(topic) for topic in topics])
+    expected = [
+        (offset, topic)
+        for offset, topic in zip(offsets, topics, strict=True)
+        if any(matches(filter_, topic) for filter_ in filters)
+    ]
+    found: list[tuple[int, str]] = []
+    position = start
+    while position < offsets[-1]:
+        page = await database.read(
+            filters, after_offset=position, until_offset=offsets[-1], limit=limit
+        )
+        assert len(page.messages) <= limit
+        assert page.through_offset > position
+        found += [(m.offset, m.topic) for m in page.messages]
+        position = page.through_offset
+    assert found == expected
+    count = await database.count(
+        filters, after_offset=start, until_offset=offsets[-1], limit=1_000
+    )
+    assert count == len(expected)
+    count = await database.count(filters, after_offset=start, until_offset=offsets[-1], limit=2)
+    assert count == min(2, len(expected))
+
+
+@pytest.mark.trap(27)
+async def test_order_holds_while_topics_are_learned(backend: Backend) -> None:
+    """Hundreds of devices appear between the messages of a few: order and completeness stay."""
+    sent: list[tuple[str, bytes]] = []
+    database = backend.database
+    for n in range(600):
+        batch = database.batch()
+        for device in (n % 3, n):
+            sent.append((f"devices/{device}/temperature", b"%d" % len(sent)))
+            batch.append(message(*sent[-1]), NOW_US + n * 10)
+        database.write(batch)
+        if n == 300:
+            database = backend.restart()
+    for current in (database, backend.restart()):
+        read = await read_all(current, "devices/+/temperature")
+        assert [(m.topic, m.payload) for m in read] == sent
+        read = await read_all(current, "devices/1/#")
+        assert [m.payload for m in read] == [p for t, p in sent if t.startswith("devices/1/")]
+
+
+@pytest.mark.trap(26)
+async def test_generations_survive_a_restart(backend: Backend) -> None:
+    """Messages on both sides of a rotation are there after a restart right after it."""
+    before = append_all(backend.database, message("a/1"), message("b"))
+    info = backend.database.rotate(NOW_US + 1_000)
+    assert info.since_offset == before[-1] + 1
+    database = backend.restart()
+    after = append_all(database, message("a/2"), now_us=NOW_US + 2_000)
+    database = backend.restart()
+    assert [m.offset for m in await read_all(database, "#")] == before + after
+    first, second = database.generations()
+    assert (first.message_count, second.message_count) == (2, 1)
+    assert first.until_offset == second.since_offset
+    assert second.until_offset == 0
+    assert second.created_at_us == NOW_US + 1_000
+
+
+async def test_drop_generation(backend: Backend) -> None:
+    append_all(backend.database, message("a/1"), message("b"))
+    first = backend.database.generations()[0].generation
+    second = backend.database.rotate(NOW_US + 1_000).generation
+    kept = append_all(backend.database, message("a/2"))
+    with pytest.raises(UsageError):
+        backend.database.drop_generation(second)
+    backend.database.drop_generation(first)
+    with pytest.raises(UsageError):
+        backend.database.drop_generation(first)
+    for database in (backend.database, backend.restart()):
+        assert [m.offset for m in await read_all(database, "#")] == kept
+        assert [info.generation for info in database.generations()] == [second]
+        with pytest.raises(UsageError):
+            database.streams(first)
+
+
+async def test_a_batch_may_straddle_a_rotation_and_a_drop(database: Database) -> None:
+    batch = database.batch()
+    batch.append(message("old"), NOW_US)
+    dropped = database.batch()
+    dropped.append(message("dropped"), NOW_US)
+    first = database.generations()[0].generation
+    database.rotate(NOW_US + 10)
+    batch.append(message("new"), NOW_US + 20)
+    database.write(batch)
+    assert [info.message_count for info in database.generations()] == [1, 1]
+    assert [m.topic for m in await read_all(database, "#")] == ["old", "new"]
+    database.drop_generation(first)
+    dropped.append(message("newer"), NOW_US + 30)
+    database.write(dropped)
+    assert [m.topic for m in await read_all(database, "#")] == ["new", "newer"]
+    assert [info.message_count for info in database.generations()] == [2]
+
+
+async def test_reads_span_generations(backend: Backend) -> None:
+    sent: list[int] = []
+    for n in range(5):
+        sent += append_all(backend.database, message("a/b"), message("c"), message(f"a/{n}"))
+        backend.database.rotate(NOW_US + n + 1)
+    read = await read_all(backend.restart(), "a/+")
+    assert [m.offset for m in read] == [offset for n, offset in enumerate(sent) if n % 3 != 1]
+    assert await read_all(backend.database, "a/+", limit=4) == read[:4]
+
+
+async def test_streams_cover_every_topic(database: Database) -> None:
+    topics = [f"devices/{n}/state" for n in range(150)] + ["other/heartbeat", "$SYS/uptime"]
+    append_all(database, *[message(topic) for topic in topics])
+    (info,) = database.generations()
+    streams = database.streams(info.generation)
+    assert len({stream.stream for stream in streams}) == len(streams) == info.stream_count
+    for topic in topics:
+        assert any(matches(stream.pattern, topic) for stream in streams), topic
+
+
+async def test_messages_after_is_an_upper_estimate(backend: Backend) -> None:
+    offsets: list[int] = []
+    for _ in range(5):
+        offsets += append_all(backend.database, *[message() for _ in range(1_000)])
+    for database in (backend.database, backend.restart()):
+        assert database.messages_after(offsets[-1]) <= 4_096
+        for n in (0, 17, 2_500, 4_998):
+            assert len(offsets) - n - 1 <= database.messages_after(offsets[n])
+            assert database.messages_after(offsets[n]) <= len(offsets) - n - 1 + 4_096
+        assert database.messages_after(0) == len(offsets)
+
+
+async def test_last_offset_survives_a_restart(backend: Backend) -> None:
+    """Also where the highest offset is one that no message of the log carries."""
+    append_all(backend.database, message())
+    batch = backend.database.batch()
+    batch.put_retained(message(offset=backend.database.allocate_offset(NOW_US + 99)))
+    backend.database.write(batch)
+    last = backend.database.last_offset
+    assert last == NOW_US + 99
+    database = backend.restart()
+    assert database.last_offset == last
+    assert append_all(database, message()) == [last + 1]
+
+
+@pytest.mark.trap(32)
+async def test_start_deletes_nothing(backend: Backend) -> None:
+    """Five starts in a row, with and without writes between them, keep every message."""
+    sent = append_all(backend.database, message("a/1"), message("$x"), message("a/1"))
+    for n in range(5):
+        database = backend.restart()
+        assert [m.offset for m in await read_all(database, "#", "$x")] == sent
+        if n % 2:
+            sent += append_all(database, message(f"n/{n}"))
+
+
+def test_memory_model_loses_only_what_was_not_synced() -> None:
+    database = MemoryDatabase()
+    append_all(database, message())
+    database.sync()
+    append_all(database, message())
+    assert database.messages_after(0) == 2
+    database.lose_power()
+    assert database.messages_after(0) == 1

@@ -1,0 +1,376 @@
+"""What every backend promises of sessions, private streams and shared groups."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.errors import Fenced
+from perdure.model import Cursor, Feed, GroupRecord, Subscription, Will
+from perdure.storage.contract import Database
+from tests.contract.conftest import Backend
+from tests.contract.values import NOW_US, create_session, entry, record
+
+FULL_RECORD = record(
+    "full",
+    epoch=3,
+    connected=False,
+    will=Will("w/t", b"\x00gone", 2, True, b"\x01\x01", 30, 60),
+    will_at_us=NOW_US + 30_000_000,
+    expires_at_us=NOW_US + 60_000_000,
+    expiry_s=60,
+    username="u",
+    protocol=5,
+    dropped_count=7,
+)
+CURSOR = Cursor(NOW_US + 5, 70_000, (70_002, 70_005), (70_003,), 70_009)
+SUBS = (
+    Subscription("a/#", qos=2, no_local=True, identifier=9, since_offset=5, until_offset=17),
+    Subscription("a/#", "g", 1, since_offset=5),
+    Subscription("a/#", qos=1, since_offset=17, feed=Feed(True, "a/x", 20, 17)),
+    Subscription("b/+", retain_as_published=True, retain_handling=2, since_offset=17),
+)
+
+
+def put_full_session(database: Database) -> None:
+    batch = database.batch()
+    batch.put_session(FULL_RECORD)
+    batch.put_cursor("full", CURSOR, epoch=3)
+    for sub in (SUBS[3], SUBS[0], SUBS[2], SUBS[1]):
+        batch.put_subscription("full", sub, epoch=3)
+    for packet_id in (65_535, 1, 256):
+        batch.put_awaiting_release("full", packet_id, epoch=3)
+    database.write(batch)
+
+
+async def test_session_comes_back_whole(backend: Backend) -> None:
+    put_full_session(backend.database)
+    for database in (backend.database, backend.restart()):
+        stored = await database.open_session("full")
+        assert stored is not None
+        assert stored.record == FULL_RECORD
+        assert stored.cursor == CURSOR
+        assert set(stored.subscriptions) == set(SUBS)
+        order = [(sub.since_offset, sub.name) for sub in stored.subscriptions]
+        assert order == sorted(order)
+        assert stored.awaiting_release == (1, 256, 65_535)
+        assert await database.open_session("ful") is None
+        assert await database.open_session("full2") is None
+
+
+async def test_new_session_has_an_empty_cursor(database: Database) -> None:
+    create_session(database)
+    stored = await database.open_session("c1")
+    assert stored is not None
+    assert (stored.cursor, stored.subscriptions, stored.awaiting_release) == (Cursor(), (), ())
+
+
+async def test_parts_are_replaced_and_deleted_alone(backend: Backend) -> None:
+    put_full_session(backend.database)
+    batch = backend.database.batch()
+    batch.put_cursor("full", Cursor(NOW_US + 6, 70_009), epoch=3)
+    batch.delete_subscription("full", SUBS[0], epoch=3)
+    batch.delete_subscription("full", Subscription("never"), epoch=3)
+    live = Subscription("a/#", qos=0, since_offset=17)
+    batch.put_subscription("full", live, epoch=3)
+    batch.delete_awaiting_release("full", 256, epoch=3)
+    batch.delete_awaiting_release("full", 9, epoch=3)
+    backend.database.write(batch)
+    stored = await backend.restart().open_session("full")
+    assert stored is not None
+    assert stored.record == FULL_RECORD
+    assert stored.cursor == Cursor(NOW_US + 6, 70_009)
+    assert stored.subscriptions == (SUBS[1], live, SUBS[3])
+    assert stored.awaiting_release == (1, 65_535)
+
+
+async def test_discard_leaves_nothing(backend: Backend) -> None:
+    put_full_session(backend.database)
+    create_session(backend.database, "other")
+    batch = backend.database.batch()
+    batch.put_inbox("full", entry(5), epoch=3)
+    batch.put_inbox("other", entry(6), epoch=1)
+    backend.database.write(batch)
+    batch = backend.database.batch()
+    batch.put_inbox("full", entry(7), epoch=3)
+    batch.discard_session("full")
+    batch.discard_session("never was")
+    backend.database.write(batch)
+    for database in (backend.database, backend.restart()):
+        assert await database.open_session("full") is None
+        assert await read_inbox(database, "full") == []
+        assert await read_inbox(database, "other") == [6]
+        assert await database.session_count() == 1
+        assert await database.next_deadline_us() == 0
+    create_session(backend.database, "full", epoch=1)
+    stored = await backend.database.open_session("full")
+    assert stored is not None
+    assert (stored.cursor, stored.subscriptions, stored.awaiting_release) == (Cursor(), (), ())
+    assert await read_inbox(backend.database, "full") == []
+
+
+async def test_discard_and_create_in_one_batch(backend: Backend) -> None:
+    put_full_session(backend.database)
+    batch = backend.database.batch()
+    batch.put_inbox("full", entry(7), epoch=3)
+    batch.discard_session("full")
+    batch.put_session(record("full", epoch=1))
+    batch.put_subscription("full", SUBS[3], epoch=1)
+    batch.put_inbox("full", entry(9), epoch=1)
+    backend.database.write(batch)
+    for database in (backend.database, backend.restart()):
+        stored = await database.open_session("full")
+        assert stored is not None
+        assert stored.record == record("full", epoch=1)
+        assert stored.cursor == Cursor()
+        assert stored.subscriptions == (SUBS[3],)
+        assert stored.awaiting_release == ()
+        assert await read_inbox(database, "full") == [9]
+        assert await database.session_count() == 1
+        assert await database.next_deadline_us() == 0
+
+
+@pytest.mark.trap(49)
+async def test_similar_client_ids_are_different_sessions(backend: Backend) -> None:
+    """Keys hold the client id itself, no hash of it: prefixes, separators and case count."""
+    client_ids = ["a", "ab", "a/b", "A", "a\x01", "ä", "a" * 65_535, "a" * 256, "sx", "\u20ac", ""]
+    database = backend.database
+    for number, client_id in enumerate(client_ids):
+        batch = database.batch()
+        batch.put_session(record(client_id, epoch=1, dropped_count=number))
+        batch.put_cursor(client_id, Cursor(number), epoch=1)
+        batch.put_subscription(client_id, Subscription(f"f/{number}"), epoch=1)
+        batch.put_inbox(client_id, entry(number + 1), epoch=1)
+        database.write(batch)
+    for database in (backend.database, backend.restart()):
+        for number, client_id in enumerate(client_ids):
+            stored = await database.open_session(client_id)
+            assert stored is not None
+            assert stored.record.client_id == client_id
+            assert stored.record.dropped_count == number
+            assert stored.cursor.offset == number
+            assert [sub.filter for sub in stored.subscriptions] == [f"f/{number}"]
+            assert await read_inbox(database, client_id) == [number + 1]
+    batch = database.batch()
+    batch.discard_session("a")
+    database.write(batch)
+    listed = [found.client_id async for found in database.sessions()]
+    assert listed == sorted(set(client_ids) - {"a"}, key=str.encode)
+
+
+async def test_sessions_are_listed_in_order_and_from_a_position(database: Database) -> None:
+    for client_id in ("b", "é", "a", "c", "a!"):
+        create_session(database, client_id)
+    listed = [found.client_id async for found in database.sessions()]
+    assert listed == ["a", "a!", "b", "c", "é"]
+    assert [found.client_id async for found in database.sessions(after="b")] == ["c", "é"]
+    assert [found.client_id async for found in database.sessions(after="bb")] == ["c", "é"]
+    assert await database.session_count() == 5
+
+
+async def test_sessions_may_change_while_they_are_listed(database: Database) -> None:
+    for client_id in ("a", "b", "c"):
+        create_session(database, client_id)
+    listed: list[str] = []
+    async for found in database.sessions():
+        listed.append(found.client_id)
+        batch = database.batch()
+        batch.discard_session(found.client_id)
+        database.write(batch)
+    assert listed == ["a", "b", "c"]
+    assert await database.session_count() == 0
+
+
+async def test_deadlines_follow_the_record(backend: Backend) -> None:
+    database = backend.database
+    for client_id, at in (("late", 300), ("early", 100), ("middle", 200), ("never", 0)):
+        batch = database.batch()
+        batch.put_session(record(client_id, expires_at_us=at))
+        database.write(batch)
+    assert await database.next_deadline_us() == 100
+    due = await database.due_sessions(250, limit=10)
+    assert [found.client_id for found in due] == ["early", "middle"]
+    assert await database.due_sessions(99, limit=10) == []
+    assert [found.client_id for found in await database.due_sessions(300, limit=1)] == ["early"]
+    batch = database.batch()
+    batch.put_session(record("early", epoch=2))
+    batch.put_session(record("never", will_at_us=50, expires_at_us=70))
+    database.write(batch)
+    database = backend.restart()
+    assert await database.next_deadline_us() == 50
+    due = await database.due_sessions(1_000, limit=10)
+    assert [found.client_id for found in due] == ["never", "middle", "late"]
+    batch = database.batch()
+    batch.discard_session("never")
+    batch.discard_session("middle")
+    database.write(batch)
+    assert await database.next_deadline_us() == 300
+    batch = database.batch()
+    batch.put_session(record("late", expires_at_us=20))
+    database.write(batch)
+    assert await database.next_deadline_us() == 20
+
+
+def test_stale_owner_is_fenced_at_the_call(backend: Backend) -> None:
+    create_session(backend.database, "c1", epoch=4)
+    for database in (backend.database, backend.restart()):
+        batch = database.batch()
+        for call in (
+            lambda: batch.put_session(record("c1", epoch=3)),
+            lambda: batch.put_cursor("c1", Cursor(), epoch=3),
+            lambda: batch.put_subscription("c1", SUBS[0], epoch=3),
+            lambda: batch.delete_subscription("c1", SUBS[0], epoch=3),
+            lambda: batch.put_awaiting_release("c1", 1, epoch=3),
+            lambda: batch.delete_awaiting_release("c1", 1, epoch=3),
+            lambda: batch.put_inbox("c1", entry(5), epoch=3),
+            lambda: batch.trim_inbox("c1", 5, epoch=3),
+            lambda: batch.put_cursor("nobody", Cursor(), epoch=9),
+        ):
+            with pytest.raises(Fenced):
+                call()
+        assert batch.is_empty()
+        batch.put_cursor("c1", Cursor(), epoch=4)
+
+
+def test_takeover_inside_a_batch_fences_the_rest_of_it(database: Database) -> None:
+    create_session(database, "c1", epoch=1)
+    batch = database.batch()
+    batch.put_cursor("c1", Cursor(1), epoch=1)
+    batch.put_session(record("c1", epoch=2))
+    with pytest.raises(Fenced):
+        batch.put_cursor("c1", Cursor(2), epoch=1)
+    batch.discard_session("c1")
+    with pytest.raises(Fenced):
+        batch.put_cursor("c1", Cursor(2), epoch=2)
+    database.write(batch)
+
+
+async def test_batch_overtaken_by_a_later_owner_is_refused(database: Database) -> None:
+    create_session(database, "c1", epoch=1)
+    create_session(database, "c2", epoch=1)
+    overtaken = database.batch()
+    overtaken.put_cursor("c1", Cursor(1), epoch=1)
+    orphan = database.batch()
+    orphan.put_cursor("c2", Cursor(1), epoch=1)
+    old_record = database.batch()
+    old_record.put_session(record("c1", epoch=1))
+    batch = database.batch()
+    batch.put_session(record("c1", epoch=2))
+    batch.discard_session("c2")
+    database.write(batch)
+    for stale in (overtaken, orphan, old_record):
+        with pytest.raises(Fenced):
+            database.write(stale)
+    stored = await database.open_session("c1")
+    assert stored is not None
+    assert (stored.record.epoch, stored.cursor) == (2, Cursor())
+    assert await database.open_session("c2") is None
+
+
+async def read_inbox(database: Database, client_id: str, after: int = 0) -> list[int]:
+    entries = await database.read_inbox(
+        client_id, after_offset=after, until_offset=2**62, limit=1_000
+    )
+    return [found.offset for found in entries]
+
+
+async def test_inbox_entries_come_back_in_order(backend: Backend) -> None:
+    create_session(backend.database)
+    entries = [
+        entry(5, qos=2, retain=True, identifiers=(1, 268_435_455), group_key="g/a/#"),
+        entry(9, b"", qos=1),
+        entry(300),
+        entry(2**40),
+    ]
+    entries[1].message = None
+    batch = backend.database.batch()
+    for position in (2, 0, 3, 1):
+        batch.put_inbox("c1", entries[position], epoch=1)
+    backend.database.write(batch)
+    for database in (backend.database, backend.restart()):
+        page = await database.read_inbox("c1", after_offset=0, until_offset=2**62, limit=9)
+        assert page == entries
+        page = await database.read_inbox("c1", after_offset=5, until_offset=300, limit=9)
+        assert page == entries[1:3]
+        page = await database.read_inbox("c1", after_offset=0, until_offset=2**62, limit=2)
+        assert page == entries[:2]
+
+
+async def test_inbox_entry_is_replaced_by_a_tombstone(database: Database) -> None:
+    create_session(database)
+    for value in (entry(5), entry(5, qos=2)):
+        if value.qos == 2:
+            value.message = None
+        batch = database.batch()
+        batch.put_inbox("c1", value, epoch=1)
+        database.write(batch)
+    (found,) = await database.read_inbox("c1", after_offset=0, until_offset=9, limit=9)
+    assert found.message is None
+    assert found.qos == 2
+
+
+async def test_trim_inbox_spans_batches(backend: Backend) -> None:
+    create_session(backend.database)
+    batch = backend.database.batch()
+    for offset in range(1, 6):
+        batch.put_inbox("c1", entry(offset), epoch=1)
+    backend.database.write(batch)
+    begun_early = backend.database.batch()
+    begun_early.trim_inbox("c1", 8, epoch=1)
+    begun_early.put_inbox("c1", entry(8), epoch=1)
+    batch = backend.database.batch()
+    batch.put_inbox("c1", entry(6), epoch=1)
+    batch.put_inbox("c1", entry(7), epoch=1)
+    batch.trim_inbox("c1", 2, epoch=1)
+    batch.trim_inbox("c1", 6, epoch=1)
+    backend.database.write(batch)
+    assert await read_inbox(backend.database, "c1") == [7]
+    backend.database.write(begun_early)
+    for database in (backend.database, backend.restart()):
+        assert await read_inbox(database, "c1") == [8]
+    batch = backend.database.batch()
+    batch.put_inbox("c1", entry(3), epoch=1)
+    backend.database.write(batch)
+    batch = backend.database.batch()
+    batch.trim_inbox("c1", 7, epoch=1)
+    backend.database.write(batch)
+    assert await read_inbox(backend.database, "c1") == [8]
+
+
+async def test_groups_members_and_entries(backend: Backend) -> None:
+    group = GroupRecord("g", "a/#", 17, NOW_US)
+    near = GroupRecord("g", "a/#/", 18, NOW_US)
+    batch = backend.database.batch()
+    for value in (near, group):
+        batch.put_group(value)
+        for client_id in ("é", "b", "a"):
+            batch.put_group_member(value.key, client_id)
+        for offset in (9, 5):
+            batch.put_group_entry(value.key, entry(offset, qos=2))
+    batch.delete_group_member(group.key, "b")
+    backend.database.write(batch)
+    for database in (backend.database, backend.restart()):
+        assert await database.groups() == [group, near]
+        assert await database.group_members(group.key) == ["a", "é"]
+        assert await database.group_members("nobody/x") == []
+        found = await database.read_group_entries(group.key, limit=9)
+        assert found == [entry(5, qos=2), entry(9, qos=2)]
+        assert await database.read_group_entries(group.key, limit=1) == found[:1]
+        assert await database.read_group_entries("nobody/x", limit=9) == []
+    batch = backend.database.batch()
+    moved = GroupRecord("g", "a/#", 99, NOW_US)
+    batch.put_group(moved)
+    batch.delete_group_entry(group.key, 5)
+    backend.database.write(batch)
+    assert await backend.database.groups() == [moved, near]
+    left = await backend.database.read_group_entries(group.key, limit=9)
+    assert [value.offset for value in left] == [9]
+    batch = backend.database.batch()
+    batch.put_group_member(group.key, "late")
+    batch.discard_group(group.key)
+    backend.database.write(batch)
+    for database in (backend.database, backend.restart()):
+        assert await database.groups() == [near]
+        assert await database.group_members(group.key) == []
+        assert await database.read_group_entries(group.key, limit=9) == []
+        assert await database.group_members(near.key) == ["a", "b", "é"]
+        assert len(await database.read_group_entries(near.key, limit=9)) == 2
