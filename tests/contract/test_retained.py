@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.contract.conftest import Backend
+from tests.contract.test_log import FILTERS, TOPICS
+from tests.contract.values import NOW_US, message
 
 from perdure.errors import UsageError
 from perdure.model import Message
 from perdure.storage.contract import Database
 from perdure.topic.matching import matches
-from tests.contract.conftest import Backend
-from tests.contract.test_log import FILTERS, TOPICS
-from tests.contract.values import NOW_US, message
 
 
 def retain(database: Database, *messages: Message) -> None:

@@ -54,9 +54,7 @@ class GenerationState:
 
     def holds(self, offset: int) -> bool:
         """Whether an offset belongs to this generation."""
-        return self.since_offset <= offset and (
-            not self.until_offset or offset < self.until_offset
-        )
+        return self.since_offset <= offset and (not self.until_offset or offset < self.until_offset)
 
 
 @final

@@ -391,9 +391,9 @@ class MemoryDatabase:
         self, client_id: str, *, after_offset: int, until_offset: int, limit: int
     ) -> list[InboxEntry]:
         inbox = self._live.inboxes.get(client_id, {})
-        return [
-            inbox[offset] for offset in sorted(inbox) if after_offset < offset <= until_offset
-        ][:limit]
+        return [inbox[offset] for offset in sorted(inbox) if after_offset < offset <= until_offset][
+            :limit
+        ]
 
     # -- groups ----------------------------------------------------------------------------
 
