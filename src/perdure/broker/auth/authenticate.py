@@ -20,6 +20,7 @@ from perdure.errors import MqttError
 SUCCESS: Final = 0x00
 BAD_USER_NAME_OR_PASSWORD: Final = 0x86
 NOT_AUTHORIZED: Final = 0x87
+SERVER_UNAVAILABLE: Final = 0x88
 SERVER_BUSY: Final = 0x89
 BAD_AUTHENTICATION_METHOD: Final = 0x8C
 
@@ -60,7 +61,7 @@ class AuthResult:
     Attributes:
         ok: the client may connect.
         reason_code: 0x00, or the MQTT 5.0 reason code of the refusal (0x86 bad user name or
-            password, 0x87 not authorized, 0x89 server busy).
+            password, 0x87 not authorized, 0x88 server unavailable, 0x89 server busy).
         username: the proved user name; None = anonymous.
         superuser: exempt from the ACL.
         method: what decided: ``anonymous``, ``password``, ``certificate``, ``none``.

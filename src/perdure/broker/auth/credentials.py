@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Final, final
 
 from perdure.broker.auth.hashes import (
+    SCRAM_ITERATIONS,
     Hash,
     Scheme,
     ScramKeys,
@@ -147,6 +148,16 @@ class CredentialsFile:
             if isinstance(entry, ScramKeys):
                 return entry
         return None
+
+    def scram_iterations(self) -> int:
+        """Iterations of most SCRAM entries: what to tell a client whose user is unknown."""
+        counts = Counter(
+            entry.iterations
+            for known in self._users.values()
+            for entry in known.hashes
+            if isinstance(entry, ScramKeys)
+        )
+        return counts.most_common(1)[0][0] if counts else SCRAM_ITERATIONS
 
     def decoy(self) -> SlowHash | None:
         """An entry that costs what most entries of the file cost; None when all are quick.

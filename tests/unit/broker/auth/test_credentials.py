@@ -248,6 +248,13 @@ def test_decoy_costs_what_most_entries_cost(path: Path) -> None:
     assert CredentialsFile(path).decoy() is None
 
 
+def test_scram_iterations_are_those_of_most(path: Path) -> None:
+    few = scram_keys("pw", b"salt", iterations=2).encode()
+    many = scram_keys("pw", b"salt", iterations=3).encode()
+    assert write(path, f"a:{few}\nb:{many}\nc:{many}\nd:{QUICK.encode()}\n").scram_iterations() == 3
+    assert CredentialsFile(path).scram_iterations() == 4096
+
+
 def test_key_file_is_made_once_and_private(tmp_path: Path) -> None:
     path = tmp_path / "auth.key"
     assert load_or_create_key(path, b"k" * 32) == b"k" * 32
