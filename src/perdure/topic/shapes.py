@@ -21,6 +21,7 @@ from operator import itemgetter
 from typing import Final, Generic, TypeVar, cast, final
 
 from perdure.topic.names import is_wildcard
+from perdure.topic.trie import FilterTrie
 
 SHAPES_MAX: Final = 8
 """Most candidates of one topic from one first level; above that a trie was faster (measured)."""
@@ -177,7 +178,7 @@ class FilterIndex(Generic[V]):
             trie.put(levels, shape, value, is_new=is_new)
         elif is_new and not self._count_up(group, shape):
             if trie is None:
-                trie = group.trie = _Trie()
+                trie = group.trie = FilterTrie()
             trie.put(levels, shape, value, is_new=True)
         self._forget(first)
 
@@ -391,89 +392,7 @@ class _Group(Generic[V]):
     def __init__(self, shape_set: _ShapeSet) -> None:
         self.shape_set = shape_set
         self.counts: list[int] = []
-        self.trie: _Trie[V] | None = None
-
-
-@final
-class _TrieNode(Generic[V]):
-    """A level of a filter in the trie."""
-
-    __slots__ = ("children", "value")
-
-    def __init__(self) -> None:
-        self.children: dict[str, _TrieNode[V]] = {}
-        self.value: V | None = None
-
-
-@final
-class _Trie(Generic[V]):
-    """The filters of one first level whose shapes are too many for candidates.
-
-    Attributes:
-        shapes: number of filters of each shape that lives here.
-    """
-
-    __slots__ = ("_root", "shapes")
-
-    def __init__(self) -> None:
-        self._root: _TrieNode[V] = _TrieNode()
-        self.shapes: dict[str, int] = {}
-
-    def put(self, levels: list[str], shape: str, value: V, *, is_new: bool) -> None:
-        """Add a filter, or replace its value."""
-        node = self._root
-        for level in levels:
-            child = node.children.get(level)
-            if child is None:
-                child = node.children[level] = _TrieNode()
-            node = child
-        node.value = value
-        if is_new:
-            self.shapes[shape] = self.shapes.get(shape, 0) + 1
-
-    def remove(self, levels: list[str], shape: str) -> None:
-        """Forget a filter that is there, and the nodes that only it needed."""
-        path = [self._root]
-        for level in levels:
-            path.append(path[-1].children[level])
-        path[-1].value = None
-        for index in range(len(levels) - 1, -1, -1):
-            node = path[index + 1]
-            if node.children or node.value is not None:
-                break
-            del path[index].children[levels[index]]
-        self.shapes[shape] -= 1
-        if not self.shapes[shape]:
-            del self.shapes[shape]
-
-    def collect(self, levels: list[str], depth: int, found: list[V]) -> None:
-        """Append the values of the filters that match the first ``depth`` levels."""
-        # Width first: the nodes that fit the levels so far.
-        nodes = [self._root]
-        for index in range(depth):
-            level = levels[index]
-            following: list[_TrieNode[V]] = []
-            for node in nodes:
-                children = node.children
-                child = children.get("#")
-                if child is not None and child.value is not None:
-                    found.append(child.value)
-                child = children.get(level)
-                if child is not None:
-                    following.append(child)
-                child = children.get("+")
-                if child is not None:
-                    following.append(child)
-            if not following:
-                return
-            nodes = following
-        for node in nodes:
-            if node.value is not None:
-                found.append(node.value)
-            # `a/#` matches `a` (section 4.7.1.2).
-            child = node.children.get("#")
-            if child is not None and child.value is not None:
-                found.append(child.value)
+        self.trie: FilterTrie[V] | None = None
 
 
 def _group_name(levels: list[str]) -> str:

@@ -1,0 +1,49 @@
+"""Unit tests of the trie of filters; ``test_shapes`` holds it against the reference."""
+
+from __future__ import annotations
+
+from perdure.topic.matching import matches
+from perdure.topic.shapes import shape_of
+from perdure.topic.trie import FilterTrie
+
+FILTERS = ["a/+", "a/#", "a/b", "+/b", "#", "a/+/c/#", "+/+/+", "a//c"]
+
+
+def trie_of(filters: list[str]) -> FilterTrie[str]:
+    trie: FilterTrie[str] = FilterTrie()
+    for each in filters:
+        trie.put(each.split("/"), shape_of(each), each, is_new=True)
+    return trie
+
+
+def collect(trie: FilterTrie[str], topic: str) -> list[str]:
+    found: list[str] = []
+    levels = topic.split("/")
+    trie.collect([*levels, "+", "#"], len(levels), found)
+    return sorted(found)
+
+
+def test_collect_finds_what_matches() -> None:
+    trie = trie_of(FILTERS)
+    for topic in ("a", "a/b", "a/x/c", "a//c", "a/x/c/d/e", "b/b", "/", "x/y/z/w"):
+        assert collect(trie, topic) == sorted(f for f in FILTERS if matches(f, topic))
+
+
+def test_only_the_topics_own_levels_are_looked_at() -> None:
+    assert collect(trie_of(["a/+/#", "a/+/+"]), "a") == []
+
+
+def test_put_replaces_and_counts_once() -> None:
+    trie = trie_of(["a/+"])
+    trie.put(["a", "+"], ".+", "new", is_new=False)
+    assert collect(trie, "a/b") == ["new"]
+    assert trie.shapes == {".+": 1}
+
+
+def test_remove_leaves_no_empty_nodes_and_no_shapes() -> None:
+    trie = trie_of(FILTERS)
+    for count, each in enumerate(FILTERS, 1):
+        trie.remove(each.split("/"), shape_of(each))
+        assert collect(trie, "a/b") == sorted(f for f in FILTERS[count:] if matches(f, "a/b"))
+    assert trie.shapes == {}
+    assert not trie._root.children
