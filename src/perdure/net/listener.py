@@ -1,0 +1,338 @@
+"""A listener: its sockets, its bounds, and the connections that came through it.
+
+Accepts by itself rather than through ``loop.create_server``: a refusal then costs no handshake,
+a PROXY header can be read below TLS, and a new certificate holds from the next connection.
+
+Invariant: every accepted socket is counted once and released once, however it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import errno
+import socket
+import ssl
+from typing import Final, final
+
+import structlog
+
+from perdure.errors import ConfigError
+from perdure.net.admission import Admission
+from perdure.net.proxy_protocol import ProxyFault, ProxyHeader
+from perdure.net.settings import ListenerSettings
+from perdure.net.shell import NO_HANDLER, Shell
+from perdure.net.sockets import (
+    Address,
+    is_loopback,
+    open_listening,
+    plain_address,
+    read_proxy_header,
+)
+from perdure.net.stream import ConnectionFactory, PeerInfo
+from perdure.net.tcp import TcpShell
+from perdure.net.tls import server_context
+from perdure.net.websocket import WebSocketShell
+
+log = structlog.get_logger("perdure.net.listener")
+
+ACCEPT_BURST: Final = 128
+"""Sockets accepted in one turn of the loop; the others wait so that traffic is not held up."""
+ACCEPT_RETRY_S: Final = 1.0
+"""Pause after the process ran out of descriptors or memory."""
+
+_EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+
+
+@final
+class ListenerStats:
+    """Counters of one listener."""
+
+    __slots__ = ("handshake_failures_total", "opened_total", "refused_total")
+
+    def __init__(self) -> None:
+        self.opened_total = 0
+        """Sockets accepted and admitted."""
+        self.refused_total = 0
+        """Sockets closed because a limit was reached."""
+        self.handshake_failures_total = 0
+        """TLS, WebSocket and PROXY openings that failed."""
+
+
+@final
+class Listener:
+    """One configured listener.
+
+    Args:
+        settings: where and how it listens.
+        factory: makes the connection of each transport.
+        admission: bounds that all listeners share.
+    """
+
+    def __init__(
+        self, settings: ListenerSettings, factory: ConnectionFactory, *, admission: Admission
+    ) -> None:
+        self.settings = settings
+        self.stats = ListenerStats()
+        self._factory = factory
+        self._admission = admission
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._sockets: list[socket.socket] = []
+        self._addresses: list[Address] = []
+        self._retry: asyncio.TimerHandle | None = None
+        self._shells: dict[Shell, str] = {}
+        self._pending: dict[asyncio.Task[None], tuple[socket.socket, Shell]] = {}
+        self._count = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._context: ssl.SSLContext | None = None
+        self.reload_tls()
+
+    @property
+    def addresses(self) -> list[Address]:
+        """The addresses really bound; they stay known after ``stop_accepting``."""
+        return list(self._addresses)
+
+    @property
+    def port(self) -> int:
+        """The port really bound, also where 0 was asked for."""
+        return self._addresses[0][1] if self._addresses else self.settings.port
+
+    @property
+    def accepting(self) -> bool:
+        """Whether its sockets are open."""
+        return bool(self._sockets)
+
+    @property
+    def connections(self) -> int:
+        """Accepted sockets that are not gone, those in a handshake included."""
+        return self._count
+
+    def reload_tls(self) -> None:
+        """Read the certificates anew; they hold from the next connection.
+
+        Raises:
+            ConfigError: the files are unusable; the ones in use stay.
+        """
+        tls = self.settings.tls
+        if tls is not None:
+            alpn = "http/1.1" if self.settings.kind == "wss" else "mqtt"
+            self._context = server_context(tls, alpn=alpn)
+
+    def start(self) -> None:
+        """Bind, listen and accept; a listener that was stopped takes its old port again.
+
+        Raises:
+            ConfigError: an address cannot be bound.
+        """
+        if self._sockets:
+            return
+        self._loop = loop = asyncio.get_running_loop()
+        settings = self.settings
+        self._sockets = open_listening(
+            settings.host, self.port, backlog=settings.backlog, path=settings.setting
+        )
+        self._addresses = [plain_address(opened.getsockname()) for opened in self._sockets]
+        for opened in self._sockets:
+            loop.add_reader(opened.fileno(), self._accept_ready, opened)
+        log.info(
+            "listener.started",
+            listener=settings.name,
+            kind=settings.kind,
+            addresses=[f"{host}:{port}" for host, port in self._addresses],
+        )
+
+    def stop_accepting(self) -> None:
+        """Close the listening sockets; connections stay. May be repeated."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        if not self._sockets or self._loop is None:
+            return
+        for opened in self._sockets:
+            self._loop.remove_reader(opened.fileno())
+            opened.close()
+        self._sockets = []
+        log.info("listener.stopped", listener=self.settings.name, connections=self._count)
+
+    def close_connections(self, reason_code: int) -> None:
+        """Ask every connection to take leave with ``reason_code``; handshakes are broken off."""
+        for task in list(self._pending):
+            task.cancel()
+        for shell in list(self._shells):
+            if shell.handler is NO_HANDLER:
+                shell.abort()
+            else:
+                shell.handler.close(reason_code)
+
+    async def wait_idle(self) -> None:
+        """Wait until no connection is left."""
+        await self._idle.wait()
+
+    async def close(self) -> None:
+        """Stop accepting, abort what is connected, and wait until all of it is gone."""
+        self.stop_accepting()
+        for task in list(self._pending):
+            task.cancel()
+        for shell in list(self._shells):
+            shell.abort()
+        await self._idle.wait()
+
+    # The shells call these.
+
+    def shell_lost(self, shell: Shell) -> None:
+        """Release a connection; a second call does nothing."""
+        address = self._shells.pop(shell, None)
+        if address is not None:
+            self._release(address)
+
+    def handshake_failed(self, shell: Shell, reason: str) -> None:
+        """Count a peer that never came as far as MQTT."""
+        self.stats.handshake_failures_total += 1
+        log.info(
+            "listener.handshake_failed",
+            listener=self.settings.name,
+            address=self._shells.get(shell, ""),
+            reason=reason,
+        )
+
+    # Inside.
+
+    def _accept_ready(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPT_BURST):
+            try:
+                accepted, address = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except ConnectionError:
+                continue  # that client has gone already
+            except OSError as exc:
+                if exc.errno not in _EXHAUSTED:
+                    raise
+                self._pause_accepting(listening, exc)
+                return
+            self._admit(accepted, plain_address(address))
+
+    def _pause_accepting(self, listening: socket.socket, exc: OSError) -> None:
+        """Let the backlog wait: the socket stays readable, so the loop would spin on it."""
+        log.error(
+            "listener.exhausted",
+            listener=self.settings.name,
+            error=exc.strerror,
+            hint="raise the limit of open files (LimitNOFILE, ulimit -n)",
+        )
+        assert self._loop is not None
+        for opened in self._sockets:
+            self._loop.remove_reader(opened.fileno())
+        self._retry = self._loop.call_later(ACCEPT_RETRY_S, self._resume_accepting)
+
+    def _resume_accepting(self) -> None:
+        assert self._loop is not None
+        self._retry = None
+        for opened in self._sockets:
+            self._loop.add_reader(opened.fileno(), self._accept_ready, opened)
+
+    def _admit(self, accepted: socket.socket, address: Address) -> None:
+        assert self._loop is not None
+        if self._count >= self.settings.connections_max:
+            refusal = "listener.connections_max"
+        else:
+            refusal = self._admission.admit(address[0], now_s=self._loop.time())
+        if refusal:
+            accepted.close()
+            self.stats.refused_total += 1
+            log.warning(
+                "listener.refused",
+                listener=self.settings.name,
+                address=address[0],
+                limit=refusal,
+            )
+            return
+        accepted.setblocking(False)
+        self.stats.opened_total += 1
+        self._count += 1
+        self._idle.clear()
+        settings = self.settings
+        peer = PeerInfo(settings.name, settings.kind, *address, is_loopback(address[0]))
+        kind = WebSocketShell if settings.kind in ("ws", "wss") else TcpShell
+        shell = kind(self._factory, peer, settings=settings, owner=self, loop=self._loop)
+        self._shells[shell] = address[0]
+        task = self._loop.create_task(self._establish(accepted, shell))
+        self._pending[task] = accepted, shell
+        task.add_done_callback(self._established)
+
+    async def _establish(self, accepted: socket.socket, shell: TcpShell | WebSocketShell) -> None:
+        """Bring an accepted socket to a transport with its shell."""
+        loop, settings = asyncio.get_running_loop(), self.settings
+        if settings.proxy_protocol:
+            async with asyncio.timeout(settings.handshake_timeout_s):
+                header = await read_proxy_header(accepted)
+            if isinstance(header, ProxyFault):
+                raise ConnectionAbortedError(header.reason)
+            shell.peer = _behind_proxy(shell.peer, header)
+        if self._context is None:
+            await loop.connect_accepted_socket(lambda: shell, accepted)
+            return
+        await loop.connect_accepted_socket(
+            lambda: shell,
+            accepted,
+            ssl=self._context,
+            ssl_handshake_timeout=settings.handshake_timeout_s,
+            ssl_shutdown_timeout=settings.close_timeout_s,
+        )
+
+    def _established(self, task: asyncio.Task[None]) -> None:
+        """Release a socket whose opening failed or was cancelled, even before it began."""
+        accepted, shell = self._pending.pop(task)
+        if not task.cancelled():
+            exc = task.exception()
+            if exc is None:
+                return
+            if isinstance(exc, OSError):
+                # Includes TLS alerts, certificates that do not verify, and timeouts.
+                self.handshake_failed(shell, str(exc) or type(exc).__name__)
+            else:
+                context = {"message": "opening a connection failed", "exception": exc}
+                task.get_loop().call_exception_handler(context)
+        shell.abort()
+        accepted.close()
+        self.shell_lost(shell)
+
+    def _release(self, address: str) -> None:
+        self._admission.release(address)
+        self._count -= 1
+        if self._count == 0:
+            self._idle.set()
+
+
+def _behind_proxy(proxy: PeerInfo, header: ProxyHeader) -> PeerInfo:
+    """The client that a proxy announced, in place of the proxy."""
+    if header.source is None:
+        # The proxy will not say who it is, so it gets no privilege of this machine.
+        return dataclasses.replace(proxy, loopback=False)
+    host, port = header.source
+    return dataclasses.replace(
+        proxy,
+        address=host,
+        port=port,
+        # Only a proxy on this machine can vouch for a client on this machine.
+        loopback=proxy.loopback and is_loopback(host),
+        certificate_subject=header.certificate_subject,
+    )
+
+
+def open_listeners(listeners: list[Listener]) -> None:
+    """Start all listeners, or none.
+
+    Raises:
+        ConfigError: one could not be started; those started before it are stopped again.
+    """
+    started: list[Listener] = []
+    try:
+        for listener in listeners:
+            listener.start()
+            started.append(listener)
+    except ConfigError:
+        for listener in started:
+            listener.stop_accepting()
+        raise

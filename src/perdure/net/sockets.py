@@ -1,0 +1,152 @@
+"""Listening sockets, addresses, and what must be read from a socket before it has a transport."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from ipaddress import ip_address
+from typing import TypeAlias
+
+from perdure.errors import ConfigError
+from perdure.net.proxy_protocol import (
+    HEADER_SIZE_MAX,
+    ProxyFault,
+    ProxyHeader,
+    parse_proxy_header,
+)
+
+Address: TypeAlias = tuple[str, int]
+
+
+def open_listening(host: str, port: int, *, backlog: int, path: str) -> list[socket.socket]:
+    """Bind and listen on every address that ``host`` stands for.
+
+    An empty host is every address: one dual-stack socket where the machine has IPv6, else IPv4.
+    A name with several addresses (``localhost``) gets a socket for each, on the same port, also
+    when ``port`` is 0.
+
+    Raises:
+        ConfigError: no address could be bound; ``path`` names the setting.
+    """
+    addresses = _resolve(host, port, path=path)
+    sockets: list[socket.socket] = []
+    bound_port = port
+    failure: OSError | None = None
+    try:
+        for family, address in addresses:
+            try:
+                opened = _bind(family, address, bound_port, backlog=backlog, dual=not host)
+            except OSError as exc:
+                if exc.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                    raise
+                failure = exc  # the name has an address that this machine has not
+                continue
+            sockets.append(opened)
+            bound_port = opened.getsockname()[1]
+            if not host:
+                break
+        if not sockets and failure is not None:
+            raise failure
+    except OSError as exc:
+        for opened in sockets:
+            opened.close()
+        raise ConfigError(
+            f"cannot listen on {host or '*'}:{bound_port}: {exc.strerror}",
+            path=f"{path}.bind",
+            hint="another process has the port" if exc.errno == errno.EADDRINUSE else "",
+        ) from exc
+    return sockets
+
+
+def _resolve(host: str, port: int, *, path: str) -> list[tuple[socket.AddressFamily, str]]:
+    if not host:
+        return [(socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")]  # noqa: S104 - asked for
+    try:
+        found = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
+        )
+    except OSError as exc:
+        raise ConfigError(
+            f"{host!r} is no address of this machine: {exc.strerror}", path=f"{path}.bind"
+        ) from exc
+    return list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found))
+
+
+def _bind(
+    family: socket.AddressFamily, address: str, port: int, *, backlog: int, dual: bool
+) -> socket.socket:
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        opened.setblocking(False)
+        # A restarted broker must not wait for the old connections' TIME_WAIT.
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Accepted sockets inherit these two, which saves two calls for each connection.
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if family == socket.AF_INET6:
+            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if dual else 1)
+        opened.bind((address, port))
+        opened.listen(backlog)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def plain_address(address: tuple[object, ...]) -> Address:
+    """Host and port of a socket address; an IPv4 client of a dual-stack socket is shown as IPv4."""
+    host, port = str(address[0]), address[1]
+    assert isinstance(port, int)
+    if host.startswith("::ffff:") and "." in host:
+        host = host[7:]
+    return host, port
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host``, an IP address, is this machine's loopback."""
+    if host == "127.0.0.1" or host == "::1":
+        return True
+    try:
+        return ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+async def read_proxy_header(sock: socket.socket) -> ProxyHeader | ProxyFault:
+    """Read exactly the PROXY header from a non-blocking socket.
+
+    It is peeked at first: what follows (a TLS ClientHello, a CONNECT) must stay in the kernel for
+    the transport that is made afterwards.
+    """
+    loop = asyncio.get_running_loop()
+    taken = b""
+    while True:
+        await _readable(loop, sock)
+        try:
+            peeked = sock.recv(HEADER_SIZE_MAX, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            continue
+        if not peeked:
+            return ProxyFault("closed before the PROXY header")
+        parsed = parse_proxy_header(taken + peeked)
+        if isinstance(parsed, ProxyFault):
+            return parsed
+        sock.recv(len(peeked) if parsed is None else parsed.size - len(taken))
+        if parsed is not None:
+            return parsed
+        taken += peeked
+
+
+async def _readable(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(sock.fileno(), wake)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(sock.fileno())

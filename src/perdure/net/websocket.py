@@ -1,0 +1,230 @@
+"""The WebSocket shell: drives websockets' sans-I/O ``ServerProtocol`` over a transport.
+
+It knows frames, not packets: the payloads of binary frames are one stream of bytes
+[MQTT-6.0.0-2], and each ``write`` of the connection becomes one binary frame.
+
+::
+
+    opening --Request, 101--> open --close / fail / peer's Close frame--> closing --> lost
+       `-------refused, timeout----------------------------------------------^
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from http import HTTPStatus
+from typing import Final, cast, final
+
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.http11 import Request
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+from websockets.typing import Origin, Subprotocol
+
+from perdure.net.settings import ListenerSettings
+from perdure.net.shell import NO_HANDLER, ShellOwner, close_gently
+from perdure.net.stream import ConnectionFactory, PeerInfo, StreamHandler
+from perdure.net.tls import certificate_subject
+
+SUBPROTOCOL: Final = Subprotocol("mqtt")
+"""The only name that MQTT 3.1.1 and 5.0 have [MQTT-6.0.0-3]; ``mqttv3.1`` is another protocol."""
+
+# The library reports each handshake and closing; only its own failures concern an operator.
+_library_log = logging.getLogger("perdure.net.websocket.library")
+_library_log.setLevel(logging.ERROR)
+
+
+@final
+class WebSocketShell(asyncio.Protocol):
+    """One WebSocket connection: the ``ByteStream`` of its handler."""
+
+    __slots__ = (
+        "_closing",
+        "_factory",
+        "_loop",
+        "_lost",
+        "_owner",
+        "_protocol",
+        "_settings",
+        "_timer",
+        "_transport",
+        "handler",
+        "peer",
+    )
+
+    def __init__(
+        self,
+        factory: ConnectionFactory,
+        peer: PeerInfo,
+        *,
+        settings: ListenerSettings,
+        owner: ShellOwner,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._factory = factory
+        self.peer = peer
+        self._settings = settings
+        self._owner = owner
+        self._loop = loop
+        self._transport: asyncio.Transport = cast("asyncio.Transport", None)
+        self._timer: asyncio.TimerHandle | None = None
+        self._closing = False
+        self._lost = False
+        self.handler: StreamHandler = NO_HANDLER
+        origins = settings.origins
+        self._protocol = ServerProtocol(
+            subprotocols=[SUBPROTOCOL],
+            # Only browsers send an origin; the rule is there against foreign web pages.
+            origins=None if origins is None else [None, *map(Origin, origins)],
+            extensions=None,
+            max_size=settings.message_bytes_max,
+            logger=_library_log,
+        )
+
+    # The transport calls these.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the upgrade request, but not for ever."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(
+            high=self._settings.write_high_bytes, low=self._settings.write_low_bytes
+        )
+        self._timer = self._loop.call_later(self._settings.handshake_timeout_s, self.abort)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; hand the payloads of all their frames on in one piece."""
+        protocol = self._protocol
+        protocol.receive_data(data)
+        payloads: list[bytes] = []
+        text = False
+        for event in protocol.events_received():
+            if isinstance(event, Request):
+                self._open(event)
+            elif isinstance(event, Frame):
+                # A continuation can only belong to a binary message: a text frame ends it all.
+                if event.opcode is Opcode.BINARY or event.opcode is Opcode.CONT:
+                    payloads.append(bytes(event.data))
+                elif event.opcode is Opcode.TEXT:
+                    text = True
+                    break
+        # Before the flush, which may carry our Close frame: a DISCONNECT that came in one piece
+        # with the peer's Close frame counts.
+        if payloads and not self._closing:
+            self.handler.receive(payloads[0] if len(payloads) == 1 else b"".join(payloads))
+        if text:
+            # [MQTT-6.0.0-1] any other type of data frame closes the connection.
+            protocol.fail(CloseCode.UNSUPPORTED_DATA, "MQTT needs binary frames")
+        self._flush()
+
+    def eof_received(self) -> None:
+        """Close: the transport does it when this returns, after flushing."""
+
+    def pause_writing(self) -> None:
+        """Pass the high-water mark on."""
+        self.handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Pass the low-water mark on."""
+        self.handler.resume_writing()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Tell the connection, then the listener, and let go of both ends."""
+        self._lost = self._closing = True
+        self._set_timer(None)
+        handler, self.handler = self.handler, NO_HANDLER
+        try:
+            if handler is NO_HANDLER:
+                self._owner.handshake_failed(self, "no WebSocket handshake")
+            else:
+                handler.connection_lost(exc)
+        finally:
+            self._owner.shell_lost(self)
+
+    # The connection calls these.
+
+    def write(self, data: bytes) -> None:
+        """Send ``data`` as one binary frame."""
+        if not self._closing and self._protocol.state is State.OPEN:
+            self._protocol.send_binary(data)
+            self._flush()
+
+    def close(self) -> None:
+        """Send what was written and a Close frame; the peer's answer ends the connection."""
+        if self._closing:
+            return
+        if self._protocol.state is State.OPEN:
+            self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
+            self._flush()
+        self._begin_closing()
+
+    def abort(self) -> None:
+        """Close at once and drop what was not sent."""
+        self._closing = True
+        if not self._lost and self._transport is not None:
+            self._transport.abort()
+
+    def pause_reading(self) -> None:
+        """Stop ``receive`` calls; pings wait too."""
+        if not self._closing and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Let ``receive`` calls come again."""
+        if not self._closing and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def write_buffer_size(self) -> int:
+        """Bytes written and not yet given to the operating system."""
+        return 0 if self._lost else self._transport.get_write_buffer_size()
+
+    # Inside.
+
+    def _open(self, request: Request) -> None:
+        """Answer the upgrade request; make the connection if it was accepted."""
+        protocol = self._protocol
+        if request.path.partition("?")[0] != self._settings.path:
+            response = protocol.reject(HTTPStatus.NOT_FOUND, "MQTT is not spoken here.\n")
+        else:
+            response = protocol.accept(request)
+        protocol.send_response(response)
+        self._flush()
+        if protocol.state is not State.OPEN:
+            return
+        self._set_timer(None)
+        if self._settings.tls is not None:
+            subject = certificate_subject(self._transport.get_extra_info("peercert"))
+            if subject is not None:
+                self.peer = dataclasses.replace(self.peer, certificate_subject=subject)
+        self.handler = self._factory(self, self.peer)
+
+    def _flush(self) -> None:
+        """Give the transport what the protocol has to send; an empty piece is the end."""
+        for piece in self._protocol.data_to_send():
+            if self._lost or self._transport.is_closing():
+                return
+            if piece:
+                self._transport.write(piece)
+            else:
+                self._closing = True
+                self._set_timer(
+                    close_gently(self._transport, self._loop, self._settings.close_timeout_s)
+                )
+
+    def _begin_closing(self) -> None:
+        """Wait for the peer's end of the closing handshake, but not for ever."""
+        if self._closing:
+            return
+        self._closing = True
+        if not self._transport.is_closing():
+            # The peer's Close frame must be read even if the connection had paused.
+            self._transport.resume_reading()
+            self._set_timer(
+                self._loop.call_later(self._settings.close_timeout_s, self._transport.abort)
+            )
+
+    def _set_timer(self, timer: asyncio.TimerHandle | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = timer
