@@ -1,5 +1,6 @@
 """The configuration: its sections, and how it is read from file, environment and flags."""
 
+from perdure.config.load import Loaded, changes, load
 from perdure.config.schema import (
     AuthConfig,
     Config,
@@ -26,6 +27,7 @@ __all__ = [
     "LimitsConfig",
     "Listener",
     "ListenersConfig",
+    "Loaded",
     "LogConfig",
     "MetricsConfig",
     "MqttConfig",
@@ -36,4 +38,6 @@ __all__ = [
     "SharedConfig",
     "StorageConfig",
     "SysConfig",
+    "changes",
+    "load",
 ]

@@ -7,6 +7,7 @@ a setting is described in one place. It knows no section by name.
 
 from __future__ import annotations
 
+import functools
 import types
 import typing
 from collections.abc import Iterator
@@ -81,6 +82,7 @@ class FieldType(msgspec.Struct, frozen=True):
         section: the Struct class, if the field is a section or a list of sections.
         is_list: the field holds a list.
         kind: plain type of a leaf (bool, int, str, list).
+        item: type of a list's items; the kind itself otherwise.
         choices: of a ``Literal``.
         meta: the annotation made by ``about``, or None.
     """
@@ -88,10 +90,33 @@ class FieldType(msgspec.Struct, frozen=True):
     section: type[msgspec.Struct] | None
     is_list: bool
     kind: type
+    item: type
     choices: tuple[str, ...]
     meta: msgspec.Meta | None
 
+    @property
+    def unit(self) -> Unit:
+        """Unit of the value."""
+        unit: Unit = (self.meta.extra or {}).get("unit", "") if self.meta else ""
+        return unit
 
+    @property
+    def secret(self) -> bool:
+        """Whether the value is never shown."""
+        return bool((self.meta.extra or {}).get("secret", False)) if self.meta else False
+
+    @property
+    def minimum(self) -> int | None:
+        """Least value allowed."""
+        return None if self.meta is None or self.meta.ge is None else int(self.meta.ge)
+
+    @property
+    def maximum(self) -> int | None:
+        """Greatest value allowed."""
+        return None if self.meta is None or self.meta.le is None else int(self.meta.le)
+
+
+@functools.cache
 def field_types(section: type[msgspec.Struct]) -> dict[str, FieldType]:
     """The shape of each field of a section, in declared order."""
     hints = typing.get_type_hints(section, include_extras=True)
@@ -105,15 +130,15 @@ def _shape(hint: Any) -> FieldType:
         meta = next((extra for extra in extras if isinstance(extra, msgspec.Meta)), None)
     origin = typing.get_origin(hint)
     if origin is Literal:
-        return FieldType(None, False, str, tuple(typing.get_args(hint)), meta)
+        return FieldType(None, False, str, str, tuple(typing.get_args(hint)), meta)
     if origin is tuple:
         item = typing.get_args(hint)[0]
         section = item if isinstance(item, type) and issubclass(item, msgspec.Struct) else None
-        return FieldType(section, True, list, (), meta)
+        return FieldType(section, True, list, item, (), meta)
     assert isinstance(hint, type), f"unsupported annotation {hint!r}"
     assert not isinstance(hint, types.GenericAlias), f"unsupported annotation {hint!r}"
     section = hint if issubclass(hint, msgspec.Struct) else None
-    return FieldType(section, False, hint, (), meta)
+    return FieldType(section, False, hint, hint, (), meta)
 
 
 def settings(section: type[msgspec.Struct], prefix: str = "") -> Iterator[Setting]:
@@ -132,13 +157,9 @@ def settings(section: type[msgspec.Struct], prefix: str = "") -> Iterator[Settin
             choices=shape.choices,
             default=getattr(defaults, name),
             description=shape.meta.description or "",
-            unit=extra.get("unit", ""),
+            unit=shape.unit,
             reload=extra.get("reload", "restart"),
-            secret=bool(extra.get("secret", False)),
-            minimum=_bound(shape.meta.ge),
-            maximum=_bound(shape.meta.le),
+            secret=shape.secret,
+            minimum=shape.minimum,
+            maximum=shape.maximum,
         )
-
-
-def _bound(value: float | None) -> int | None:
-    return None if value is None else int(value)

@@ -1,0 +1,157 @@
+"""Durations, sizes and addresses as text; pure, raises ``ValueError`` with a sentence."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Final, final
+
+import msgspec
+
+DURATIONS_US: Final[Mapping[str, int]] = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+    "w": 7 * 86_400_000_000,
+}
+
+SIZES: Final[Mapping[str, int]] = {
+    "B": 1,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+
+_SIZES_BY_LOWER: Final = {name.lower(): factor for name, factor in SIZES.items()}
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d|w)", re.ASCII)
+_DURATION = re.compile(rf"(?:{_DURATION_PART.pattern})+", re.ASCII)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+
+
+def parse_integer(text: str) -> int:
+    """A whole number."""
+    if not _INTEGER.fullmatch(text.strip()):
+        raise ValueError(f"expected a whole number, got {text!r}")
+    return int(text)
+
+
+def parse_duration(text: str, unit: str) -> int:
+    """A duration such as ``30s``, ``1500ms`` or ``1d12h`` as an int in ``unit``.
+
+    A number without a unit is in ``unit`` already.
+    """
+    stripped = text.strip()
+    if _INTEGER.fullmatch(stripped):
+        return int(stripped)
+    if not _DURATION.fullmatch(stripped):
+        raise ValueError(f"expected a duration such as 30s, 1500ms or 7d, got {text!r}")
+    total_us = Fraction(0)
+    for number, name in _DURATION_PART.findall(stripped):
+        total_us += Fraction(number) * DURATIONS_US[name]
+    value = total_us / DURATIONS_US[unit]
+    if value.denominator != 1:
+        raise ValueError(f"{text!r} is not a whole number of {unit}")
+    return int(value)
+
+
+def parse_size(text: str) -> int:
+    """A size such as ``64MiB``, ``4 GB`` or ``512`` in bytes."""
+    stripped = text.strip()
+    if _INTEGER.fullmatch(stripped):
+        return int(stripped)
+    match = _SIZE.fullmatch(stripped)
+    factor = _SIZES_BY_LOWER.get(match[2].lower()) if match else None
+    if match is None or factor is None:
+        raise ValueError(f"expected a size such as 64MiB or 4GB, got {text!r}")
+    value = Fraction(match[1]) * factor
+    if value.denominator != 1:
+        raise ValueError(f"{text!r} is not a whole number of bytes")
+    return int(value)
+
+
+def format_duration(value: int, unit: str) -> str:
+    """The shortest text that ``parse_duration`` reads back as ``value``."""
+    if value == 0:
+        return f"0{unit}"
+    total_us = value * DURATIONS_US[unit]
+    name = max(
+        (name for name, us in DURATIONS_US.items() if total_us % us == 0 and name != "w"),
+        key=DURATIONS_US.__getitem__,
+    )
+    return f"{total_us // DURATIONS_US[name]}{name}"
+
+
+def format_size(value: int) -> str:
+    """The shortest text with a binary unit that ``parse_size`` reads back as ``value``."""
+    for name in ("TiB", "GiB", "MiB", "KiB"):
+        if value and value % SIZES[name] == 0:
+            return f"{value // SIZES[name]}{name}"
+    return f"{value}B"
+
+
+@final
+class Address(msgspec.Struct, frozen=True):
+    """Where to listen. An empty host is every interface."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str, *, default_port: int | None = None) -> Address:
+    """``host:port``, ``[ipv6]:port``, ``:port`` and ``*:port`` (every interface), or a host.
+
+    Args:
+        text: what the operator wrote.
+        default_port: used when there is none in the text; None = it must be there.
+    """
+    stripped = text.strip()
+    if stripped.startswith("["):
+        host, bracket, rest = stripped[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            raise ValueError(f"expected [ipv6]:port, got {text!r}")
+        try:
+            ipaddress.IPv6Address(host.partition("%")[0])
+        except ValueError:
+            raise ValueError(f"{host!r} is not an IPv6 address") from None
+        port_text = rest[1:]
+        has_port = bool(rest)
+    else:
+        if stripped.count(":") > 1:
+            raise ValueError(f"put an IPv6 address in brackets: [{stripped}]:1883")
+        host, colon, port_text = stripped.partition(":")
+        has_port = bool(colon)
+    if not has_port:
+        if default_port is None or not host or host.isdigit():
+            raise ValueError(f"expected host:port, got {text!r}")
+        return Address(_any(host), default_port)
+    if not (port_text.isascii() and port_text.isdigit()) or int(port_text) > 65_535:
+        raise ValueError(f"expected a port from 0 to 65535, got {port_text!r}")
+    return Address(_any(host), int(port_text))
+
+
+def _any(host: str) -> str:
+    return "" if host == "*" else host
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to a listener on ``host``."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

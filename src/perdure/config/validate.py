@@ -1,0 +1,110 @@
+"""What no single setting can tell: relations between settings.
+
+Runs on a configuration whose types and bounds are right already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from perdure.config.bind import Problem
+from perdure.config.document import Origin
+from perdure.config.schema import AuthConfig, Config, Listener
+from perdure.config.units import is_loopback, parse_address
+
+LISTENER_PORTS: Final[Mapping[str, int]] = {"tcp": 1883, "tls": 8883, "ws": 8083, "wss": 8084}
+"""Kinds of listeners and the ports that they have by default."""
+
+_TLS_ONLY = (
+    "certificate",
+    "private_key",
+    "client_ca",
+    "require_client_certificate",
+    "username_from_certificate",
+)
+
+
+def enabled_listeners(config: Config) -> Iterator[tuple[str, str, Listener]]:
+    """Kind, setting path and settings of each listener that is to be opened."""
+    for kind in LISTENER_PORTS:
+        for index, listener in enumerate(getattr(config.listeners, kind)):
+            if listener.enabled:
+                yield kind, f"listeners.{kind}.{index}", listener
+
+
+def validate(config: Config, origins: Mapping[str, Origin]) -> list[Problem]:
+    """Every relation that does not hold.
+
+    Args:
+        config: the configuration, listener addresses complete.
+        origins: where values were given, for messages, and to tell a value from a default.
+    """
+    found: list[Problem] = []
+    bound: dict[str, str] = {}
+    for kind, path, listener in enabled_listeners(config):
+        found += _listener(kind, path, listener, origins)
+        found += _access(path, listener, config.auth)
+        if listener.bind in bound and parse_address(listener.bind).port:
+            text = f"{listener.bind} is the address of {bound[listener.bind]} too"
+            found.append(Problem(f"{path}.bind", text))
+        bound[listener.bind] = path
+    if not bound:
+        found.append(Problem("listeners", "no listener is enabled: nobody could connect"))
+    thresholds = config.storage.rocksdb.learn_thresholds
+    if not thresholds or min(thresholds) < 1:
+        found.append(
+            Problem("storage.rocksdb.learn_thresholds", "needs one number or more, each at least 1")
+        )
+    if config.metrics.bind and ":" not in config.metrics.bind.rpartition("]")[2]:
+        found.append(Problem("metrics.bind", "has no port"))
+    return [_placed(problem, origins) for problem in found]
+
+
+def _placed(problem: Problem, origins: Mapping[str, Origin]) -> Problem:
+    origin = origins.get(problem.path)
+    if origin is None:
+        return problem
+    return Problem(problem.path, problem.message, origin.where, problem.hint)
+
+
+def _listener(
+    kind: str, path: str, listener: Listener, origins: Mapping[str, Origin]
+) -> Iterator[Problem]:
+    secure = kind in {"tls", "wss"}
+    if secure:
+        for name in ("certificate", "private_key"):
+            if not getattr(listener, name):
+                yield Problem(f"{path}.{name}", f"a {kind} listener needs it")
+        for name in ("require_client_certificate", "username_from_certificate"):
+            if getattr(listener, name) and not listener.client_ca:
+                yield Problem(f"{path}.{name}", "needs client_ca")
+    else:
+        for name in _TLS_ONLY:
+            if f"{path}.{name}" in origins:
+                yield Problem(f"{path}.{name}", f"a {kind} listener does not have it")
+    if kind in {"ws", "wss"}:
+        if not listener.path.startswith("/"):
+            yield Problem(f"{path}.path", "must begin with /")
+    elif f"{path}.path" in origins:
+        yield Problem(f"{path}.path", f"a {kind} listener does not have it")
+
+
+def _access(path: str, listener: Listener, auth: AuthConfig) -> Iterator[Problem]:
+    """Refuse a listener that is open to strangers by accident, or to nobody at all."""
+    if auth.password_file or listener.username_from_certificate:
+        return
+    if auth.allow_anonymous == "always":
+        return
+    if auth.allow_anonymous == "never":
+        yield Problem(
+            f"{path}.bind",
+            "nobody could connect: auth.allow_anonymous is never and auth.password_file is empty",
+            hint="write users with `perdure passwd FILE USER` and set auth.password_file",
+        )
+    elif not is_loopback(parse_address(listener.bind).host):
+        yield Problem(
+            f"{path}.bind",
+            f"{listener.bind} is open to other machines and no authentication is configured",
+            hint="set auth.password_file, or auth.allow_anonymous=always to let everyone in",
+        )

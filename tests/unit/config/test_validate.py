@@ -1,0 +1,128 @@
+"""Relations between settings."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.config.document import Origin
+from perdure.config.schema import (
+    AuthConfig,
+    Config,
+    Listener,
+    ListenersConfig,
+    MetricsConfig,
+    RocksdbConfig,
+    StorageConfig,
+)
+from perdure.config.validate import LISTENER_PORTS, enabled_listeners, validate
+
+LOOPBACK = AuthConfig()
+PASSWORDS = AuthConfig(password_file="users")
+OPEN = AuthConfig(allow_anonymous="always")
+NOBODY = AuthConfig(allow_anonymous="never")
+
+
+def found(config: Config, *given: str) -> list[tuple[str, str]]:
+    origins = {path: Origin("file", "f:1") for path in given}
+    return [(problem.path, problem.message) for problem in validate(config, origins)]
+
+
+def listening(auth: AuthConfig = LOOPBACK, **kinds: Listener) -> Config:
+    settings = {"tcp": (), **{kind: (listener,) for kind, listener in kinds.items()}}
+    return Config(listeners=ListenersConfig(**settings), auth=auth)
+
+
+def test_defaults_hold() -> None:
+    assert found(Config()) == []
+    assert [path for _, path, _ in enabled_listeners(Config())] == ["listeners.tcp.0"]
+    assert set(LISTENER_PORTS) == set(ListenersConfig.__struct_fields__)
+
+
+@pytest.mark.parametrize("bind", ["0.0.0.0:1883", ":1883", "[::]:1883", "10.1.2.3:1", "lan:1"])
+def test_no_address_is_open_to_strangers_by_accident(bind: str) -> None:
+    tcp = Listener(bind=bind)
+    ((path, message),) = found(listening(tcp=tcp))
+    assert path == "listeners.tcp.0.bind"
+    assert "open to other machines" in message
+    assert found(listening(OPEN, tcp=tcp)) == []
+    assert found(listening(PASSWORDS, tcp=tcp)) == []
+
+
+def test_the_hint_tells_both_ways_out() -> None:
+    (problem,) = validate(listening(tcp=Listener(bind=":1")), {})
+    assert "auth.password_file" in problem.hint
+    assert "auth.allow_anonymous=always" in problem.hint
+
+
+def test_a_listener_for_nobody_is_refused() -> None:
+    ((path, message),) = found(listening(NOBODY, tcp=Listener()))
+    assert path == "listeners.tcp.0.bind"
+    assert "nobody could connect" in message
+
+
+def test_client_certificates_are_authentication() -> None:
+    tls = Listener(
+        bind=":8883",
+        certificate="c",
+        private_key="k",
+        client_ca="a",
+        username_from_certificate=True,
+    )
+    assert found(listening(tls=tls)) == []
+
+
+def test_tls_needs_its_files() -> None:
+    assert found(listening(tls=Listener())) == [
+        ("listeners.tls.0.certificate", "a tls listener needs it"),
+        ("listeners.tls.0.private_key", "a tls listener needs it"),
+    ]
+    wss = Listener(
+        certificate="c",
+        private_key="k",
+        require_client_certificate=True,
+        username_from_certificate=True,
+    )
+    assert found(listening(wss=wss)) == [
+        ("listeners.wss.0.require_client_certificate", "needs client_ca"),
+        ("listeners.wss.0.username_from_certificate", "needs client_ca"),
+    ]
+
+
+def test_settings_of_another_kind_are_refused_where_given() -> None:
+    config = listening(tcp=Listener(certificate="c", path="/x"))
+    given = ("listeners.tcp.0.certificate", "listeners.tcp.0.path")
+    assert found(config, *given) == [(path, "a tcp listener does not have it") for path in given]
+    (first, _) = validate(config, {path: Origin("file", "f:9") for path in given})
+    assert first.where == "f:9"
+
+
+def test_a_websocket_path_is_absolute() -> None:
+    assert found(listening(ws=Listener(path="mqtt"))) == [
+        ("listeners.ws.0.path", "must begin with /")
+    ]
+
+
+def test_two_listeners_need_two_addresses() -> None:
+    same = ListenersConfig(tcp=(Listener(), Listener()))
+    assert found(Config(listeners=same)) == [
+        ("listeners.tcp.1.bind", "127.0.0.1:1883 is the address of listeners.tcp.0 too")
+    ]
+    any_port = Listener(bind="127.0.0.1:0")
+    assert found(Config(listeners=ListenersConfig(tcp=(any_port, any_port)))) == []
+
+
+def test_some_listener_must_be_enabled() -> None:
+    assert found(listening(tcp=Listener(enabled=False))) == [
+        ("listeners", "no listener is enabled: nobody could connect")
+    ]
+
+
+@pytest.mark.parametrize("thresholds", [(), (100, 0)])
+def test_thresholds(thresholds: tuple[int, ...]) -> None:
+    config = Config(storage=StorageConfig(rocksdb=RocksdbConfig(learn_thresholds=thresholds)))
+    assert [path for path, _ in found(config)] == ["storage.rocksdb.learn_thresholds"]
+
+
+def test_metrics_need_a_port() -> None:
+    assert found(Config(metrics=MetricsConfig(bind="[::1]"))) == [("metrics.bind", "has no port")]
+    assert found(Config(metrics=MetricsConfig(bind="[::1]:9100"))) == []
