@@ -1,0 +1,308 @@
+"""Bytes to packets: framing, the checks of the fixed header, and the hot path of PUBLISH and acks.
+
+The decoder of one direction of one connection. It does not know sockets, sessions or topics
+beyond their form. Invariant: whatever the bytes and however they are cut, they either become
+packets or set ``failure``; nothing is raised, and the result does not depend on the cuts.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from perdure.errors import MalformedPacket, MqttError, ProtocolViolation
+from perdure.mqtt import decode_body
+from perdure.mqtt.packets import (
+    AUTH,
+    CONNACK,
+    CONNECT,
+    KIND_NAMES,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    V5,
+    V311,
+    Ack,
+    Packet,
+    Publish,
+)
+from perdure.mqtt.primitives import text_of
+from perdure.mqtt.properties import check_topic_name, read_length, read_message_properties
+from perdure.mqtt.reason_codes import PACKET_TOO_LARGE, UNSUPPORTED_PROTOCOL_VERSION
+
+TOPICS_CACHED_MAX: Final = 16_384
+"""Topic names kept decoded, for all connections: the string is shared and so is its hash."""
+TOPIC_CACHED_BYTES_MAX: Final = 256
+"""Longer topic names are not cached: the cache stays under about 10 MB whatever peers send."""
+
+_topics: dict[bytes, str] = {}
+
+# QoS, RETAIN and DUP for each value of the flags of PUBLISH; QoS 3 marks what is malformed:
+# QoS 3 itself ([MQTT-3.3.1-4]) and DUP with QoS 0 ([MQTT-3.3.1-2]).
+_PUBLISH_FLAGS: Final[list[tuple[int, bool, bool]]] = [
+    (3 if flags == 8 or flags == 9 else flags >> 1 & 3, bool(flags & 1), bool(flags & 8))
+    for flags in range(16)
+]
+
+# Flags that the fixed header of each kind must carry ([MQTT-2.1.3-1]); -1 = any (PUBLISH).
+_FLAGS: Final = (0, 0, 0, -1, 0, 0, 2, 0, 2, 0, 2, 0, 0, 0, 0, 0)
+_ACK_FIRST: Final = frozenset((0x40, 0x50, 0x62, 0x70))
+
+_CLIENT_SENDS: Final = frozenset((1, 3, 4, 5, 6, 7, 8, 10, 12, 14, 15))
+_SERVER_SENDS: Final = frozenset((2, 3, 4, 5, 6, 7, 9, 11, 13, 14, 15))
+
+
+@final
+class Decoder:
+    """Packets out of one direction of a connection.
+
+    Attributes:
+        failure: what was wrong with the first bad packet; everything after it is discarded.
+            In a CONNECT (``connected`` is still False) its reason code belongs into a CONNACK.
+        version: 4 or 5, 0 until a CONNECT named it. Set as soon as the CONNECT names a level
+            that is spoken here, even if the rest of the packet is bad.
+        protocol_level: the level that the CONNECT named, spoken or not; 0 until then.
+        protocol_name_ok: False if the CONNECT named another protocol.
+        connected: a CONNECT was decoded (always True on the client's side).
+        packet_size_max: longest packet taken, bytes with the fixed header; may be changed.
+        bytes_fed, packets_seen: counters.
+    """
+
+    __slots__ = (
+        "_body_at",
+        "_needed",
+        "_padded",
+        "_peer_sends",
+        "_server_side",
+        "_tail",
+        "bytes_fed",
+        "connected",
+        "failure",
+        "packet_size_max",
+        "packets_seen",
+        "protocol_level",
+        "protocol_name_ok",
+        "version",
+    )
+
+    def __init__(self, *, server_side: bool, packet_size_max: int, version: int = 0) -> None:
+        self.failure: MqttError | None = None
+        self.version: int = version
+        self.protocol_level: int = 0
+        self.protocol_name_ok: bool = True
+        self.connected: bool = not server_side
+        self.packet_size_max: int = packet_size_max
+        self.bytes_fed: int = 0
+        self.packets_seen: int = 0
+        self._server_side: bool = server_side
+        self._peer_sends: frozenset[int] = _CLIENT_SENDS if server_side else _SERVER_SENDS
+        # The bytes of a packet that is not complete, and how many it takes to go on.
+        self._tail: bytearray = bytearray()
+        self._needed: int = 0
+        self._body_at: int = 0
+        self._padded: bool = False
+
+    def feed(self, data: bytes) -> list[Packet]:
+        """Take what the peer sent.
+
+        Returns:
+            The packets that became complete, in order, up to the first bad one.
+        """
+        packets: list[Packet] = []
+        if self.failure is not None:
+            return packets
+        self.bytes_fed += len(data)
+        if self._tail:
+            self._tail += data
+            if len(self._tail) < self._needed:
+                return packets
+            data = bytes(self._tail)
+            self._tail = bytearray()
+        try:
+            at = self._parse(data, packets)
+        except MqttError as error:
+            self.failure = error
+            at = len(data)
+        if at < len(data):
+            self._tail += data[at:]
+        self.packets_seen += len(packets)
+        return packets
+
+    def _parse(self, data: bytes, packets: list[Packet]) -> int:
+        """Append every complete packet of ``data``; return where the incomplete one begins."""
+        at = 0
+        end = len(data)
+        while at + 1 < end:
+            first = data[at]
+            remaining = data[at + 1]
+            body = at + 2
+            if remaining > 0x7F:
+                remaining = self._long_length(data, at + 1, end)
+                if remaining < 0:
+                    self._needed = end - at + 1
+                    return at
+                body = self._body_at
+            stop = body + remaining
+            if stop > end or stop - at > self.packet_size_max:
+                # What the fixed header shows is refused before the body is waited for.
+                self._check_header(first, stop - at)
+                self._needed = stop - at
+                return at
+            if self.connected and first >> 4 == PUBLISH:
+                packets.append(self._publish(first, data, body, stop))
+            elif self.connected and remaining == 2 and first in _ACK_FIRST:
+                packet_id = data[body] << 8 | data[body + 1]
+                if packet_id == 0:
+                    raise ProtocolViolation("an acknowledgement has the packet identifier 0")
+                packets.append(Ack(first >> 4, packet_id))
+            else:
+                packets.append(self._other(first, data, body, stop, stop - at))
+            at = stop
+        self._needed = 2
+        return at
+
+    def _long_length(self, data: bytes, at: int, end: int) -> int:
+        """The remaining length of more than one byte, -1 if more bytes are needed.
+
+        Sets ``_body_at``, and ``_padded`` if it is longer than it must be: 5.0 forbids that
+        ([MQTT-1.5.5-1]), 3.1.1 does not, and before CONNECT nobody knows which one it is.
+        """
+        value = 0
+        shift = 0
+        while at < end:
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                self._body_at = at
+                self._padded = byte == 0
+                if byte == 0 and self.version == V5 and self.connected:
+                    raise MalformedPacket("the remaining length is longer than it must be")
+                return value
+            shift += 7
+            if shift == 28:
+                raise MalformedPacket("the remaining length has more than four bytes")
+        return -1
+
+    def _check_header(self, first: int, size: int) -> None:
+        """Everything that is wrong with a packet before its body is looked at."""
+        kind = first >> 4
+        if kind == 0 or (kind == AUTH and self.version == V311):
+            raise MalformedPacket(f"the packet type {kind} is reserved")
+        if not self.connected and kind != CONNECT:
+            # [MQTT-3.1.0-1]
+            raise ProtocolViolation(f"the first packet is {KIND_NAMES[kind]}, not CONNECT")
+        flags = _FLAGS[kind]
+        if flags >= 0 and first & 15 != flags:
+            raise MalformedPacket(f"{KIND_NAMES[kind]} has wrong flags in the fixed header")
+        if kind == PUBLISH and _PUBLISH_FLAGS[first & 15][0] == 3:
+            raise MalformedPacket("PUBLISH has QoS 3, or DUP with QoS 0")
+        if kind not in self._peer_sends:
+            raise ProtocolViolation(f"{KIND_NAMES[kind]} goes the other way")
+        if kind == CONNECT and self.connected:
+            raise ProtocolViolation("a second CONNECT")  # [MQTT-3.1.0-2]
+        if size > self.packet_size_max:
+            # 3.1.2.11.4, 3.2.2.3.6: answered with 0x95.
+            raise MqttError(
+                PACKET_TOO_LARGE,
+                f"{KIND_NAMES[kind]} has {size} bytes, the limit is {self.packet_size_max}",
+            )
+
+    def _publish(self, first: int, data: bytes, at: int, stop: int) -> Publish:
+        qos, retain, dup = _PUBLISH_FLAGS[first & 15]
+        start = at + 2
+        if qos == 3:
+            self._check_header(first, 0)
+        if start > stop:
+            raise MalformedPacket("PUBLISH ends before its topic name")
+        topic_end = start + (data[at] << 8 | data[at + 1])
+        if topic_end > stop:
+            raise MalformedPacket("the topic name is longer than the packet")
+        raw = data[start:topic_end]
+        topic = _topics.get(raw)
+        if topic is None:
+            topic = _new_topic(raw)
+        packet_id = 0
+        at = topic_end
+        if qos:
+            at += 2
+            if at > stop:
+                raise MalformedPacket("PUBLISH ends before its packet identifier")
+            packet_id = data[topic_end] << 8 | data[topic_end + 1]
+            if packet_id == 0:
+                raise ProtocolViolation("PUBLISH has the packet identifier 0")  # [MQTT-2.2.1-3]
+        if self.version != V5:
+            if not raw:
+                raise MalformedPacket("the topic name is empty")  # [MQTT-4.7.3-1]
+            return Publish(topic, data[at:stop], qos, retain, dup, packet_id)
+        if at < stop and data[at] == 0:
+            if not raw:
+                # 3.3.2.3.4
+                raise ProtocolViolation("PUBLISH has neither a topic name nor a topic alias")
+            return Publish(topic, data[at + 1 : stop], qos, retain, dup, packet_id)
+        at, payload_at = read_length(data, at, stop)
+        found = read_message_properties(data, at, payload_at, PUBLISH)
+        if not raw and not found.topic_alias:
+            raise ProtocolViolation("PUBLISH has neither a topic name nor a topic alias")
+        if found.identifiers and self._server_side:
+            # [MQTT-3.3.4-6]
+            raise ProtocolViolation("a client's PUBLISH has a subscription identifier")
+        return Publish(
+            topic,
+            data[payload_at:stop],
+            qos,
+            retain,
+            dup,
+            packet_id,
+            found.topic_alias,
+            found.expiry_s,
+            found.forward,
+            found.identifiers,
+        )
+
+    def _other(self, first: int, data: bytes, at: int, stop: int, size: int) -> Packet:
+        self._check_header(first, size)
+        kind = first >> 4
+        if kind == CONNECT:
+            return self._connect(data, at, stop)
+        if PUBACK <= kind <= PUBCOMP:
+            return decode_body.read_ack(
+                kind, data, at, stop, version=self.version, from_client=self._server_side
+            )
+        if self._server_side:
+            return decode_body.read_from_client(kind, data, at, stop, version=self.version)
+        if kind == CONNACK and self.version == V5 and data[at:stop] == b"\x00\x01":
+            # A server of 3.1.1 alone refuses in its own format, which has no properties.
+            raise MqttError(UNSUPPORTED_PROTOCOL_VERSION, "the server does not speak MQTT 5.0")
+        return decode_body.read_from_server(kind, data, at, stop, version=self.version)
+
+    def _connect(self, data: bytes, at: int, stop: int) -> Packet:
+        name, level, at = decode_body.read_protocol(data, at, stop)
+        self.protocol_level = level
+        if name != b"MQTT":
+            self.protocol_name_ok = False
+            raise MqttError(UNSUPPORTED_PROTOCOL_VERSION, "the protocol name is not MQTT")
+        if level != V311 and level != V5:
+            # [MQTT-3.1.2-2]
+            raise MqttError(
+                UNSUPPORTED_PROTOCOL_VERSION, f"the protocol level {level} is not supported"
+            )
+        self.version = level
+        if self._padded and level == V5:
+            raise MalformedPacket("the remaining length is longer than it must be")
+        packet = decode_body.read_connect(data, at, stop, protocol=level)
+        self.connected = True
+        return packet
+
+
+def _new_topic(raw: bytes) -> str:
+    """Validate a topic name that the cache does not hold; empty is for the caller to judge."""
+    if not raw:
+        return ""
+    topic = text_of(raw)
+    check_topic_name(topic, "topic name")  # [MQTT-3.3.2-2]
+    if len(raw) <= TOPIC_CACHED_BYTES_MAX:
+        if len(_topics) >= TOPICS_CACHED_MAX:
+            # All of it at once: topics that are in use come back at their next PUBLISH.
+            _topics.clear()
+        _topics[raw] = topic
+    return topic

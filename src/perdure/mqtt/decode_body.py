@@ -1,0 +1,326 @@
+"""The bodies of all packets but PUBLISH: bytes to values, one function for each packet.
+
+Called by ``decode`` with the bounds of one complete body. Invariant: each function consumes the
+body to its last byte or raises ``MqttError`` with the reason code that the specification names.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from perdure.errors import MalformedPacket, ProtocolViolation
+from perdure.model import Will
+from perdure.mqtt import reason_codes
+from perdure.mqtt.packets import (
+    AUTH,
+    CONNACK,
+    CONNECT,
+    DISCONNECT,
+    EMPTY,
+    KIND_NAMES,
+    PINGREQ,
+    SUBACK,
+    SUBSCRIBE,
+    UNSUBACK,
+    UNSUBSCRIBE,
+    V5,
+    Ack,
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Properties,
+    Suback,
+    Subscribe,
+    SubscribeFilter,
+    Unsuback,
+    Unsubscribe,
+)
+from perdure.mqtt.primitives import read_binary, read_text, read_uint16
+from perdure.mqtt.properties import (
+    WILL,
+    check_topic_name,
+    read_length,
+    read_message_properties,
+    read_properties,
+)
+
+_SUBACK_311: Final = frozenset((0x00, 0x01, 0x02, 0x80))
+
+
+def read_protocol(data: bytes, at: int, stop: int) -> tuple[bytes, int, int]:
+    """Protocol name and level of CONNECT, and the position after them."""
+    name, at = read_binary(data, at, stop)
+    level, at = _byte(data, at, stop)
+    return name, level, at
+
+
+def read_connect(data: bytes, at: int, stop: int, *, protocol: int) -> Connect:
+    """CONNECT, from the connect flags on."""
+    flags, at = _byte(data, at, stop)
+    _check_connect_flags(flags, protocol)
+    keep_alive, at = read_uint16(data, at, stop)
+    properties = EMPTY
+    if protocol == V5:
+        properties, at = read_properties(data, at, stop, CONNECT)
+        if properties.authentication_data is not None and properties.authentication_method is None:
+            raise ProtocolViolation("authentication data without a method")  # 3.1.2.11.10
+    client_id, at = read_text(data, at, stop)
+    will: Will | None = None
+    if flags & 0x04:
+        will, at = _read_will(data, at, stop, flags, protocol)
+    username: str | None = None
+    if flags & 0x80:
+        username, at = read_text(data, at, stop)
+    password: bytes | None = None
+    if flags & 0x40:
+        password, at = read_binary(data, at, stop)
+    _check_end(at, stop, CONNECT)
+    return Connect(
+        protocol,
+        bool(flags & 0x02),
+        keep_alive,
+        client_id,
+        username,
+        password,
+        will,
+        properties,
+    )
+
+
+def _check_connect_flags(flags: int, protocol: int) -> None:
+    if flags & 0x01:
+        raise MalformedPacket("the reserved flag of CONNECT is set")  # [MQTT-3.1.2-3]
+    if flags & 0x18 == 0x18:
+        raise MalformedPacket("the will has QoS 3")  # [MQTT-3.1.2-12]
+    if not flags & 0x04 and flags & 0x38:
+        # [MQTT-3.1.2-11], [MQTT-3.1.2-13]
+        raise MalformedPacket("CONNECT has will QoS or will retain without a will")
+    if protocol != V5 and flags & 0xC0 == 0x40:
+        raise MalformedPacket("a password without a user name")  # 3.1.1 [MQTT-3.1.2-22]
+
+
+def _read_will(data: bytes, at: int, stop: int, flags: int, protocol: int) -> tuple[Will, int]:
+    forward = b""
+    delay_s = 0
+    expiry_s: int | None = None
+    if protocol == V5:
+        at, end = read_length(data, at, stop)
+        found = read_message_properties(data, at, end, WILL)
+        at = end
+        forward = found.forward
+        delay_s = found.delay_s
+        expiry_s = found.expiry_s if found.expiry_s >= 0 else None
+    topic, at = read_text(data, at, stop)
+    check_topic_name(topic, "will topic")
+    payload, at = read_binary(data, at, stop)
+    qos = flags >> 3 & 3
+    return Will(topic, payload, qos, bool(flags & 0x20), forward, delay_s, expiry_s), at
+
+
+def read_ack(kind: int, data: bytes, at: int, stop: int, *, version: int, from_client: bool) -> Ack:
+    """PUBACK, PUBREC, PUBREL or PUBCOMP."""
+    packet_id, at = _packet_id(data, at, stop, kind)
+    if version != V5:
+        _check_end(at, stop, kind)
+    if at == stop:
+        return Ack(kind, packet_id)
+    reason, properties = _reason_and_properties(kind, data, at, stop, from_client=from_client)
+    return Ack(kind, packet_id, reason, None if properties is EMPTY else properties)
+
+
+def read_from_client(kind: int, data: bytes, at: int, stop: int, *, version: int) -> Packet:
+    """SUBSCRIBE, UNSUBSCRIBE, PINGREQ, DISCONNECT or AUTH, as a client sends them."""
+    if kind == SUBSCRIBE:
+        return _read_subscribe(data, at, stop, version)
+    if kind == UNSUBSCRIBE:
+        return _read_unsubscribe(data, at, stop, version)
+    if kind == PINGREQ:
+        _check_end(at, stop, kind)
+        return Pingreq()
+    if kind == DISCONNECT:
+        return _read_disconnect(data, at, stop, version, from_client=True)
+    return _read_auth(data, at, stop, from_client=True)
+
+
+def read_from_server(kind: int, data: bytes, at: int, stop: int, *, version: int) -> Packet:
+    """CONNACK, SUBACK, UNSUBACK, PINGRESP, DISCONNECT or AUTH, as a server sends them."""
+    if kind == CONNACK:
+        return _read_connack(data, at, stop, version)
+    if kind in (SUBACK, UNSUBACK):
+        return _read_suback(kind, data, at, stop, version)
+    if kind == DISCONNECT:
+        if version != V5:
+            raise ProtocolViolation("a server of 3.1.1 does not send DISCONNECT")
+        return _read_disconnect(data, at, stop, version, from_client=False)
+    if kind == AUTH:
+        return _read_auth(data, at, stop, from_client=False)
+    _check_end(at, stop, kind)
+    return Pingresp()
+
+
+def _read_subscribe(data: bytes, at: int, stop: int, version: int) -> Subscribe:
+    packet_id, at = _packet_id(data, at, stop, SUBSCRIBE)
+    properties = EMPTY
+    if version == V5:
+        properties, at = read_properties(data, at, stop, SUBSCRIBE)
+    if at == stop:
+        raise ProtocolViolation("SUBSCRIBE without a topic filter")  # [MQTT-3.8.3-2]
+    filters: list[SubscribeFilter] = []
+    while at < stop:
+        topic_filter, at = read_text(data, at, stop)
+        options, at = _byte(data, at, stop)
+        _check_options(topic_filter, options, version)
+        filters.append(
+            SubscribeFilter(
+                topic_filter,
+                options & 3,
+                bool(options & 0x04),
+                bool(options & 0x08),
+                options >> 4 & 3,
+            )
+        )
+    return Subscribe(packet_id, filters, properties)
+
+
+def _check_options(topic_filter: str, options: int, version: int) -> None:
+    if not topic_filter:
+        raise MalformedPacket("a topic filter is empty")  # [MQTT-4.7.3-1]
+    if version != V5:
+        if options > 2:
+            # 3.1.1 [MQTT-3.8.3-4]: reserved bits, or a QoS that there is not.
+            raise MalformedPacket("the requested QoS is not 0, 1 or 2")
+        return
+    if options & 0xC0:
+        raise MalformedPacket("reserved subscription options are set")  # [MQTT-3.8.3-5]
+    if options & 3 == 3:
+        raise ProtocolViolation("the maximum QoS is 3")  # 3.8.3.1
+    if options & 0x30 == 0x30:
+        raise ProtocolViolation("the retain handling is 3")  # 3.8.3.1
+    if options & 0x04 and topic_filter.startswith("$share/"):
+        raise ProtocolViolation("no local on a shared subscription")  # [MQTT-3.8.3-4]
+
+
+def _read_unsubscribe(data: bytes, at: int, stop: int, version: int) -> Unsubscribe:
+    packet_id, at = _packet_id(data, at, stop, UNSUBSCRIBE)
+    properties = EMPTY
+    if version == V5:
+        properties, at = read_properties(data, at, stop, UNSUBSCRIBE)
+    if at == stop:
+        raise ProtocolViolation("UNSUBSCRIBE without a topic filter")  # [MQTT-3.10.3-2]
+    filters: list[str] = []
+    while at < stop:
+        topic_filter, at = read_text(data, at, stop)
+        if not topic_filter:
+            raise MalformedPacket("a topic filter is empty")  # [MQTT-4.7.3-1]
+        filters.append(topic_filter)
+    return Unsubscribe(packet_id, filters, properties)
+
+
+def _read_suback(kind: int, data: bytes, at: int, stop: int, version: int) -> Suback | Unsuback:
+    packet_id, at = _packet_id(data, at, stop, kind)
+    if version != V5:
+        if kind == UNSUBACK:
+            _check_end(at, stop, kind)
+            return Unsuback(packet_id, [])
+        reasons = list(data[at:stop])
+        if not reasons or not _SUBACK_311.issuperset(reasons):
+            raise MalformedPacket("SUBACK has a return code that there is not")  # [MQTT-3.9.3-2]
+        return Suback(packet_id, reasons)
+    properties, at = read_properties(data, at, stop, kind)
+    reasons = list(data[at:stop])
+    if not reasons:
+        raise MalformedPacket(f"{KIND_NAMES[kind]} without a reason code")
+    for reason in reasons:
+        _check_reason(reason, kind, from_client=False)
+    if kind == SUBACK:
+        return Suback(packet_id, reasons, properties)
+    return Unsuback(packet_id, reasons, properties)
+
+
+def _read_connack(data: bytes, at: int, stop: int, version: int) -> Connack:
+    flags, at = _byte(data, at, stop)
+    reason, at = _byte(data, at, stop)
+    if flags > 1:
+        raise MalformedPacket("reserved flags of CONNACK are set")  # [MQTT-3.2.2-1]
+    properties = EMPTY
+    if version == V5:
+        _check_reason(reason, CONNACK, from_client=False)
+        properties, at = read_properties(data, at, stop, CONNACK)
+    elif reason >= len(reason_codes.RETURN_CODES_311):
+        raise MalformedPacket("CONNACK has a return code that there is not")
+    _check_end(at, stop, CONNACK)
+    if flags and reason:
+        # [MQTT-3.2.2-6], 3.1.1 [MQTT-3.2.2-4]
+        raise ProtocolViolation("CONNACK refuses and has a session present")
+    if properties.authentication_data is not None and properties.authentication_method is None:
+        raise ProtocolViolation("authentication data without a method")
+    return Connack(flags == 1, reason, properties)
+
+
+def _read_disconnect(
+    data: bytes, at: int, stop: int, version: int, *, from_client: bool
+) -> Disconnect:
+    if version != V5:
+        _check_end(at, stop, DISCONNECT)
+    if at == stop:
+        return Disconnect()
+    reason, properties = _reason_and_properties(DISCONNECT, data, at, stop, from_client=from_client)
+    if from_client and properties.server_reference is not None:
+        raise ProtocolViolation("a client's DISCONNECT has a server reference")  # 3.14.2.2.5
+    if not from_client and properties.session_expiry_interval is not None:
+        # [MQTT-3.14.2-2]
+        raise ProtocolViolation("a server's DISCONNECT has a session expiry interval")
+    return Disconnect(reason, properties)
+
+
+def _read_auth(data: bytes, at: int, stop: int, *, from_client: bool) -> Auth:
+    if at == stop:
+        # 3.15.2.1: both may be left out if the reason is success, which only a server says.
+        _check_reason(reason_codes.SUCCESS, AUTH, from_client=from_client)
+        return Auth()
+    reason, properties = _reason_and_properties(AUTH, data, at, stop, from_client=from_client)
+    if properties.authentication_method is None:
+        raise ProtocolViolation("AUTH without an authentication method")  # 3.15.2.2.2
+    return Auth(reason, properties)
+
+
+def _reason_and_properties(
+    kind: int, data: bytes, at: int, stop: int, *, from_client: bool
+) -> tuple[int, Properties]:
+    """A reason code and, if anything follows it, the properties."""
+    reason, at = _byte(data, at, stop)
+    _check_reason(reason, kind, from_client=from_client)
+    if at == stop:
+        return reason, EMPTY
+    properties, at = read_properties(data, at, stop, kind)
+    _check_end(at, stop, kind)
+    return reason, properties
+
+
+def _check_reason(reason: int, kind: int, *, from_client: bool) -> None:
+    allowed = reason_codes.FROM_CLIENT if from_client else reason_codes.FROM_SERVER
+    if (reason, kind) not in allowed:
+        raise ProtocolViolation(f"{KIND_NAMES[kind]} has the reason code 0x{reason:02X}")
+
+
+def _packet_id(data: bytes, at: int, stop: int, kind: int) -> tuple[int, int]:
+    packet_id, at = read_uint16(data, at, stop)
+    if packet_id == 0:
+        # [MQTT-2.2.1-3], 3.1.1 [MQTT-2.3.1-1]
+        raise ProtocolViolation(f"{KIND_NAMES[kind]} has the packet identifier 0")
+    return packet_id, at
+
+
+def _byte(data: bytes, at: int, stop: int) -> tuple[int, int]:
+    if at >= stop:
+        raise MalformedPacket("the packet ends too early")
+    return data[at], at + 1
+
+
+def _check_end(at: int, stop: int, kind: int) -> None:
+    if at != stop:
+        raise MalformedPacket(f"{KIND_NAMES[kind]} is longer than what it holds")
