@@ -253,6 +253,8 @@ def test_scram_iterations_are_those_of_most(path: Path) -> None:
     many = scram_keys("pw", b"salt", iterations=3).encode()
     assert write(path, f"a:{few}\nb:{many}\nc:{many}\nd:{QUICK.encode()}\n").scram_iterations() == 3
     assert CredentialsFile(path).scram_iterations() == 4096
+    assert not write(path, f"d:{QUICK.encode()}\n").has_scram()
+    assert write(path, f"d:{QUICK.encode()}\na:{few}\n").has_scram()
 
 
 def test_key_file_is_made_once_and_private(tmp_path: Path) -> None:
