@@ -116,6 +116,16 @@ def test_load(tmp_path: Path) -> None:
         AclRules.load(tmp_path / "none")
 
 
+def test_file_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perdure.broker.auth.acl.ACL_FILE_BYTES_MAX", 12)
+    path = tmp_path / "acl"
+    path.write_text("topic read a")
+    AclRules.load(path)
+    path.write_text("topic read ab")
+    with pytest.raises(ConfigError, match="larger than 12 bytes"):
+        AclRules.load(path)
+
+
 def test_without_a_file_all_is_allowed_but_publishing_to_sys() -> None:
     rules: Authorizer = AclAuthorizer(None)
     assert rules.allow_all

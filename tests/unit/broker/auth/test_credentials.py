@@ -99,6 +99,13 @@ def test_missing_or_unreadable_file(path: Path, tmp_path: Path) -> None:
         CredentialsFile.load(tmp_path)
 
 
+def test_file_that_is_too_large(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perdure.broker.auth.credentials.CREDENTIALS_FILE_BYTES_MAX", 4)
+    write(path, "# ok")
+    with pytest.raises(ConfigError, match="larger than 4 bytes"):
+        write(path, "# not")
+
+
 @pytest.mark.slow
 def test_set_password_replaces_every_former_hash_and_keeps_the_rest(path: Path) -> None:
     file = write(
