@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.contract.values import NOW_US
 
 from perdure.storage.contract import Database
 from perdure.storage.memory import MemoryDatabase
+from perdure.storage.rocksdb import RocksDatabase
 
 
 class Backend:
@@ -24,6 +26,11 @@ class Backend:
         self.database = self._start(self.database)
         return self.database
 
+    def now_and_restarted(self) -> Iterator[Database]:
+        """The database as it is, then the database after a restart."""
+        yield self.database
+        yield self.restart()
+
 
 def _memory(_path: Path) -> Callable[[Database | None], Database]:
     def start(previous: Database | None) -> Database:
@@ -35,7 +42,11 @@ def _memory(_path: Path) -> Callable[[Database | None], Database]:
     return start
 
 
-BACKENDS = {"memory": _memory}
+def _rocksdb(path: Path) -> Callable[[Database | None], Database]:
+    return lambda _previous: RocksDatabase.open(path, now_us=NOW_US)
+
+
+BACKENDS = {"memory": _memory, "rocksdb": _rocksdb}
 
 
 @pytest.fixture(params=list(BACKENDS))

@@ -49,7 +49,7 @@ async def test_nothing_is_visible_before_the_write(database: Database) -> None:
 async def test_bounds_are_exclusive_below_and_inclusive_above(backend: Backend) -> None:
     """A reader that starts at the offset of a message it has seen misses nothing after it."""
     offsets = append_all(backend.database, *[message(payload=b"%d" % n) for n in range(10)])
-    for database in (backend.database, backend.restart()):
+    for database in backend.now_and_restarted():
         for low in range(-1, 10):
             for high in range(-1, 10):
                 result = await database.read(
@@ -177,7 +177,7 @@ async def test_order_holds_while_topics_are_learned(backend: Backend) -> None:
         database.write(batch)
         if n == 300:
             database = backend.restart()
-    for current in (database, backend.restart()):
+    for current in backend.now_and_restarted():
         read = await read_all(current, "devices/+/temperature")
         assert [(m.topic, m.payload) for m in read] == sent
         read = await read_all(current, "devices/1/#")
@@ -211,7 +211,7 @@ async def test_drop_generation(backend: Backend) -> None:
     backend.database.drop_generation(first)
     with pytest.raises(UsageError):
         backend.database.drop_generation(first)
-    for database in (backend.database, backend.restart()):
+    for database in backend.now_and_restarted():
         assert [m.offset for m in await read_all(database, "#")] == kept
         assert [info.generation for info in database.generations()] == [second]
         with pytest.raises(UsageError):
@@ -260,7 +260,7 @@ async def test_messages_after_is_an_upper_estimate(backend: Backend) -> None:
     offsets: list[int] = []
     for _ in range(5):
         offsets += append_all(backend.database, *[message() for _ in range(1_000)])
-    for database in (backend.database, backend.restart()):
+    for database in backend.now_and_restarted():
         assert database.messages_after(offsets[-1]) <= 4_096
         for n in (0, 17, 2_500, 4_998):
             assert len(offsets) - n - 1 <= database.messages_after(offsets[n])

@@ -45,7 +45,7 @@ async def read_topics(
 async def test_retained_message_comes_back(backend: Backend) -> None:
     value = message("a/b", b"v", qos=2, retain=True, properties=b"\x01\x01", expires_at_us=5)
     retain(backend.database, value)
-    for database in (backend.database, backend.restart()):
+    for database in backend.now_and_restarted():
         assert await database.get_retained("a/b") == value
         assert await database.get_retained("a") is None
         assert await database.get_retained("a/b/") is None
@@ -64,7 +64,7 @@ async def test_count_follows_put_replace_and_delete(backend: Backend) -> None:
     batch.delete_retained("b")
     batch.put_retained(message("b", b"new", offset=database.allocate_offset(NOW_US)))
     database.write(batch)
-    for current in (database, backend.restart()):
+    for current in backend.now_and_restarted():
         assert current.retained_count == 1
         assert await read_topics(current, "#") == ["b"]
         kept = await current.get_retained("b")

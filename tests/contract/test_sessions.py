@@ -44,7 +44,7 @@ def put_full_session(database: Database) -> None:
 
 async def test_session_comes_back_whole(backend: Backend) -> None:
     put_full_session(backend.database)
-    for database in (backend.database, backend.restart()):
+    for database in backend.now_and_restarted():
         stored = await database.open_session("full")
         assert stored is not None
         assert stored.record == FULL_RECORD
@@ -95,7 +95,7 @@ async def test_discard_leaves_nothing(backend: Backend) -> None:
     batch.discard_session("full")
     batch.discard_session("never was")
     backend.database.write(batch)
-    for database in (backend.database, backend.restart()):
+    for database in backend.now_and_restarted():
         assert await database.open_session("full") is None
         assert await read_inbox(database, "full") == []
         assert await read_inbox(database, "other") == [6]
@@ -117,7 +117,7 @@ async def test_discard_and_create_in_one_batch(backend: Backend) -> None:
     batch.put_subscription("full", SUBS[3], epoch=1)
     batch.put_inbox("full", entry(9), epoch=1)
     backend.database.write(batch)
-    for database in (backend.database, backend.restart()):
+    for database in backend.now_and_restarted():
         stored = await database.open_session("full")
         assert stored is not None
         assert stored.record == record("full", epoch=1)
@@ -141,7 +141,7 @@ async def test_similar_client_ids_are_different_sessions(backend: Backend) -> No
         batch.put_subscription(client_id, Subscription(f"f/{number}"), epoch=1)
         batch.put_inbox(client_id, entry(number + 1), epoch=1)
         database.write(batch)
-    for database in (backend.database, backend.restart()):
+    for database in backend.now_and_restarted():
         for number, client_id in enumerate(client_ids):
             stored = await database.open_session(client_id)
             assert stored is not None
@@ -221,7 +221,7 @@ def test_stale_owner_is_fenced_at_the_call(backend: Backend) -> None:
         ("put_inbox", ("c1", entry(5))),
         ("trim_inbox", ("c1", 5)),
     ]
-    for database in (backend.database, backend.restart()):
+    for database in backend.now_and_restarted():
         batch = database.batch()
         for name, args in calls:
             with pytest.raises(Fenced):
@@ -289,7 +289,7 @@ async def test_inbox_entries_come_back_in_order(backend: Backend) -> None:
     for position in (2, 0, 3, 1):
         batch.put_inbox("c1", entries[position], epoch=1)
     backend.database.write(batch)
-    for database in (backend.database, backend.restart()):
+    for database in backend.now_and_restarted():
         page = await database.read_inbox("c1", after_offset=0, until_offset=2**62, limit=9)
         assert page == entries
         page = await database.read_inbox("c1", after_offset=5, until_offset=300, limit=9)
@@ -328,7 +328,7 @@ async def test_trim_inbox_spans_batches(backend: Backend) -> None:
     backend.database.write(batch)
     assert await read_inbox(backend.database, "c1") == [7]
     backend.database.write(begun_early)
-    for database in (backend.database, backend.restart()):
+    for database in backend.now_and_restarted():
         assert await read_inbox(database, "c1") == [8]
     batch = backend.database.batch()
     batch.put_inbox("c1", entry(3), epoch=1)
@@ -351,7 +351,7 @@ async def test_groups_members_and_entries(backend: Backend) -> None:
             batch.put_group_entry(value.key, entry(offset, qos=2))
     batch.delete_group_member(group.key, "b")
     backend.database.write(batch)
-    for database in (backend.database, backend.restart()):
+    for database in backend.now_and_restarted():
         assert await database.groups() == [group, near]
         assert await database.group_members(group.key) == ["a", "é"]
         assert await database.group_members("nobody/x") == []
@@ -371,7 +371,7 @@ async def test_groups_members_and_entries(backend: Backend) -> None:
     batch.put_group_member(group.key, "late")
     batch.discard_group(group.key)
     backend.database.write(batch)
-    for database in (backend.database, backend.restart()):
+    for database in backend.now_and_restarted():
         assert await database.groups() == [near]
         assert await database.group_members(group.key) == []
         assert await database.read_group_entries(group.key, limit=9) == []

@@ -4,7 +4,6 @@ The rest of the broker knows the two Protocols and the values that pass through 
 alone picks the implementations.
 """
 
-from perdure.broker.auth.acl import AclAuthorizer, AclRules
 from perdure.broker.auth.authenticate import (
     AnonymousPolicy,
     Authenticator,
@@ -16,13 +15,8 @@ from perdure.broker.auth.authenticate import (
     EnhancedMethods,
 )
 from perdure.broker.auth.authorize import AllowAll, Authorizer, Identity
-from perdure.broker.auth.control import AccessControl, AccessFiles, read_files
 
 __all__ = [
-    "AccessControl",
-    "AccessFiles",
-    "AclAuthorizer",
-    "AclRules",
     "AllowAll",
     "AnonymousPolicy",
     "AuthRequest",
@@ -34,5 +28,4 @@ __all__ = [
     "EnhancedMethod",
     "EnhancedMethods",
     "Identity",
-    "read_files",
 ]

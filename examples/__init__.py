@@ -1,1 +1,0 @@
-"""Programs to learn from; each folder is one, run with `python -m examples.NAME`."""

@@ -1,1 +1,0 @@
-"""The main job on real clients: `make demo`."""

@@ -1,1 +1,0 @@
-"""One module for each command; each has a click command named ``command``."""

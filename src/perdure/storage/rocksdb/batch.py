@@ -1,0 +1,261 @@
+"""A batch: what will be written together, as operations on rows.
+
+Most calls become rows at once. Those that depend on what is stored when the batch is written
+(a session's old deadline, how far an inbox reaches) become marks, which ``expand`` turns into
+rows at the write.
+
+The order of a call's cost: ``append`` and ``put_cursor`` run for each message and for each dirty
+session of a commit.
+
+Invariant: nothing here touches the database but to allocate offsets, to learn topics and to look
+up owners.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from perdure.errors import Fenced, UsageError
+from perdure.model import (
+    Cursor,
+    GroupRecord,
+    InboxEntry,
+    Message,
+    SessionRecord,
+    Subscription,
+)
+from perdure.storage.rocksdb import keys
+from perdure.storage.rocksdb.codec import (
+    encode_cursor,
+    encode_entry,
+    encode_record,
+    encode_retained,
+)
+from perdure.storage.rocksdb.engine import INBOX, STATE, Operations
+from perdure.storage.rocksdb.generations import Generation, Generations
+from perdure.storage.rocksdb.marks import Offsets
+from perdure.storage.rocksdb.owners import Owners
+
+PUT_SESSION: Final = "!put_session"
+DISCARD_SESSION: Final = "!discard_session"
+TRIM_INBOX: Final = "!trim_inbox"
+DISCARD_GROUP: Final = "!discard_group"
+PUT_RETAINED: Final = "!put_retained"
+DELETE_RETAINED: Final = "!delete_retained"
+
+
+@final
+class RocksBatch:
+    """Writes that are applied together; see ``storage.contract.Batch``.
+
+    Attributes:
+        operations: rows and marks, flat, in the order of the calls.
+        has_marks: some operation must be expanded.
+        messages: messages to record, by generation number.
+        inbox_low: lowest offset put into the inbox of each session.
+        staged: owners as the batch leaves them; None = discarded.
+        recoveries: how often the database had been recovered when messages were staged.
+    """
+
+    __slots__ = (
+        "_checked",
+        "_expects",
+        "_generation",
+        "_generations",
+        "_messages",
+        "_offsets",
+        "_owner_changes",
+        "_owners",
+        "_replaces",
+        "has_marks",
+        "inbox_low",
+        "messages",
+        "operations",
+        "recoveries",
+        "staged",
+    )
+
+    def __init__(
+        self, offsets: Offsets, owners: Owners, generations: Generations, recoveries: int
+    ) -> None:
+        self._offsets = offsets
+        self._owners = owners
+        self._generations = generations
+        self._generation: Generation | None = None
+        self._messages: list[Message] = []
+        # Epochs that were found good in this batch.
+        self._checked: dict[str, int] = {}
+        # What must still hold at the write: the session is there and its owner is not later
+        # than this; or, for a record, only the latter.
+        self._expects: dict[str, int] = {}
+        self._replaces: dict[str, int] = {}
+        self._owner_changes = owners.changes
+        self.operations: Operations = []
+        self.has_marks = False
+        self.messages: dict[int, list[Message]] = {}
+        self.inbox_low: dict[str, int] = {}
+        self.staged: dict[str, int | None] = {}
+        self.recoveries = recoveries
+
+    # -- the log ---------------------------------------------------------------------------
+
+    def append(self, message: Message, now_us: int) -> int:
+        offsets = self._offsets
+        offset = offsets.last + 1
+        if now_us > offset:
+            offset = now_us
+        offsets.last = offset
+        message.offset = offset
+        generation = self._generations.current
+        if generation is not self._generation:
+            self._enter(generation)
+        generation.layout.append(self.operations, message)
+        self._messages.append(message)
+        return offset
+
+    def _enter(self, generation: Generation) -> None:
+        self._generation = generation
+        self._messages = self.messages.setdefault(generation.header.generation, [])
+
+    # -- sessions --------------------------------------------------------------------------
+
+    def put_session(self, record: SessionRecord) -> None:
+        client_id = record.client_id
+        owner = self._owner_epoch(client_id)
+        if owner is not None and record.epoch < owner:
+            raise Fenced(f"session {client_id!r}: epoch {record.epoch} after {owner}")
+        if client_id not in self.staged:
+            self._replaces[client_id] = record.epoch
+        self.staged[client_id] = record.epoch
+        self._checked.pop(client_id, None)
+        self._mark(PUT_SESSION, record)
+
+    def discard_session(self, client_id: str) -> None:
+        self.staged[client_id] = None
+        self._checked.pop(client_id, None)
+        self._mark(DISCARD_SESSION, client_id)
+
+    def put_cursor(self, client_id: str, cursor: Cursor, *, epoch: int) -> None:
+        if self._checked.get(client_id) != epoch:
+            self._check(client_id, epoch)
+        key = keys.cursor(keys.session_rows(client_id))
+        self.operations += (STATE, key, encode_cursor(cursor))
+
+    def put_subscription(self, client_id: str, sub: Subscription, *, epoch: int) -> None:
+        self._check(client_id, epoch)
+        key = keys.subscription(keys.session_rows(client_id), sub.since_offset, sub.name)
+        self.operations += (STATE, key, encode_record(sub))
+
+    def delete_subscription(self, client_id: str, sub: Subscription, *, epoch: int) -> None:
+        self._check(client_id, epoch)
+        key = keys.subscription(keys.session_rows(client_id), sub.since_offset, sub.name)
+        self.operations += (STATE, key, None)
+
+    def put_awaiting_release(self, client_id: str, packet_id: int, *, epoch: int) -> None:
+        if self._checked.get(client_id) != epoch:
+            self._check(client_id, epoch)
+        key = keys.awaiting_release(keys.session_rows(client_id), packet_id)
+        self.operations += (STATE, key, b"")
+
+    def delete_awaiting_release(self, client_id: str, packet_id: int, *, epoch: int) -> None:
+        if self._checked.get(client_id) != epoch:
+            self._check(client_id, epoch)
+        key = keys.awaiting_release(keys.session_rows(client_id), packet_id)
+        self.operations += (STATE, key, None)
+
+    def put_inbox(self, client_id: str, entry: InboxEntry, *, epoch: int) -> None:
+        if self._checked.get(client_id) != epoch:
+            self._check(client_id, epoch)
+        low = self.inbox_low.get(client_id)
+        if low is None or entry.offset < low:
+            self.inbox_low[client_id] = entry.offset
+        key = keys.offset(keys.session_inbox(client_id), entry.offset)
+        self.operations += (INBOX, key, encode_entry(entry))
+
+    def trim_inbox(self, client_id: str, through_offset: int, *, epoch: int) -> None:
+        self._check(client_id, epoch)
+        self._mark(TRIM_INBOX, client_id, through_offset)
+
+    # -- groups ----------------------------------------------------------------------------
+
+    def put_group(self, record: GroupRecord) -> None:
+        self.operations += (STATE, keys.group(record.key), encode_record(record))
+
+    def discard_group(self, group_key: str) -> None:
+        self._mark(DISCARD_GROUP, group_key)
+
+    def put_group_member(self, group_key: str, client_id: str) -> None:
+        self.operations += (STATE, keys.group_members(group_key) + client_id.encode(), b"")
+
+    def delete_group_member(self, group_key: str, client_id: str) -> None:
+        self.operations += (STATE, keys.group_members(group_key) + client_id.encode(), None)
+
+    def put_group_entry(self, group_key: str, entry: InboxEntry) -> None:
+        key = keys.offset(keys.group_inbox(group_key), entry.offset)
+        self.operations += (INBOX, key, encode_entry(entry))
+
+    def delete_group_entry(self, group_key: str, offset: int) -> None:
+        self.operations += (INBOX, keys.offset(keys.group_inbox(group_key), offset), None)
+
+    # -- retained --------------------------------------------------------------------------
+
+    def put_retained(self, message: Message) -> None:
+        if not message.offset:
+            raise UsageError("a retained message needs an offset")
+        self._mark(PUT_RETAINED, keys.retained(message.topic), encode_retained(message))
+
+    def delete_retained(self, topic: str) -> None:
+        self._mark(DELETE_RETAINED, keys.retained(topic))
+
+    # -- the write -------------------------------------------------------------------------
+
+    def is_empty(self) -> bool:
+        return not self.operations
+
+    def stale_owner(self) -> str | None:
+        """A session of this batch that got a later owner, or went, since it was staged."""
+        owners = self._owners
+        if owners.changes == self._owner_changes:
+            return None
+        for client_id, epoch in self._expects.items():
+            owner = owners.epoch(client_id)
+            if owner is None or epoch < owner:
+                return client_id
+        for client_id, epoch in self._replaces.items():
+            owner = owners.epoch(client_id)
+            if owner is not None and epoch < owner:
+                return client_id
+        return None
+
+    def stage_again(self, recoveries: int) -> None:
+        """Make the rows of the messages anew: what had been learned for them may be lost."""
+        kept: Operations = []
+        items = iter(self.operations)
+        for table, key, value in zip(items, items, items, strict=True):
+            if not table.startswith("g"):
+                kept += (table, key, value)
+        self.operations = kept
+        for number, messages in self.messages.items():
+            generation = self._generations.get(number)
+            for message in messages if generation else ():
+                generation.layout.append(kept, message)  # type: ignore[union-attr]
+        self.recoveries = recoveries
+
+    def _mark(self, kind: str, first: object, second: object = None) -> None:
+        self.operations += (kind, first, second)
+        self.has_marks = True
+
+    def _owner_epoch(self, client_id: str) -> int | None:
+        if client_id in self.staged:
+            return self.staged[client_id]
+        return self._owners.epoch(client_id)
+
+    def _check(self, client_id: str, epoch: int) -> None:
+        owner = self._owner_epoch(client_id)
+        if owner is None:
+            raise Fenced(f"session {client_id!r} does not exist")
+        if epoch < owner:
+            raise Fenced(f"session {client_id!r}: epoch {epoch} after {owner}")
+        self._checked[client_id] = epoch
+        if client_id not in self.staged:
+            self._expects[client_id] = min(epoch, self._expects.get(client_id, epoch))

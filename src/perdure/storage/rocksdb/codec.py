@@ -1,0 +1,235 @@
+"""The values on disk, drawn; each begins with a version, and golden files hold them all.
+
+Integers are big-endian. ``message``, wherever one is stored::
+
+    version=1 (1) | flags (1) | published_at (8) | publisher length (2)
+      [ expires_at (8) | properties length (4) ]            if flags.extended
+      publisher | [ properties ] | payload to the end
+    flags: bits 0-1 QoS, bit 2 RETAIN, bit 3 extended
+
+The topic is not in it: the log rebuilds it from the key. Where there is no such key::
+
+    inbox entry   version=1 (1) | flags (1) | identifier count (2) | group key length (2)
+                  | identifiers (4 each) | group key
+                  [ offset (8) | topic length (2) | topic | message ]   if flags.message
+                  flags: bits 0-1 QoS, bit 2 RETAIN, bit 3 message (else a tombstone)
+    retained      offset (8) | message                      (the topic is the key)
+    cursor        version=1 (1) | offset (8) | serial (8) | sent (8)
+                  | settled count (4) | released count (4) | distances from serial (4 each)
+    records       version=1 (1) | MessagePack array of the struct's fields in order
+
+Knows no keys and no engine. Invariant: ``decode(encode(x)) == x``; bytes of a later version raise
+``FormatTooNew``, all others that do not decode raise ``StorageCorrupt``.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, TypeVar
+
+import msgspec
+
+from perdure.errors import FormatTooNew, StorageCorrupt
+from perdure.model import Cursor, GroupRecord, InboxEntry, Message, SessionRecord, Subscription
+
+VERSION: Final = 1
+
+_QOS = 0x03
+_RETAIN = 0x04
+_EXTENDED = 0x08
+_HAS_MESSAGE = 0x08
+
+_PLAIN = struct.Struct(">BBqH")
+_EXTENDED_HEAD = struct.Struct(">BBqHqI")
+_ENTRY = struct.Struct(">BBHH")
+_ENTRY_MESSAGE = struct.Struct(">qH")
+_CURSOR = struct.Struct(">BqqqII")
+_OFFSET = struct.Struct(">q")
+
+_pack_plain = _PLAIN.pack
+_pack_extended = _EXTENDED_HEAD.pack
+_pack_cursor = _CURSOR.pack
+
+
+def encode_message(message: Message) -> bytes:
+    """The value of a message."""
+    publisher = message.publisher.encode()
+    flags = message.qos | _RETAIN if message.retain else message.qos
+    if message.expires_at_us or message.properties:
+        properties = message.properties
+        head = _pack_extended(
+            VERSION,
+            flags | _EXTENDED,
+            message.published_at_us,
+            len(publisher),
+            message.expires_at_us,
+            len(properties),
+        )
+        return b"".join((head, publisher, properties, message.payload))
+    head = _pack_plain(VERSION, flags, message.published_at_us, len(publisher))
+    return head + publisher + message.payload
+
+
+def decode_message(topic: str, offset: int, value: bytes) -> Message:
+    """The message in a value."""
+    try:
+        version, flags, published_at_us, publisher_length = _PLAIN.unpack_from(value)
+        if version != VERSION:
+            raise _wrong_version("message", version)
+        if flags & _EXTENDED:
+            _, _, _, _, expires_at_us, length = _EXTENDED_HEAD.unpack_from(value)
+            start = _EXTENDED_HEAD.size + publisher_length
+            end = start + length
+            if end > len(value):
+                raise StorageCorrupt(f"message at {offset} is cut short")
+            publisher = value[_EXTENDED_HEAD.size : start].decode()
+            properties = value[start:end]
+        else:
+            expires_at_us = 0
+            end = _PLAIN.size + publisher_length
+            if end > len(value):
+                raise StorageCorrupt(f"message at {offset} is cut short")
+            publisher = value[_PLAIN.size : end].decode()
+            properties = b""
+    except (struct.error, UnicodeDecodeError) as error:
+        raise StorageCorrupt(f"message at {offset} does not decode: {error}") from error
+    return Message(
+        topic,
+        value[end:],
+        flags & _QOS,
+        bool(flags & _RETAIN),
+        publisher,
+        properties,
+        expires_at_us,
+        published_at_us,
+        offset,
+    )
+
+
+def encode_retained(message: Message) -> bytes:
+    """The value of a retained message."""
+    return _OFFSET.pack(message.offset) + encode_message(message)
+
+
+def decode_retained(topic: str, value: bytes) -> Message:
+    """The message in the value of a retained topic."""
+    if len(value) < _OFFSET.size:
+        raise StorageCorrupt(f"retained message of {topic!r} is cut short")
+    return decode_message(topic, _OFFSET.unpack_from(value)[0], value[_OFFSET.size :])
+
+
+def encode_entry(entry: InboxEntry) -> bytes:
+    """The value of an entry of a private stream."""
+    message = entry.message
+    flags = entry.qos | (_RETAIN if entry.retain else 0) | (_HAS_MESSAGE if message else 0)
+    group_key = entry.group_key.encode()
+    identifiers = entry.identifiers
+    parts = [
+        _ENTRY.pack(VERSION, flags, len(identifiers), len(group_key)),
+        struct.pack(f">{len(identifiers)}I", *identifiers),
+        group_key,
+    ]
+    if message is not None:
+        topic = message.topic.encode()
+        parts += (_ENTRY_MESSAGE.pack(message.offset, len(topic)), topic, encode_message(message))
+    return b"".join(parts)
+
+
+def decode_entry(offset: int, value: bytes) -> InboxEntry:
+    """The entry of a private stream in a value."""
+    try:
+        version, flags, identifier_count, group_length = _ENTRY.unpack_from(value)
+        if version != VERSION:
+            raise _wrong_version("inbox entry", version)
+        position = _ENTRY.size
+        identifiers = struct.unpack_from(f">{identifier_count}I", value, position)
+        position += 4 * identifier_count
+        group_key = value[position : position + group_length].decode()
+        position += group_length
+        message = None
+        if flags & _HAS_MESSAGE:
+            message_offset, topic_length = _ENTRY_MESSAGE.unpack_from(value, position)
+            position += _ENTRY_MESSAGE.size
+            topic = value[position : position + topic_length].decode()
+            message = decode_message(topic, message_offset, value[position + topic_length :])
+        elif position != len(value):
+            raise StorageCorrupt(f"inbox entry at {offset} has {len(value)} bytes")
+    except (struct.error, UnicodeDecodeError) as error:
+        raise StorageCorrupt(f"inbox entry at {offset} does not decode: {error}") from error
+    return InboxEntry(
+        offset,
+        message,
+        qos=flags & _QOS,
+        retain=bool(flags & _RETAIN),
+        identifiers=identifiers,
+        group_key=group_key,
+    )
+
+
+def encode_cursor(cursor: Cursor) -> bytes:
+    """The value of a cursor."""
+    settled, released, serial = cursor.settled, cursor.released, cursor.serial
+    head = _pack_cursor(VERSION, cursor.offset, serial, cursor.sent, len(settled), len(released))
+    if not settled and not released:
+        return head
+    distances = [number - serial for number in settled + released]
+    return head + struct.pack(f">{len(distances)}I", *distances)
+
+
+def decode_cursor(value: bytes) -> Cursor:
+    """The cursor in a value."""
+    try:
+        version, offset, serial, sent, settled, released = _CURSOR.unpack_from(value)
+        if version != VERSION:
+            raise _wrong_version("cursor", version)
+        distances = struct.unpack(f">{settled + released}I", value[_CURSOR.size :])
+    except struct.error as error:
+        raise StorageCorrupt(f"cursor does not decode: {error}") from error
+    numbers = tuple([serial + distance for distance in distances])
+    return Cursor(offset, serial, numbers[:settled], numbers[settled:], sent)
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_session_decoder = msgspec.msgpack.Decoder(SessionRecord)
+_subscription_decoder = msgspec.msgpack.Decoder(Subscription)
+_group_decoder = msgspec.msgpack.Decoder(GroupRecord)
+_VERSION_BYTE = bytes([VERSION])
+
+
+def encode_record(record: msgspec.Struct) -> bytes:
+    """The value of a session, subscription, group or other array-like struct."""
+    return _VERSION_BYTE + _encode(record)
+
+
+def decode_session(value: bytes) -> SessionRecord:
+    """The session record in a value."""
+    return decode_record(_session_decoder, "session", value)
+
+
+def decode_subscription(value: bytes) -> Subscription:
+    """The subscription in a value."""
+    return decode_record(_subscription_decoder, "subscription", value)
+
+
+def decode_group(value: bytes) -> GroupRecord:
+    """The group record in a value."""
+    return decode_record(_group_decoder, "group", value)
+
+
+_Record = TypeVar("_Record")
+
+
+def decode_record(decoder: msgspec.msgpack.Decoder[_Record], name: str, value: bytes) -> _Record:
+    """The struct in a value; fields that a later release appended are ignored."""
+    if value[:1] != _VERSION_BYTE:
+        raise _wrong_version(name, value[0] if value else 0)
+    try:
+        return decoder.decode(memoryview(value)[1:])
+    except msgspec.DecodeError as error:
+        raise StorageCorrupt(f"{name} record does not decode: {error}") from error
+
+
+def _wrong_version(name: str, version: int) -> StorageCorrupt | FormatTooNew:
+    if version > VERSION:
+        return FormatTooNew(f"{name} record has version {version}; this release reads {VERSION}")
+    return StorageCorrupt(f"{name} record has no version")

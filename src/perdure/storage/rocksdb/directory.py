@@ -1,0 +1,82 @@
+"""The data directory: one owner at a time, and whether it can take writes.
+
+Invariant: while ``DirectoryLock`` is held, no other process has the directory open for writing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Final, final
+
+from perdure.errors import StorageFull, StorageLocked, StorageUnavailable
+
+_LOCK_NAME: Final = "perdure.lock"
+_PROBE_NAME: Final = "perdure.probe"
+_PROBE_BYTES: Final = 1024 * 1024
+
+
+@final
+class DirectoryLock:
+    """A lock on a directory, which names the process that holds it.
+
+    Args:
+        path: the directory; made if it is not there.
+
+    Raises:
+        StorageLocked: another process, or this one, has it open.
+        StorageUnavailable, StorageFull: the directory cannot be used.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._file = os.open(path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StorageUnavailable(f"{path} cannot be used: {error.strerror}") from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            pid = os.pread(self._file, 20, 0).decode("ascii", "replace").strip()
+            os.close(self._file)
+            owner = f"process {pid}" if pid else "another process"
+            raise StorageLocked(
+                f"{path} is in use by {owner}",
+                hint="stop that broker, or give this one another data directory",
+            ) from error
+        try:
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, b"%d\n" % os.getpid(), 0)
+        except OSError:
+            # A full disk: the name of the owner is a courtesy, the lock holds without it.
+            return
+
+    def release(self) -> None:
+        """Give the directory to others."""
+        os.close(self._file)
+
+
+def probe(path: Path) -> None:
+    """Prove that the directory takes, and keeps, as much as opening the database may write.
+
+    Raises:
+        StorageFull, StorageUnavailable: it does not.
+    """
+    # What is in the write-ahead log is written to table files when the database is opened.
+    size = _PROBE_BYTES
+    try:
+        size += sum(log.stat().st_size for log in path.glob("*.log"))
+        file = os.open(path / _PROBE_NAME, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            block = b"\0" * _PROBE_BYTES
+            for _ in range(size // _PROBE_BYTES + 1):
+                if os.write(file, block) != len(block):
+                    raise StorageFull(f"{path} has no space left")
+            os.fsync(file)
+        finally:
+            os.close(file)
+    except OSError as error:
+        raise StorageUnavailable(f"{path} takes no writes: {error.strerror}") from error
+    finally:
+        (path / _PROBE_NAME).unlink(missing_ok=True)

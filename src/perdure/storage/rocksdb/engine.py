@@ -1,0 +1,308 @@
+"""RocksDB as this room sees it: named tables of bytes, one atomic write, one sync.
+
+The only module that imports ``rocksdict``. A test that wants a disk to fail replaces the
+``Engine``; everything above it knows tables by name only, so the database can be closed and
+opened again underneath (``recover``) while batches are open.
+
+Facts about rocksdict 0.3.29 that shape it: ``write`` holds the GIL even through a synced write,
+``flush_wal(True)`` gives it up, so writes are never synced by themselves. A reference to a column
+family or to an iterator keeps the directory locked after ``close``, so none leaves this module
+for longer than one call above. Errors are bare ``Exception`` with RocksDB's status as text.
+
+Invariant: nothing is ever written to a table that does not exist; RocksDB would refuse all later
+writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, cast, final
+
+import rocksdict
+
+from perdure.config.schema import RocksdbConfig
+from perdure.errors import StorageCorrupt, StorageError, StorageFull, StorageUnavailable
+
+META: Final = "default"
+STATE: Final = "state"
+INBOX: Final = "inbox"
+RETAINED: Final = "retained"
+FIXED_TABLES: Final = (META, STATE, INBOX, RETAINED)
+
+WAL_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Write-ahead log after which memory is flushed to tables: it bounds the time of a start."""
+
+_SMALL_BUFFER_BYTES: Final = 4 * 1024 * 1024
+_INFO_LOG_BYTES_MAX: Final = 1024 * 1024
+_INFO_LOG_COUNT: Final = 3
+_MANIFEST_BYTES: Final = 64 * 1024
+
+_FULL = ("No space left", "Disk quota exceeded", "File too large", "MaxAllowedSpace")
+
+Operations = list[Any]
+"""A flat list: table name, key, value (None = delete), table name, key, ..."""
+
+
+def storage_error(error: Exception) -> StorageError:
+    """The error of our own tree that a RocksDB status means."""
+    if isinstance(error, StorageError):
+        return error
+    text = str(error)
+    if any(part in text for part in _FULL):
+        return StorageFull("no space left for the database", hint=text)
+    if text.startswith("Corruption"):
+        return StorageCorrupt(text)
+    return StorageUnavailable(text)
+
+
+class Engine:
+    """One open RocksDB database.
+
+    Args:
+        path: its directory; made if it is not there (unless read-only).
+        config: sizes.
+        read_only: open what is there, beside a writer too; later writes are not seen.
+    """
+
+    def __init__(self, path: Path, config: RocksdbConfig, *, read_only: bool = False) -> None:
+        self._config = config
+        self._cache = rocksdict.Cache(config.block_cache_bytes)
+        options = self._database_options()
+        try:
+            names = set(FIXED_TABLES)
+            if (path / "CURRENT").exists():
+                existing = set(rocksdict.Rdict.list_cf(str(path), options))
+                names = existing if read_only else names | existing
+            access = (
+                rocksdict.AccessType.read_only(False)
+                if read_only
+                else rocksdict.AccessType.read_write()
+            )
+            self._database = rocksdict.Rdict(
+                str(path),
+                options,
+                {name: self._table_options(name) for name in names if name != META},
+                access,
+            )
+            self._tables = {name: self._database.get_column_family(name) for name in names}
+            self._handles = {name: self._database.get_column_family_handle(name) for name in names}
+        except Exception as error:
+            raise storage_error(error) from error
+
+    @property
+    def tables(self) -> set[str]:
+        """Names of the tables that exist."""
+        return set(self._tables)
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def write(self, operations: Operations) -> None:
+        """Apply operations together, in their order; those on a dropped table are left out.
+
+        Raises:
+            StorageFull, StorageUnavailable: none of them was applied, and no later write will be.
+        """
+        handles = self._handles
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        put = batch.put
+        items = iter(operations)
+        for table, key, value in zip(items, items, items, strict=True):
+            handle = handles.get(table)
+            if handle is None:
+                continue
+            if value is None:
+                batch.delete(key, handle)
+            else:
+                put(key, value, handle)
+        try:
+            self._database.write(batch)
+        except Exception as error:
+            raise storage_error(error) from error
+
+    def sync(self) -> None:
+        """Make every write so far safe against power loss; gives up the GIL."""
+        try:
+            self._database.flush_wal(True)
+        except Exception as error:
+            raise storage_error(error) from error
+
+    def create_table(self, name: str) -> None:
+        """Make a table that does not exist."""
+        try:
+            self._tables[name] = self._database.create_column_family(
+                name, self._table_options(name)
+            )
+            self._handles[name] = self._database.get_column_family_handle(name)
+        except Exception as error:
+            raise storage_error(error) from error
+
+    def drop_table(self, name: str) -> None:
+        """Delete a table; its space is free when this returns."""
+        self._handles.pop(name, None)
+        self._tables.pop(name, None)
+        try:
+            self._database.drop_column_family(name)
+        except Exception as error:
+            raise storage_error(error) from error
+
+    def flush_table(self, name: str) -> None:
+        """Begin to write what a table has in memory to a file."""
+        try:
+            self._tables[name].flush(False)
+        except Exception as error:
+            raise storage_error(error) from error
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        """The value of a key, or None."""
+        try:
+            value: bytes | None = self._tables[table].get(key)
+        except Exception as error:
+            raise storage_error(error) from error
+        return value
+
+    def items(self, table: str, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values in ``[first, end)``; to be used up or dropped before the next await."""
+        options = rocksdict.ReadOptions()
+        options.set_iterate_upper_bound(end)
+        # RocksDB reads the bound where the options hold it: they must live as long as the
+        # iterator, which does not keep them. In raw mode keys and values are bytes, which the
+        # type stubs do not know.
+        found = self._tables[table].items(from_key=first, read_opt=options)
+        yield from cast("Iterator[tuple[bytes, bytes]]", found)
+
+    def keys(self, table: str, first: bytes, end: bytes) -> Iterator[bytes]:
+        """Keys in ``[first, end)``."""
+        options = rocksdict.ReadOptions()
+        options.set_iterate_upper_bound(end)
+        found = self._tables[table].keys(from_key=first, read_opt=options)
+        yield from cast("Iterator[bytes]", found)
+
+    def seeker(self, table: str, end: bytes) -> Seeker:
+        """An iterator that can jump, over the keys below ``end``."""
+        options = rocksdict.ReadOptions()
+        options.set_iterate_upper_bound(end)
+        return Seeker(self._tables[table].iter(options), options)
+
+    def table_bytes(self, name: str) -> int:
+        """Approximate size of a table, in files and in memory."""
+        table = self._tables.get(name)
+        if table is None:
+            return 0
+        return sum(
+            table.property_int_value(f"rocksdb.{value}") or 0
+            for value in ("total-sst-files-size", "cur-size-all-mem-tables")
+        )
+
+    # -- closing ---------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the database and release its directory.
+
+        Raises:
+            StorageError: something was not written; the directory is released all the same.
+        """
+        self._tables.clear()
+        self._handles.clear()
+        database = self._database
+        del self._database
+        try:
+            database.close()
+        except Exception as error:
+            raise storage_error(error) from error
+
+    def abandon(self) -> None:
+        """Release the directory of a database that failed, or that was only read."""
+        with contextlib.suppress(StorageError):
+            self.close()
+
+    # -- options ---------------------------------------------------------------------------
+
+    def _database_options(self) -> rocksdict.Options:
+        options = self._table_options(META)
+        options.create_if_missing(True)
+        options.create_missing_column_families(True)
+        options.set_db_write_buffer_size(self._config.write_buffer_bytes)
+        options.set_max_total_wal_size(WAL_BYTES_MAX)
+        options.set_max_open_files(self._config.max_open_files)
+        options.set_max_background_jobs(2)
+        options.set_keep_log_file_num(_INFO_LOG_COUNT)
+        options.set_max_log_file_size(_INFO_LOG_BYTES_MAX)
+        options.set_manifest_preallocation_size(_MANIFEST_BYTES)
+        options.set_stats_dump_period_sec(0)
+        options.set_stats_persist_period_sec(0)
+        # A torn record at the end is what a crash leaves. Anything torn before the end must
+        # stop the start, not be skipped.
+        options.set_wal_recovery_mode(rocksdict.DBRecoveryMode.point_in_time())
+        return options
+
+    def _table_options(self, name: str) -> rocksdict.Options:
+        options = rocksdict.Options(raw_mode=True)
+        table = rocksdict.BlockBasedOptions()
+        table.set_block_cache(self._cache)
+        table.set_cache_index_and_filter_blocks(True)
+        table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        table.set_bloom_filter(10, False)
+        options.set_block_based_table_factory(table)
+        is_log = name not in FIXED_TABLES
+        options.set_write_buffer_size(
+            self._config.write_buffer_bytes // 4 if is_log else _SMALL_BUFFER_BYTES
+        )
+        none, lz4 = rocksdict.DBCompressionType.none(), rocksdict.DBCompressionType.lz4()
+        # Compression costs more CPU than the rest of a write: only what has settled is
+        # compressed.
+        options.set_compression_per_level([none, none, lz4, lz4, lz4, lz4, lz4])
+        options.set_level_compaction_dynamic_level_bytes(False)
+        return options
+
+
+@final
+class Seeker:
+    """An iterator over the keys of a table that can jump forward."""
+
+    __slots__ = ("_iterator", "_options")
+
+    def __init__(self, iterator: rocksdict.RdictIter, options: rocksdict.ReadOptions) -> None:
+        self._iterator = iterator
+        # Kept alive for the bound in them.
+        self._options = options
+
+    def seek(self, key: bytes) -> bytes | None:
+        """Go to the first key at or after this one, and return it; None = there is none."""
+        iterator = self._iterator
+        iterator.seek(key)
+        if iterator.valid():
+            found: bytes = iterator.key()
+            return found
+        self._check()
+        return None
+
+    def next(self) -> bytes | None:
+        """Go to the next key and return it; None = there is none."""
+        iterator = self._iterator
+        iterator.next()
+        if iterator.valid():
+            found: bytes = iterator.key()
+            return found
+        self._check()
+        return None
+
+    def value(self) -> bytes:
+        """The value of the key that was returned last."""
+        value: bytes = self._iterator.value()
+        return value
+
+    def _check(self) -> None:
+        try:
+            self._iterator.status()
+        except Exception as error:
+            raise storage_error(error) from error
+
+
+def prefix_end(prefix: bytes) -> bytes:
+    """The first key after all keys with this prefix (which is not all 0xFF)."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1])

@@ -1,0 +1,177 @@
+"""Turns the marks of a batch into rows, at the moment of the write.
+
+Some calls mean something else for each state of the store: replacing a session's record moves
+its entry in the deadline index, trimming an inbox deletes what is in it. They are worked out here
+against the stored rows and the rows of the same batch before them.
+
+Inboxes are trimmed row by row. A range deletion would be one row, but each one slows every later
+read until it is compacted away, and a busy shared subscription trims thousands of times a second.
+The search for rows begins where the last trim of the session ended, for the same reason.
+
+Invariant: the result has rows only, in an order that gives what the calls meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, final
+
+from perdure.model import SessionRecord
+from perdure.storage.rocksdb import keys
+from perdure.storage.rocksdb.batch import (
+    DELETE_RETAINED,
+    DISCARD_GROUP,
+    DISCARD_SESSION,
+    PUT_RETAINED,
+    PUT_SESSION,
+    TRIM_INBOX,
+)
+from perdure.storage.rocksdb.codec import decode_session, encode_record
+from perdure.storage.rocksdb.engine import INBOX, RETAINED, STATE, Engine, Operations, prefix_end
+
+_FLOORS_MAX: Final = 131_072
+
+
+@final
+class InboxFloors:
+    """Offsets up to which inboxes are known to be empty; bounded, and safe to forget."""
+
+    __slots__ = ("_floors",)
+
+    def __init__(self) -> None:
+        self._floors: dict[str, int] = {}
+
+    def get(self, client_id: str) -> int:
+        """Nothing is stored up to this offset; -1 = not known."""
+        return self._floors.get(client_id, -1)
+
+    def raise_to(self, client_id: str, offset: int) -> None:
+        """Everything up to an offset was deleted."""
+        if len(self._floors) >= _FLOORS_MAX:
+            self._floors.clear()
+        self._floors[client_id] = max(offset, self.get(client_id))
+
+    def put(self, client_id: str, low: int) -> None:
+        """Entries from an offset on were stored."""
+        if self._floors.get(client_id, -1) >= low:
+            del self._floors[client_id]
+
+    def clear(self) -> None:
+        """Know nothing."""
+        self._floors.clear()
+
+
+@final
+class Expansion:
+    """The rows of one batch.
+
+    Attributes:
+        rows: the operations, marks expanded.
+        sessions_delta, retained_delta: how the counts change.
+        deadline_low: the lowest deadline put; 0 = none.
+        trimmed: offset up to which each inbox was trimmed last.
+    """
+
+    def __init__(self, engine: Engine, floors: InboxFloors) -> None:
+        self._engine = engine
+        self._floors = floors
+        # Rows of this batch so far, and for rows that belong to an owner, their keys by owner.
+        self._batch: dict[tuple[str, bytes], bytes | None] = {}
+        self._owned: dict[tuple[str, bytes], set[bytes]] = {}
+        self._expand: dict[str, Callable[[Any, Any], None]] = {
+            PUT_SESSION: self._put_session,
+            DISCARD_SESSION: self._discard_session,
+            TRIM_INBOX: self._trim_inbox,
+            DISCARD_GROUP: self._discard_group,
+            PUT_RETAINED: self._put_retained,
+            DELETE_RETAINED: self._delete_retained,
+        }
+        self.rows: Operations = []
+        self.sessions_delta = 0
+        self.retained_delta = 0
+        self.deadline_low = 0
+        self.trimmed: dict[str, int] = {}
+
+    def run(self, operations: Operations) -> None:
+        """Expand the operations of a batch."""
+        rows = self.rows
+        items = iter(operations)
+        for table, key, value in zip(items, items, items, strict=True):
+            expand = self._expand.get(table)
+            if expand is not None:
+                expand(key, value)
+            elif table in (STATE, INBOX):
+                self._add(table, key, value)
+            else:
+                rows += (table, key, value)
+
+    def _add(self, table: str, key: bytes, value: bytes | None) -> None:
+        self.rows += (table, key, value)
+        self._batch[table, key] = value
+        if table == INBOX or key[:1] in b"xgm":
+            self._owned.setdefault((table, keys.owner_of(key)), set()).add(key)
+
+    def _get(self, table: str, key: bytes) -> bytes | None:
+        if (table, key) in self._batch:
+            return self._batch[table, key]
+        return self._engine.get(table, key)
+
+    def _delete_owned(
+        self, table: str, prefix: bytes, first: bytes = b"", end: bytes | None = None
+    ) -> None:
+        """Delete an owner's rows from ``first`` to before ``end``, stored ones and new ones."""
+        end = end or prefix_end(prefix)
+        found = set(self._engine.keys(table, max(first, prefix), end))
+        found |= {key for key in self._owned.get((table, prefix), ()) if key < end}
+        for key in sorted(found):
+            if (table, key) not in self._batch or self._batch[table, key] is not None:
+                self._add(table, key, None)
+
+    def _put_session(self, record: SessionRecord, _: None) -> None:
+        key = keys.session(record.client_id)
+        old = self._get(STATE, key)
+        old_deadline = 0
+        if old is None:
+            self.sessions_delta += 1
+        else:
+            old_deadline = decode_session(old).deadline_us
+        self._add(STATE, key, encode_record(record))
+        deadline = record.deadline_us
+        if old_deadline and old_deadline != deadline:
+            self._add(STATE, keys.deadline(old_deadline, record.client_id), None)
+        if deadline:
+            self._add(STATE, keys.deadline(deadline, record.client_id), b"")
+            self.deadline_low = min(deadline, self.deadline_low or deadline)
+
+    def _discard_session(self, client_id: str, _: None) -> None:
+        key = keys.session(client_id)
+        old = self._get(STATE, key)
+        if old is not None:
+            self.sessions_delta -= 1
+            deadline = decode_session(old).deadline_us
+            if deadline:
+                self._add(STATE, keys.deadline(deadline, client_id), None)
+            self._add(STATE, key, None)
+        self._delete_owned(STATE, keys.session_rows(client_id))
+        self._delete_owned(INBOX, keys.session_inbox(client_id))
+
+    def _trim_inbox(self, client_id: str, through_offset: int) -> None:
+        prefix = keys.session_inbox(client_id)
+        first = keys.offset(prefix, self._floors.get(client_id) + 1)
+        self._delete_owned(INBOX, prefix, first, keys.offset(prefix, through_offset + 1))
+        self.trimmed[client_id] = max(through_offset, self.trimmed.get(client_id, 0))
+
+    def _discard_group(self, group_key: str, _: None) -> None:
+        self._delete_owned(STATE, keys.group(group_key))
+        self._delete_owned(STATE, keys.group_members(group_key))
+        self._delete_owned(INBOX, keys.group_inbox(group_key))
+
+    def _put_retained(self, key: bytes, value: bytes) -> None:
+        if self._get(RETAINED, key) is None:
+            self.retained_delta += 1
+        self._add(RETAINED, key, value)
+
+    def _delete_retained(self, key: bytes, _: None) -> None:
+        if self._get(RETAINED, key) is not None:
+            self.retained_delta -= 1
+            self._add(RETAINED, key, None)

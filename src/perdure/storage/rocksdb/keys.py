@@ -1,0 +1,163 @@
+"""The keys of every table but the log's own, drawn.
+
+Integers are big-endian, so byte order is number order. ``id`` is length (2) and UTF-8 bytes: no
+identifier is a prefix of another one's rows, and none is hashed.
+
+::
+
+    table      key                                        value
+    default    "F"                                        format: version, database id, created
+               "H"                                        high marks (marks.py), in every batch
+               "G" generation (4)                         generation header
+               "N" generation (4)                         its counters
+               "P" generation (4) offset (8)              count of messages when it was reached
+               "T" generation (4) node (8)                node of the learned topic structure
+               "X" generation (4)                         dropped: its tables may still be there
+    state      "s" client id to the end                   session record
+               "d" deadline (8) client id to the end      (empty)
+               "x" id "c"                                 cursor
+               "x" id "r" packet identifier (2)           (empty): awaiting release
+               "x" id "u" since (8) name to the end       subscription
+               "g" id                                     group record
+               "m" id client id to the end                (empty): member
+    inbox      "S" id offset (8)                          entry of a session's private stream
+               "G" id offset (8)                          entry returned to a group
+    retained   levels joined by 0x00                      message; byte order is level order
+
+Pure functions of their arguments.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from perdure.errors import StorageCorrupt, UsageError
+
+FORMAT: Final = b"F"
+HIGH: Final = b"H"
+
+_pack_number = struct.Struct(">I").pack
+_pack_length = struct.Struct(">H").pack
+_pack_offset = struct.Struct(">Q").pack
+
+
+def generation_header(generation: int) -> bytes:
+    """Key of a generation's header."""
+    return b"G" + _pack_number(generation)
+
+
+def generation_counters(generation: int) -> bytes:
+    """Key of a generation's counters."""
+    return b"N" + _pack_number(generation)
+
+
+def generation_points(generation: int) -> bytes:
+    """Prefix of a generation's sparse counts."""
+    return b"P" + _pack_number(generation)
+
+
+def generation_point(generation: int, offset: int) -> bytes:
+    """Key of one sparse count."""
+    return b"P" + _pack_number(generation) + _pack_offset(offset)
+
+
+def generation_nodes(generation: int) -> bytes:
+    """Prefix of the nodes of a generation's topic structure."""
+    return b"T" + _pack_number(generation)
+
+
+def generation_node(generation: int, node: int) -> bytes:
+    """Key of one node of a generation's topic structure."""
+    return b"T" + _pack_number(generation) + _pack_offset(node)
+
+
+def generation_dropped(generation: int) -> bytes:
+    """Key of the mark that a generation was dropped."""
+    return b"X" + _pack_number(generation)
+
+
+def session(client_id: str) -> bytes:
+    """Key of a session's record."""
+    return b"s" + client_id.encode()
+
+
+def deadline(deadline_us: int, client_id: str) -> bytes:
+    """Key of an entry of the deadline index."""
+    return b"d" + _pack_offset(deadline_us) + client_id.encode()
+
+
+def parse_deadline(key: bytes) -> tuple[int, str]:
+    """Deadline and client id of an entry of the deadline index."""
+    return int.from_bytes(key[1:9]), key[9:].decode()
+
+
+def session_rows(client_id: str) -> bytes:
+    """Prefix of a session's rows in the state table, but its record."""
+    return _owner(b"x", client_id)
+
+
+def group(group_key: str) -> bytes:
+    """Key of a group's record."""
+    return _owner(b"g", group_key)
+
+
+def group_members(group_key: str) -> bytes:
+    """Prefix of a group's members."""
+    return _owner(b"m", group_key)
+
+
+def session_inbox(client_id: str) -> bytes:
+    """Prefix of a session's private stream."""
+    return _owner(b"S", client_id)
+
+
+def group_inbox(group_key: str) -> bytes:
+    """Prefix of what was returned to a group."""
+    return _owner(b"G", group_key)
+
+
+def owner_of(key: bytes) -> bytes:
+    """The prefix that all rows of one owner share, of a key of kind x, g, m, S or G."""
+    return key[: 3 + int.from_bytes(key[1:3])]
+
+
+def cursor(rows: bytes) -> bytes:
+    """Key of a cursor, from ``session_rows``."""
+    return rows + b"c"
+
+
+def awaiting_release(rows: bytes, packet_id: int) -> bytes:
+    """Key of an inbound QoS 2 packet identifier, from ``session_rows``."""
+    return rows + b"r" + _pack_length(packet_id)
+
+
+def subscription(rows: bytes, since_offset: int, name: str) -> bytes:
+    """Key of a subscription, from ``session_rows``."""
+    return rows + b"u" + _pack_offset(since_offset) + name.encode()
+
+
+def offset(prefix: bytes, value: int) -> bytes:
+    """A prefix followed by an offset."""
+    return prefix + _pack_offset(value)
+
+
+def retained(topic: str) -> bytes:
+    """Key of a retained topic."""
+    if "\0" in topic:
+        # [MQTT-1.5.4-2] not in any topic, which leaves it free to stand between levels.
+        raise UsageError("a topic has no U+0000")
+    return topic.replace("/", "\0").encode()
+
+
+def retained_topic(key: bytes) -> str:
+    """The topic of a key of the retained table."""
+    try:
+        return key.decode().replace("\0", "/")
+    except UnicodeDecodeError as error:
+        raise StorageCorrupt("a retained topic is not UTF-8") from error
+
+
+def _owner(kind: bytes, identifier: str) -> bytes:
+    encoded = identifier.encode()
+    return b"%b%b%b" % (kind, _pack_length(len(encoded)), encoded)

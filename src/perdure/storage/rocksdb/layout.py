@@ -1,0 +1,93 @@
+"""What a layout of the log is: how one generation's messages become keys, and keys messages.
+
+A layout never changes in place. A new one is a new module with a new number, chosen by the header
+of each generation, so that what was written stays readable.
+
+Invariant of every layout: ``scan`` gives each recorded message that matches once, in offset
+order, whatever was learned before or after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from perdure.model import Message
+from perdure.storage.rocksdb.engine import Operations
+
+
+class Finding(NamedTuple):
+    """One thing that ``check`` found wrong.
+
+    Attributes:
+        table: where.
+        key: the row's key in hexadecimal, or empty.
+        problem: what is wrong, one sentence.
+    """
+
+    table: str
+    key: str
+    problem: str
+
+
+class Layout(Protocol):
+    """The messages of one generation."""
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables that hold the generation."""
+        ...
+
+    @property
+    def stream_count(self) -> int:
+        """Number of streams."""
+        ...
+
+    def append(self, operations: Operations, message: Message) -> None:
+        """Add what records a message (whose offset is set) to a list of operations."""
+        ...
+
+    def unpersisted(self) -> Operations:
+        """What must be written before or with the messages that ``append`` gave."""
+        ...
+
+    def mark_persisted(self) -> None:
+        """What ``unpersisted`` gave last was written."""
+        ...
+
+    def scan(
+        self, filters: Sequence[str], *, after_offset: int, until_offset: int
+    ) -> Iterator[Message]:
+        """The messages that match any filter, by offset; to be used up before the next await."""
+        ...
+
+    def count(
+        self, filters: Sequence[str], *, after_offset: int, until_offset: int, limit: int
+    ) -> int:
+        """How many messages ``scan`` would give, at most ``limit``."""
+        ...
+
+    def streams(self) -> list[tuple[int, str]]:
+        """Streams and their patterns."""
+        ...
+
+    def successor(self, generation: int) -> Layout:
+        """The layout of the next generation, which knows what this one has learned."""
+        ...
+
+    def check(self) -> Iterator[Finding | int]:
+        """Look at every row: yields what is wrong, and last the number of messages."""
+        ...
+
+
+def table_names(generation: int) -> tuple[str, str]:
+    """Names of the data and index tables of a generation."""
+    return f"g{generation:08}.data", f"g{generation:08}.index"
+
+
+def table_generation(name: str) -> int:
+    """The generation that a table belongs to; 0 = none."""
+    head, _, tail = name.partition(".")
+    if tail in ("data", "index") and head[:1] == "g" and head[1:].isdecimal():
+        return int(head[1:])
+    return 0

@@ -1,0 +1,135 @@
+"""Reads sessions, their private streams and shared groups.
+
+Nothing of a session is held in memory: opening one is a lookup and a scan of its rows, which lie
+together, and a start does not depend on how many there are.
+
+Invariant: no iterator outlives a call, so the database can be reopened between any two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Final, final
+
+from perdure.errors import StorageCorrupt
+from perdure.model import Cursor, GroupRecord, InboxEntry, SessionRecord, StoredSession
+from perdure.storage.rocksdb import keys
+from perdure.storage.rocksdb.codec import (
+    decode_cursor,
+    decode_entry,
+    decode_group,
+    decode_session,
+    decode_subscription,
+)
+from perdure.storage.rocksdb.engine import INBOX, STATE, Engine, prefix_end
+
+_PAGE: Final = 256
+
+
+@final
+class SessionReader:
+    """The read side of sessions and groups; see ``storage.contract.Database``."""
+
+    def __init__(self, engine: Callable[[], Engine]) -> None:
+        self._engine = engine
+        # No entry of the deadline index is below this: what was deleted there need not be
+        # stepped over each time.
+        self._deadline_floor = 0
+
+    def deadline_put(self, deadline_us: int) -> None:
+        """A session's deadline was written."""
+        self._deadline_floor = min(self._deadline_floor, deadline_us)
+
+    def forget(self) -> None:
+        """Know nothing of what is stored."""
+        self._deadline_floor = 0
+
+    async def open_session(self, client_id: str) -> StoredSession | None:
+        engine = self._engine()
+        value = engine.get(STATE, keys.session(client_id))
+        if value is None:
+            return None
+        cursor, subscriptions, awaiting = Cursor(), [], []
+        prefix = keys.session_rows(client_id)
+        for key, row in engine.items(STATE, prefix, prefix_end(prefix)):
+            kind = key[len(prefix) : len(prefix) + 1]
+            if kind == b"c":
+                cursor = decode_cursor(row)
+            elif kind == b"u":
+                subscriptions.append(decode_subscription(row))
+            elif kind == b"r":
+                awaiting.append(int.from_bytes(key[-2:]))
+            else:
+                raise StorageCorrupt(f"session {client_id!r} has a row of unknown kind")
+        return StoredSession(decode_session(value), cursor, tuple(subscriptions), tuple(awaiting))
+
+    async def sessions(self, after: str) -> AsyncIterator[SessionRecord]:
+        first = keys.session(after) + b"\0" if after else b"s"
+        while True:
+            page: list[SessionRecord] = []
+            for key, value in self._engine().items(STATE, first, b"t"):
+                page.append(decode_session(value))
+                if len(page) == _PAGE:
+                    first = key + b"\0"
+                    break
+            for record in page:
+                yield record
+            if len(page) < _PAGE:
+                return
+
+    async def due_sessions(self, now_us: int, limit: int) -> list[SessionRecord]:
+        engine = self._engine()
+        due: list[SessionRecord] = []
+        first = keys.deadline(self._deadline_floor, "")
+        lowest = 0
+        for key in engine.keys(STATE, first, keys.deadline(now_us + 1, "")):
+            deadline_us, client_id = keys.parse_deadline(key)
+            lowest = lowest or deadline_us
+            value = engine.get(STATE, keys.session(client_id))
+            if value is None:
+                raise StorageCorrupt(f"the deadline of session {client_id!r} has no session")
+            due.append(decode_session(value))
+            if len(due) >= limit:
+                break
+        self._deadline_floor = lowest or max(self._deadline_floor, now_us + 1)
+        return due
+
+    async def next_deadline_us(self) -> int:
+        first = keys.deadline(self._deadline_floor, "")
+        key = next(self._engine().keys(STATE, first, b"e"), None)
+        if key is None:
+            return 0
+        deadline_us, _ = keys.parse_deadline(key)
+        self._deadline_floor = deadline_us
+        return deadline_us
+
+    async def read_inbox(
+        self, client_id: str, *, after_offset: int, until_offset: int, limit: int
+    ) -> list[InboxEntry]:
+        prefix = keys.session_inbox(client_id)
+        first = keys.offset(prefix, after_offset + 1)
+        return self._entries(prefix, first, keys.offset(prefix, until_offset + 1), limit)
+
+    async def groups(self) -> list[GroupRecord]:
+        rows = self._engine().items(STATE, b"g", b"h")
+        records = [decode_group(value) for _, value in rows]
+        return sorted(records, key=lambda record: record.key.encode())
+
+    async def group_members(self, group_key: str) -> list[str]:
+        prefix = keys.group_members(group_key)
+        found = self._engine().keys(STATE, prefix, prefix_end(prefix))
+        return [key[len(prefix) :].decode() for key in found]
+
+    async def read_group_entries(self, group_key: str, limit: int) -> list[InboxEntry]:
+        prefix = keys.group_inbox(group_key)
+        return self._entries(prefix, prefix, prefix_end(prefix), limit)
+
+    def _entries(self, prefix: bytes, first: bytes, end: bytes, limit: int) -> list[InboxEntry]:
+        entries: list[InboxEntry] = []
+        if limit < 1:
+            return entries
+        for key, value in self._engine().items(INBOX, first, end):
+            entries.append(decode_entry(int.from_bytes(key[len(prefix) :]), value))
+            if len(entries) >= limit:
+                break
+        return entries
