@@ -310,8 +310,12 @@ def _check_reason(reason: int, kind: int, *, from_client: bool) -> None:
 def _packet_id(data: bytes, at: int, stop: int, kind: int) -> tuple[int, int]:
     packet_id, at = read_uint16(data, at, stop)
     if packet_id == 0:
-        # [MQTT-2.2.1-3], 3.1.1 [MQTT-2.3.1-1]
-        raise ProtocolViolation(f"{KIND_NAMES[kind]} has the packet identifier 0")
+        # [MQTT-2.2.1-3], 3.1.1 [MQTT-2.3.1-1]. No clause says which error it is; like other
+        # brokers we take it for malformed in a request and for a violation in an answer.
+        message = f"{KIND_NAMES[kind]} has the packet identifier 0"
+        if kind in (SUBSCRIBE, UNSUBSCRIBE):
+            raise MalformedPacket(message)
+        raise ProtocolViolation(message)
     return packet_id, at
 
 

@@ -131,7 +131,7 @@ def encode_within(packet: Packet, version: int, size_max: int) -> bytes | None:
         return raw
     if version != V5 or not isinstance(packet, _EXPLAINED) or packet.properties is None:
         return None
-    properties = _copy(packet.properties)
+    properties = packet.properties.copy()
     properties.user_properties = ()
     raw = encode(_explained_with(packet, properties), version)
     if len(raw) > size_max:
@@ -403,13 +403,6 @@ def _framed(first: int, *fields: bytes) -> bytes:
     if len(body) > REMAINING_LENGTH_MAX:
         raise UsageError(f"a packet of {len(body)} bytes is longer than its length can say")
     return bytes((first,)) + varint(len(body)) + body
-
-
-def _copy(properties: Properties) -> Properties:
-    copy = Properties()
-    for name in Properties.__slots__:
-        setattr(copy, name, getattr(properties, name))
-    return copy
 
 
 def _explained_with(packet: _EXPLAINED, properties: Properties) -> Packet:

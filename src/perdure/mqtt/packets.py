@@ -164,6 +164,13 @@ class Properties(_Value):
         self.subscription_identifier_available: int | None = subscription_identifier_available
         self.shared_subscription_available: int | None = shared_subscription_available
 
+    def copy(self) -> Properties:
+        """The same properties, to be changed."""
+        copy = Properties()
+        for name in Properties.__slots__:
+            setattr(copy, name, getattr(self, name))
+        return copy
+
     def present(self) -> dict[str, object]:
         """The properties that are there, by name, in alphabetical order."""
         values = ((name, getattr(self, name)) for name in Properties.__slots__)

@@ -157,8 +157,7 @@ class Listener:
 
     def close_connections(self, reason_code: int) -> None:
         """Ask every connection to take leave with ``reason_code``; handshakes are broken off."""
-        for task in list(self._pending):
-            task.cancel()
+        self._break_off()
         for shell in list(self._shells):
             if shell.handler is NO_HANDLER:
                 shell.abort()
@@ -172,8 +171,7 @@ class Listener:
     async def close(self) -> None:
         """Stop accepting, abort what is connected, and wait until all of it is gone."""
         self.stop_accepting()
-        for task in list(self._pending):
-            task.cancel()
+        self._break_off()
         for shell in list(self._shells):
             shell.abort()
         await self._idle.wait()
@@ -295,8 +293,15 @@ class Listener:
                 context = {"message": "opening a connection failed", "exception": exc}
                 task.get_loop().call_exception_handler(context)
         shell.abort()
-        accepted.close()
-        self.shell_lost(shell)
+        if not shell.connected:
+            accepted.close()
+            self.shell_lost(shell)
+
+    def _break_off(self) -> None:
+        """Cancel the openings that are still below the shell."""
+        for task, (_, shell) in list(self._pending.items()):
+            if not shell.connected:
+                task.cancel()
 
     def _release(self, address: str) -> None:
         self._admission.release(address)

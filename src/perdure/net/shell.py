@@ -47,6 +47,11 @@ class Shell(Protocol):
         """The connection that the shell drives."""
         ...
 
+    @property
+    def connected(self) -> bool:
+        """Whether it has had a transport: then, and only then, it will report its loss."""
+        ...
+
     def abort(self) -> None:
         """Close at once."""
         ...

@@ -108,9 +108,11 @@ def is_loopback(host: str) -> bool:
     if host == "127.0.0.1" or host == "::1":
         return True
     try:
-        return ip_address(host.partition("%")[0]).is_loopback
+        address = ip_address(host.partition("%")[0])
     except ValueError:
         return False
+    mapped = address.ipv4_mapped if address.version == 6 else None
+    return (mapped or address).is_loopback
 
 
 async def read_proxy_header(sock: socket.socket) -> ProxyHeader | ProxyFault:

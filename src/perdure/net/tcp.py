@@ -54,11 +54,19 @@ class TcpShell(asyncio.Protocol):
         self._lost = False
         self.handler: StreamHandler = NO_HANDLER
 
+    @property
+    def connected(self) -> bool:
+        """Whether it has had a transport."""
+        return self._transport is not None
+
     # The transport calls these.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Make the connection; for TLS the handshake is over."""
         self._transport = cast("asyncio.Transport", transport)
+        if self._closing:  # aborted while the handshake below ran
+            self._transport.abort()
+            return
         self._transport.set_write_buffer_limits(
             high=self._settings.write_high_bytes, low=self._settings.write_low_bytes
         )

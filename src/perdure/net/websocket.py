@@ -83,11 +83,19 @@ class WebSocketShell(asyncio.Protocol):
             logger=_library_log,
         )
 
+    @property
+    def connected(self) -> bool:
+        """Whether it has had a transport."""
+        return self._transport is not None
+
     # The transport calls these.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the upgrade request, but not for ever."""
         self._transport = cast("asyncio.Transport", transport)
+        if self._closing:  # aborted while the handshake below ran
+            self._transport.abort()
+            return
         self._transport.set_write_buffer_limits(
             high=self._settings.write_high_bytes, low=self._settings.write_low_bytes
         )

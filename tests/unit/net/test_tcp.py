@@ -266,3 +266,14 @@ async def test_a_new_certificate_holds_from_the_next_connection(
     assert await serial_number() == first
     listener.reload_tls()
     assert await serial_number() != first
+
+
+async def test_a_shell_aborted_below_its_handshake_makes_no_connection(bench: Bench) -> None:
+    listener = bench.listen()
+    client = socket.create_connection(("127.0.0.1", listener.port))
+    listener._accept_ready(listener._sockets[0])
+    (shell,) = listener._shells
+    shell.abort()
+    await listener.wait_idle()
+    assert bench.connections == []
+    client.close()

@@ -4,6 +4,7 @@ The rest of the broker knows the two Protocols and the values that pass through 
 alone picks the implementations.
 """
 
+from perdure.broker.auth.acl import AclAuthorizer, AclRules
 from perdure.broker.auth.authenticate import (
     AnonymousPolicy,
     Authenticator,
@@ -15,8 +16,13 @@ from perdure.broker.auth.authenticate import (
     EnhancedMethods,
 )
 from perdure.broker.auth.authorize import AllowAll, Authorizer, Identity
+from perdure.broker.auth.control import AccessControl, AccessFiles, read_files
 
 __all__ = [
+    "AccessControl",
+    "AccessFiles",
+    "AclAuthorizer",
+    "AclRules",
     "AllowAll",
     "AnonymousPolicy",
     "AuthRequest",
@@ -28,4 +34,5 @@ __all__ = [
     "EnhancedMethod",
     "EnhancedMethods",
     "Identity",
+    "read_files",
 ]

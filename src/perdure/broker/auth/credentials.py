@@ -149,14 +149,16 @@ class CredentialsFile:
                 return entry
         return None
 
+    def has_scram(self) -> bool:
+        """Whether any user can log in by SCRAM."""
+        return any(self.scram_keys(user) is not None for user in self._users)
+
     def scram_iterations(self) -> int:
         """Iterations of most SCRAM entries: what to tell a client whose user is unknown."""
-        counts = Counter(
-            entry.iterations
-            for known in self._users.values()
-            for entry in known.hashes
-            if isinstance(entry, ScramKeys)
-        )
+        counts: Counter[int] = Counter()
+        for user in self._users:
+            if (keys := self.scram_keys(user)) is not None:
+                counts[keys.iterations] += 1
         return counts.most_common(1)[0][0] if counts else SCRAM_ITERATIONS
 
     def decoy(self) -> SlowHash | None:

@@ -37,7 +37,7 @@ Scheme: TypeAlias = Literal["scrypt", "pbkdf2-sha512", "scram-sha-256"]
 SCRYPT_LOG2_N: Final = 14
 SCRYPT_R: Final = 8
 SCRYPT_P: Final = 5
-"""16 MiB and about 0.2 s a check, for passwords that people choose (OWASP's floor). Devices get
+"""16 MiB and about 0.12 s a check, for passwords that people choose (OWASP's floor). Devices get
 generated tokens instead, see ADR 0003."""
 
 PBKDF2_SHA512_ITERATIONS: Final = 210_000

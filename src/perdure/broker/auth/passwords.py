@@ -34,8 +34,8 @@ METHOD: Final = "password"
 
 VERIFY_THREADS: Final = 2
 VERIFY_QUEUE_MAX: Final = 1000
-"""Checks under way and waiting; at 0.2 s and two threads the last one waits 100 s, longer than
-any client does."""
+"""Checks under way and waiting; at 0.12 s and two threads the last one waits a minute, longer
+than clients do."""
 
 VERIFY_CACHE_MAX: Final = 10_000
 """Users whose last good password is remembered; about 300 bytes each."""

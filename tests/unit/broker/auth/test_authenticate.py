@@ -154,6 +154,6 @@ def test_registry_names_and_removal() -> None:
     assert methods.names == ("X-ONE",)
     methods.remove("X-ONE")
     methods.remove("X-ONE")
-    assert methods.names == ()
+    assert not methods.names
     with pytest.raises(MqttError):
         methods.begin_again("X-ONE", connected_with="X-ONE", username="ada")

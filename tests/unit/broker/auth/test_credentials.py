@@ -99,6 +99,13 @@ def test_missing_or_unreadable_file(path: Path, tmp_path: Path) -> None:
         CredentialsFile.load(tmp_path)
 
 
+def test_file_that_is_too_large(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perdure.broker.auth.credentials.CREDENTIALS_FILE_BYTES_MAX", 4)
+    write(path, "# ok")
+    with pytest.raises(ConfigError, match="larger than 4 bytes"):
+        write(path, "# not")
+
+
 @pytest.mark.slow
 def test_set_password_replaces_every_former_hash_and_keeps_the_rest(path: Path) -> None:
     file = write(
@@ -253,6 +260,8 @@ def test_scram_iterations_are_those_of_most(path: Path) -> None:
     many = scram_keys("pw", b"salt", iterations=3).encode()
     assert write(path, f"a:{few}\nb:{many}\nc:{many}\nd:{QUICK.encode()}\n").scram_iterations() == 3
     assert CredentialsFile(path).scram_iterations() == 4096
+    assert not write(path, f"d:{QUICK.encode()}\n").has_scram()
+    assert write(path, f"d:{QUICK.encode()}\na:{few}\n").has_scram()
 
 
 def test_key_file_is_made_once_and_private(tmp_path: Path) -> None:
@@ -272,7 +281,7 @@ names = st.text(st.characters(codec="utf-8", exclude_characters=":\r\n"), min_si
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(names, st.integers(0, 3)), max_size=12))
 def test_file_is_a_map_from_users_to_entries(
     tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[str, int]]

@@ -1,0 +1,1 @@
+"""Programs to learn from; each folder is one, run with `python -m examples.NAME`."""

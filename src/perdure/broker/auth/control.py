@@ -1,0 +1,145 @@
+"""Authentication and authorisation as one configured whole, which can be reloaded.
+
+Joins the methods in their order: certificate, password file, anonymous. Knows the ``auth``
+section of the configuration and nothing of the rest.
+
+Invariant: a reload happens whole or not at all. The files are read first, by ``read_files``;
+an error there leaves what was in force in force.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, final
+
+from perdure.broker.auth.acl import AclAuthorizer, AclRules
+from perdure.broker.auth.authenticate import (
+    AnonymousPolicy,
+    Authenticator,
+    AuthRequest,
+    AuthResult,
+    CertificateAuthenticator,
+    Chain,
+    EnhancedMethods,
+)
+from perdure.broker.auth.credentials import CredentialsFile
+from perdure.broker.auth.passwords import PasswordAuthenticator
+from perdure.broker.auth.scram import NAME as SCRAM_SHA_256
+from perdure.broker.auth.scram import scram_factory
+from perdure.config.schema import AuthConfig
+
+NONCE_BYTES: Final = 18
+"""Random bytes in the server's part of a SCRAM nonce: 24 characters."""
+
+CACHE_KEY_BYTES: Final = 32
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class AccessFiles:
+    """The files that the ``auth`` section names, read and checked."""
+
+    credentials: CredentialsFile | None
+    rules: AclRules | None
+
+
+def read_files(config: AuthConfig) -> AccessFiles:
+    """Read the files that the section names; large ones take a while, so use a thread.
+
+    Raises:
+        ConfigError: a file cannot be read or has a wrong line.
+    """
+    return AccessFiles(
+        CredentialsFile.load(config.password_file) if config.password_file else None,
+        AclRules.load(config.acl_file) if config.acl_file else None,
+    )
+
+
+@final
+class AccessControl:
+    """The authenticator, the enhanced methods and the authorizer of a broker.
+
+    Args:
+        config: the ``auth`` section.
+        files: what ``read_files`` made of it.
+        certificate_listeners: listeners on which a client certificate's common name is the user.
+        random_bytes: such as ``secrets.token_bytes``.
+        decoy_key: secret of this broker that outlives a restart, see
+            ``credentials.load_or_create_key``.
+
+    Attributes:
+        authorizer: stays the same object through a reload.
+        methods: stays the same object through a reload.
+    """
+
+    def __init__(
+        self,
+        config: AuthConfig,
+        files: AccessFiles,
+        *,
+        certificate_listeners: Iterable[str] = (),
+        random_bytes: Callable[[int], bytes],
+        decoy_key: bytes,
+    ) -> None:
+        self.authorizer = AclAuthorizer(files.rules)
+        self.methods = EnhancedMethods()
+        self._certificates = CertificateAuthenticator(certificate_listeners)
+        self._random_bytes = random_bytes
+        self._decoy_key = decoy_key
+        self._passwords: PasswordAuthenticator | None = None
+        self._chain = Chain(())
+        self._use(config, files.credentials)
+
+    async def authenticate(self, request: AuthRequest) -> AuthResult:
+        """Decide on the credentials of a CONNECT without an Authentication Method."""
+        return await self._chain.authenticate(request)
+
+    def reload(self, config: AuthConfig, files: AccessFiles) -> None:
+        """Use other settings from now on; connections that are open stay.
+
+        Threads and bounds of password checks are fixed while there is a password file.
+        """
+        self._use(config, files.credentials)
+        self.authorizer.reload(files.rules)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        if self._passwords is not None:
+            self._passwords.close()
+
+    def _use(self, config: AuthConfig, credentials: CredentialsFile | None) -> None:
+        if credentials is None:
+            if self._passwords is not None:
+                self._passwords.close()
+            self._passwords = None
+        elif self._passwords is None:
+            self._passwords = PasswordAuthenticator(
+                credentials,
+                cache_key=self._random_bytes(CACHE_KEY_BYTES),
+                threads=config.verify_threads,
+                queue_max=config.verify_queue_max,
+                cache_max=config.verify_cache_max,
+            )
+        else:
+            self._passwords.reload(credentials)
+        methods: list[Authenticator] = [self._certificates]
+        if self._passwords is not None:
+            methods.append(self._passwords)
+        methods.append(AnonymousPolicy(config.allow_anonymous))
+        self._chain = Chain(methods)
+        # Offered only if someone can use it: a client that may choose should choose what works.
+        if credentials is not None and credentials.has_scram():
+            factory = scram_factory(
+                credentials,
+                nonce=self._nonce,
+                decoy_key=self._decoy_key,
+                decoy_iterations=credentials.scram_iterations(),
+            )
+            self.methods.register(SCRAM_SHA_256, factory)
+        else:
+            self.methods.remove(SCRAM_SHA_256)
+
+    def _nonce(self) -> str:
+        return base64.b64encode(self._random_bytes(NONCE_BYTES)).decode()

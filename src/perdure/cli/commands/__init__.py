@@ -1,0 +1,1 @@
+"""One module for each command; each has a click command named ``command``."""

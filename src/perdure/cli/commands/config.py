@@ -1,0 +1,140 @@
+"""``perdure config check | show | reference``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from perdure.cli.exit_codes import ExitCode
+from perdure.cli.output import Column, Output, error_line, output_options
+from perdure.cli.settings_options import config_options
+from perdure.config.fields import settings
+from perdure.config.load import effective, examine, load
+from perdure.config.reference import default_text, reference
+from perdure.config.schema import Config
+from perdure.config.units import format_duration, format_size
+
+
+@click.group()
+def command() -> None:
+    """Check and show the configuration.
+
+    \b
+    Examples:
+      perdure config check --config perdure.yaml
+      perdure config show --origin storage
+      perdure config reference > configuration.md
+    """
+
+
+@command.command()
+@config_options
+@output_options
+def check(config_path: Path | None, sets: tuple[str, ...], out: Output) -> int:
+    """Tell every problem of a configuration; exit 78 if there is one."""
+    loaded, problems = examine(config_path, environ=os.environ, sets=sets)
+    warnings = list(loaded.warnings) if loaded else []
+    rows = [
+        {
+            "where": problem.where,
+            "path": problem.path,
+            "message": problem.message,
+            "hint": problem.hint,
+        }
+        for problem in problems
+    ]
+    if out.is_json:
+        out.record({"ok": not rows, "problems": rows, "warnings": warnings})
+    elif rows:
+        out.rows((Column("where"), Column("path"), Column("message"), Column("hint")), rows)
+    if not out.is_json:
+        for warning in warnings:
+            error_line(f"warning: {warning}")
+        click.echo(_verdict(config_path, len(rows)), err=True)
+    return ExitCode.CONFIG if rows else ExitCode.OK
+
+
+def _verdict(path: Path | None, count: int) -> str:
+    what = str(path) if path else "configuration"
+    if count == 0:
+        return f"{what}: ok"
+    return f"{what}: {count} {'problem' if count == 1 else 'problems'}"
+
+
+@command.command()
+@config_options
+@click.argument("prefix", default="")
+@click.option("--origin", is_flag=True, help="Show where each value comes from.")
+@click.option("--changed", is_flag=True, help="Only what is not a default.")
+@output_options
+def show(
+    config_path: Path | None,
+    sets: tuple[str, ...],
+    prefix: str,
+    origin: bool,
+    changed: bool,
+    out: Output,
+) -> None:
+    """Show the settings in force, all or those that begin with PREFIX."""
+    loaded = load(config_path, environ=os.environ, sets=sets)
+    for warning in loaded.warnings:
+        error_line(f"warning: {warning}")
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for item in effective(loaded):
+            if not item.path.startswith(prefix) or (changed and item.origin.kind == "default"):
+                continue
+            row: dict[str, Any] = {"setting": item.path, "value": item.value}
+            if not out.is_json:
+                row["value"] = _text(item.value, item.setting.unit)
+            if origin or out.is_json:
+                row["origin"] = str(item.origin)
+            if out.is_json:
+                row |= {"unit": item.setting.unit, "reload": item.setting.reload}
+            yield row
+
+    columns = [Column("setting"), Column("value"), *([Column("origin")] if origin else [])]
+    out.rows(columns, rows())
+
+
+def _text(value: object, unit: str) -> object:
+    """A value as the operator would write it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int) and value and value != 0xFFFF_FFFF:
+        if unit == "bytes":
+            return format_size(value)
+        if unit in {"s", "ms", "us"}:
+            return format_duration(value, unit)
+    return value
+
+
+@command.command("reference")
+@output_options
+def show_reference(out: Output) -> None:
+    """Print the reference page of all settings (Markdown), or the list of them (--json)."""
+    if not out.is_json:
+        out.text(reference())
+        return
+    out.rows(
+        (),
+        (
+            {
+                "setting": setting.path,
+                "type": setting.kind.__name__,
+                "choices": [choice for choice in setting.choices if choice],
+                "default": setting.default,
+                "default_text": default_text(setting).strip("`"),
+                "unit": setting.unit,
+                "reload": setting.reload,
+                "minimum": setting.minimum,
+                "maximum": setting.maximum,
+                "description": setting.description,
+            }
+            for setting in settings(Config)
+        ),
+    )

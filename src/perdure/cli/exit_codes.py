@@ -1,0 +1,69 @@
+"""Exit codes (BSD sysexits, as other brokers use them) and how errors map onto them."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import final
+
+from perdure.errors import (
+    ConfigError,
+    FormatTooNew,
+    MqttError,
+    PerdureError,
+    StorageCorrupt,
+    StorageError,
+    StorageFull,
+    StorageLocked,
+    UsageError,
+)
+
+
+@final
+class ExitCode(IntEnum):
+    """What a script can tell from ``$?``."""
+
+    OK = 0
+    EXPECTATION = 1
+    USAGE = 64
+    DATA = 65
+    NOT_FOUND = 67
+    UNAVAILABLE = 69
+    BUG = 70
+    TEMPORARY = 75
+    NOT_PERMITTED = 77
+    CONFIG = 78
+    INTERRUPTED = 130
+
+
+@final
+class CommandFailed(PerdureError):
+    """A command cannot do what was asked; says with which exit code to end."""
+
+    code = "command_failed"
+
+    def __init__(self, message: str, exit_code: ExitCode, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.exit_code = exit_code
+
+
+_NOT_AUTHORISED = frozenset({0x86, 0x87, 0x8A})
+"""Bad user name or password, not authorised, banned (MQTT 5.0 section 2.4)."""
+
+
+def exit_code_of(error: PerdureError) -> ExitCode:
+    """The exit code for an error that ends a command."""
+    if isinstance(error, CommandFailed):
+        return error.exit_code
+    if isinstance(error, ConfigError):
+        return ExitCode.CONFIG
+    if isinstance(error, MqttError):
+        refused = error.reason_code in _NOT_AUTHORISED
+        return ExitCode.NOT_PERMITTED if refused else ExitCode.UNAVAILABLE
+    if isinstance(error, StorageCorrupt | FormatTooNew):
+        return ExitCode.DATA
+    if isinstance(error, StorageLocked | StorageFull):
+        return ExitCode.TEMPORARY
+    if isinstance(error, StorageError):
+        return ExitCode.TEMPORARY if error.retriable else ExitCode.UNAVAILABLE
+    assert isinstance(error, UsageError) or type(error) is PerdureError
+    return ExitCode.BUG

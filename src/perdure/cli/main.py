@@ -1,0 +1,130 @@
+"""``perdure``: finds the command, imports only that one, and turns errors into exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, final
+
+import click
+
+from perdure import __version__
+from perdure.cli.exit_codes import ExitCode, exit_code_of
+from perdure.cli.output import error_line
+from perdure.errors import PerdureError
+
+COMMANDS: Mapping[str, str] = {
+    "serve": "Run the broker.",
+    "pub": "Publish messages.",
+    "sub": "Subscribe and print messages.",
+    "sessions": "List, show, explain and discard sessions.",
+    "storage": "Look into the log and check it.",
+    "passwd": "Write the credentials file.",
+    "config": "Check and show the configuration.",
+}
+"""Command names, in the order of the help, with the line that the help shows.
+
+Each is ``command`` in ``perdure.cli.commands.<name>``. The lines stand here so that ``--help``
+imports none of the modules.
+"""
+
+
+@final
+class LazyGroup(click.Group):
+    """A group that imports a command when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"perdure.cli.commands.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="perdure")
+@click.option("--debug", is_flag=True, help="Show a traceback when something goes wrong.")
+def cli(debug: bool) -> None:
+    """An MQTT 3.1.1 and 5.0 broker that does not forget.
+
+    \b
+    Examples:
+      perdure serve
+      perdure sub -t 'devices/+/temperature' -q 1 -i cellar -c
+      perdure pub -t devices/7/temperature -m 21.5 -q 1
+      perdure sessions explain cellar devices/7/temperature
+    """
+
+
+def run(args: Sequence[str]) -> int:
+    """Run a command line; returns the exit code and never raises.
+
+    Args:
+        args: without the program's name.
+    """
+    debug = _is_debug(args)
+    try:
+        result: Any = cli.main(list(args), prog_name="perdure", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else ExitCode.OK
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return ExitCode.USAGE
+    except click.UsageError as error:
+        context = error.ctx.command_path if error.ctx else "perdure"
+        error_line(error.format_message(), hint=f"{context} --help tells what it takes")
+        return ExitCode.USAGE
+    except click.ClickException as error:
+        error_line(error.format_message())
+        return ExitCode.USAGE
+    except (click.Abort, KeyboardInterrupt):
+        return ExitCode.INTERRUPTED
+    except (BrokenPipeError, SystemExit):
+        # The reader has gone (`| head`); where click sees it first, it exits. Python would
+        # complain again when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return ExitCode.OK
+    except PerdureError as error:
+        if debug:
+            traceback.print_exc()
+        error_line(error.message or type(error).__name__, hint=error.hint)
+        return exit_code_of(error)
+    except Exception as error:  # noqa: BLE001 - the last line of defence; a bug by definition
+        if debug:
+            traceback.print_exc()
+        error_line(
+            f"internal error: {type(error).__name__}: {error}",
+            hint="this is a bug; perdure --debug ... shows where",
+        )
+        return ExitCode.BUG
+
+
+def _is_debug(args: Sequence[str]) -> bool:
+    """Whether ``--debug`` stands before the command."""
+    for arg in args:
+        if arg == "--debug":
+            return True
+        if not arg.startswith("-"):
+            break
+    return False
+
+
+def main() -> NoReturn:
+    """Entry point of the ``perdure`` script."""
+    sys.exit(run(sys.argv[1:]))

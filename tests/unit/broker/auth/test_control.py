@@ -1,0 +1,160 @@
+"""The configured whole: order of methods, and reload that is all or nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from perdure.broker.auth import AccessControl, AuthRequest, Identity, read_files
+from perdure.broker.auth.hashes import Pbkdf2Hash, scram_keys
+from perdure.broker.auth.scram import NAME
+from perdure.config.schema import AuthConfig
+from perdure.errors import ConfigError, MqttError
+
+
+def line(user: str, password: str) -> str:
+    digest = hashlib.pbkdf2_hmac("sha512", password.encode(), b"salt", 1)
+    return f"{user}:{Pbkdf2Hash(1, b'salt', digest).encode()}\n"
+
+
+SCRAM_LINE = f"ada:{scram_keys('pw', b'salt', iterations=3).encode()}\n"
+
+
+def counting(count: int) -> bytes:
+    """A source of chance without any."""
+    return bytes(count)
+
+
+class Site:
+    """An access control on files of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.users = directory / "users"
+        self.acl = directory / "acl"
+        self.control: AccessControl | None = None
+
+    def config(self, *, users: str | None, acl: str | None = None, anonymous: str) -> AuthConfig:
+        if users is not None:
+            self.users.write_text(users)
+        if acl is not None:
+            self.acl.write_text(acl)
+        assert anonymous in ("always", "loopback", "never")
+        return AuthConfig(
+            allow_anonymous=anonymous,  # type: ignore[arg-type]
+            password_file="" if users is None else str(self.users),
+            acl_file="" if acl is None else str(self.acl),
+        )
+
+    def start(
+        self, *, users: str | None = None, acl: str | None = None, anonymous: str = "never"
+    ) -> AccessControl:
+        config = self.config(users=users, acl=acl, anonymous=anonymous)
+        self.control = AccessControl(
+            config,
+            read_files(config),
+            certificate_listeners=["tls"],
+            random_bytes=counting,
+            decoy_key=bytes(32),
+        )
+        return self.control
+
+    def reload(
+        self, *, users: str | None = None, acl: str | None = None, anonymous: str = "never"
+    ) -> None:
+        assert self.control is not None
+        config = self.config(users=users, acl=acl, anonymous=anonymous)
+        self.control.reload(config, read_files(config))
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path)
+    yield site
+    if site.control is not None:
+        site.control.close()
+
+
+async def ask(
+    control: AccessControl,
+    user: str | None = None,
+    password: str = "pw",
+    *,
+    listener: str = "tcp",
+    subject: str | None = None,
+) -> tuple[int, str | None, str]:
+    result = await control.authenticate(
+        AuthRequest(
+            client_id="c",
+            username=user,
+            password=None if user is None else password.encode(),
+            listener=listener,
+            certificate_subject=subject,
+        )
+    )
+    return result.reason_code, result.username, result.method
+
+
+async def test_order_of_methods(site: Site) -> None:
+    control = site.start(users=line("ada", "pw"), anonymous="always")
+    assert await ask(control) == (0x00, None, "anonymous")
+    assert await ask(control, "ada") == (0x00, "ada", "password")
+    assert await ask(control, "ada", "no") == (0x86, None, "password")
+    by_certificate = await ask(control, "ada", "no", listener="tls", subject="pump")
+    assert by_certificate == (0x00, "pump", "certificate")
+    assert await ask(control, "ada", listener="tls") == (0x87, None, "certificate")
+
+
+async def test_nothing_configured(site: Site) -> None:
+    control = site.start(anonymous="never")
+    assert await ask(control) == (0x87, None, "none")
+    assert await ask(control, "ada") == (0x86, None, "none")
+    assert control.authorizer.allow_all
+
+
+async def test_without_a_password_file_a_stated_name_is_not_believed(site: Site) -> None:
+    control = site.start(anonymous="always", acl="user ada\ntopic a\n")
+    assert await ask(control, "ada") == (0x00, None, "anonymous")
+    assert not control.authorizer.publish(Identity("c", None), "a")
+
+
+async def test_reload_changes_everything_in_place(site: Site) -> None:
+    control = site.start(users=line("ada", "pw"), acl="user ada\ntopic a\n")
+    authorizer, methods = control.authorizer, control.methods
+    ada = Identity("c", "ada")
+    assert await ask(control, "ada") == (0x00, "ada", "password")
+    assert authorizer.publish(ada, "a")
+    site.reload(users=line("ada", "new"), acl="user ada\ntopic b\n", anonymous="always")
+    assert (await ask(control, "ada"))[0] == 0x86
+    assert (await ask(control, "ada", "new"))[0] == 0x00
+    assert (await ask(control))[0] == 0x00
+    assert not authorizer.publish(ada, "a")
+    site.reload(anonymous="always")
+    assert (await ask(control, "ada", "pw")) == (0x00, None, "anonymous")
+    assert authorizer.allow_all
+    site.reload(users=line("bob", "pw"))
+    assert await ask(control, "bob") == (0x00, "bob", "password")
+    assert (control.authorizer, control.methods) == (authorizer, methods)
+
+
+async def test_reload_with_a_bad_file_changes_nothing(site: Site) -> None:
+    control = site.start(users=line("ada", "pw"), acl="user ada\ntopic a\n")
+    with pytest.raises(ConfigError):
+        site.reload(users=line("bob", "pw"), acl="nonsense\n")
+    assert (await ask(control, "ada"))[0] == 0x00
+    assert control.authorizer.publish(Identity("c", "ada"), "a")
+
+
+def test_scram_is_offered_while_someone_can_use_it(site: Site) -> None:
+    control = site.start(users=line("ada", "pw"))
+    with pytest.raises(MqttError):
+        control.methods.begin(NAME)
+    site.reload(users=line("ada", "pw") + SCRAM_LINE)
+    first = control.methods.begin(NAME).start("c", b"n,,n=eve,r=abc").data
+    assert first is not None
+    assert first.startswith(b"r=abcAAAAAAAAAAAAAAAAAAAAAAAA,s=")
+    assert first.endswith(b",i=3")
+    site.reload(users=line("ada", "pw"))
+    assert control.methods.names == ()

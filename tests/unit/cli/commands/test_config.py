@@ -1,0 +1,95 @@
+"""perdure config."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from perdure.cli.main import run
+from perdure.config.reference import reference
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> Path:
+    path = tmp_path / "bad.yaml"
+    path.write_text("mqtt:\n  maximum_qoz: 1\n  receive_maximum: 0\n")
+    return path
+
+
+def test_check_passes(capsys: Capture) -> None:
+    assert run(["config", "check"]) == 0
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "configuration: ok\n")
+    assert run(["config", "check", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"ok": True, "problems": [], "warnings": []}
+
+
+def test_check_tells_every_problem(bad: Path, capsys: Capture) -> None:
+    assert run(["config", "check", "-c", str(bad)]) == 78
+    captured = capsys.readouterr()
+    assert captured.out.splitlines() == [
+        f"{bad}:2\tmqtt.maximum_qoz\tunknown setting\tdid you mean maximum_qos?",
+        f"{bad}:3\tmqtt.receive_maximum\tmust be at least 1, is 0\t",
+    ]
+    assert captured.err == f"{bad}: 2 problems\n"
+    assert run(["config", "check", "-c", str(bad), "--json"]) == 78
+    found = json.loads(capsys.readouterr().out)
+    assert not found["ok"]
+    assert found["problems"][0]["hint"] == "did you mean maximum_qos?"
+
+
+def test_check_warns_of_unknown_variables(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setenv("PERDURE__NOPE", "1")
+    assert run(["config", "check"]) == 0
+    assert "warning: PERDURE__NOPE: there is no setting nope" in capsys.readouterr().err
+
+
+def test_show_and_origin(capsys: Capture) -> None:
+    args = ["config", "show", "storage.commit", "--set", "storage.commit_interval_us=2ms"]
+    assert run(args) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "storage.commit_interval_us\t2ms"
+    assert run([*args, "--origin"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "storage.commit_interval_us\t2ms\t--set storage.commit_interval_us"
+    assert lines[1] == "storage.commit_messages_max\t1000\tdefault"
+    assert run([*args, "--changed", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [
+        {
+            "setting": "storage.commit_interval_us",
+            "value": 2000,
+            "origin": "--set storage.commit_interval_us",
+            "unit": "us",
+            "reload": "restart",
+        }
+    ]
+
+
+def test_show_writes_values_as_they_may_be_set(capsys: Capture) -> None:
+    run(["config", "show"])
+    values = dict(line.split("\t") for line in capsys.readouterr().out.splitlines())
+    assert values["mqtt.packet_size_max"] == "16MiB"
+    assert values["retention.time_s"] == "7d"
+    assert values["mqtt.retain_available"] == "true"
+    assert values["session.expiry_max_s"] == "4294967295"
+    assert values["listeners.tcp.0.bind"] == "127.0.0.1:1883"
+
+
+def test_show_fails_on_a_bad_file(bad: Path, capsys: Capture) -> None:
+    assert run(["config", "show", "-c", str(bad)]) == 78
+    assert capsys.readouterr().err == (
+        f"perdure: {bad}:2: mqtt.maximum_qoz: unknown setting (and 1 more)\n"
+        "hint: did you mean maximum_qos?\n"
+    )
+
+
+def test_reference(capsys: Capture) -> None:
+    assert run(["config", "reference"]) == 0
+    assert capsys.readouterr().out == reference()
+    assert run(["config", "reference", "--json"]) == 0
+    found = {row["setting"]: row for row in json.loads(capsys.readouterr().out)}
+    assert found["storage.durability"]["choices"] == ["memory", "os", "fsync"]
+    assert found["retention.time_s"]["default"] == 604_800
