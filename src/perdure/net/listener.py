@@ -15,8 +15,6 @@ import socket
 import ssl
 from typing import Final, final
 
-import structlog
-
 from perdure.errors import ConfigError
 from perdure.net.admission import Admission
 from perdure.net.proxy_protocol import ProxyFault, ProxyHeader
@@ -33,11 +31,14 @@ from perdure.net.stream import ConnectionFactory, PeerInfo
 from perdure.net.tcp import TcpShell
 from perdure.net.tls import server_context
 from perdure.net.websocket import WebSocketShell
+from perdure.observe.logs import get_logger
 
-log = structlog.get_logger("perdure.net.listener")
+log = get_logger("net")
 
 ACCEPT_BURST: Final = 128
 """Sockets accepted in one turn of the loop; the others wait so that traffic is not held up."""
+LEAVE_BURST: Final = 256
+"""Connections closed in one turn of the loop when the broker takes leave of all."""
 ACCEPT_RETRY_S: Final = 1.0
 """Pause after the process ran out of descriptors or memory."""
 
@@ -155,10 +156,12 @@ class Listener:
         self._sockets = []
         log.info("listener.stopped", listener=self.settings.name, connections=self._count)
 
-    def close_connections(self, reason_code: int) -> None:
+    async def close_connections(self, reason_code: int) -> None:
         """Ask every connection to take leave with ``reason_code``; handshakes are broken off."""
         self._break_off()
-        for shell in list(self._shells):
+        for number, shell in enumerate(list(self._shells), start=1):
+            if number % LEAVE_BURST == 0:
+                await asyncio.sleep(0)
             if shell.handler is NO_HANDLER:
                 shell.abort()
             else:

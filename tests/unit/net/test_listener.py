@@ -109,7 +109,7 @@ async def test_taking_leave_of_every_connection(bench: Bench) -> None:
     opened = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(3)]
     await bench.connection(2)
     listener.stop_accepting()
-    listener.close_connections(0x8B)
+    await listener.close_connections(0x8B)
     for reader, writer in opened:
         assert await reader.read() == b"\xe0\x01\x8b"
         writer.close()
@@ -130,7 +130,7 @@ async def test_taking_leave_breaks_handshakes_off(
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
     while listener.connections == 0:
         await asyncio.sleep(0)
-    listener.close_connections(0x8B)
+    await listener.close_connections(0x8B)
     assert await closed_by_peer(reader)
     writer.close()
     await listener.wait_idle()

@@ -1,0 +1,1 @@
+"""The process: what is started and stopped in which order, signals, and the service manager."""
