@@ -16,7 +16,7 @@ from typing import Final, Protocol, final
 from perdure.broker.scheduler import Scheduler
 from perdure.clock import Clock
 from perdure.errors import StorageError, StorageUnavailable
-from perdure.observe.metrics import Metrics
+from perdure.observe.metrics import Metrics, add
 from perdure.storage.contract import Batch, Database
 
 LEVEL_MEMORY: Final = 0
@@ -210,7 +210,7 @@ class Committer:
         syncing = self._syncing
         self._syncing = []
         self._metrics.storage_commit_seconds.observe(
-            (self._clock.monotonic_us() - self._sync_started_us) / 1e6
+            self._clock.monotonic_us() - self._sync_started_us
         )
         self._metrics.storage_commit_batch_messages.observe(len(syncing))
         if error is None:
@@ -242,7 +242,7 @@ class Committer:
     def _mark_failed(self, error: StorageError) -> None:
         if self.writable:
             self.writable = False
-            self._metrics.storage_errors += 1
+            add(self._metrics.storage_errors, (error.code, str(error.retriable).lower()))
             if self.listener is not None:
                 self.listener.storage_failed(error)
 

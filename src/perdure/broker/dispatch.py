@@ -10,15 +10,35 @@ beyond it to none.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, TypeAlias, final
 
 from perdure.broker.router import Audience, Router
-from perdure.model import Message, Subscription
+from perdure.model import InboxEntry, Message, Subscription
 from perdure.observe.metrics import Metrics
 from perdure.session.interest import combine
 
 if TYPE_CHECKING:
     from perdure.broker.live_session import LiveSession
+
+
+@final
+class Addressed:
+    """An entry of a private stream on its way to the one session it is for.
+
+    It takes its place in the queue like a message, so that a session is offered its log and its
+    private stream in one ascending order of offsets.
+    """
+
+    __slots__ = ("entry", "offset", "qos", "session")
+
+    def __init__(self, session: LiveSession, entry: InboxEntry) -> None:
+        self.session: LiveSession = session
+        self.entry: InboxEntry = entry
+        self.offset: int = entry.offset
+        self.qos: int = entry.qos
+
+
+Item: TypeAlias = Message | Addressed
 
 
 @final
@@ -38,24 +58,30 @@ class Dispatcher:
         self._router = router
         self._metrics = metrics
         self._gate_qos2 = gate_qos2
-        self._queue: deque[Message] = deque()
+        self._queue: deque[Item] = deque()
         self.offset: int = offset
         """The fence: see the module."""
 
-    def accept(self, messages: list[Message]) -> None:
-        """Messages that are written (or not recorded), in log order."""
-        self._queue.extend(messages)
+    def accept(self, items: list[Item]) -> None:
+        """Items that are written (or not recorded), in log order."""
+        self._queue.extend(items)
 
     def run(self, synced_offset: int) -> None:
         """Dispatch what may go."""
         queue = self._queue
         gate = self._gate_qos2
         while queue:
-            message = queue[0]
-            if gate and message.qos == 2 and message.offset > synced_offset:
+            item = queue[0]
+            if gate and item.qos == 2 and item.offset > synced_offset:
                 return
             queue.popleft()
-            self._dispatch(message)
+            if item.offset:
+                self.offset = item.offset
+            if isinstance(item, Addressed):
+                if item.session.is_open:
+                    item.session.deliver_entry(item.entry)
+            else:
+                self._dispatch(item)
 
     def waits_for_sync(self) -> bool:
         """Whether a message is held back until the next sync."""
@@ -67,11 +93,9 @@ class Dispatcher:
         self.offset = offset
 
     def _dispatch(self, message: Message) -> None:
-        if message.offset:
-            self.offset = message.offset
         audiences = self._router.match(message.topic)
         if not audiences:
-            self._metrics.dropped_no_subscriber += 1
+            self._metrics.messages_dropped_no_subscriber += 1
             return
         if len(audiences) == 1:
             audience = audiences[0]
@@ -97,9 +121,14 @@ class Dispatcher:
             if len(subs) == 1:
                 session.deliver_one(message, subs[0])
                 continue
-            ready = [sub for sub in subs if sub.feed is None] if message.offset else subs
-            if not ready:
-                continue
+            ready = subs
+            if message.offset and session.feeding:
+                ready = []
+                for sub in subs:
+                    if sub.feed is None:
+                        ready.append(sub)
+                    else:
+                        session.deliver_one(message, sub)
             wanted = combine(ready, message, session.client_id)
             if wanted is not None:
                 session.deliver(message, wanted.qos, wanted.retain, wanted.identifiers)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, final
 
 from perdure.broker.auth.authorize import Identity
 from perdure.broker.sender import EXPIRED, SENT, Sender
-from perdure.model import Message, SessionRecord, Subscription
+from perdure.model import InboxEntry, Message, SessionRecord, Subscription
 from perdure.session.inbound import Inbound
 from perdure.session.outbound import RELEASED, Delivery, Outbound
 from perdure.storage.contract import Batch
@@ -56,6 +56,8 @@ class LiveSession:
         "identity",
         "inbound",
         "inbox_until",
+        "joining",
+        "is_open",
         "lagging",
         "outbound",
         "position",
@@ -103,6 +105,8 @@ class LiveSession:
         """A catch-up task runs."""
         self.feeding: int = 0
         """Subscriptions whose feed is not done."""
+        self.joining: set[str] = set()
+        """Those of them that have read all there is and wait to join the live flow."""
         self.room_wanted: bool = False
         """Somebody waits for the window to have room."""
         self.inbox_until: int = 0
@@ -114,6 +118,8 @@ class LiveSession:
         self.drop_note: int = 0
         """Messages dropped since the client was last told."""
         self.taken_over: bool = False
+        self.is_open: bool = True
+        """A connection holds it; False for good once it was let go."""
         self.generation: int = services.authorizer.generation
 
     def deliver_one(self, message: Message, sub: Subscription) -> None:
@@ -121,7 +127,11 @@ class LiveSession:
         if sub.no_local and message.publisher == self.client_id:
             return
         if sub.feed is not None and message.offset:
-            return  # its feed reads it from the log
+            # Its feed reads it from the log, or joins the live flow with it.
+            sub_live = self._services.feeds.reached(self, sub, message)
+            if sub_live is None:
+                return
+            sub = sub_live
         qos = sub.qos if sub.qos < message.qos else message.qos
         self.deliver(
             message,
@@ -139,18 +149,14 @@ class LiveSession:
             return
         if not message.offset:
             # Not recorded, so it cannot be read again: an entry of the private stream holds it.
-            self._services.inbox.give(self, message, qos, retain, identifiers)
+            self._services.inbox.give(
+                self, message, qos=qos, retain=retain, identifiers=identifiers
+            )
             return
         if self.lagging:
             return
         outbound = self.outbound
-        if self.sender.congested or (
-            outbound.pending
-            and (
-                len(outbound.pending) >= self._services.session_config.memory_pending_max
-                or outbound.pending_bytes >= self._services.session_config.outbound_buffer_bytes
-            )
-        ):
+        if self.sender.congested or (outbound.pending and self._memory_full()):
             self.fall_behind(message.offset - 1)
             return
         self.offer(message, qos, retain, identifiers, message.offset)
@@ -162,27 +168,36 @@ class LiveSession:
         retain: bool,
         identifiers: tuple[int, ...],
         offset: int,
-        held: bool = False,
-    ) -> Delivery | None:
-        """Give the session the next message of its order; returns it if it is held."""
+        group_key: str = "",
+    ) -> None:
+        """Give the session the next message of its order."""
         services = self._services
         outbound = self.outbound
         if not services.authorizer.allow_all and not services.authorizer.deliver(
             self.identity, message.topic
         ):
             # Its serial number is taken all the same: rules may change, the order may not.
-            services.metrics.dropped_not_authorized += 1
+            services.metrics.messages_dropped_not_authorized += 1
             outbound.skip(offset)
             self.moved()
-            return None
-        delivery = outbound.offer(message, qos, retain, identifiers, offset, held)
+            return
+        delivery = outbound.offer(message, qos, retain, identifiers, offset, group_key)
         if delivery is not None:
             self.transmit(delivery)
-        if held and outbound.pending:
-            last = outbound.pending[-1]
-            if last.offset == offset:
-                return last
-        return None
+
+    def deliver_entry(self, entry: InboxEntry) -> None:
+        """Deliver an entry of the private stream that was dispatched now."""
+        if self.durable:
+            if self.lagging:
+                return
+            if self.sender.congested:
+                self.fall_behind(entry.offset - 1)
+                return
+        assert entry.message is not None
+        self.offer(
+            entry.message, entry.qos, entry.retain, entry.identifiers, entry.offset,
+            entry.group_key,
+        )
 
     def transmit(self, delivery: Delivery) -> None:
         """Send a delivery that is in flight: PUBLISH, or PUBREL if it was released before."""
@@ -192,15 +207,15 @@ class LiveSession:
         services = self._services
         if self.drop_note and self.sender.version >= 5:
             delivery.message = services.limiter.note(self, delivery.message)
-        result = self.sender.publish(delivery, services.turn_time_us())
+        result = self.sender.publish(delivery, services.turn.now_us)
         if delivery.dup:
             services.metrics.messages_redelivered += 1
         if result == SENT:
             return
         if result == EXPIRED:
-            services.metrics.dropped_expired += 1
+            services.metrics.messages_dropped_expired += 1
         else:
-            services.metrics.dropped_too_large += 1
+            services.metrics.messages_dropped_too_large += 1
         self.outbound.settle_unsent(delivery)
         self.moved()
 
@@ -215,7 +230,7 @@ class LiveSession:
             self.transmit(delivery)
         if self.room_wanted and self.has_room():
             self.room_wanted = False
-            self._services.room_for(self)
+            self._services.room.made(self)
 
     def has_room(self) -> bool:
         """Whether reading more for it makes sense."""
@@ -233,17 +248,12 @@ class LiveSession:
             self.lagging = True
             self.position = position
             self._services.metrics.inflight_full += 1
-            self._services.catch_up(self)
+            self._services.catchup.start(self)
 
     def moved(self) -> None:
         """The cursor may have moved: have it written, let what waits for room go on."""
         if self.durable and self.outbound.dirty:
             self._services.turn.dirty(self)
-
-    def settled(self, delivery: Delivery) -> None:
-        """The client has acknowledged a delivery."""
-        if delivery.group_key:
-            self._services.shares.settled(self, delivery)
 
     def put_cursor(self, batch: Batch) -> None:
         """Add the cursor to a batch, if it has moved."""
@@ -261,6 +271,14 @@ class LiveSession:
         if self.ended:
             self._forget_ended(batch)
 
+    def _memory_full(self) -> bool:
+        config = self._services.session_config
+        outbound = self.outbound
+        return (
+            len(outbound.pending) >= config.memory_pending_max
+            or outbound.pending_bytes >= config.outbound_buffer_bytes
+        )
+
     def _forget_ended(self, batch: Batch) -> None:
         passed = [s for s in self.ended if s.until_offset <= self.outbound.acked_offset]
         for sub in passed:
@@ -271,14 +289,14 @@ class LiveSession:
         services = self._services
         if self.sender.congested:
             # [MQTT-4.3.1-1] promises nothing: a slow client loses QoS 0, not the broker memory.
-            services.metrics.dropped_queue_full += 1
+            services.metrics.messages_dropped_queue_full += 1
             return
         authorizer = services.authorizer
         if not authorizer.allow_all and not authorizer.deliver(self.identity, message.topic):
-            services.metrics.dropped_not_authorized += 1
+            services.metrics.messages_dropped_not_authorized += 1
             return
-        result = self.sender.publish_qos0(message, retain, identifiers, services.turn_time_us())
+        result = self.sender.publish_qos0(message, retain, identifiers, services.turn.now_us)
         if result == EXPIRED:
-            services.metrics.dropped_expired += 1
+            services.metrics.messages_dropped_expired += 1
         elif result != SENT:
-            services.metrics.dropped_too_large += 1
+            services.metrics.messages_dropped_too_large += 1

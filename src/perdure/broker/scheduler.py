@@ -19,6 +19,16 @@ class Timer(Protocol):
         ...
 
 
+class Gate(Protocol):
+    """Something to await that somebody else opens."""
+
+    def open(self) -> None:
+        """Let the waiter go on; opening twice is harmless."""
+        ...
+
+    def __await__(self) -> Generator[Any, Any, None]: ...
+
+
 class Scheduler(Protocol):
     """Turns, timers, threads and tasks."""
 
@@ -34,6 +44,10 @@ class Scheduler(Protocol):
         self, work: Callable[[], None], done: Callable[[BaseException | None], None]
     ) -> None:
         """Run ``work`` in the commit thread (one at a time), then ``done`` on the loop."""
+        ...
+
+    def gate(self) -> Gate:
+        """A closed gate."""
         ...
 
     def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:

@@ -84,13 +84,13 @@ class Sender:
         data = encode_within(packet, self.version, self.packet_size_max)
         if data is None:
             return False
-        self._metrics.count_sent(packet.kind)
+        self._metrics.packets_sent[packet.kind] += 1
         self._add(data)
         return True
 
     def ack(self, kind: int, packet_id: int, reason: int = 0) -> None:
         """Send PUBACK, PUBREC, PUBREL or PUBCOMP."""
-        self._metrics.count_sent(kind)
+        self._metrics.packets_sent[kind] += 1
         self._add(ack_bytes(kind, packet_id, reason, self.version))
 
     def publish(self, delivery: Delivery, now_us: int) -> int:
@@ -159,8 +159,10 @@ class Sender:
             alias,
             omit_topic,
         )
-        self._metrics.count_sent(PUBLISH)
-        self._metrics.messages_delivered[qos] += 1
+        metrics = self._metrics
+        metrics.packets_sent[PUBLISH] += 1
+        metrics.messages_delivered[qos] += 1
+        metrics.payload_bytes_sent += len(message.payload)
         self.out_bytes += size
         if self.out_bytes > self._buffer_bytes:
             self.congested = True

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 from perdure.broker.commit import Committer
 from perdure.broker.scheduler import Scheduler
 from perdure.errors import StorageError
-from perdure.model import Message
 
 if TYPE_CHECKING:
-    from perdure.broker.dispatch import Dispatcher
+    from perdure.broker.dispatch import Dispatcher, Item
     from perdure.broker.live_session import LiveSession
     from perdure.broker.sender import Sender
 
@@ -57,7 +56,9 @@ class Turn:
         self.dispatcher: Dispatcher | None = None
         self.on_storage_failed: list[StorageFailureListener] = []
         self._scheduled: bool = False
-        self._messages: list[Message] = []
+        self._items: list[Item] = []
+        self.now_us: int = 0
+        """Wall time of this turn, microseconds; whoever brings something sets it."""
         self._dirty: set[LiveSession] = set()
         self._cursor_timer: bool = False
         self._cursors_due: bool = False
@@ -71,9 +72,9 @@ class Turn:
             self._scheduled = True
             self._scheduler.call_soon(self.run)
 
-    def message(self, message: Message) -> None:
-        """A message was taken: dispatch it once its batch is written."""
-        self._messages.append(message)
+    def dispatch(self, item: Item) -> None:
+        """Something was taken: dispatch it once its batch is written."""
+        self._items.append(item)
         self.schedule()
 
     def flush_later(self, sender: Sender) -> None:
@@ -95,7 +96,7 @@ class Turn:
 
     def is_overloaded(self) -> bool:
         """Whether so much waits for a commit that peers must pause."""
-        return self._committer.backlog() + len(self._messages) > self._commit_queue_max
+        return self._committer.backlog() + len(self._items) > self._commit_queue_max
 
     def pause(self, peer: Paused) -> None:
         """Tell the peer when commits have caught up."""
@@ -110,15 +111,17 @@ class Turn:
         while True:
             if self._dirty and (self._cursors_due or not committer.batch.is_empty()):
                 self._put_cursors()
-            messages = self._messages
-            self._messages = []
+            items = self._items
+            self._items = []
             if committer.write():
-                dispatcher.accept(messages)
+                dispatcher.accept(items)
             else:
-                dispatcher.accept([m for m in messages if not m.offset and not m.qos])
+                dispatcher.accept([item for item in items if not item.offset and not item.qos])
             dispatcher.run(committer.synced_offset)
-            if committer.batch.is_empty() and not self._messages:
+            if committer.batch.is_empty() and not self._items:
                 break
+        if dispatcher.waits_for_sync():
+            committer.want_sync()
         committer.sync_if_due()
         self._scheduled = False
         senders = self._senders

@@ -51,14 +51,12 @@ class Delivery:
         packet_id: packet identifier, from the serial number.
         state: SENT or RELEASED.
         dup: it may have been sent before.
-        held: not to be sent yet: its inbox entry is not committed.
         group_key: shared group that gave it, empty = none.
     """
 
     __slots__ = (
         "dup",
         "group_key",
-        "held",
         "identifiers",
         "message",
         "offset",
@@ -77,6 +75,7 @@ class Delivery:
         identifiers: tuple[int, ...],
         offset: int,
         serial: int,
+        group_key: str,
     ) -> None:
         self.message: Message = message
         self.qos: int = qos
@@ -87,8 +86,7 @@ class Delivery:
         self.packet_id: int = (serial - 1) % PACKET_IDS + 1
         self.state: int = SENT
         self.dup: bool = False
-        self.held: bool = False
-        self.group_key: str = ""
+        self.group_key: str = group_key
 
 
 @final
@@ -145,7 +143,7 @@ class Outbound:
         retain: bool,
         identifiers: tuple[int, ...],
         offset: int,
-        held: bool = False,
+        group_key: str = "",
     ) -> Delivery | None:
         """Give the session the next message it is owed.
 
@@ -161,7 +159,7 @@ class Outbound:
             self._old_settled.discard(serial)
             self._settle(serial, offset)
             return None
-        delivery = Delivery(message, qos, retain, identifiers, offset, serial)
+        delivery = Delivery(message, qos, retain, identifiers, offset, serial, group_key)
         if self._old_released and serial in self._old_released:
             self._old_released.discard(serial)
             delivery.state = RELEASED
@@ -176,9 +174,7 @@ class Outbound:
                 self._maybe_sent_count -= 1
             else:
                 self._maybe_sent_count = 0
-        if held:
-            delivery.held = True
-        elif not self.pending and self._has_window(serial):
+        if not self.pending and self._has_window(serial):
             self._send(delivery)
             return delivery
         self.pending.append(delivery)
@@ -210,7 +206,7 @@ class Outbound:
         if not self.pending:
             return None
         delivery = self.pending[0]
-        if delivery.held or not self._has_window(delivery.serial):
+        if not self._has_window(delivery.serial):
             return None
         self.pending.popleft()
         self.pending_bytes -= len(delivery.message.payload)

@@ -1,0 +1,96 @@
+"""What the parts of one broker use of each other, wired once by ``broker.broker``.
+
+A record, not an actor: it decides nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, final
+
+from perdure.broker.auth.authorize import Authorizer
+from perdure.broker.scheduler import Scheduler
+from perdure.clock import Clock
+from perdure.config.schema import LimitsConfig, MqttConfig, SessionConfig, StorageConfig
+from perdure.observe.metrics import Metrics
+from perdure.storage.contract import Database
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+    from perdure.broker.admission import Admission
+    from perdure.broker.catchup import CatchUp
+    from perdure.broker.commit import Committer
+    from perdure.broker.dispatch import Dispatcher
+    from perdure.broker.feeds import Feeds
+    from perdure.broker.inbox import Inbox
+    from perdure.broker.limiter import Limiter
+    from perdure.broker.publishing import Publishing
+    from perdure.broker.reaper import Reaper
+    from perdure.broker.registry import Registry
+    from perdure.broker.room import Room
+    from perdure.broker.router import Router
+    from perdure.broker.shared import Shares
+    from perdure.broker.sys_publisher import SysPublisher
+    from perdure.broker.turn import Turn
+
+
+@final
+class Services:
+    """The parts of one broker."""
+
+    __slots__ = (
+        "admission",
+        "authorizer",
+        "catchup",
+        "clock",
+        "committer",
+        "database",
+        "dispatcher",
+        "feeds",
+        "inbox",
+        "limiter",
+        "limits_config",
+        "log",
+        "metrics",
+        "mqtt_config",
+        "publishing",
+        "random",
+        "reaper",
+        "registry",
+        "room",
+        "router",
+        "scheduler",
+        "session_config",
+        "shares",
+        "storage_config",
+        "sys",
+        "turn",
+    )
+
+    admission: Admission
+    authorizer: Authorizer
+    catchup: CatchUp
+    clock: Clock
+    committer: Committer
+    database: Database
+    dispatcher: Dispatcher
+    feeds: Feeds
+    inbox: Inbox
+    limiter: Limiter
+    limits_config: LimitsConfig
+    log: FilteringBoundLogger
+    metrics: Metrics
+    mqtt_config: MqttConfig
+    publishing: Publishing
+    random: random.Random
+    reaper: Reaper
+    registry: Registry
+    room: Room
+    router: Router
+    scheduler: Scheduler
+    session_config: SessionConfig
+    shares: Shares
+    storage_config: StorageConfig
+    sys: SysPublisher
+    turn: Turn
