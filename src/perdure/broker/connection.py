@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from perdure.broker.commit import LEVEL_FSYNC
 from perdure.broker.publishing import OwedAck, PublishAck
-from perdure.broker.scheduler import Timer, run_eagerly
+from perdure.broker.scheduler import Gate, Timer, run_eagerly
 from perdure.broker.sender import Sender
 from perdure.errors import MqttError, ProtocolViolation
 from perdure.model import Message
@@ -84,6 +84,7 @@ class Connection:
 
     __slots__ = (
         "_aliases",
+        "_auth_gate",
         "_backlog",
         "_busy",
         "_decoder",
@@ -120,6 +121,7 @@ class Connection:
         self._decoder = Decoder(server_side=True, packet_size_max=config.packet_size_max)
         self._aliases: InboundAliases | None = None
         self._state: int = NEW
+        self._auth_gate: Gate | None = None
         self._busy: bool = False
         self._backlog: list[Packet] = []
         self._reading_paused: bool = False
@@ -168,6 +170,8 @@ class Connection:
         packets = self._decoder.feed(data)
         if self._busy:
             self._backlog.extend(packets)
+            if self._auth_gate is not None:
+                self._auth_gate.open()
             return
         self._process(packets)
         if services.turn.is_overloaded() and not self._reading_paused:
@@ -249,6 +253,8 @@ class Connection:
         was_connected = self._state == CONNECTED
         self._state = CLOSED
         self._backlog.clear()
+        if self._auth_gate is not None:
+            self._auth_gate.open()
         if self._keep_alive_timer is not None:
             self._keep_alive_timer.cancel()
             self._keep_alive_timer = None
@@ -256,7 +262,7 @@ class Connection:
         services.turn.now_us = services.clock.now_us()
         session = self.session
         if session is not None and session.is_open:
-            services.admission.detach(session, self, send_will=send_will)
+            services.sessions.detach(session, self, send_will=send_will)
         if self.counted_protocol:
             services.metrics.connection_closed(self.peer.listener, why.split(" ", 1)[0])
         if was_connected and session is not None:
@@ -326,8 +332,30 @@ class Connection:
         self._state = CONNECTED
         self._services.metrics.connack_sent[0] += 1
         self.sender.packet(connack)
-        self._services.admission.opened(session, self)
+        self._services.sessions.opened(session, self)
         self.go_on()
+
+    def count(self, protocol: int) -> None:
+        """Count the connection, once its protocol version is known."""
+        self.counted_protocol = "3.1.1" if protocol < 5 else "5.0"
+        self._services.metrics.connection_opened(self.peer.listener, self.counted_protocol)
+
+    async def next_auth(self) -> Auth:
+        """Wait for the client's AUTH during the CONNECT; anything else breaks the protocol."""
+        self.sender.flush()
+        self._stream.resume_reading()
+        while not self._backlog:
+            if self._state == CLOSED:
+                raise MqttError(0x82, "closed")
+            self._auth_gate = self._services.scheduler.gate()
+            await self._auth_gate
+        packet = self._backlog.pop(0)
+        self._services.metrics.packets_received[packet.kind] += 1
+        if not isinstance(packet, Auth):
+            # [MQTT-3.1.2-30] until CONNACK only AUTH and DISCONNECT may come.
+            raise ProtocolViolation("AUTH expected")
+        self._stream.pause_reading()
+        return packet
 
     def accept_aliases(self, maximum: int) -> None:
         """Topic aliases that the client may set, from our CONNACK."""
@@ -360,7 +388,7 @@ class Connection:
             self.hold()
             run_eagerly(
                 services.scheduler,
-                self._guard(services.admission.connect(self, packet)),
+                self._guard(services.connecting.connect(self, packet)),
                 name="connect",
             )
             return not self._busy
@@ -370,11 +398,11 @@ class Connection:
                 wait_us = self._subscribe_bucket.take(1, self.received_us)
             if wait_us:
                 self._throttle(wait_us)
-            work = services.admission.subscribing.subscribe(self, packet)
+            work = services.subscribing.subscribe(self, packet)
         elif isinstance(packet, Unsubscribe):
-            work = services.admission.subscribing.unsubscribe(self, packet)
+            work = services.subscribing.unsubscribe(self, packet)
         elif isinstance(packet, Auth):
-            work = services.admission.enhanced.auth(self, packet)
+            work = services.enhanced.auth(self, packet)
         else:
             raise ProtocolViolation("a server does not take this packet")
         finished = run_eagerly(services.scheduler, self._guard(work), name="packet")
@@ -587,7 +615,7 @@ class Connection:
             )
         reason = 0 if known else PACKET_ID_NOT_FOUND
         services.committer.wait(
-            OwedAck(self, PUBCOMP if known else PUBCOMP, packet.packet_id, reason), self._level
+            OwedAck(self, PUBCOMP, packet.packet_id, reason), self._level
         )
         services.turn.schedule()
 
@@ -598,7 +626,7 @@ class Connection:
         if expiry_s is not None:
             if session.record.expiry_s == 0 and expiry_s:
                 raise ProtocolViolation("session expiry 0 cannot be raised at DISCONNECT")
-            self._services.admission.change_expiry(session, expiry_s)
+            self._services.sessions.change_expiry(session, expiry_s)
         self._end("disconnect", send_will=packet.reason != 0)
 
     # Rates.

@@ -136,7 +136,7 @@ class OwedAck:
     def committed(self) -> None:
         """The state is durable."""
         connection = self.connection
-        if self.kind == PUBCOMP and connection.session is not None:
+        if self.kind == PUBCOMP and not self.reason and connection.session is not None:
             connection.session.inbound.acknowledged()
         if connection.is_connected:
             connection.sender.ack(self.kind, self.packet_id, self.reason)

@@ -6,7 +6,7 @@ One join and one write per connection and turn: system calls cost more than the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 from perdure.model import Message
 from perdure.mqtt.aliases import OutboundAliases
@@ -28,9 +28,12 @@ class Sink(Protocol):
         ...
 
 
-SENT = 0
-EXPIRED = 1
-TOO_LARGE = 2
+SENT: Final = 0
+EXPIRED: Final = 1
+TOO_LARGE: Final = 2
+
+ALIAS_BYTES: Final = 4
+"""Most that announcing a topic alias adds: the property and one more length byte."""
 
 
 @final
@@ -132,20 +135,15 @@ class Sender:
         if version < 5:
             identifiers = ()
         limit = self.packet_size_max
-        if limit and limit < publish_size(
-            message, version, qos, retain, dup, packet_id, expiry_s, identifiers, 0, False
-        ):
-            return TOO_LARGE
-        if self.aliases is not None:
+        plain_size = 0
+        if limit:
+            plain_size = publish_size(
+                message, version, qos, retain, dup, packet_id, expiry_s, identifiers, 0, False
+            )
+            if plain_size > limit:
+                return TOO_LARGE
+        if self.aliases is not None and (not limit or plain_size + ALIAS_BYTES <= limit):
             alias, omit_topic = self.aliases.assign(message.topic)
-            if alias and limit and limit < publish_size(
-                message, version, qos, retain, dup, packet_id, expiry_s, identifiers, alias,
-                omit_topic,
-            ):
-                # The alias itself made it too large: send the plain form, keep the mapping
-                # unannounced.
-                self.aliases.forget(message.topic)
-                alias, omit_topic = 0, False
         size = append_publish(
             self._out,
             message,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, final
 
+from perdure.broker.auth.authenticate import Authenticator, EnhancedMethods
 from perdure.broker.auth.authorize import Authorizer
 from perdure.broker.scheduler import Scheduler
 from perdure.clock import Clock
@@ -18,9 +19,9 @@ from perdure.storage.contract import Database
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-    from perdure.broker.admission import Admission
     from perdure.broker.catchup import CatchUp
     from perdure.broker.commit import Committer
+    from perdure.broker.connecting import Connecting, Enhanced
     from perdure.broker.dispatch import Dispatcher
     from perdure.broker.feeds import Feeds
     from perdure.broker.inbox import Inbox
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
     from perdure.broker.registry import Registry
     from perdure.broker.room import Room
     from perdure.broker.router import Router
+    from perdure.broker.sessions import Sessions
     from perdure.broker.shared import Shares
+    from perdure.broker.subscribing import Subscribing
     from perdure.broker.sys_publisher import SysPublisher
     from perdure.broker.turn import Turn
 
@@ -40,18 +43,21 @@ class Services:
     """The parts of one broker."""
 
     __slots__ = (
-        "admission",
+        "authenticator",
         "authorizer",
         "catchup",
         "clock",
         "committer",
+        "connecting",
         "database",
         "dispatcher",
+        "enhanced",
         "feeds",
         "inbox",
         "limiter",
         "limits_config",
         "log",
+        "methods",
         "metrics",
         "mqtt_config",
         "publishing",
@@ -62,24 +68,29 @@ class Services:
         "router",
         "scheduler",
         "session_config",
+        "sessions",
         "shares",
         "storage_config",
+        "subscribing",
         "sys",
         "turn",
     )
 
-    admission: Admission
+    authenticator: Authenticator
     authorizer: Authorizer
     catchup: CatchUp
     clock: Clock
     committer: Committer
+    connecting: Connecting
     database: Database
     dispatcher: Dispatcher
+    enhanced: Enhanced
     feeds: Feeds
     inbox: Inbox
     limiter: Limiter
     limits_config: LimitsConfig
     log: FilteringBoundLogger
+    methods: EnhancedMethods
     metrics: Metrics
     mqtt_config: MqttConfig
     publishing: Publishing
@@ -90,7 +101,9 @@ class Services:
     router: Router
     scheduler: Scheduler
     session_config: SessionConfig
+    sessions: Sessions
     shares: Shares
     storage_config: StorageConfig
+    subscribing: Subscribing
     sys: SysPublisher
     turn: Turn

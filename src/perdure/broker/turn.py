@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from perdure.broker.dispatch import Dispatcher, Item
     from perdure.broker.live_session import LiveSession
     from perdure.broker.sender import Sender
+    from perdure.broker.shared import SharedGroup
 
 CURSOR_DELAY_US: Final = 5_000
 """A cursor that nothing waits for is written at the latest after this time: it costs a repeated
@@ -60,6 +61,7 @@ class Turn:
         self.now_us: int = 0
         """Wall time of this turn, microseconds; whoever brings something sets it."""
         self._dirty: set[LiveSession] = set()
+        self._dirty_groups: set[SharedGroup] = set()
         self._cursor_timer: bool = False
         self._cursors_due: bool = False
         self._senders: list[Sender] = []
@@ -86,9 +88,23 @@ class Turn:
     def dirty(self, session: LiveSession) -> None:
         """The cursor of a durable session has moved."""
         self._dirty.add(session)
+        self._start_cursor_timer()
+
+    def _start_cursor_timer(self) -> None:
         if not self._cursor_timer:
             self._cursor_timer = True
             self._scheduler.call_later(CURSOR_DELAY_US, self._cursor_timer_over)
+
+    def put_cursor_now(self, session: LiveSession) -> None:
+        """Add a session's cursor to the open batch: something waits for it."""
+        if self._committer.writable:
+            self._dirty.discard(session)
+            session.put_cursor(self._committer.batch)
+
+    def dirty_group(self, group: SharedGroup) -> None:
+        """A group's position has moved; it is written like a cursor."""
+        self._dirty_groups.add(group)
+        self._start_cursor_timer()
 
     def clean(self, session: LiveSession) -> None:
         """The cursor was written by somebody else, or does not matter any more."""
@@ -109,7 +125,9 @@ class Turn:
         committer = self._committer
         self._scheduled = True  # what this run causes belongs to this run
         while True:
-            if self._dirty and (self._cursors_due or not committer.batch.is_empty()):
+            if (self._dirty or self._dirty_groups) and (
+                self._cursors_due or not committer.batch.is_empty()
+            ):
                 self._put_cursors()
             items = self._items
             self._items = []
@@ -159,10 +177,14 @@ class Turn:
         batch = self._committer.batch
         for session in dirty:
             session.put_cursor(batch)
+        groups = self._dirty_groups
+        self._dirty_groups = set()
+        for group in groups:
+            group.put(batch)
 
     def _cursor_timer_over(self) -> None:
         self._cursor_timer = False
-        if self._dirty:
+        if self._dirty or self._dirty_groups:
             if not self._committer.writable:
                 self._cursor_timer = True
                 self._scheduler.call_later(CURSOR_DELAY_US * 20, self._cursor_timer_over)
