@@ -51,5 +51,6 @@ class Inbox:
                 session.client_id, entry, epoch=session.record.epoch
             )
         session.inbox_until = offset
+        session.addressed += 1
         services.turn.dispatch(Addressed(session, entry))
         return entry

@@ -33,6 +33,11 @@ class Holder(Protocol):
 
     sender: Sender
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether CONNACK was sent and the connection has not been closed."""
+        ...
+
     def close(self, reason_code: int) -> None:
         """Take leave with a reason code and close."""
         ...
@@ -44,6 +49,7 @@ class LiveSession:
 
     __slots__ = (
         "_services",
+        "addressed",
         "catching_up",
         "client_id",
         "drop_note",
@@ -64,6 +70,7 @@ class LiveSession:
         "record",
         "room_wanted",
         "sender",
+        "shares",
         "stored",
         "subs",
         "subs_version",
@@ -109,6 +116,10 @@ class LiveSession:
         """Those of them that have read all there is and wait to join the live flow."""
         self.room_wanted: bool = False
         """Somebody waits for the window to have room."""
+        self.addressed: int = 0
+        """Entries of its private stream that stand in the dispatch queue."""
+        self.shares: dict[int, InboxEntry] = {}
+        """Entries that groups gave it and that are not settled, by offset."""
         self.inbox_until: int = 0
         """Highest offset in its private stream."""
         self.trimmed: int = 0
@@ -145,7 +156,7 @@ class LiveSession:
     ) -> None:
         """Deliver a message that was dispatched now."""
         if qos == 0:
-            self._deliver_qos0(message, retain, identifiers)
+            self.give_qos0(message, retain, identifiers)
             return
         if not message.offset:
             # Not recorded, so it cannot be read again: an entry of the private stream holds it.
@@ -187,6 +198,7 @@ class LiveSession:
 
     def deliver_entry(self, entry: InboxEntry) -> None:
         """Deliver an entry of the private stream that was dispatched now."""
+        self.addressed -= 1
         if self.durable:
             if self.lagging:
                 return
@@ -285,7 +297,8 @@ class LiveSession:
             self.ended.remove(sub)
             batch.delete_subscription(self.client_id, sub, epoch=self.record.epoch)
 
-    def _deliver_qos0(self, message: Message, retain: bool, identifiers: tuple[int, ...]) -> None:
+    def give_qos0(self, message: Message, retain: bool, identifiers: tuple[int, ...]) -> None:
+        """Send a message with QoS 0, if its client is not too slow for it."""
         services = self._services
         if self.sender.congested:
             # [MQTT-4.3.1-1] promises nothing: a slow client loses QoS 0, not the broker memory.
