@@ -82,6 +82,7 @@ class CatchUp:
         if through >= services.dispatcher.offset:
             session.lagging = False
             session.outbound.lift(through)
+            services.room.made(session)
         services.turn.schedule()
 
     def _offer_merged(
@@ -118,6 +119,8 @@ class CatchUp:
             return
         if not entry.group_key and self._services.limiter.drops_entry(session, entry, message):
             return
+        if entry.group_key and not session.outbound.was_settled(session.outbound.next_serial):
+            session.shares[entry.offset] = entry
         session.offer(
             message, entry.qos, entry.retain, entry.identifiers, entry.offset, entry.group_key
         )

@@ -162,6 +162,12 @@ class Committer:
                 waiter.committed()
         return True
 
+    def take_batch(self) -> Batch:
+        """The open batch, to be written by the caller (at start, before there are turns)."""
+        batch = self.batch
+        self.batch = self._database.batch()
+        return batch
+
     def want_sync(self) -> None:
         """Something written waits for a sync without a waiter of its own (QoS 2 dispatch)."""
         self._sync_wanted = True

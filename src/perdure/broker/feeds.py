@@ -8,8 +8,8 @@ Stages of a feed (``model.Feed``)::
 * *recorded*: the log from the feed's offset, in pages; for a replay this is all of the past, after
   a long retained stage it is what was published meanwhile.
 * *joining*: the log's end is reached. Messages given so far went into the private stream and may
-  still stand in the dispatch queue, so a message that overtakes them there is put behind them as
-  another entry; the first one that does not makes the subscription live. (``reached``)
+  still stand in the dispatch queue, so a message that would overtake them there is put behind
+  them as another entry (``reached``); when the last one has passed, the subscription is live.
 
 Each page is one commit with the new state of the feed, so a crash repeats and loses nothing.
 Messages of QoS 0 are sent at once and never repeated.
@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from perdure.broker.scheduler import run_eagerly
 from perdure.model import Feed, Message, Subscription
+from perdure.topic.names import is_wildcard
 
 if TYPE_CHECKING:
     from perdure.broker.live_session import LiveSession
@@ -38,50 +40,26 @@ class Feeds:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    def may_have_retained(self, topic_filter: str) -> bool:
-        """Whether a retained message can match; saves the question to the store."""
-        return self._services.database.retained_count > 0 or topic_filter.startswith("$SYS")
+    async def may_have_retained(self, topic_filter: str) -> bool:
+        """Whether a retained message can match a filter: certain for one without wildcards."""
+        services = self._services
+        if topic_filter.startswith("$SYS"):
+            return True
+        if not services.database.retained_count:
+            return False
+        if is_wildcard(topic_filter):
+            return True
+        return await services.database.get_retained(topic_filter) is not None
 
     def start(self, session: LiveSession, name: str) -> None:
         """Run the rest of a subscription's feed."""
-        self._services.scheduler.spawn(self._run(session, name), name="feed")
+        run_eagerly(self._services.scheduler, self._run(session, name), name="feed")
 
-    async def first_page(self, session: LiveSession, name: str) -> bool:
-        """Give the first page of the retained stage, in the batch of the subscription itself.
-
-        Returns:
-            Whether the subscription is live, or will be without further reading.
-        """
-        sub = session.subs[name]
-        if sub.feed is None or not sub.feed.retained:
-            return False
-        await self._retained_page(session, name)
-        following = session.subs.get(name)
-        if following is None or following.feed is None:
-            return True
-        if following.feed.retained:
-            return False
-        return self._join(session, name)
-
-    async def retained_again(self, session: LiveSession, sub: Subscription) -> None:
-        """Send the retained messages of a live subscription that was subscribed again."""
-        services = self._services
-        after = ""
-        while session.is_open:
-            page = await services.database.read_retained(
-                sub.filter,
-                after_topic=after,
-                limit=services.session_config.feed_chunk,
-                scan_max=services.session_config.feed_chunk * SCAN_FACTOR,
-            )
-            for message in page.messages:
-                self._give(session, sub, message, retained=True)
-            if page.next_after is None:
-                break
-            after = page.next_after
-            await services.room.wait(session)
-        for message in services.sys.retained(sub.filter):
-            self._give(session, sub, message, retained=True)
+    def join_all(self, session: LiveSession) -> None:
+        """All that the feeds gave has been dispatched: what was joining is live."""
+        for name in session.joining:
+            self._make_live(session, session.subs[name], since_offset=session.inbox_until)
+        session.joining.clear()
 
     def reached(
         self, session: LiveSession, sub: Subscription, message: Message
@@ -168,20 +146,13 @@ class Feeds:
                 return
         self._join(session, name)
 
-    def _join(self, session: LiveSession, name: str) -> bool:
-        """The end of the log is reached: live now if nothing given stands in the queue, else
-        with a message to come. False if there is more to read."""
-        services = self._services
-        sub = session.subs[name]
-        assert sub.feed is not None
-        fence = services.dispatcher.offset
-        if sub.feed.after_offset < fence:
-            return False
-        if session.inbox_until <= fence and services.turn.is_quiet():
-            self._make_live(session, sub, since_offset=fence)
+    def _join(self, session: LiveSession, name: str) -> None:
+        """The end of the log is reached: live now, or once what was given has been dispatched."""
+        fence = self._services.dispatcher.offset
+        if session.inbox_until <= fence:
+            self._make_live(session, session.subs[name], since_offset=fence)
         else:
             session.joining.add(name)
-        return True
 
     def _make_live(
         self, session: LiveSession, sub: Subscription, *, since_offset: int
@@ -219,7 +190,7 @@ class Feeds:
         now_us = services.turn.now_us
         if message.expires_at_us and message.expires_at_us <= now_us:
             return
-        if sub.no_local and message.publisher == session.client_id and not retained:
+        if sub.no_local and message.publisher == session.client_id:
             return
         authorizer = services.authorizer
         if not authorizer.allow_all and not authorizer.deliver(session.identity, message.topic):

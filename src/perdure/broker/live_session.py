@@ -199,17 +199,21 @@ class LiveSession:
     def deliver_entry(self, entry: InboxEntry) -> None:
         """Deliver an entry of the private stream that was dispatched now."""
         self.addressed -= 1
-        if self.durable:
-            if self.lagging:
-                return
-            if self.sender.congested:
+        if not self.durable or not self.lagging:
+            if self.durable and self.sender.congested:
                 self.fall_behind(entry.offset - 1)
-                return
-        assert entry.message is not None
-        self.offer(
-            entry.message, entry.qos, entry.retain, entry.identifiers, entry.offset,
-            entry.group_key,
-        )
+            else:
+                assert entry.message is not None
+                self.offer(
+                    entry.message,
+                    entry.qos,
+                    entry.retain,
+                    entry.identifiers,
+                    entry.offset,
+                    entry.group_key,
+                )
+        if self.joining and entry.offset >= self.inbox_until:
+            self._services.feeds.join_all(self)
 
     def transmit(self, delivery: Delivery) -> None:
         """Send a delivery that is in flight: PUBLISH, or PUBREL if it was released before."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
 
 from perdure.broker.scheduler import Gate, Scheduler
@@ -29,6 +30,20 @@ class Room:
             self._waiting.setdefault(session, []).append(gate)
             session.room_wanted = True
             await gate
+
+    async def wait_any(self, sessions: Sequence[LiveSession]) -> None:
+        """Return when one of the sessions has room or is gone, or at once if none is given."""
+        if not sessions:
+            return
+        gate = self._scheduler.gate()
+        for session in sessions:
+            self._waiting.setdefault(session, []).append(gate)
+            session.room_wanted = True
+        await gate
+        for session in sessions:
+            gates = self._waiting.get(session)
+            if gates is not None and gate in gates:
+                gates.remove(gate)
 
     def made(self, session: LiveSession) -> None:
         """The session has room now, or is gone."""

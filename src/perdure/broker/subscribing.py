@@ -234,36 +234,22 @@ class Subscribing:
         feeds: list[str],
     ) -> None:
         services = self._services
-        if existing is not None and existing.feed is None and _same_options(existing, sub):
-            # Subscribing again changes nothing that the session's order depends on.
-            sub = msgspec.structs.replace(
-                existing, retain_handling=sub.retain_handling
-            )
-            unchanged = sub == existing
-        else:
-            unchanged = False
         fence = services.dispatcher.offset
         feed: Feed | None = None
         if replay_us >= 0:
             feed = Feed(False, "", 0, max(0, replay_us - 1))
-        elif wants_retained and services.feeds.may_have_retained(sub.filter):
-            feed = Feed(True, "", fence, fence)
+        elif wants_retained and await services.feeds.may_have_retained(sub.filter):
+            after = fence
+            if existing is not None and existing.feed is not None:
+                after = existing.feed.after_offset
+            feed = Feed(True, "", fence, after)
         elif existing is not None and existing.feed is not None:
             feed = existing.feed
-        if feed is not None:
-            if existing is None or not unchanged or replay_us >= 0:
-                sub = msgspec.structs.replace(sub, feed=feed)
-                unchanged = False
-            else:
-                # The subscription stays live; only its retained messages are sent again.
-                await services.feeds.retained_again(session, sub)
-                feed = None
-        if not unchanged:
-            self._replace(session, existing, sub)
+        elif existing is not None and _same_options(existing, sub):
+            return  # nothing changes that the session's order depends on
+        self._replace(session, existing, msgspec.structs.replace(sub, feed=feed))
         if feed is not None:
             session.feeding += 1
-            if await services.feeds.first_page(session, sub.name):
-                return
             feeds.append(sub.name)
 
     def _replace(
@@ -275,6 +261,7 @@ class Subscribing:
             if existing.since_offset == sub.since_offset:
                 if existing.feed is not None:
                     session.feeding -= 1
+                    session.joining.discard(sub.name)
             else:
                 self._end(session, existing)
         else:

@@ -114,12 +114,6 @@ class Turn:
         """Whether so much waits for a commit that peers must pause."""
         return self._committer.backlog() + len(self._items) > self._commit_queue_max
 
-    def is_quiet(self) -> bool:
-        """Whether nothing that was taken still waits to be dispatched."""
-        dispatcher = self.dispatcher
-        assert dispatcher is not None
-        return not self._items and not dispatcher.waits_for_sync()
-
     def pause(self, peer: Paused) -> None:
         """Tell the peer when commits have caught up."""
         self._paused.append(peer)

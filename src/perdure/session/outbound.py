@@ -201,6 +201,10 @@ class Outbound:
         """Whether the message with this serial number may have been sent already."""
         return serial <= self.sent_serial or serial in self._old_released
 
+    def was_settled(self, serial: int) -> bool:
+        """Whether an earlier connection has settled this serial number."""
+        return serial in self._old_settled
+
     def next_to_send(self) -> Delivery | None:
         """Take the next pending delivery for which the window has room, or None."""
         if not self.pending:
