@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol, final
 
-from perdure.broker.scheduler import Scheduler
+from perdure.broker.scheduler import Gate, Scheduler
 from perdure.clock import Clock
 from perdure.errors import StorageError, StorageUnavailable
 from perdure.observe.metrics import Metrics, add
@@ -55,6 +55,22 @@ class CommitListener(Protocol):
     def storage_failed(self, error: StorageError) -> None:
         """The store refuses writes from now on."""
         ...
+
+
+@final
+class _Signal:
+    """A waiter for a coroutine."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+        self.error: StorageError | None = None
+
+    def committed(self) -> None:
+        self.gate.open()
+
+    def failed(self, error: StorageError, *, in_doubt: bool) -> None:
+        self.error = error
+        self.gate.open()
 
 
 @final
@@ -167,6 +183,21 @@ class Committer:
         batch = self.batch
         self.batch = self._database.batch()
         return batch
+
+    async def sync_now(self) -> None:
+        """Wait until everything written so far is safe against power loss.
+
+        Raises:
+            StorageError: it is not.
+        """
+        signal = _Signal(self._scheduler.gate())
+        self._unsynced.append(signal)
+        self._messages_max, kept = 1, self._messages_max
+        self.sync_if_due()
+        self._messages_max = kept
+        await signal.gate
+        if signal.error is not None:
+            raise signal.error
 
     def want_sync(self) -> None:
         """Something written waits for a sync without a waiter of its own (QoS 2 dispatch)."""

@@ -38,12 +38,19 @@ class Retention:
         self._services = services
         self.config = config
         self._running: bool = False
+        self._stopped: bool = False
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        self._stopped = True
 
     def start(self) -> None:
         """Look at age and size every ``check_interval_s``."""
         self._services.scheduler.call_later(self.config.check_interval_s * 1_000_000, self._tick)
 
     def _tick(self) -> None:
+        if self._stopped:
+            return
         if not self._running:
             self._services.scheduler.spawn(self.check(), name="retention")
         self.start()

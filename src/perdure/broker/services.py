@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from perdure.broker.publishing import Publishing
     from perdure.broker.reaper import Reaper
     from perdure.broker.registry import Registry
+    from perdure.broker.retention import Retention
     from perdure.broker.room import Room
     from perdure.broker.router import Router
     from perdure.broker.sessions import Sessions
@@ -64,6 +65,7 @@ class Services:
         "random",
         "reaper",
         "registry",
+        "retention",
         "room",
         "router",
         "scheduler",
@@ -97,6 +99,7 @@ class Services:
     random: random.Random
     reaper: Reaper
     registry: Registry
+    retention: Retention
     room: Room
     router: Router
     scheduler: Scheduler
@@ -107,3 +110,22 @@ class Services:
     subscribing: Subscribing
     sys: SysPublisher
     turn: Turn
+
+    def gauges(self) -> None:
+        """Bring the metrics that are states, not counts, up to date."""
+        metrics = self.metrics
+        database = self.database
+        metrics.retained_messages = database.retained_count
+        metrics.shared_groups = len(self.shares.groups)
+        metrics.inflight_messages = sum(
+            len(session.outbound.inflight) for session in self.registry.live.values()
+        )
+        metrics.pending_messages = sum(
+            len(session.outbound.pending) for session in self.registry.live.values()
+        )
+        generations = database.generations()
+        metrics.storage_generations = len(generations)
+        metrics.storage_messages = sum(info.message_count for info in generations)
+        metrics.storage_bytes = sum(info.bytes for info in generations)
+        metrics.storage_streams = sum(info.stream_count for info in generations)
+        metrics.storage_backlog_messages = self.committer.backlog()

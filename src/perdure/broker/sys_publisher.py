@@ -30,11 +30,16 @@ class SysPublisher:
         self._topics = topics
         self._interval_us = interval_s * 1_000_000
         self._retained: dict[str, Message] = {}
+        self._stopped: bool = False
 
     def start(self) -> None:
         """Publish now, and then at each interval."""
         if self._interval_us:
             self._publish()
+
+    def stop(self) -> None:
+        """Publish nothing more."""
+        self._stopped = True
 
     def retained(self, topic_filter: str) -> list[Message]:
         """The current values whose topic matches a filter."""
@@ -43,11 +48,16 @@ class SysPublisher:
         return [m for topic, m in self._retained.items() if matches(topic_filter, topic)]
 
     def _publish(self) -> None:
+        if self._stopped:
+            return
         services = self._services
         now_us = services.clock.now_us()
         services.turn.now_us = now_us
         services.gauges()
-        for topic, value in self._topics.changes(services.metrics, now_us=now_us):
+        changes = self._topics.changes(
+            services.metrics, now_us=services.clock.monotonic_us()
+        )
+        for topic, value in changes:
             message = Message(topic, value.encode(), 0, True, "", b"", 0, now_us)
             self._retained[topic] = message
             services.turn.dispatch(message)
