@@ -153,9 +153,7 @@ class Broker:
         services.retention.start()
         services.sys.start()
 
-    def connection(
-        self, stream: ByteStream, peer: PeerInfo, *, durability: str = ""
-    ) -> Connection:
+    def connection(self, stream: ByteStream, peer: PeerInfo, *, durability: str = "") -> Connection:
         """A new connection on a transport.
 
         Args:
@@ -209,9 +207,13 @@ class Broker:
         services.log.info("storage.recovered")
         services.committer.recovered()
         # What was in doubt is in the log or it is not: everybody reads it from there.
+        fence = services.dispatcher.offset
         services.dispatcher.reset(services.database.last_offset)
         for session in list(services.registry.live.values()):
+            session.addressed = 0
             session.outbound.dirty = True
-            if session.durable:
-                services.turn.dirty(session)
+            session.fall_behind(fence)
+            session.moved()
+        for group in services.shares.groups.values():
+            group.fall_behind(fence)
         services.turn.schedule()

@@ -103,9 +103,7 @@ class CatchUp:
                 continue
             if self._services.limiter.drops(session, message):
                 continue
-            session.offer(
-                message, wanted.qos, wanted.retain, wanted.identifiers, message.offset
-            )
+            session.offer(message, wanted.qos, wanted.retain, wanted.identifiers, message.offset)
         while entry is not None:
             self._offer_entry(session, entry)
             entry = next(pending_entries, None)

@@ -12,6 +12,7 @@ from perdure.errors import MqttError
 from perdure.model import Will
 from perdure.mqtt.aliases import OutboundAliases
 from perdure.mqtt.packets import Auth, Connack, Connect, Properties
+from perdure.observe.metrics import add
 from perdure.session.expiry import session_expiry_s
 from perdure.topic.names import validate_topic_name
 
@@ -59,9 +60,7 @@ class Connecting:
             identity = await self._authenticate(connection, client_id, packet)
         if connection.is_closed:
             return
-        if packet.will is not None and not services.authorizer.publish(
-            identity, packet.will.topic
-        ):
+        if packet.will is not None and not services.authorizer.publish(identity, packet.will.topic):
             raise MqttError(NOT_AUTHORIZED, "not authorised for the will topic")
         expiry_s = session_expiry_s(
             protocol=packet.protocol,
@@ -152,7 +151,7 @@ class Connecting:
             )
         )
         services.metrics.auth_seconds.observe(services.clock.monotonic_us() - started_us)
-        services.metrics.count_auth(result.method, ok=result.ok)
+        add(services.metrics.auth, ("ok" if result.ok else "refused", result.method))
         if not result.ok:
             services.log.warning(
                 "connection.refused",
@@ -179,9 +178,7 @@ class Connecting:
         services = self._services
         config = services.mqtt_config
         keep_alive_s = packet.keep_alive
-        if config.keep_alive_max_s and (
-            not keep_alive_s or keep_alive_s > config.keep_alive_max_s
-        ):
+        if config.keep_alive_max_s and (not keep_alive_s or keep_alive_s > config.keep_alive_max_s):
             keep_alive_s = config.keep_alive_max_s
         connection.start_keep_alive(keep_alive_s)
         session = connection.session
@@ -252,7 +249,8 @@ class Enhanced:
             if answer.reason != CONTINUE_AUTHENTICATION:
                 raise MqttError(0x82, "AUTH with reason code 0x18 expected")
             step = method.step(answer.properties.authentication_data)
-        self._services.metrics.count_auth(name, ok=step.state is AuthState.DONE)
+        ok = step.state is AuthState.DONE
+        add(self._services.metrics.auth, ("ok" if ok else "refused", name))
         if step.state is AuthState.FAILED:
             self._services.log.warning(
                 "connection.refused",
@@ -293,9 +291,7 @@ class Enhanced:
                 raise MqttError(step.reason_code, "re-authentication failed")
             reason = 0
         connection.sender.packet(
-            Auth(
-                reason, Properties(authentication_method=name, authentication_data=step.data)
-            )
+            Auth(reason, Properties(authentication_method=name, authentication_data=step.data))
         )
 
     def _check(self, packet: Auth, name: str) -> None:

@@ -23,9 +23,6 @@ from perdure.model import Message
 from perdure.mqtt.aliases import InboundAliases
 from perdure.mqtt.decode import Decoder
 from perdure.mqtt.packets import (
-    AUTH,
-    CONNECT,
-    DISCONNECT,
     EMPTY,
     PINGREQ,
     PUBACK,
@@ -33,8 +30,6 @@ from perdure.mqtt.packets import (
     PUBLISH,
     PUBREC,
     PUBREL,
-    SUBSCRIBE,
-    UNSUBSCRIBE,
     Ack,
     Auth,
     Connack,
@@ -90,8 +85,8 @@ class Connection:
         "_decoder",
         "_keep_alive_timer",
         "_level",
-        "_publish_bytes_bucket",
         "_publish_bucket",
+        "_publish_bytes_bucket",
         "_reading_paused",
         "_services",
         "_slow_decoder_failed",
@@ -237,8 +232,18 @@ class Connection:
         if self.sender.version >= 5:
             self.sender.packet(Connack(False, reason_code, self._problem(reason)))
             return
-        code = {0x84: 1, 0x85: 2, 0x88: 3, 0x89: 3, 0x97: 3, 0x9F: 3, 0x86: 4, 0x8C: 4, 0x87: 5,
-                0x8A: 5}.get(reason_code, 0)
+        code = {
+            0x84: 1,
+            0x85: 2,
+            0x88: 3,
+            0x89: 3,
+            0x97: 3,
+            0x9F: 3,
+            0x86: 4,
+            0x8C: 4,
+            0x87: 5,
+            0x8A: 5,
+        }.get(reason_code, 0)
         if code:
             self.sender.packet(Connack(False, code, EMPTY))
 
@@ -560,9 +565,7 @@ class Connection:
                 session.client_id, packet.packet_id, epoch=session.record.epoch
             )
         # Through the commit queue, so that it cannot overtake earlier acknowledgements.
-        services.committer.wait(
-            Denial(self, kind, packet.packet_id, reason), self._level
-        )
+        services.committer.wait(Denial(self, kind, packet.packet_id, reason), self._level)
         services.turn.schedule()
 
     def _acknowledged(self, packet: Ack) -> None:
@@ -614,9 +617,7 @@ class Connection:
                 session.client_id, packet.packet_id, epoch=session.record.epoch
             )
         reason = 0 if known else PACKET_ID_NOT_FOUND
-        services.committer.wait(
-            OwedAck(self, PUBCOMP, packet.packet_id, reason), self._level
-        )
+        services.committer.wait(OwedAck(self, PUBCOMP, packet.packet_id, reason), self._level)
         services.turn.schedule()
 
     def _disconnected(self, packet: Disconnect) -> None:

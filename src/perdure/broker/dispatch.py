@@ -89,8 +89,12 @@ class Dispatcher:
 
     def reset(self, offset: int) -> None:
         """Storage has recovered: whatever was held back is read from the log instead."""
-        self._queue.clear()
+        queue = self._queue
+        self._queue = deque()
         self.offset = offset
+        for item in queue:
+            if isinstance(item, Addressed) and item.session.is_open and not item.session.durable:
+                item.session.deliver_entry(item.entry)
 
     def _dispatch(self, message: Message) -> None:
         audiences = self._router.match(message.topic)

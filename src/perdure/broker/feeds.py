@@ -201,8 +201,6 @@ class Feeds:
         # only if the subscription says so.
         retain = retained or (sub.retain_as_published and message.retain)
         if qos:
-            services.inbox.give(
-                session, message, qos=qos, retain=retain, identifiers=identifiers
-            )
+            services.inbox.give(session, message, qos=qos, retain=retain, identifiers=identifiers)
         else:
             session.give_qos0(message, retain, identifiers)

@@ -47,9 +47,7 @@ class Inbox:
             group_key=group_key,
         )
         if session.durable:
-            services.committer.batch.put_inbox(
-                session.client_id, entry, epoch=session.record.epoch
-            )
+            services.committer.batch.put_inbox(session.client_id, entry, epoch=session.record.epoch)
         session.inbox_until = offset
         session.addressed += 1
         services.turn.dispatch(Addressed(session, entry))

@@ -62,8 +62,8 @@ class LiveSession:
         "identity",
         "inbound",
         "inbox_until",
-        "joining",
         "is_open",
+        "joining",
         "lagging",
         "outbound",
         "position",
@@ -143,7 +143,7 @@ class LiveSession:
             if sub_live is None:
                 return
             sub = sub_live
-        qos = sub.qos if sub.qos < message.qos else message.qos
+        qos = min(message.qos, sub.qos)
         self.deliver(
             message,
             qos,

@@ -143,9 +143,7 @@ def _put_cut(
                 record,
                 connected=False,
                 changed_at_us=now_us,
-                will_at_us=will_due_us(
-                    will, disconnected_at_us=now_us, expiry_s=record.expiry_s
-                )
+                will_at_us=will_due_us(will, disconnected_at_us=now_us, expiry_s=record.expiry_s)
                 if will is not None
                 else 0,
                 expires_at_us=expires_at_us(now_us, record.expiry_s),

@@ -117,9 +117,7 @@ class Retention:
         total = sum(info.bytes for info in self._services.database.generations())
         due: list[GenerationInfo] = []
         for info in old:
-            too_old = (
-                config.time_s > 0 and info.until_offset <= now_us - config.time_s * 1_000_000
-            )
+            too_old = config.time_s > 0 and info.until_offset <= now_us - config.time_s * 1_000_000
             too_big = config.bytes > 0 and total > config.bytes
             if not too_old and not too_big:
                 break

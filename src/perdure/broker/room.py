@@ -49,4 +49,3 @@ class Room:
         """The session has room now, or is gone."""
         for gate in self._waiting.pop(session, ()):
             gate.open()
-

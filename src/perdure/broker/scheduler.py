@@ -56,9 +56,7 @@ class Scheduler(Protocol):
 
 
 @types.coroutine
-def _finish(
-    work: Coroutine[Any, Any, None], yielded: Any
-) -> Generator[Any, Any, None]:
+def _finish(work: Coroutine[Any, Any, None], yielded: Any) -> Generator[Any, Any, None]:
     """Go on with a coroutine that was started outside a task and has suspended."""
     while True:
         try:
@@ -79,9 +77,7 @@ async def _rest(work: Awaitable[None]) -> None:
     await work
 
 
-def run_eagerly(
-    scheduler: Scheduler, work: Coroutine[Any, Any, None], *, name: str
-) -> bool:
+def run_eagerly(scheduler: Scheduler, work: Coroutine[Any, Any, None], *, name: str) -> bool:
     """Run a coroutine now, and as a task only if it has to wait.
 
     With an embedded store CONNECT and SUBSCRIBE hardly ever wait, and a task each would cost

@@ -93,12 +93,17 @@ class SharedGroup:
             return
         index = self._choose(message)
         if index == NOBODY:
-            self.lagging = True
-            self.position = message.offset - 1
-            self.start()
+            self.fall_behind(message.offset - 1)
             return
         self.position = message.offset
         self._give(self.members[index], message)
+
+    def fall_behind(self, position: int) -> None:
+        """Stop taking dispatched messages; read from the log after ``position`` instead."""
+        if not self.lagging:
+            self.lagging = True
+            self.position = position
+            self.start()
 
     def joined(self) -> None:
         """A member is ready for messages: read what the group has missed."""
@@ -123,9 +128,7 @@ class SharedGroup:
         self.start()
 
     def _choose(self, message: Message) -> int:
-        return self._chooser.choose(
-            self.members, topic=message.topic, publisher=message.publisher
-        )
+        return self._chooser.choose(self.members, topic=message.topic, publisher=message.publisher)
 
     def _give_unrecorded(self, message: Message) -> None:
         """QoS 0, or not recorded: to whoever is there, with no promise."""
@@ -186,12 +189,8 @@ class SharedGroup:
     async def _load_returned(self) -> None:
         if self.returned_loaded:
             return
-        entries = await self._services.database.read_group_entries(
-            self.key, limit=RETURNED_PAGE
-        )
-        outstanding = {
-            offset for member in self.members for offset in member.session.shares
-        }
+        entries = await self._services.database.read_group_entries(self.key, limit=RETURNED_PAGE)
+        outstanding = {offset for member in self.members for offset in member.session.shares}
         while entries:
             self.returned.extend(e for e in entries if e.offset not in outstanding)
             if len(entries) < RETURNED_PAGE:

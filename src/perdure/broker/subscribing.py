@@ -94,18 +94,14 @@ class Subscribing:
         feeds: list[str] = []
         for wish in packet.filters:
             try:
-                reasons.append(
-                    await self._subscribe(session, wish, identifier, replay_us, feeds)
-                )
+                reasons.append(await self._subscribe(session, wish, identifier, replay_us, feeds))
             except MqttError as error:
                 if isinstance(error, (MalformedPacket, ProtocolViolation)):
                     raise
                 reasons.append(self._reason(connection, error.reason_code))
             if connection.is_closed:
                 return
-        answer = Answer(
-            self._services, connection, Suback(packet.packet_id, reasons, EMPTY), feeds
-        )
+        answer = Answer(self._services, connection, Suback(packet.packet_id, reasons, EMPTY), feeds)
         self._wait(session, answer)
 
     async def unsubscribe(self, connection: Connection, packet: Unsubscribe) -> None:
@@ -123,9 +119,7 @@ class Subscribing:
             session.subs_version += 1
             self._services.metrics.subscriptions -= 1
             reasons.append(0)
-        answer = Answer(
-            self._services, connection, Unsuback(packet.packet_id, reasons, EMPTY), []
-        )
+        answer = Answer(self._services, connection, Unsuback(packet.packet_id, reasons, EMPTY), [])
         self._wait(session, answer)
 
     def _wait(self, session: LiveSession, answer: Answer) -> None:
@@ -172,10 +166,7 @@ class Subscribing:
         if group and wish.no_local:
             raise ProtocolViolation("no-local on a shared subscription")  # [MQTT-3.8.3-4]
         existing = session.subs.get(name)
-        if (
-            existing is None
-            and len(session.subs) >= services.session_config.subscriptions_max
-        ):
+        if existing is None and len(session.subs) >= services.session_config.subscriptions_max:
             raise MqttError(QUOTA_EXCEEDED, "too many subscriptions")
         sub = Subscription(
             topic_filter,
@@ -194,7 +185,11 @@ class Subscribing:
                 not wish.retain_handling or (wish.retain_handling == 1 and existing is None)
             ) and replay_us < 0
             await self._subscribe_own(
-                session, existing, sub, wants_retained=wants_retained, replay_us=replay_us,
+                session,
+                existing,
+                sub,
+                wants_retained=wants_retained,
+                replay_us=replay_us,
                 feeds=feeds,
             )
         return sub.qos

@@ -54,9 +54,7 @@ class SysPublisher:
         now_us = services.clock.now_us()
         services.turn.now_us = now_us
         services.gauges()
-        changes = self._topics.changes(
-            services.metrics, now_us=services.clock.monotonic_us()
-        )
+        changes = self._topics.changes(services.metrics, now_us=services.clock.monotonic_us())
         for topic, value in changes:
             message = Message(topic, value.encode(), 0, True, "", b"", 0, now_us)
             self._retained[topic] = message

@@ -16,11 +16,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from perdure.broker.commit import Committer
+from perdure.broker.dispatch import Addressed, Dispatcher, Item
 from perdure.broker.scheduler import Scheduler
 from perdure.errors import StorageError
 
 if TYPE_CHECKING:
-    from perdure.broker.dispatch import Dispatcher, Item
     from perdure.broker.live_session import LiveSession
     from perdure.broker.sender import Sender
     from perdure.broker.shared import SharedGroup
@@ -134,7 +134,7 @@ class Turn:
             if committer.write():
                 dispatcher.accept(items)
             else:
-                dispatcher.accept([item for item in items if not item.offset and not item.qos])
+                dispatcher.accept(_without_store(items))
             dispatcher.run(committer.synced_offset)
             if committer.batch.is_empty() and not self._items:
                 break
@@ -199,3 +199,18 @@ class StorageFailureListener(Protocol):
     def storage_failed(self, error: StorageError) -> None:
         """Writes are refused until the store has recovered."""
         ...
+
+
+def _without_store(items: list[Item]) -> list[Item]:
+    """What can still be dispatched although its batch was refused: QoS 0, and what is addressed
+    to sessions that live in memory alone."""
+    kept: list[Item] = []
+    for item in items:
+        if isinstance(item, Addressed):
+            if item.session.durable:
+                item.session.addressed -= 1
+            else:
+                kept.append(item)
+        elif not item.offset and not item.qos:
+            kept.append(item)
+    return kept

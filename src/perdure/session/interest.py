@@ -49,7 +49,7 @@ def combine(subs: Iterable[Subscription], message: Message, client_id: str) -> W
     for sub in subs:
         if sub.no_local and message.publisher == client_id:
             continue
-        granted = sub.qos if sub.qos < message.qos else message.qos
+        granted = min(message.qos, sub.qos)
         if granted > qos:
             qos = granted
         if sub.retain_as_published and message.retain:

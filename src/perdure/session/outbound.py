@@ -295,9 +295,7 @@ class Outbound:
         )
 
     def _has_window(self, serial: int) -> bool:
-        return (
-            len(self.inflight) < self.window_max and serial <= self.acked_serial + PACKET_IDS
-        )
+        return len(self.inflight) < self.window_max and serial <= self.acked_serial + PACKET_IDS
 
     def _send(self, delivery: Delivery) -> None:
         self.inflight[delivery.packet_id] = delivery

@@ -332,6 +332,10 @@ class Database(Protocol):
         """
         ...
 
+    def disk_bytes(self) -> int:
+        """Space that the data take on disk, bytes."""
+        ...
+
     def generations(self) -> list[GenerationInfo]:
         """The generations of the log, oldest first."""
         ...

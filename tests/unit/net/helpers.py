@@ -19,7 +19,7 @@ from perdure.config.schema import LimitsConfig
 from perdure.net.admission import Admission
 from perdure.net.listener import Listener
 from perdure.net.settings import ListenerSettings, TlsSettings
-from perdure.net.stream import ByteStream, PeerInfo
+from perdure.broker.stream import ByteStream, PeerInfo
 
 
 class Recorder:

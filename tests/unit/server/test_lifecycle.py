@@ -17,7 +17,7 @@ from perdure.errors import ConfigError, StorageUnavailable
 from perdure.net.admission import Admission
 from perdure.net.listener import Listener
 from perdure.net.settings import ListenerSettings
-from perdure.net.stream import ByteStream, PeerInfo
+from perdure.broker.stream import ByteStream, PeerInfo
 from perdure.server.lifecycle import Lifecycle
 from perdure.server.systemd import Notifier
 

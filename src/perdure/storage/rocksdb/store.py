@@ -417,6 +417,15 @@ class RocksDatabase:
     def messages_after(self, offset: int) -> int:
         return self._generations.messages_after(offset)
 
+    def disk_bytes(self) -> int:
+        total = 0
+        for entry in self._path.iterdir():
+            try:
+                total += entry.stat().st_size
+            except FileNotFoundError:  # a compaction has just replaced it
+                continue
+        return total
+
     def generations(self) -> list[GenerationInfo]:
         return self._generations.info()
 
@@ -488,8 +497,12 @@ class RocksDatabase:
     async def group_members(self, group_key: str) -> list[str]:
         return await self._sessions.group_members(group_key)
 
-    async def read_group_entries(self, group_key: str, *, limit: int) -> list[InboxEntry]:
-        return await self._sessions.read_group_entries(group_key, limit)
+    async def read_group_entries(
+        self, group_key: str, *, limit: int, after_offset: int = 0
+    ) -> list[InboxEntry]:
+        return await self._sessions.read_group_entries(
+            group_key, limit=limit, after_offset=after_offset
+        )
 
     # -- retained --------------------------------------------------------------------------
 
