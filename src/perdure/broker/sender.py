@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol, final
 
+from perdure.limits import REMAINING_LENGTH_MAX
 from perdure.model import Message
 from perdure.mqtt.aliases import OutboundAliases
 from perdure.mqtt.encode import ack_bytes, append_publish, encode_within, publish_size
@@ -31,6 +32,9 @@ class Sink(Protocol):
 SENT: Final = 0
 EXPIRED: Final = 1
 TOO_LARGE: Final = 2
+
+WIRE_SIZE_MAX: Final = REMAINING_LENGTH_MAX + 5
+"""No packet is larger on the wire."""
 
 ALIAS_BYTES: Final = 4
 """Most that announcing a topic alias adds: the property and one more length byte."""
@@ -84,7 +88,9 @@ class Sender:
 
     def packet(self, packet: Packet) -> bool:
         """Send any packet but PUBLISH; False if the client's size limit leaves no form of it."""
-        data = encode_within(packet, self.version, self.packet_size_max)
+        data = encode_within(
+            packet, self.version, self.packet_size_max or WIRE_SIZE_MAX
+        )
         if data is None:
             return False
         self._metrics.packets_sent[packet.kind] += 1
