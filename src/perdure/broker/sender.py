@@ -88,9 +88,7 @@ class Sender:
 
     def packet(self, packet: Packet) -> bool:
         """Send any packet but PUBLISH; False if the client's size limit leaves no form of it."""
-        data = encode_within(
-            packet, self.version, self.packet_size_max or WIRE_SIZE_MAX
-        )
+        data = encode_within(packet, self.version, self.packet_size_max or WIRE_SIZE_MAX)
         if data is None:
             return False
         self._metrics.packets_sent[packet.kind] += 1
