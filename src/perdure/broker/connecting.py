@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 from perdure.broker.auth.authenticate import AuthRequest, AuthState, AuthStep
 from perdure.broker.auth.authorize import Identity
 from perdure.broker.commit import LEVEL_FSYNC
+from perdure.broker.quotas import TokenBucket
 from perdure.broker.sessions import SessionOpened
 from perdure.errors import MqttError
 from perdure.model import Will
@@ -93,6 +94,7 @@ class Connecting:
             services.registry.release(client_id)
         if packet.protocol >= 5 and properties.topic_alias_maximum:
             sender.aliases = OutboundAliases(properties.topic_alias_maximum)
+        self._limit_rates(connection)
         connack = self._connack(
             connection, packet, present=present, expiry_s=expiry_s, assigned=assigned, step=step
         )
@@ -109,6 +111,20 @@ class Connecting:
             services.turn.schedule()
         else:
             opened.committed()
+
+    def _limit_rates(self, connection: Connection) -> None:
+        """Hold the client to ``limits.*_rate``; clients that are connected keep their own."""
+        limits = self._services.limits_config
+        now_us = connection.received_us
+
+        def bucket(rate: int) -> TokenBucket | None:
+            return TokenBucket(rate, now_us=now_us) if rate else None
+
+        connection.limit_rates(
+            bucket(limits.publish_rate),
+            bucket(limits.publish_bytes_rate),
+            bucket(limits.subscribe_rate),
+        )
 
     def _client_id(self, packet: Connect) -> tuple[str, bool]:
         """The client id, assigned if the client has none [MQTT-3.1.3-6] [MQTT-3.1.3-7]."""

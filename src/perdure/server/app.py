@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import random
 import secrets
@@ -24,7 +25,8 @@ from perdure.net.settings import listener_settings
 from perdure.observe.logs import get_logger
 from perdure.observe.metrics import Metrics
 from perdure.server import process
-from perdure.server.lifecycle import Job, Lifecycle, Reload
+from perdure.server.lifecycle import Job, Lifecycle, Part, Reload
+from perdure.server.metrics_part import MetricsPart, keep_gauges
 from perdure.server.scheduler import LoopScheduler
 from perdure.server.systemd import Notifier
 from perdure.storage.contract import Database
@@ -172,13 +174,27 @@ async def serve(config: Config, *, reload: Callable[[], Config] | None = None) -
         access.reload(fresh.auth, read_files(fresh.auth))
         admission.configure(fresh.limits)
         broker.services.retention.config = fresh.retention
+        broker.services.limits_config = fresh.limits
 
     reloads: dict[str, Reload] = {"configuration": reload_settings}
     for listener in listeners:
         reloads[listener.settings.name] = listener.reload_tls
-    jobs: dict[str, Job] = {"tasks": watch}
+    jobs: dict[str, Job] = {
+        "tasks": watch,
+        "gauges": functools.partial(keep_gauges, broker.services),
+    }
+    parts: list[Part] = [BrokerPart(broker, scheduler, database)]
+    if config.metrics.bind:
+        parts.append(
+            MetricsPart(
+                metrics,
+                bind=config.metrics.bind,
+                version=__version__,
+                backend=config.storage.backend,
+            )
+        )
     lifecycle = Lifecycle(
-        [BrokerPart(broker, scheduler, database)],
+        parts,
         listeners,
         jobs=jobs,
         reloads=reloads,
