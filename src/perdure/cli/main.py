@@ -70,6 +70,11 @@ def cli(debug: bool) -> None:
       perdure pub -t devices/7/temperature -m 21.5 -q 1
       perdure sessions explain cellar devices/7/temperature
     """
+    # Unless a command decides otherwise, what the floors below log goes to standard error, and
+    # only if someone should look.
+    from perdure.observe import logs
+
+    logs.configure(level="debug" if debug else "warning", format="console")
 
 
 def run(args: Sequence[str]) -> int:

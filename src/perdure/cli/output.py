@@ -11,7 +11,6 @@ import csv
 import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Literal, TextIO, TypeAlias, TypeVar, final
 
 import click
@@ -174,16 +173,6 @@ def printable(text: str) -> str:
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode()
         for char in text
-    )
-
-
-def timestamp(at_us: int) -> str | None:
-    """Microseconds since the epoch as RFC 3339 in UTC; None for 0, which is no time."""
-    if at_us == 0:
-        return None
-    at = datetime.fromtimestamp(at_us // 1_000_000, UTC).replace(microsecond=at_us % 1_000_000)
-    return at.isoformat(timespec="microseconds" if at_us % 1_000 else "milliseconds").replace(
-        "+00:00", "Z"
     )
 
 

@@ -1,10 +1,11 @@
-"""Durations, sizes and addresses as text; pure, raises ``ValueError`` with a sentence."""
+"""Durations, sizes, moments and addresses as text; pure, raises ``ValueError`` with a sentence."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Final, final
 
@@ -98,6 +99,47 @@ def format_size(value: int) -> str:
         if value and value % SIZES[name] == 0:
             return f"{value // SIZES[name]}{name}"
     return f"{value}B"
+
+
+def format_time(at_us: int) -> str | None:
+    """Microseconds since the epoch as RFC 3339 in UTC; None for 0, which is no time."""
+    if at_us == 0:
+        return None
+    try:
+        at = datetime.fromtimestamp(at_us // 1_000_000, UTC).replace(microsecond=at_us % 1_000_000)
+    except (ValueError, OverflowError, OSError):
+        return f"{at_us}us"  # past the year 9999
+    return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def parse_time(text: str, now_us: int) -> int:
+    """A moment as microseconds since the epoch.
+
+    Args:
+        text: RFC 3339 (``2026-11-20T08:00:00Z``; without a zone it is UTC), microseconds since
+            the epoch, or how long ago as a duration (``2h``).
+        now_us: wall time.
+    """
+    stripped = text.strip()
+    if _INTEGER.fullmatch(stripped):
+        at_us = int(stripped)
+    elif _DURATION.fullmatch(stripped):
+        at_us = now_us - parse_duration(stripped, "us")
+    else:
+        try:
+            at = datetime.fromisoformat(stripped)
+        except ValueError:
+            raise ValueError(
+                f"expected a time such as 2026-11-20T08:00:00Z, 2h (ago) or microseconds, "
+                f"got {text!r}"
+            ) from None
+        if at.tzinfo is None:
+            at = at.replace(tzinfo=UTC)
+        since = at - datetime(1970, 1, 1, tzinfo=UTC)
+        at_us = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    if not 0 <= at_us < 2**63:
+        raise ValueError(f"{text!r} is out of range")
+    return at_us
 
 
 @final

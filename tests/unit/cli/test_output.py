@@ -23,7 +23,6 @@ from perdure.cli.output import (
     error_line,
     output_options,
     printable,
-    timestamp,
 )
 
 COLUMNS = (Column("client_id"), Column("pending", right=True))
@@ -102,13 +101,6 @@ def test_no_text_leaves_its_cell(text: str) -> None:
 
 def test_escapes_are_readable() -> None:
     assert printable("a\x1b[31m\n\ud800é") == "a\\x1b[31m\\n\\ud800é"
-
-
-def test_times() -> None:
-    assert timestamp(0) is None
-    assert timestamp(1_000_000) == "1970-01-01T00:00:01.000Z"
-    assert timestamp(1_700_000_000_123_456) == "2023-11-14T22:13:20.123456Z"
-    assert timestamp(1_700_000_000_120_000) == "2023-11-14T22:13:20.120Z"
 
 
 @pytest.mark.parametrize(("args", "format_name"), [([], "tsv"), (["--json"], "json")])

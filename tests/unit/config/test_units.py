@@ -10,11 +10,13 @@ from perdure.config.units import (
     Address,
     format_duration,
     format_size,
+    format_time,
     is_loopback,
     parse_address,
     parse_duration,
     parse_integer,
     parse_size,
+    parse_time,
 )
 
 
@@ -140,3 +142,37 @@ def test_addresses_are_written_as_read() -> None:
 def test_loopback() -> None:
     assert all(is_loopback(host) for host in ("localhost", "127.0.0.1", "127.9.9.9", "::1"))
     assert not any(is_loopback(host) for host in ("", "0.0.0.0", "::", "10.0.0.1", "broker.lan"))
+
+
+@pytest.mark.parametrize(
+    ("text", "at_us"),
+    [
+        ("1970-01-01T00:00:01Z", 1_000_000),
+        ("1970-01-01T01:00:01.000002+01:00", 1_000_002),
+        ("1970-01-02", 86_400_000_000),
+        ("123456", 123_456),
+        ("2s", 8_000_000),
+        ("1500ms", 8_500_000),
+    ],
+)
+def test_times(text: str, at_us: int) -> None:
+    assert parse_time(text, now_us=10_000_000) == at_us
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "25:00", "-5", "11s", "1969-01-01", "9" * 20])
+def test_bad_times(text: str) -> None:
+    with pytest.raises(ValueError, match=r"expected a time|out of range"):
+        parse_time(text, now_us=10_000_000)
+
+
+@given(st.integers(min_value=1, max_value=2**63 - 1))
+def test_times_are_written_exactly(at_us: int) -> None:
+    text = format_time(at_us)
+    assert text is not None
+    if not text.endswith("us"):
+        assert parse_time(text, now_us=0) == at_us
+
+
+def test_no_time_is_none() -> None:
+    assert format_time(0) is None
+    assert format_time(1_700_000_000_123_456) == "2023-11-14T22:13:20.123456Z"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-import structlog
 
 from perdure.cli.main import run
 from perdure.config import Config
@@ -28,13 +27,12 @@ class App:
 
 
 @pytest.fixture
-def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
+def app(monkeypatch: pytest.MonkeyPatch) -> App:
     found = App()
     module = ModuleType("perdure.server.app")
     module.run = found.run  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "perdure.server.app", module)
-    yield found
-    structlog.reset_defaults()
+    return found
 
 
 def test_needs_nothing(app: App) -> None:

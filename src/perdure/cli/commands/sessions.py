@@ -1,0 +1,256 @@
+"""``perdure sessions``: asks the running broker, or reads the directory of a stopped one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from perdure.cli.admin_client import AdminClient
+from perdure.cli.data import OpenDatabase, confirm, data_options, open_database
+from perdure.cli.exit_codes import CommandFailed, ExitCode
+from perdure.cli.output import Column, Output, cell, error_line, output_options
+from perdure.clock import SystemClock
+from perdure.errors import MqttError
+
+if TYPE_CHECKING:
+    from perdure.server.inspect import State
+
+_LIST = (
+    Column("client_id"),
+    Column("state"),
+    Column("username"),
+    Column("protocol"),
+    Column("changed_at"),
+    Column("expires_at"),
+    Column("dropped_count", right=True),
+)
+
+INBOX_PAGE = 256
+
+
+@click.group()
+def command() -> None:
+    """List, show, explain and discard sessions.
+
+    They ask the running broker through its admin socket; if none runs, they read the data
+    directory.
+
+    \b
+    Examples:
+      perdure sessions list --state offline
+      perdure sessions show cellar
+      perdure sessions explain cellar devices/7/temperature
+      perdure sessions discard cellar --yes
+    """
+
+
+@command.command("list")
+@data_options
+@click.option("--state", type=click.Choice(["connected", "offline", "expired"]))
+@click.option("--prefix", default="", help="Only client ids that begin so.")
+@output_options
+def list_sessions(data: Path, state: State | None, prefix: str, out: Output) -> None:
+    """List sessions, in the order of their client ids."""
+    client = AdminClient.connect(data)
+    if client is not None:
+        with client:
+            out.rows(_LIST, client.rows("sessions.list", prefix=prefix, state=state or ""))
+        return
+    from perdure.server.inspect import session_rows
+
+    with open_database(data) as opened:
+        rows = session_rows(
+            opened.database, SystemClock().now_us(), running=False, prefix=prefix, state=state
+        )
+        out.rows(_LIST, opened.each(rows))
+
+
+@command.command()
+@data_options
+@click.argument("client_id")
+@output_options
+def show(data: Path, client_id: str, out: Output) -> None:
+    """Show everything about one session."""
+    client = AdminClient.connect(data)
+    if client is not None:
+        with client:
+            out.record(_for_people(client.call("sessions.show", client_id=client_id), out))
+        return
+    from perdure.server.inspect import session_details
+
+    with open_database(data) as opened:
+        details = opened.run(
+            session_details(opened.database, client_id, SystemClock().now_us(), running=False)
+        )
+    if details is None:
+        raise _unknown(client_id)
+    out.record(_for_people(details, out))
+
+
+def _for_people(details: dict[str, Any], out: Output) -> dict[str, Any]:
+    """Subscriptions as short texts, where a person reads."""
+    if out.is_json:
+        return details
+    subscriptions = [
+        f"{sub['filter']} (QoS {sub['qos']})" for sub in details.get("subscriptions", [])
+    ]
+    return {**details, "subscriptions": subscriptions}
+
+
+@command.command()
+@data_options
+@click.argument("client_id")
+@click.argument("topic")
+@output_options
+def explain(data: Path, client_id: str, topic: str, out: Output) -> None:
+    """Say why messages on TOPIC are, or are not, delivered to a session."""
+    client = AdminClient.connect(data)
+    if client is not None:
+        with client:
+            row = client.call("sessions.explain", client_id=client_id, topic=topic)
+        _explained(row, out)
+        return
+    from perdure.server.explain import explain as explain_session
+
+    with open_database(data) as opened:
+        try:
+            found = opened.run(
+                explain_session(
+                    opened.database, client_id, topic, SystemClock().now_us(), running=False
+                )
+            )
+        except MqttError as error:
+            raise CommandFailed(f"{topic!r}: {error.message}", ExitCode.DATA) from error
+    if found is None:
+        raise _unknown(client_id)
+    _explained(msgspec.to_builtins(found), out)
+
+
+def _explained(row: dict[str, Any], out: Output) -> None:
+    if out.is_json:
+        out.record(row)
+        return
+    out.rows(
+        (Column("check"), Column("ok"), Column("detail")),
+        ({**finding, "ok": finding["ok"]} for finding in row["findings"]),
+    )
+    click.echo(f"{row['verdict']}: {cell(row['reason'])}", err=True)
+
+
+@command.command()
+@data_options
+@click.argument("client_ids", nargs=-1, required=True, metavar="CLIENT_ID...")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@output_options
+def discard(data: Path, client_ids: tuple[str, ...], yes: bool, out: Output) -> int:
+    """Delete sessions with all they hold; a connected client is disconnected.
+
+    On a stopped broker, a session that has a will or a place in a shared group ends at the next
+    start instead, so that its will is sent and its messages pass to the others.
+    """
+    confirm(f"Delete {_count(client_ids)} and all they hold?", yes=yes)
+    client = AdminClient.connect(data)
+    if client is not None:
+        with client:
+            return _each(
+                client_ids,
+                lambda client_id: client.call("sessions.discard", client_id=client_id),
+                out,
+            )
+    with open_database(data, read_only=False) as opened:
+        return _each(client_ids, lambda client_id: opened.run(_discard(opened, client_id)), out)
+
+
+async def _discard(opened: OpenDatabase, client_id: str) -> dict[str, Any]:
+    """Delete a session of a stopped broker, or let it end at the next start."""
+    database = opened.database
+    stored = await database.open_session(client_id)
+    if stored is None:
+        raise _unknown(client_id)
+    batch = database.batch()
+    shares = any(sub.group for sub in stored.subscriptions)
+    if stored.record.will is None and not shares and not await _holds_shares(opened, client_id):
+        batch.discard_session(client_id)
+        action = "discarded"
+    else:
+        # The broker knows how a session ends: who gets its will and its share. Expired sessions
+        # are the first thing that it looks at, and no client can resume one.
+        batch.put_session(
+            msgspec.structs.replace(
+                stored.record, epoch=stored.record.epoch + 1, connected=False, expires_at_us=1
+            )
+        )
+        action = "ends_at_start"
+    database.write(batch)
+    database.sync()
+    return {"client_id": client_id, "action": action}
+
+
+async def _holds_shares(opened: OpenDatabase, client_id: str) -> bool:
+    """Whether messages of a shared group wait in a session's private stream."""
+    after = 0
+    until = opened.database.last_offset
+    while True:
+        entries = await opened.database.read_inbox(
+            client_id, after_offset=after, until_offset=until, limit=INBOX_PAGE
+        )
+        if any(entry.group_key for entry in entries):
+            return True
+        if len(entries) < INBOX_PAGE:
+            return False
+        after = entries[-1].offset
+
+
+@command.command()
+@data_options
+@click.argument("client_ids", nargs=-1, required=True, metavar="CLIENT_ID...")
+@output_options
+def kick(data: Path, client_ids: tuple[str, ...], out: Output) -> int:
+    """Disconnect clients; their sessions stay. Needs a running broker."""
+    client = AdminClient.connect(data)
+    if client is None:
+        raise not_running(data)
+    with client:
+        return _each(
+            client_ids, lambda client_id: client.call("sessions.kick", client_id=client_id), out
+        )
+
+
+def not_running(data: Path) -> CommandFailed:
+    """The error of a command that only a broker can carry out."""
+    return CommandFailed(
+        f"no broker runs on {data}",
+        ExitCode.UNAVAILABLE,
+        hint="name its data directory with --data",
+    )
+
+
+def _each(client_ids: tuple[str, ...], act: Any, out: Output) -> int:
+    """Act on each client id, tell each outcome, and go on past those that are not there."""
+    missing = 0
+
+    def rows() -> Iterator[dict[str, Any]]:
+        nonlocal missing
+        for client_id in client_ids:
+            try:
+                yield act(client_id)
+            except CommandFailed as error:
+                if error.exit_code is not ExitCode.NOT_FOUND:
+                    raise
+                missing += 1
+                error_line(error.message)
+
+    out.rows((Column("client_id"), Column("action")), rows())
+    return ExitCode.NOT_FOUND if missing else ExitCode.OK
+
+
+def _count(client_ids: tuple[str, ...]) -> str:
+    return f"session {client_ids[0]!r}" if len(client_ids) == 1 else f"{len(client_ids)} sessions"
+
+
+def _unknown(client_id: str) -> CommandFailed:
+    return CommandFailed(f"there is no session {client_id!r}", ExitCode.NOT_FOUND)

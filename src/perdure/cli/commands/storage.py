@@ -1,0 +1,308 @@
+"""``perdure storage``: looks into a data directory, beside a running broker or without one."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from perdure.cli.admin_client import AdminClient
+from perdure.cli.commands.sessions import not_running
+from perdure.cli.data import data_options, open_database
+from perdure.cli.exit_codes import CommandFailed, ExitCode
+from perdure.cli.output import Column, Output, output_options
+from perdure.clock import SystemClock
+from perdure.config.units import format_size, format_time, parse_time
+from perdure.errors import MqttError
+from perdure.limits import OFFSET_MAX
+
+if TYPE_CHECKING:
+    from perdure.model import Message
+    from perdure.storage.contract import Database, GenerationInfo
+
+READ_PAGE: Final = 500
+"""Messages of one read."""
+
+READ_BYTES: Final = 8 * 1024 * 1024
+"""Payload bytes of one read."""
+
+PAYLOAD_SHOWN_MAX: Final = 200
+"""Bytes of a payload in a table; JSON has all."""
+
+
+@click.group()
+def command() -> None:
+    """Look into the log and check it.
+
+    \b
+    Examples:
+      perdure storage info
+      perdure storage read --topic 'devices/+/temperature' --from 1h --limit 20
+      perdure storage check --data /var/lib/perdure
+    """
+
+
+@command.command()
+@data_options
+@output_options
+def info(data: Path, out: Output) -> None:
+    """Show what a data directory holds."""
+    with open_database(data) as opened:
+        database = opened.database
+        generations = database.generations()
+        groups = opened.run(database.groups())
+        record: dict[str, Any] = {
+            "path": str(data.resolve()),
+            "disk_bytes": _disk_bytes(data),
+            "last_offset": database.last_offset,
+            "last_at": format_time(database.last_offset),
+            "generations": len(generations),
+            "oldest_at": format_time(generations[0].created_at_us) if generations else None,
+            "messages": sum(generation.message_count for generation in generations),
+            "log_bytes": sum(generation.bytes for generation in generations),
+            "streams": sum(generation.stream_count for generation in generations),
+            "sessions": opened.run(database.session_count()),
+            "shared_groups": len(groups),
+            "retained_messages": database.retained_count,
+        }
+    if not out.is_json:
+        record["disk_bytes"] = _rounded(record["disk_bytes"])
+        record["log_bytes"] = _rounded(record["log_bytes"])
+    out.record(record)
+
+
+def _disk_bytes(path: Path) -> int:
+    """Space that the files of a directory take; a running broker may delete some meanwhile."""
+    total = 0
+    for file in path.rglob("*"):
+        try:
+            stat = file.lstat()
+        except FileNotFoundError:
+            continue
+        total += stat.st_blocks * 512
+    return total
+
+
+def _rounded(size: int) -> str:
+    """A size for people: three digits or so."""
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size >= factor:
+            return f"{size / factor:.1f} {unit}"
+    return format_size(size)
+
+
+@command.command()
+@data_options
+@output_options
+def generations(data: Path, out: Output) -> None:
+    """List the generations of the log, oldest first."""
+    with open_database(data) as opened:
+        columns = (
+            Column("generation", right=True),
+            Column("layout", right=True),
+            Column("created_at"),
+            Column("state"),
+            Column("message_count", right=True),
+            Column("bytes", right=True),
+            Column("stream_count", right=True),
+        )
+        out.rows(columns, (_generation_row(item) for item in opened.database.generations()))
+
+
+def _generation_row(item: GenerationInfo) -> dict[str, Any]:
+    return {
+        "generation": item.generation,
+        "layout": item.layout,
+        "state": "closed" if item.until_offset else "current",
+        "since_offset": item.since_offset,
+        "until_offset": item.until_offset or None,
+        "created_at": format_time(item.created_at_us),
+        "created_at_us": item.created_at_us,
+        "message_count": item.message_count,
+        "bytes": item.bytes,
+        "stream_count": item.stream_count,
+    }
+
+
+@command.command()
+@data_options
+@click.option("--generation", type=int, help="Only this one; else all.")
+@output_options
+def streams(data: Path, generation: int | None, out: Output) -> None:
+    """List the learned streams: topics whose levels vary are one stream."""
+    with open_database(data) as opened:
+        known = [item.generation for item in opened.database.generations()]
+        if generation is not None and generation not in known:
+            raise CommandFailed(f"there is no generation {generation}", ExitCode.NOT_FOUND)
+        chosen = known if generation is None else [generation]
+        rows = (
+            {"generation": item.generation, "stream": item.stream, "pattern": item.pattern}
+            for number in chosen
+            for item in opened.database.streams(number)
+        )
+        columns = (Column("generation", right=True), Column("stream", right=True))
+        out.rows((*columns, Column("pattern")), rows)
+
+
+@command.command()
+@data_options
+@click.option(
+    "--topic",
+    "-t",
+    "filters",
+    multiple=True,
+    metavar="FILTER",
+    help="Topic filter; may be repeated. Everything but $-topics if not given.",
+)
+@click.option("--from", "since", metavar="TIME", help="RFC 3339, or how long ago (2h).")
+@click.option("--until", metavar="TIME", help="RFC 3339, or how long ago (5m).")
+@click.option("--limit", "-n", type=click.IntRange(min=1), help="At most so many messages.")
+@output_options
+def read(
+    data: Path,
+    filters: tuple[str, ...],
+    since: str | None,
+    until: str | None,
+    limit: int | None,
+    out: Output,
+) -> None:
+    """Read recorded messages in the order of the log; works beside a running broker."""
+    from perdure.topic.names import validate_topic_filter
+
+    now_us = SystemClock().now_us()
+    after_offset = max(0, _moment(since, "--from", now_us) - 1) if since else 0
+    until_offset = _moment(until, "--until", now_us) if until else OFFSET_MAX
+    for topic_filter in filters:
+        try:
+            validate_topic_filter(topic_filter, levels_max=65_536)
+        except MqttError as error:
+            raise click.BadParameter(f"{topic_filter!r}: {error.message}") from error
+        if topic_filter.startswith("$share/"):
+            raise click.BadParameter(f"{topic_filter!r}: a shared filter has no messages")
+    with open_database(data) as opened:
+        messages = _messages(
+            opened.database,
+            list(filters) or ["#"],
+            after_offset,
+            min(until_offset, opened.database.last_offset),
+            limit,
+        )
+        columns = (
+            Column("published_at"),
+            Column("topic"),
+            Column("qos", right=True),
+            Column("publisher"),
+            Column("payload_shown"),
+        )
+        rows: Iterator[dict[str, Any]] = map(_message_row, opened.each(messages))
+        if not out.is_json:
+            rows = ({**row, "payload_shown": _shown(row)} for row in rows)
+        out.rows(columns, rows)
+
+
+def _moment(text: str, option: str, now_us: int) -> int:
+    try:
+        return parse_time(text, now_us)
+    except ValueError as error:
+        raise click.BadParameter(f"{option}: {error}") from error
+
+
+async def _messages(
+    database: Database, filters: list[str], after: int, until: int, limit: int | None
+) -> AsyncIterator[Message]:
+    left = limit
+    while after < until and left != 0:
+        page = await database.read(
+            filters,
+            after_offset=after,
+            until_offset=until,
+            limit=READ_PAGE if left is None else min(READ_PAGE, left),
+            bytes_max=READ_BYTES,
+        )
+        for message in page.messages:
+            yield message
+        if left is not None:
+            left -= len(page.messages)
+        after = page.through_offset
+
+
+def _message_row(message: Message) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "offset": message.offset,
+        "published_at": format_time(message.published_at_us),
+        "published_at_us": message.published_at_us,
+        "topic": message.topic,
+        "qos": message.qos,
+        "retain": message.retain,
+        "publisher": message.publisher,
+        "expires_at": format_time(message.expires_at_us),
+        "payload": base64.b64encode(message.payload).decode(),
+    }
+    try:
+        row["payload_text"] = message.payload.decode()
+    except UnicodeDecodeError:
+        row["payload_text"] = None
+    if message.properties:
+        row |= _properties(message.properties)
+    return row
+
+
+def _properties(data: bytes) -> dict[str, Any]:
+    """The MQTT 5.0 properties of a message, by name."""
+    from perdure.mqtt.packets import PUBLISH
+    from perdure.mqtt.primitives import varint
+    from perdure.mqtt.properties import read_properties
+
+    framed = varint(len(data)) + data
+    found, _ = read_properties(framed, 0, len(framed), PUBLISH)
+    row: dict[str, Any] = {}
+    if found.payload_format_indicator is not None:
+        row["payload_format_indicator"] = found.payload_format_indicator
+    if found.content_type is not None:
+        row["content_type"] = found.content_type
+    if found.response_topic is not None:
+        row["response_topic"] = found.response_topic
+    if found.correlation_data is not None:
+        row["correlation_data"] = base64.b64encode(found.correlation_data).decode()
+    if found.user_properties:
+        row["user_properties"] = [list(pair) for pair in found.user_properties]
+    return row
+
+
+def _shown(row: dict[str, Any]) -> str:
+    text: str | None = row["payload_text"]
+    if text is None:
+        text = f"base64:{row['payload']}"
+    return text if len(text) <= PAYLOAD_SHOWN_MAX else f"{text[:PAYLOAD_SHOWN_MAX]}…"
+
+
+@command.command()
+@data_options
+@output_options
+def check(data: Path, out: Output) -> int:
+    """Verify every record of a data directory; exit 65 if something is wrong."""
+    with open_database(data) as opened:
+        checker: Any = opened.database
+        findings = (
+            {"table": finding.table, "key": finding.key, "problem": finding.problem}
+            for finding in checker.check()
+        )
+        count = out.rows((Column("table"), Column("key"), Column("problem")), findings)
+    verdict = "ok" if count == 0 else f"{count} {'problem' if count == 1 else 'problems'}"
+    click.echo(f"{data}: {verdict}", err=True)
+    return ExitCode.DATA if count else ExitCode.OK
+
+
+@command.command()
+@data_options
+@output_options
+def rotate(data: Path, out: Output) -> None:
+    """Begin a new generation of the log now. Needs a running broker."""
+    client = AdminClient.connect(data)
+    if client is None:
+        raise not_running(data)
+    with client:
+        out.record(client.call("storage.rotate"))

@@ -1,0 +1,135 @@
+"""The data directory for commands: where it is, and its database opened for reading."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
+
+import click
+
+from perdure.cli.exit_codes import CommandFailed, ExitCode
+from perdure.cli.settings_options import config_options
+from perdure.config.document import Origin
+from perdure.config.environ import Override
+from perdure.config.load import load
+
+if TYPE_CHECKING:
+    from perdure.storage.rocksdb import RocksDatabase
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_T = TypeVar("_T")
+
+PAGE: Final = 256
+"""Items taken from an asynchronous iterator at a time."""
+
+
+def data_options(command: _F) -> _F:
+    """Add ``--data``, ``--config`` and ``--set``; the command gets the directory as ``data``."""
+
+    @click.option(
+        "--data",
+        "data_option",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Data directory; else storage.path of the configuration.",
+    )
+    @config_options
+    @functools.wraps(command)
+    def with_data(
+        *args: Any,
+        data_option: Path | None,
+        config_path: Path | None,
+        sets: tuple[str, ...],
+        **kwargs: Any,
+    ) -> Any:
+        return command(*args, data=_directory(data_option, config_path, sets), **kwargs)
+
+    return with_data  # type: ignore[return-value]
+
+
+def _directory(option: Path | None, config_path: Path | None, sets: tuple[str, ...]) -> Path:
+    overrides = []
+    if option is not None:
+        overrides.append(Override(("storage", "path"), str(option), Origin("flag", "--data")))
+    loaded = load(config_path, environ=os.environ, sets=sets, overrides=overrides)
+    return Path(loaded.config.storage.path)
+
+
+@final
+class OpenDatabase:
+    """A database and the event loop that its coroutines run in.
+
+    Attributes:
+        database: opened.
+    """
+
+    def __init__(self, database: RocksDatabase, runner: asyncio.Runner) -> None:
+        self.database = database
+        self._runner = runner
+
+    def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        """Wait for a coroutine."""
+        return self._runner.run(coroutine)
+
+    def each(self, items: AsyncIterator[_T]) -> Iterator[_T]:
+        """The items of an asynchronous iterator, page by page."""
+        while page := self._runner.run(_page(items)):
+            yield from page
+
+
+async def _page(items: AsyncIterator[_T]) -> list[_T]:
+    page: list[_T] = []
+    async for item in items:
+        page.append(item)
+        if len(page) == PAGE:
+            break
+    return page
+
+
+@contextlib.contextmanager
+def open_database(path: Path, *, read_only: bool = True) -> Iterator[OpenDatabase]:
+    """Open the database in a data directory.
+
+    Args:
+        path: the directory.
+        read_only: works beside a running broker; else nobody may have it open.
+
+    Raises:
+        CommandFailed: there is no database.
+        StorageError: it cannot be opened.
+    """
+    if not (path / "CURRENT").exists():
+        raise CommandFailed(
+            f"{path} holds no database",
+            ExitCode.NOT_FOUND,
+            hint="name the broker's data directory with --data",
+        )
+    # RocksDB takes long to load: commands that only talk to a broker do without.
+    from perdure.storage.rocksdb import RocksDatabase
+
+    database = RocksDatabase.open(path, read_only=read_only)
+    try:
+        with asyncio.Runner() as runner:
+            yield OpenDatabase(database, runner)
+    finally:
+        database.close()
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something that cannot be undone.
+
+    Raises:
+        click.Abort: the answer is no.
+        click.UsageError: nobody is there to ask, and ``--yes`` was not given.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError("no terminal to ask on: take --yes")
+    click.confirm(question, abort=True, err=True)

@@ -1,0 +1,197 @@
+"""Sessions as an operator sees them, read from a database.
+
+Works on the directory of a stopped broker and beside a running one, and serves the admin socket.
+It writes nothing. Rows have the field names of the API; what only memory knows (the window of a
+connected session) comes as ``LiveView``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Final, Literal, TypeAlias, final
+
+import msgspec
+
+from perdure.config.units import format_time
+from perdure.limits import SESSION_EXPIRY_NEVER_S
+from perdure.model import SessionRecord, StoredSession, Subscription
+from perdure.storage.contract import Database
+
+Row: TypeAlias = dict[str, Any]
+State: TypeAlias = Literal["connected", "offline", "expired"]
+
+PENDING_COUNT_MAX: Final = 10_000
+"""Messages counted for one session; beyond it is "at least"."""
+
+
+@final
+class LiveView(msgspec.Struct, frozen=True):
+    """What memory knows of a connected session.
+
+    Attributes:
+        inflight: messages sent and not yet acknowledged.
+        inflight_max: the window.
+        pending: messages in memory that wait for the window.
+        catching_up: it reads the log, and is not in the live flow yet.
+        paused: its socket takes no more bytes now.
+    """
+
+    inflight: int
+    inflight_max: int
+    pending: int
+    catching_up: bool
+    paused: bool
+
+
+def state_of(record: SessionRecord, now_us: int, *, running: bool) -> State:
+    """Connected, offline, or expired and not yet deleted.
+
+    Args:
+        record: the session.
+        now_us: wall time.
+        running: the broker runs; else what was connected when it died is offline.
+    """
+    if record.connected and running:
+        return "connected"
+    if record.expires_at_us and record.expires_at_us <= now_us:
+        return "expired"
+    return "offline"
+
+
+def session_row(record: SessionRecord, now_us: int, *, running: bool) -> Row:
+    """What a list shows of a session."""
+    never = record.expiry_s == SESSION_EXPIRY_NEVER_S
+    return {
+        "client_id": record.client_id,
+        "state": state_of(record, now_us, running=running),
+        "username": record.username or None,
+        "protocol": "5.0" if record.protocol == 5 else "3.1.1",
+        "created_at": format_time(record.created_at_us),
+        "changed_at": format_time(record.changed_at_us),
+        "changed_at_us": record.changed_at_us,
+        "expiry_s": None if never else record.expiry_s,
+        "expires_at": format_time(record.expires_at_us),
+        "dropped_count": record.dropped_count,
+        "has_will": record.will is not None,
+        "epoch": record.epoch,
+    }
+
+
+async def session_rows(
+    database: Database,
+    now_us: int,
+    *,
+    running: bool,
+    prefix: str = "",
+    state: State | None = None,
+) -> AsyncIterator[Row]:
+    """Sessions in client-id order.
+
+    Args:
+        database: where they are.
+        now_us: wall time.
+        running: see ``state_of``.
+        prefix: only client ids that begin so.
+        state: only sessions in this state.
+    """
+    # Starting above the prefix without its last character skips what cannot begin with it.
+    async for record in database.sessions(after=prefix[:-1]):
+        if record.client_id.startswith(prefix):
+            if state in {None, state_of(record, now_us, running=running)}:
+                yield session_row(record, now_us, running=running)
+        elif record.client_id.encode() > prefix.encode():
+            return
+
+
+async def session_details(
+    database: Database,
+    client_id: str,
+    now_us: int,
+    *,
+    running: bool,
+    live: LiveView | None = None,
+) -> Row | None:
+    """Everything about one session; None if there is no such session."""
+    stored = await database.open_session(client_id)
+    if stored is None:
+        return None
+    cursor = stored.cursor
+    details = session_row(stored.record, now_us, running=running)
+    details["subscriptions"] = [
+        _subscription_row(sub) for sub in stored.subscriptions if not sub.until_offset
+    ]
+    details["acked_offset"] = cursor.offset
+    details["acked_at"] = format_time(cursor.offset)
+    details["acked_serial"] = cursor.serial
+    details["sent_serial"] = cursor.sent
+    details["unacknowledged"] = unacknowledged(stored)
+    details["awaiting_release"] = list(stored.awaiting_release)
+    details["awaiting_completion"] = len(cursor.released)
+    pending, exact = await _owed(database, stored)
+    details["owed_messages"] = pending
+    details["owed_is_exact"] = exact
+    will = stored.record.will
+    if will is not None:
+        details["will"] = {
+            "topic": will.topic,
+            "qos": will.qos,
+            "retain": will.retain,
+            "delay_s": will.delay_s,
+            "payload_bytes": len(will.payload),
+            "due_at": format_time(stored.record.will_at_us),
+        }
+    if live is not None:
+        details["live"] = msgspec.to_builtins(live)
+    return details
+
+
+def _subscription_row(sub: Subscription) -> Row:
+    row: Row = {
+        "filter": sub.name,
+        "qos": sub.qos,
+        "no_local": sub.no_local,
+        "retain_as_published": sub.retain_as_published,
+        "retain_handling": sub.retain_handling,
+        "identifier": sub.identifier or None,
+        "since": format_time(sub.since_offset),
+    }
+    if sub.feed is not None:
+        row["feeding"] = "retained" if sub.feed.retained else "recorded"
+    return row
+
+
+def unacknowledged(stored: StoredSession) -> int:
+    """Messages that were sent and that the client has not settled."""
+    cursor = stored.cursor
+    settled = sum(1 for serial in cursor.settled if serial <= cursor.sent)
+    return max(0, cursor.sent - cursor.serial - settled)
+
+
+async def _owed(database: Database, stored: StoredSession) -> tuple[int, bool]:
+    """About how many messages a session has still to get, and whether that is exact.
+
+    Counts what its filters match past the cursor, and its private stream. Messages that were
+    acknowledged out of order are taken off; no-local and the moment of a subscription are not
+    looked at, so the number is an upper bound where such subscriptions exist.
+    """
+    last = database.last_offset
+    subs = [sub for sub in stored.subscriptions if not sub.group and sub.qos]
+    filters = list(dict.fromkeys(sub.filter for sub in subs))
+    count = 0
+    if filters and stored.cursor.offset < last:
+        count = await database.count(
+            filters, after_offset=stored.cursor.offset, until_offset=last, limit=PENDING_COUNT_MAX
+        )
+    entries = await database.read_inbox(
+        stored.record.client_id,
+        after_offset=stored.cursor.offset,
+        until_offset=last,
+        limit=PENDING_COUNT_MAX,
+    )
+    found = count + sum(1 for entry in entries if entry.message is not None)
+    plain = all(
+        not sub.no_local and not sub.until_offset and sub.since_offset <= stored.cursor.offset
+        for sub in subs
+    )
+    complete = count < PENDING_COUNT_MAX and len(entries) < PENDING_COUNT_MAX
+    return max(0, found - len(stored.cursor.settled)), plain and complete

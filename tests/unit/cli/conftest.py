@@ -1,0 +1,143 @@
+"""A broker's admin socket to talk to, and a data directory with known content."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from perdure.errors import PerdureError, StorageFull
+from perdure.model import GroupRecord, Message, SessionRecord, Subscription, Will
+from perdure.server.admin import AdminServer, Row
+from perdure.storage.rocksdb import RocksDatabase
+
+NOW = 1_700_000_000_000_000
+SECOND = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """Undo what a command line does to logging: its stream ends with the test."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+class FakeBroker:
+    """What answers on the admin socket."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, ...]] = []
+        self.refusal: PerdureError | None = None
+
+    async def sessions(self, *, prefix: str, state: str) -> AsyncIterator[Row]:
+        self.asked.append(("sessions", prefix, state))
+        if self.refusal:
+            raise self.refusal
+        yield {"client_id": "live", "state": "connected"}
+
+    async def session(self, client_id: str) -> Row | None:
+        if client_id != "live":
+            return None
+        return {"client_id": client_id, "subscriptions": [{"filter": "t/#", "qos": 1}]}
+
+    async def explain(self, client_id: str, topic: str) -> Row | None:
+        if client_id != "live":
+            return None
+        finding = {"check": "delivery", "ok": False, "code": "window_full", "detail": "full"}
+        return {
+            "client_id": client_id,
+            "topic": topic,
+            "verdict": "window_full",
+            "reason": "full",
+            "findings": [finding],
+        }
+
+    async def discard(self, client_id: str) -> bool:
+        self.asked.append(("discard", client_id))
+        return client_id == "live"
+
+    async def kick(self, client_id: str) -> bool:
+        self.asked.append(("kick", client_id))
+        return client_id == "live"
+
+    async def rotate(self) -> Row:
+        if self.refusal:
+            raise self.refusal
+        return {"generation": 2}
+
+    def stats(self) -> Row:
+        return {}
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[FakeBroker]:
+    """A fake broker that runs on ``tmp_path``, in a thread."""
+    broker = FakeBroker()
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    server = AdminServer(broker, tmp_path)
+    asyncio.run_coroutine_threadsafe(server.start(), loop).result(10)
+    yield broker
+    asyncio.run_coroutine_threadsafe(server.stop(), loop).result(10)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.fixture
+def full_disk() -> PerdureError:
+    """An error for the fake broker to raise."""
+    return StorageFull("no space left")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """The data directory of a stopped broker with four sessions and five messages."""
+    path = tmp_path / "data"
+    database = RocksDatabase.open(path, now_us=NOW)
+    batch = database.batch()
+    for client_id, will in (("plain", None), ("grouped", None), ("willed", Will("gone", b"x"))):
+        batch.put_session(
+            SessionRecord(
+                client_id,
+                epoch=3,
+                created_at_us=NOW,
+                expiry_s=0xFFFF_FFFF,
+                connected=False,
+                changed_at_us=NOW,
+                will=will,
+            )
+        )
+    batch.put_session(
+        SessionRecord(
+            "cut", epoch=1, created_at_us=NOW, expiry_s=60, connected=True, changed_at_us=NOW
+        )
+    )
+    batch.put_subscription("plain", Subscription("devices/+/t", qos=1), epoch=3)
+    batch.put_subscription("grouped", Subscription("devices/#", "g", qos=1), epoch=3)
+    batch.put_group(GroupRecord("g", "devices/#", 0, NOW))
+    batch.put_group_member("g/devices/#", "grouped")
+    for number in range(4):
+        message = Message(f"devices/{number}/t", f"{number}.5".encode(), 1, publisher="p")
+        message.published_at_us = NOW + number * SECOND
+        batch.append(message, NOW + number * SECOND)
+    message = Message("raw", b"\xff\x00", 2, properties=b"\x03\x00\x03a/b\x26\x00\x01k\x00\x01v")
+    message.published_at_us = NOW + 10 * SECOND
+    batch.append(message, NOW + 10 * SECOND)
+    retained = Message("devices/0/t", b"r", 1, retain=True)
+    retained.offset = database.allocate_offset(NOW + 11 * SECOND)
+    batch.put_retained(retained)
+    database.write(batch)
+    database.sync()
+    database.close()
+    return path

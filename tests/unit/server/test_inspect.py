@@ -1,0 +1,143 @@
+"""Sessions as an operator sees them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from perdure.limits import SESSION_EXPIRY_NEVER_S
+from perdure.model import Cursor, Feed, InboxEntry, Message, SessionRecord, Subscription, Will
+from perdure.server.inspect import (
+    LiveView,
+    Row,
+    State,
+    session_details,
+    session_row,
+    session_rows,
+    state_of,
+)
+from perdure.storage.memory import MemoryDatabase
+
+NOW = 1_700_000_000_000_000
+OFFLINE = SessionRecord(
+    "a", epoch=1, created_at_us=NOW - 9, expiry_s=60, connected=False, changed_at_us=NOW - 5
+)
+
+
+@pytest.mark.parametrize(
+    ("connected", "expires_at_us", "running", "state"),
+    [
+        (True, 0, True, "connected"),
+        (True, 0, False, "offline"),
+        (False, 0, True, "offline"),
+        (False, NOW + 1, True, "offline"),
+        (False, NOW, True, "expired"),
+    ],
+)
+def test_states(connected: bool, expires_at_us: int, running: bool, state: State) -> None:
+    record = msgspec.structs.replace(OFFLINE, connected=connected, expires_at_us=expires_at_us)
+    assert state_of(record, NOW, running=running) == state
+
+
+def test_rows_have_times_for_people_and_programs() -> None:
+    record = msgspec.structs.replace(OFFLINE, expires_at_us=NOW + 1, username="ada", protocol=5)
+    row = session_row(record, NOW, running=True)
+    assert row["changed_at"] == "2023-11-14T22:13:19.999995Z"
+    assert row["changed_at_us"] == NOW - 5
+    assert row["expires_at"] == "2023-11-14T22:13:20.000001Z"
+    assert (row["username"], row["protocol"], row["expiry_s"]) == ("ada", "5.0", 60)
+    never = msgspec.structs.replace(OFFLINE, expiry_s=SESSION_EXPIRY_NEVER_S)
+    row = session_row(never, NOW, running=True)
+    assert (row["expiry_s"], row["expires_at"], row["username"]) == (None, None, None)
+    assert row["protocol"] == "3.1.1"
+
+
+async def listed(
+    database: MemoryDatabase, prefix: str = "", state: State | None = None
+) -> list[str]:
+    rows = session_rows(database, NOW, running=True, prefix=prefix, state=state)
+    return [row["client_id"] async for row in rows]
+
+
+async def test_lists_are_filtered_and_stop_after_the_prefix() -> None:
+    database = MemoryDatabase()
+    batch = database.batch()
+    for client_id in ("a", "p", "pump", "pump-1", "pump-2", "pv", "é"):
+        record = msgspec.structs.replace(
+            OFFLINE, client_id=client_id, connected=client_id == "pump-2"
+        )
+        batch.put_session(record)
+    database.write(batch)
+    assert await listed(database) == ["a", "p", "pump", "pump-1", "pump-2", "pv", "é"]
+    assert await listed(database, "pump") == ["pump", "pump-1", "pump-2"]
+    assert await listed(database, "p") == ["p", "pump", "pump-1", "pump-2", "pv"]
+    assert await listed(database, "é") == ["é"]
+    assert await listed(database, "zz") == []
+    assert await listed(database, "pump", "connected") == ["pump-2"]
+
+
+async def details(database: MemoryDatabase, **more: LiveView) -> Row:
+    found = await session_details(database, "a", NOW, running=True, **more)
+    assert found is not None
+    return found
+
+
+async def test_details_count_what_is_owed() -> None:
+    database = MemoryDatabase()
+    batch = database.batch()
+    batch.put_session(OFFLINE)
+    batch.put_subscription("a", Subscription("t/#", qos=1), epoch=1)
+    offsets = [batch.append(Message(f"t/{n}", b"x", 1), NOW) for n in range(5)]
+    batch.append(Message("other", b"x", 1), NOW)
+    at = database.allocate_offset(NOW)
+    batch.put_inbox("a", InboxEntry(at, Message("r", b"", 1), qos=1), epoch=1)
+    batch.put_inbox("a", InboxEntry(at + 1, None, qos=1), epoch=1)
+    cursor = Cursor(offset=offsets[0], serial=1, settled=(3,), released=(2,), sent=4)
+    batch.put_cursor("a", cursor, epoch=1)
+    batch.put_awaiting_release("a", 7, epoch=1)
+    database.write(batch)
+    database.allocate_offset(NOW)
+    found = await details(database)
+    # Four after the cursor, one addressed, one of them acknowledged out of order.
+    assert (found["owed_messages"], found["owed_is_exact"]) == (4, True)
+    assert found["unacknowledged"] == 2
+    assert found["awaiting_release"] == [7]
+    assert found["awaiting_completion"] == 1
+    assert found["acked_offset"] == offsets[0]
+    assert [sub["filter"] for sub in found["subscriptions"]] == ["t/#"]
+    assert "live" not in found
+    assert "will" not in found
+
+
+async def test_details_say_when_a_count_is_a_bound() -> None:
+    database = MemoryDatabase()
+    batch = database.batch()
+    batch.put_session(OFFLINE)
+    batch.append(Message("t", b"x", 1), NOW)
+    batch.put_subscription("a", Subscription("t", qos=1, no_local=True), epoch=1)
+    database.write(batch)
+    found = await details(database)
+    assert (found["owed_messages"], found["owed_is_exact"]) == (1, False)
+
+
+async def test_details_of_subscriptions_will_and_memory() -> None:
+    database = MemoryDatabase()
+    batch = database.batch()
+    will = Will("w", b"gone", qos=1, delay_s=5)
+    batch.put_session(msgspec.structs.replace(OFFLINE, will=will, will_at_us=NOW))
+    feed = Feed(True, "", 0, 0)
+    batch.put_subscription("a", Subscription("f", "g", qos=2, identifier=3, feed=feed), epoch=1)
+    batch.put_subscription("a", Subscription("old", until_offset=1), epoch=1)
+    database.write(batch)
+    found = await details(database, live=LiveView(1, 10, 2, False, True))
+    (sub,) = found["subscriptions"]
+    assert (sub["filter"], sub["qos"], sub["identifier"]) == ("$share/g/f", 2, 3)
+    assert sub["feeding"] == "retained"
+    assert (found["will"]["topic"], found["will"]["payload_bytes"]) == ("w", 4)
+    assert found["will"]["due_at"] == "2023-11-14T22:13:20.000000Z"
+    assert found["live"]["inflight_max"] == 10
+    assert found["live"]["paused"]
+
+
+async def test_no_session_has_no_details() -> None:
+    assert await session_details(MemoryDatabase(), "nobody", NOW, running=True) is None
