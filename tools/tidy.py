@@ -11,6 +11,8 @@ place          error  an absolute path of a machine, or a host that the project 
 fragment       error  a news fragment with a wrong name or text
 heading        error  a document without exactly one first-level heading
 generated      error  a generated page that is not what its generator writes
+index          error  a page under docs/ that docs/index.md does not link
+lock           error  a dependency that the lock files do not have, or have in another version
 debug          error  a marker of unfinished work
 =============  =====  ====================================================================
 """
@@ -21,9 +23,12 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 from tools import conformance, traps
 from tools.marks import ROOT
@@ -46,8 +51,9 @@ KNOWN_HOSTS = {
     "semver.org",
 }
 _HOST = re.compile(r"\b(?:https?|ftp|git|ssh)://(?:[^\s/@\"'<>]+@)?([A-Za-z0-9.-]+)")
-_MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|Users|work|mnt|opt)/\w")
+_MACHINE_PATH = re.compile(r"(?<![\w.~])/(?:home|root|Users|work|mnt|opt)/\w")
 _UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
+_LOCKED = re.compile(r"^([a-z0-9-]+)==([^\s;]+)", re.MULTILINE)
 _FRAGMENT = re.compile(rf"^(?:\d+|\+[a-z0-9-]+)\.(?:{'|'.join(FRAGMENT_KINDS)})(?:\.\d+)?\.md$")
 _TEXT_SUFFIXES = {
     ".cfg",
@@ -183,6 +189,37 @@ def check_generated(root: Path) -> Iterator[Finding]:
             yield Finding("generated", str(page), "out of date: make docs")
 
 
+def check_index(root: Path, files: list[Path]) -> Iterator[Finding]:
+    """Every page can be found from the first one; decision records by their folder."""
+    pages = [path for path in files if path.suffix == ".md" and path.parts[0] == "docs"]
+    index = (root / "docs/index.md").read_text(encoding="utf-8")
+    for path in pages:
+        name = path.relative_to("docs").as_posix()
+        if name != "index.md" and not name.startswith("adr/") and f"({name})" not in index:
+            yield Finding("index", str(path), "not linked from docs/index.md")
+
+
+def check_locks(root: Path) -> Iterator[Finding]:
+    """The lock files hold what pyproject.toml asks for."""
+    with (root / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)["project"]
+    asked = {
+        "requirements/core.txt": project["dependencies"],
+        "requirements/dev.txt": project["dependencies"] + project["optional-dependencies"]["dev"],
+    }
+    for name, requirements in asked.items():
+        text = (root / name).read_text(encoding="utf-8")
+        locked = dict(_LOCKED.findall(text))
+        for requirement in map(Requirement, requirements):
+            version = locked.get(_normal(requirement.name))
+            if version is None or not requirement.specifier.contains(version):
+                yield Finding("lock", name, f"{requirement}, but locked {version}: make lock")
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def _has_code(path: Path) -> bool:
     body = ast.parse(path.read_text(encoding="utf-8")).body
     return any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in body)
@@ -197,6 +234,8 @@ def run(root: Path = ROOT) -> list[Finding]:
         *check_fragments(root, files),
         *check_headings(root, files),
         *check_generated(root),
+        *check_index(root, files),
+        *check_locks(root),
         *check_sizes(root, files),
     ]
     return sorted(findings, key=lambda finding: not finding.is_error)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.contract.values import NOW_US
 
+from perdure.config.schema import RocksdbConfig
 from perdure.storage.contract import Database
 from perdure.storage.memory import MemoryDatabase
 from perdure.storage.rocksdb import RocksDatabase
@@ -46,7 +47,23 @@ def _rocksdb(path: Path) -> Callable[[Database | None], Database]:
     return lambda _previous: RocksDatabase.open(path, now_us=NOW_US)
 
 
-BACKENDS = {"memory": _memory, "rocksdb": _rocksdb}
+def _bitmask(path: Path) -> Callable[[Database | None], Database]:
+    config = RocksdbConfig(layout="bitmask", tail_messages=0)
+    return lambda _previous: RocksDatabase.open(path, config=config, now_us=NOW_US)
+
+
+def _no_tail(path: Path) -> Callable[[Database | None], Database]:
+    # Every read goes to the tables, and new tokens vary from the third on.
+    config = RocksdbConfig(tail_messages=0, learn_thresholds=(2,))
+    return lambda _previous: RocksDatabase.open(path, config=config, now_us=NOW_US)
+
+
+BACKENDS = {
+    "memory": _memory,
+    "rocksdb": _rocksdb,
+    "rocksdb-no-tail": _no_tail,
+    "rocksdb-bitmask": _bitmask,
+}
 
 
 @pytest.fixture(params=list(BACKENDS))

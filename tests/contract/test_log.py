@@ -252,6 +252,9 @@ async def test_streams_cover_every_topic(database: Database) -> None:
     (info,) = database.generations()
     streams = database.streams(info.generation)
     assert len({stream.stream for stream in streams}) == len(streams) == info.stream_count
+    if info.layout == 2:
+        assert streams == []
+        return
     for topic in topics:
         assert any(matches(stream.pattern, topic) for stream in streams), topic
 

@@ -45,6 +45,8 @@ class SessionRecord(msgspec.Struct, frozen=True, array_like=True):
         username: authenticated user, empty = anonymous.
         protocol: 4 (3.1.1) or 5 (5.0) of the last connection.
         dropped_count: messages dropped by a limit since creation.
+        cut_offset: the broker died while a connection held the session: messages up to this
+            offset may have been sent although the cursor does not say so; 0 = it did not.
     """
 
     client_id: str
@@ -59,6 +61,7 @@ class SessionRecord(msgspec.Struct, frozen=True, array_like=True):
     username: str = ""
     protocol: int = 4
     dropped_count: int = 0
+    cut_offset: int = 0
 
     @property
     def deadline_us(self) -> int:

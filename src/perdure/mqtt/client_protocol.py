@@ -292,8 +292,8 @@ class ClientProtocol:
         """Say goodbye; the shell then closes the transport."""
         if self.state == IDLE:
             return
-        if self.state == CONNECTED or self.version == V5:
-            self._send(Disconnect(reason, properties))
+        # Allowed before CONNACK too: a client need not wait for it (section 3.1.4).
+        self._send(Disconnect(reason, properties))
         self._closed()
 
     def connection_lost(self) -> None:

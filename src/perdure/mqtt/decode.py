@@ -26,7 +26,12 @@ from perdure.mqtt.packets import (
     Publish,
 )
 from perdure.mqtt.primitives import text_of
-from perdure.mqtt.properties import check_topic_name, read_length, read_message_properties
+from perdure.mqtt.properties import (
+    MessageProperties,
+    check_topic_name,
+    read_length,
+    read_message_properties,
+)
 from perdure.mqtt.reason_codes import PACKET_TOO_LARGE, UNSUPPORTED_PROTOCOL_VERSION
 
 TOPICS_CACHED_MAX: Final = 16_384
@@ -34,7 +39,13 @@ TOPICS_CACHED_MAX: Final = 16_384
 TOPIC_CACHED_BYTES_MAX: Final = 256
 """Longer topic names are not cached: the cache stays under about 10 MB whatever peers send."""
 
+PROPERTIES_CACHED_MAX: Final = 4_096
+"""Properties of messages kept decoded: a publisher's content type or alias seldom changes."""
+PROPERTIES_CACHED_BYTES_MAX: Final = 128
+"""Longer properties are not cached."""
+
 _topics: dict[bytes, str] = {}
+_properties: dict[bytes, MessageProperties] = {}
 
 # QoS, RETAIN and DUP for each value of the flags of PUBLISH; QoS 3 marks what is malformed:
 # QoS 3 itself ([MQTT-3.3.1-4]) and DUP with QoS 0 ([MQTT-3.3.1-2]).
@@ -234,13 +245,24 @@ class Decoder:
             if not raw:
                 raise MalformedPacket("the topic name is empty")  # [MQTT-4.7.3-1]
             return Publish(topic, data[at:stop], qos, retain, dup, packet_id)
-        if at < stop and data[at] == 0:
+        if at >= stop:
+            raise MalformedPacket("PUBLISH ends before its properties")
+        length = data[at]
+        at += 1
+        if length == 0:
             if not raw:
                 # 3.3.2.3.4
                 raise ProtocolViolation("PUBLISH has neither a topic name nor a topic alias")
-            return Publish(topic, data[at + 1 : stop], qos, retain, dup, packet_id)
-        at, payload_at = read_length(data, at, stop)
-        found = read_message_properties(data, at, payload_at, PUBLISH)
+            return Publish(topic, data[at:stop], qos, retain, dup, packet_id)
+        payload_at = at + length
+        if length > 0x7F:
+            at, payload_at = read_length(data, at - 1, stop)
+        elif payload_at > stop:
+            raise MalformedPacket("the properties are longer than the packet")
+        raw_properties = data[at:payload_at]
+        found = _properties.get(raw_properties)
+        if found is None:
+            found = _new_properties(raw_properties)
         if not raw and not found.topic_alias:
             raise ProtocolViolation("PUBLISH has neither a topic name nor a topic alias")
         if found.identifiers and self._server_side:
@@ -306,3 +328,13 @@ def _new_topic(raw: bytes) -> str:
             _topics.clear()
         _topics[raw] = topic
     return topic
+
+
+def _new_properties(raw: bytes) -> MessageProperties:
+    """Read the properties of a PUBLISH that the cache does not hold; never changed afterwards."""
+    found = read_message_properties(raw, 0, len(raw), PUBLISH)
+    if len(raw) <= PROPERTIES_CACHED_BYTES_MAX and not found.correlated:
+        if len(_properties) >= PROPERTIES_CACHED_MAX:
+            _properties.clear()
+        _properties[raw] = found
+    return found

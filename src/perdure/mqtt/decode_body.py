@@ -122,12 +122,10 @@ def _read_will(data: bytes, at: int, stop: int, flags: int, protocol: int) -> tu
 
 
 def read_ack(kind: int, data: bytes, at: int, stop: int, *, version: int, from_client: bool) -> Ack:
-    """PUBACK, PUBREC, PUBREL or PUBCOMP."""
+    """PUBACK, PUBREC, PUBREL or PUBCOMP; the short form without a reason is ``decode``'s."""
     packet_id, at = _packet_id(data, at, stop, kind)
     if version != V5:
         _check_end(at, stop, kind)
-    if at == stop:
-        return Ack(kind, packet_id)
     reason, properties = _reason_and_properties(kind, data, at, stop, from_client=from_client)
     return Ack(kind, packet_id, reason, None if properties is EMPTY else properties)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Final, assert_never
 
 from perdure.errors import UsageError
-from perdure.limits import REMAINING_LENGTH_MAX
 from perdure.model import Message, Will
 from perdure.mqtt.packets import (
     AUTH,
@@ -44,6 +43,7 @@ from perdure.mqtt.packets import (
     Unsubscribe,
 )
 from perdure.mqtt.primitives import (
+    BYTES,
     UINT16_BYTES,
     binary,
     text,
@@ -57,7 +57,6 @@ from perdure.mqtt.properties import WILL, read_properties, write_properties
 PINGREQ_BYTES: Final = b"\xc0\x00"
 PINGRESP_BYTES: Final = b"\xd0\x00"
 
-_NONE: Final = b"\x00"
 _ACK_FIRST: Final = {
     PUBACK: b"\x40",
     PUBREC: b"\x50",
@@ -144,7 +143,7 @@ def ack_bytes(kind: int, packet_id: int, reason: int = 0, version: int = 4) -> b
     """PUBACK, PUBREC, PUBREL or PUBCOMP without properties."""
     if reason == 0 or version != V5:
         return _ACK_SHORT[kind] + UINT16_BYTES[packet_id]
-    return _ACK_REASON[kind] + UINT16_BYTES[packet_id] + bytes((reason,))
+    return _ACK_REASON[kind] + UINT16_BYTES[packet_id] + BYTES[reason]
 
 
 def append_publish(
@@ -181,47 +180,30 @@ def append_publish(
         The size of the packet, bytes.
     """
     payload = message.payload
-    flags = dup << 3 | qos << 1 | retain
+    own = b""
     if version == V5 and (expiry_s >= 0 or topic_alias or identifiers):
         own = _own_properties(expiry_s, identifiers, topic_alias)
-        topic = _NONE + _NONE if omit_topic else text(message.topic)
-        properties = message.properties
-        length = varint(len(own) + len(properties))
-        size = len(topic) + len(length) + len(own) + len(properties) + len(payload)
-        if qos:
-            size += 2
-            middle = UINT16_BYTES[packet_id] + length + own
-        else:
-            middle = length + own
-        head = bytes((0x30 | flags,)) + varint(size) + topic + middle
-        out.append(head)
-        if properties:
-            out.append(properties)
-        if payload:
-            out.append(payload)
-        return 1 + varint_size(size) + size
-    key = version << 4 | flags
+    # The head depends on the length of our own properties, not on what they say.
+    key = len(own) << 8 | omit_topic << 7 | version << 4 | dup << 3 | qos << 1 | retain
     if message.wire_key == key:
         head = message.wire
     else:
-        head = _message_head(message, version, flags, qos)
+        head = _message_head(message, version, key & 0x0F, len(own), omit_topic)
         message.wire_key = key
         message.wire = head
-    size = len(head) + len(payload)
     out.append(head)
+    size = len(head) + len(payload)
     if qos:
         out.append(UINT16_BYTES[packet_id])
         size += 2
-        if version == V5:
-            properties = message.properties
-            if properties:
-                length = varint(len(properties))
-                out.append(length)
-                out.append(properties)
-                size += len(length) + len(properties)
-            else:
-                out.append(_NONE)
-                size += 1
+    if version == V5:
+        properties = message.properties
+        length = len(own) + len(properties)
+        prefix = BYTES[length] if length < 0x80 else varint(length)
+        size += length + len(prefix)
+        out.append(prefix + own if own else prefix)
+        if properties:
+            out.append(properties)
     if payload:
         out.append(payload)
     return size
@@ -280,19 +262,18 @@ def properties_from_forward(raw: bytes) -> Properties:
     return read_properties(varint(len(raw)) + raw, 0, len(raw) + varint_size(len(raw)), PUBLISH)[0]
 
 
-def _message_head(message: Message, version: int, flags: int, qos: int) -> bytes:
-    """First byte, remaining length and topic; with QoS 0 the properties too."""
-    topic = text(message.topic)
+def _message_head(
+    message: Message, version: int, flags: int, own_size: int, omit_topic: bool
+) -> bytes:
+    """First byte, remaining length and topic of a PUBLISH."""
+    topic = b"\x00\x00" if omit_topic and version == V5 else text(message.topic)
     size = len(topic) + len(message.payload)
-    if qos:
+    if flags & 0x06:
         size += 2
-    tail = b""
     if version == V5:
-        tail = varint(len(message.properties)) + message.properties
-        size += len(tail)
-        if qos:
-            tail = b""
-    return bytes((0x30 | flags,)) + varint(size) + topic + tail
+        length = own_size + len(message.properties)
+        size += length + varint_size(length)
+    return BYTES[0x30 | flags] + varint(size) + topic
 
 
 def _own_properties(expiry_s: int, identifiers: tuple[int, ...], topic_alias: int) -> bytes:
@@ -400,8 +381,6 @@ def _packet_id(packet_id: int) -> bytes:
 
 def _framed(first: int, *fields: bytes) -> bytes:
     body = b"".join(fields)
-    if len(body) > REMAINING_LENGTH_MAX:
-        raise UsageError(f"a packet of {len(body)} bytes is longer than its length can say")
     return bytes((first,)) + varint(len(body)) + body
 
 

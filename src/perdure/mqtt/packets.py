@@ -7,6 +7,7 @@ that can be seen from one packet alone.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar, Final, TypeAlias, final
 
 from perdure.model import Will
@@ -52,13 +53,46 @@ V5: Final = 5
 """Protocol level of MQTT 5.0."""
 
 
+PROPERTY_NAMES: Final = (
+    "assigned_client_identifier",
+    "authentication_data",
+    "authentication_method",
+    "content_type",
+    "correlation_data",
+    "maximum_packet_size",
+    "maximum_qos",
+    "message_expiry_interval",
+    "payload_format_indicator",
+    "reason_string",
+    "receive_maximum",
+    "request_problem_information",
+    "request_response_information",
+    "response_information",
+    "response_topic",
+    "retain_available",
+    "server_keep_alive",
+    "server_reference",
+    "session_expiry_interval",
+    "shared_subscription_available",
+    "subscription_identifier_available",
+    "subscription_identifiers",
+    "topic_alias",
+    "topic_alias_maximum",
+    "user_properties",
+    "wildcard_subscription_available",
+    "will_delay_interval",
+)
+"""The attributes of ``Properties``."""
+
+
 class _Value:
     """Equality and a readable form from ``_fields``; values are not hashable."""
 
     __slots__ = ()
 
+    @abstractmethod
     def _fields(self) -> tuple[object, ...]:
-        raise NotImplementedError
+        """The attributes, in the order of the constructor."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _Value) or type(self) is not type(other):
@@ -75,35 +109,7 @@ class _Value:
 class Properties(_Value):
     """Every property of MQTT 5.0 (section 2.2.2.2); None or an empty tuple when absent."""
 
-    __slots__ = (
-        "assigned_client_identifier",
-        "authentication_data",
-        "authentication_method",
-        "content_type",
-        "correlation_data",
-        "maximum_packet_size",
-        "maximum_qos",
-        "message_expiry_interval",
-        "payload_format_indicator",
-        "reason_string",
-        "receive_maximum",
-        "request_problem_information",
-        "request_response_information",
-        "response_information",
-        "response_topic",
-        "retain_available",
-        "server_keep_alive",
-        "server_reference",
-        "session_expiry_interval",
-        "shared_subscription_available",
-        "subscription_identifier_available",
-        "subscription_identifiers",
-        "topic_alias",
-        "topic_alias_maximum",
-        "user_properties",
-        "wildcard_subscription_available",
-        "will_delay_interval",
-    )
+    __slots__ = PROPERTY_NAMES
 
     def __init__(
         self,
@@ -167,17 +173,17 @@ class Properties(_Value):
     def copy(self) -> Properties:
         """The same properties, to be changed."""
         copy = Properties()
-        for name in Properties.__slots__:
+        for name in PROPERTY_NAMES:
             setattr(copy, name, getattr(self, name))
         return copy
 
     def present(self) -> dict[str, object]:
         """The properties that are there, by name, in alphabetical order."""
-        values = ((name, getattr(self, name)) for name in Properties.__slots__)
-        return {name: value for name, value in values if value is not None and value != ()}
+        values: dict[str, object] = {name: getattr(self, name) for name in PROPERTY_NAMES}
+        return {name: value for name, value in values.items() if value is not None and value != ()}
 
     def _fields(self) -> tuple[object, ...]:
-        return tuple(getattr(self, name) for name in Properties.__slots__)
+        return tuple([getattr(self, name) for name in PROPERTY_NAMES])
 
     def __repr__(self) -> str:
         return f"Properties({', '.join(f'{name}={v!r}' for name, v in self.present().items())})"

@@ -248,11 +248,13 @@ class MessageProperties:
         topic_alias: 0 = none.
         delay_s: Will Delay Interval, 0 = none.
         identifiers: subscription identifiers.
+        correlated: has correlation data, which differ from message to message.
     """
 
-    __slots__ = ("delay_s", "expiry_s", "forward", "identifiers", "topic_alias")
+    __slots__ = ("correlated", "delay_s", "expiry_s", "forward", "identifiers", "topic_alias")
 
     def __init__(self) -> None:
+        self.correlated: bool = False
         self.forward: bytes = b""
         self.expiry_s: int = -1
         self.topic_alias: int = 0
@@ -300,6 +302,7 @@ def read_message_properties(data: bytes, at: int, stop: int, kind: int) -> Messa
     tail = data[forward_from:stop]
     result.forward = b"".join((*forward, tail)) if forward else tail
     result.identifiers = tuple(identifiers)
+    result.correlated = bool(seen >> CORRELATION_DATA & 1)
     return result
 
 

@@ -166,7 +166,11 @@ RETURN_CODES_311: Final = (
 
 _TEXTS: Final = {code: text for code, text, _ in TABLE}
 _ALLOWED: Final = frozenset((code, kind) for code, _, kinds in TABLE for kind in kinds)
-FROM_CLIENT: Final = _ALLOWED - _SERVER_ONLY
+FROM_CLIENT: Final = frozenset(
+    (code, kind)
+    for code, kind in _ALLOWED - _SERVER_ONLY
+    if kind not in (p.CONNACK, p.SUBACK, p.UNSUBACK)
+)
 """(code, packet) pairs that a client may send."""
 FROM_SERVER: Final = _ALLOWED - _CLIENT_ONLY
 """(code, packet) pairs that a server may send."""

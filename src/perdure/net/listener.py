@@ -15,6 +15,7 @@ import socket
 import ssl
 from typing import Final, final
 
+from perdure.broker.stream import ConnectionFactory, PeerInfo
 from perdure.errors import ConfigError
 from perdure.net.admission import Admission
 from perdure.net.proxy_protocol import ProxyFault, ProxyHeader
@@ -27,7 +28,6 @@ from perdure.net.sockets import (
     plain_address,
     read_proxy_header,
 )
-from perdure.net.stream import ConnectionFactory, PeerInfo
 from perdure.net.tcp import TcpShell
 from perdure.net.tls import server_context
 from perdure.net.websocket import WebSocketShell

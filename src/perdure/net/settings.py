@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, final
 
+from perdure.broker.stream import ListenerKind
 from perdure.config.schema import Listener as ListenerConfig
 from perdure.config.schema import MqttConfig, SessionConfig
 from perdure.errors import ConfigError
-from perdure.net.stream import ListenerKind
 
 DEFAULT_PORTS: Final[dict[ListenerKind, int]] = {"tcp": 1883, "tls": 8883, "ws": 8083, "wss": 8084}
 """Ports of the listener kinds where ``bind`` names none."""

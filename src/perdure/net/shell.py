@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol, final
 
-from perdure.net.stream import StreamHandler
+from perdure.broker.stream import StreamHandler
 
 
 @final

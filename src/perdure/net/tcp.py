@@ -11,9 +11,9 @@ import asyncio
 import dataclasses
 from typing import cast, final
 
+from perdure.broker.stream import ConnectionFactory, PeerInfo, StreamHandler
 from perdure.net.settings import ListenerSettings
 from perdure.net.shell import NO_HANDLER, ShellOwner, close_gently
-from perdure.net.stream import ConnectionFactory, PeerInfo, StreamHandler
 from perdure.net.tls import certificate_subject
 
 

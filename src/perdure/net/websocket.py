@@ -23,9 +23,9 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Origin, Subprotocol
 
+from perdure.broker.stream import ConnectionFactory, PeerInfo, StreamHandler
 from perdure.net.settings import ListenerSettings
 from perdure.net.shell import NO_HANDLER, ShellOwner, close_gently
-from perdure.net.stream import ConnectionFactory, PeerInfo, StreamHandler
 from perdure.net.tls import certificate_subject
 
 SUBPROTOCOL: Final = Subprotocol("mqtt")

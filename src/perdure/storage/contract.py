@@ -301,7 +301,9 @@ class Database(Protocol):
         """Client ids of the durable members of a group."""
         ...
 
-    async def read_group_entries(self, group_key: str, *, limit: int) -> list[InboxEntry]:
+    async def read_group_entries(
+        self, group_key: str, *, limit: int, after_offset: int = 0
+    ) -> list[InboxEntry]:
         """Messages returned to a group, oldest first."""
         ...
 
@@ -328,6 +330,10 @@ class Database(Protocol):
         Returns:
             How many were deleted.
         """
+        ...
+
+    def disk_bytes(self) -> int:
+        """Space that the data take on disk, bytes."""
         ...
 
     def generations(self) -> list[GenerationInfo]:

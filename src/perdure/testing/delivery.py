@@ -5,12 +5,14 @@ the two. It knows MQTT's rules and nothing of any broker: topic matching is spel
 so that a fault of ours in it cannot hide itself.
 
 Every message carries a ``Stamp``: its publisher, and a number that counts from 1 for that
-publisher and topic. The rules, for the messages of one publisher, topic and QoS level:
+publisher and topic. The rules, for the messages of one publisher on one topic:
 
 - **lost**: acknowledged, matches the subscription, never received.
 - **repeated**: received twice although both sides asked for QoS 2.
 - **redelivered**: received twice at QoS 1: allowed, counted.
-- **out of order**: received for the first time after a later one was.
+- **out of order**: received for the first time after a later one was. The specification promises
+  order among messages that were published with one QoS (MQTT 5.0 section 4.6); a broker that
+  promises it across QoS levels is held to that with ``strict_order``.
 - **foreign**: never sent, damaged, or not asked for.
 """
 
@@ -172,7 +174,7 @@ class Verdict(msgspec.Struct):
             self.examples.append(f"{self.name}: {kind}: {text}")
 
 
-def audit(ledger: Ledger, receipts: Receipts) -> Verdict:
+def audit(ledger: Ledger, receipts: Receipts, *, strict_order: bool = False) -> Verdict:
     """Compare what one subscriber received with what was published."""
     verdict = Verdict(receipts.name)
     verdict.foreign = len(receipts.unreadable)
@@ -185,7 +187,10 @@ def audit(ledger: Ledger, receipts: Receipts) -> Verdict:
             verdict.foreign += len(arrivals)
             verdict.note("foreign", f"{publisher} on {topic}, which was not asked for")
             continue
-        _audit_arrivals(verdict, f"{publisher} {topic}", flow, arrivals, receipts, granted)
+        name = f"{publisher} {topic}"
+        _audit_arrivals(verdict, name, flow, arrivals, receipts.since_us, granted)
+        for qos in (-1,) if strict_order else (0, 1, 2):
+            _audit_order(verdict, name, flow, arrivals, qos)
     for (publisher, topic), flow in ledger.flows.items():
         if receipts.granted(topic) < 1:
             continue
@@ -206,19 +211,18 @@ def _audit_arrivals(
     name: str,
     flow: _Flow,
     arrivals: list[tuple[int, int]],
-    receipts: Receipts,
+    since_us: int,
     granted: int,
 ) -> None:
-    """Repeats, order and origin within one publisher and topic."""
+    """Repeats, QoS and origin within one publisher and topic."""
     seen: set[int] = set()
-    latest = [0, 0, 0]  # by QoS: order is promised within one level (MQTT 5.0 section 4.6)
     for number, qos in arrivals:
         if not 1 <= number <= len(flow.qos):
             verdict.foreign += 1
             verdict.note("foreign", f"{name} number {number} was never sent")
             continue
         acknowledged_at_us = flow.acknowledged_at_us[number - 1]
-        if 0 < acknowledged_at_us < receipts.since_us:
+        if 0 < acknowledged_at_us < since_us:
             verdict.foreign += 1
             verdict.note("foreign", f"{name} number {number} is older than what was asked for")
             continue
@@ -232,15 +236,30 @@ def _audit_arrivals(
                 verdict.note("repeated", f"{name} number {number}")
             else:
                 verdict.redelivered += 1
+        seen.add(number)
+    verdict.received += len(seen)
+
+
+def _audit_order(
+    verdict: Verdict, name: str, flow: _Flow, arrivals: list[tuple[int, int]], qos: int
+) -> None:
+    """Order of the first copies among what was published with ``qos``; -1 = with any.
+
+    A QoS 1 message may come again later (1, 2, 3, 2, 3, 4 is allowed), but never for the first
+    time after a later one (MQTT 5.0 section 4.6).
+    """
+    seen: set[int] = set()
+    latest = 0
+    for number, _ in arrivals:
+        if number in seen or not 1 <= number <= len(flow.qos):
             continue
         seen.add(number)
-        # A QoS 1 message may come again later, but its first copy stands in order
-        # (MQTT 5.0 section 4.6: 1, 2, 3, 2, 3, 4 is allowed).
-        if number < latest[level]:
+        if qos not in {-1, flow.qos[number - 1]}:
+            continue
+        if number < latest:
             verdict.out_of_order += 1
-            verdict.note("out of order", f"{name} number {number} after {latest[level]}")
-        latest[level] = max(latest[level], number)
-    verdict.received += len(seen)
+            verdict.note("out of order", f"{name} number {number} after {latest}")
+        latest = max(latest, number)
 
 
 def matches(topic_filter: str, topic: str) -> bool:

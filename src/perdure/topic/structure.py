@@ -326,7 +326,7 @@ class StructureTrie:
                 del self._unpersisted[record.node_id]
 
     def _learn(self, topic: str) -> Resolved:
-        """Resolve a topic that needs new nodes, or whose end was on the way only so far."""
+        """Resolve a topic that ``resolve`` found incomplete: add its nodes and make it a stream."""
         node = self._dollar_root if topic.startswith("$") else self._root
         levels: list[str] = []
         varying: list[str] = []
@@ -345,11 +345,11 @@ class StructureTrie:
                     varying.append(token)
             levels.append(child.token)
             node = child
-        if not node.levels:
-            node.levels = tuple(levels)
-            self._streams[node.node_id] = node
-            self._unpersisted[node.node_id] = node
-            changed[node.node_id] = node
+        # Something was missing, so the last node is new or was no stream.
+        node.levels = tuple(levels)
+        self._streams[node.node_id] = node
+        self._unpersisted[node.node_id] = node
+        changed[node.node_id] = node
         created = tuple([each.record() for each in changed.values()])
         return Resolved(node.node_id, tuple(varying), created)
 

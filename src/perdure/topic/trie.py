@@ -1,6 +1,9 @@
 """A trie of topic filters, for the first levels that have too many shapes for candidates.
 
-``shapes`` is its only user and sees to ``$``; here a wildcard matches any level.
+A filter's levels become nodes only as far as another filter shares them; what follows is one
+string at its last node, the tail. So a filter of a hundred levels costs about its length.
+
+``shapes`` is the only user and sees to ``$``; here a wildcard matches any level.
 """
 
 from __future__ import annotations
@@ -12,13 +15,26 @@ V = TypeVar("V")
 
 @final
 class _Node(Generic[V]):
-    """A level of a filter in the trie."""
+    """A level of filters. With a tail it has a value and no children."""
 
-    __slots__ = ("children", "value")
+    __slots__ = ("children", "tail", "value")
 
     def __init__(self) -> None:
         self.children: dict[str, _Node[V]] = {}
         self.value: V | None = None
+        # What follows in the only filter that comes here. None = nothing; "" = an empty level.
+        self.tail: str | None = None
+
+    def push_down(self) -> None:
+        """Make the tail's first level a child, which takes the rest of it and the value."""
+        assert self.tail is not None
+        level, slash, rest = self.tail.partition("/")
+        child: _Node[V] = _Node()
+        child.value = self.value
+        child.tail = rest if slash else None
+        self.children[level] = child
+        self.value = None
+        self.tail = None
 
 
 @final
@@ -37,27 +53,40 @@ class FilterTrie(Generic[V]):
 
     def put(self, levels: list[str], shape: str, value: V, *, is_new: bool) -> None:
         """Add a filter, or replace its value."""
+        if is_new:
+            self.shapes[shape] = self.shapes.get(shape, 0) + 1
         node = self._root
-        for level in levels:
+        for index, level in enumerate(levels):
+            if node.tail is not None:
+                if node.tail == "/".join(levels[index:]):
+                    node.value = value
+                    return
+                node.push_down()
             child = node.children.get(level)
             if child is None:
                 child = node.children[level] = _Node()
+                child.value = value
+                if index + 1 < len(levels):
+                    child.tail = "/".join(levels[index + 1 :])
+                return
             node = child
+        if node.tail is not None:
+            node.push_down()
         node.value = value
-        if is_new:
-            self.shapes[shape] = self.shapes.get(shape, 0) + 1
 
     def remove(self, levels: list[str], shape: str) -> None:
         """Forget a filter that is there, and the nodes that only it needed."""
         path = [self._root]
         for level in levels:
+            if path[-1].tail is not None:
+                break
             path.append(path[-1].children[level])
         path[-1].value = None
-        for index in range(len(levels) - 1, -1, -1):
-            node = path[index + 1]
-            if node.children or node.value is not None:
+        path[-1].tail = None
+        for index in range(len(path) - 1, 0, -1):
+            if path[index].children or path[index].value is not None:
                 break
-            del path[index].children[levels[index]]
+            del path[index - 1].children[levels[index - 1]]
         self.shapes[shape] -= 1
         if not self.shapes[shape]:
             del self.shapes[shape]
@@ -70,6 +99,10 @@ class FilterTrie(Generic[V]):
             level = levels[index]
             following: list[_Node[V]] = []
             for node in nodes:
+                if node.tail is not None:
+                    if node.value is not None and _tail_matches(node.tail, levels, index, depth):
+                        found.append(node.value)
+                    continue
                 children = node.children
                 child = children.get("#")
                 if child is not None and child.value is not None:
@@ -84,9 +117,20 @@ class FilterTrie(Generic[V]):
                 return
             nodes = following
         for node in nodes:
-            if node.value is not None:
-                found.append(node.value)
             # `a/#` matches `a` (section 4.7.1.2).
+            if node.value is not None and (node.tail is None or node.tail == "#"):
+                found.append(node.value)
             child = node.children.get("#")
             if child is not None and child.value is not None:
                 found.append(child.value)
+
+
+def _tail_matches(tail: str, levels: list[str], index: int, depth: int) -> bool:
+    """Whether the rest of a filter matches the levels from ``index`` up to ``depth``."""
+    for level in tail.split("/"):
+        if level == "#":
+            return True
+        if index == depth or level not in ("+", levels[index]):
+            return False
+        index += 1
+    return index == depth

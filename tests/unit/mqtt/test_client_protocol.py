@@ -548,6 +548,28 @@ def test_malformed_bytes_from_the_server(version: int) -> None:
     assert peer.sent() == ([p.Disconnect(0x81)] if version == 5 else [])
 
 
+def test_a_server_that_does_not_speak_5_0() -> None:
+    client = ClientProtocol(5, "c")
+    client.connect()
+    peer = Peer(client)
+    peer.sent()
+    (event,) = client.receive(b"\x20\x02\x00\x01")
+    assert isinstance(event, Failed)
+    assert event.error.reason_code == 0x84
+    assert peer.sent() == [p.Disconnect(0x82)]
+
+
+@both
+def test_a_client_may_leave_before_the_server_has_answered(version: int) -> None:
+    client = ClientProtocol(version, "c")
+    client.connect()
+    client.disconnect()
+    connect, disconnect = Peer(client).sent()
+    assert isinstance(connect, Connect)
+    assert disconnect == p.Disconnect()
+    assert client.state == IDLE
+
+
 @both
 @pytest.mark.spec("MQTT-3.2.0-1")
 def test_the_first_packet_must_be_connack(version: int) -> None:

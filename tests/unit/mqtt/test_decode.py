@@ -312,6 +312,36 @@ def test_a_long_topic_is_not_cached() -> None:
     assert topic not in room._topics
 
 
+def test_properties_are_cached_but_for_what_differs_from_message_to_message() -> None:
+    def publish(properties: bytes) -> Publish:
+        body = b"\x00\x01a" + bytes((len(properties),)) + properties
+        for _ in range(2):
+            (packet,) = decoded(bytes((0x30, len(body))) + body, 5, from_client=True)
+        assert isinstance(packet, Publish)
+        return packet
+
+    alias = bytes.fromhex("23 1234 03 0001 74")
+    assert publish(alias) == Publish("a", b"", topic_alias=0x1234, forward=alias[3:])
+    assert alias in room._properties
+    correlated = bytes.fromhex("09 0003 313233")
+    assert publish(correlated).forward == correlated
+    assert correlated not in room._properties
+    made = decoder(5, from_client=True)
+    for number in range(room.PROPERTIES_CACHED_MAX + 10):
+        (packet,) = made.feed(b"\x30\x09\x00\x01a\x05\x02" + number.to_bytes(4, "big"))
+        assert packet == Publish("a", b"", expiry_s=number)
+        assert len(room._properties) <= room.PROPERTIES_CACHED_MAX
+
+
+@pytest.mark.spec("MQTT-3.3.2-20")
+def test_properties_of_more_than_127_bytes() -> None:
+    properties = b"\x26\x00\x01k\x00\xc8" + b"v" * 200
+    body = b"\x00\x01a" + b"\xce\x01" + properties + b"pay"
+    raw = b"\x30" + bytes((len(body) & 0x7F | 0x80, len(body) >> 7)) + body
+    assert decoded(raw, 5, from_client=True) == [Publish("a", b"pay", forward=properties)]
+    assert properties not in room._properties
+
+
 def test_a_large_packet_in_many_pieces_is_joined_once() -> None:
     payload = bytes(range(256)) * 2000
     body = b"\x00\x01a" + payload

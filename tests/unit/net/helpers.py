@@ -15,11 +15,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from perdure.broker.stream import ByteStream, PeerInfo
 from perdure.config.schema import LimitsConfig
 from perdure.net.admission import Admission
 from perdure.net.listener import Listener
 from perdure.net.settings import ListenerSettings, TlsSettings
-from perdure.net.stream import ByteStream, PeerInfo
 
 
 class Recorder:

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from perdure.broker.stream import ByteStream, PeerInfo
 from perdure.config.schema import LimitsConfig
 from perdure.errors import ConfigError, StorageUnavailable
 from perdure.net.admission import Admission
 from perdure.net.listener import Listener
 from perdure.net.settings import ListenerSettings
-from perdure.net.stream import ByteStream, PeerInfo
 from perdure.server.lifecycle import Lifecycle
 from perdure.server.systemd import Notifier
 

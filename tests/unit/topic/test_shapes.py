@@ -197,6 +197,25 @@ def test_the_cache_is_bounded_and_what_is_asked_for_survives() -> None:
     assert index.miss_count == 1001
 
 
+@pytest.mark.parametrize("topic_filter", ["a/x", "a/+", "a/#", "+/x", "#"])
+def test_a_change_is_seen_wherever_the_old_result_is_kept(topic_filter: str) -> None:
+    for later_topics in range(8):
+        index: FilterIndex[int] = FilterIndex(cache_max=4)
+        assert index.match("a/x") == []
+        for number in range(later_topics):
+            index.match(f"later/{number}")
+        index.put(topic_filter, 1)
+        assert index.match("a/x") == [1]
+        for number in range(later_topics):
+            index.match(f"later/{number}")
+        index.put(topic_filter, 2)
+        assert index.match("a/x") == [2]
+        for number in range(later_topics):
+            index.match(f"later/{number}")
+        index.remove(topic_filter)
+        assert index.match("a/x") == []
+
+
 def test_long_topics_are_not_cached() -> None:
     index: FilterIndex[int] = FilterIndex()
     topic = "x" * (CACHE_TOPIC_LENGTH_MAX + 1)

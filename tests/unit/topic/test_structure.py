@@ -182,6 +182,13 @@ def test_constraints_name_the_varying_levels_that_the_filter_fixes() -> None:
     assert not match.needs_check
 
 
+def test_a_filter_without_wildcards_is_in_one_stream_at_most() -> None:
+    trie = learned(["d/1/t", "d/2/t", "d/3/t"], 9, 1)
+    assert [trie.pattern(m.stream) for m in trie.streams_matching("d/1/t")] == ["d/1/t"]
+    assert [trie.pattern(m.stream) for m in trie.streams_matching("d/7/t")] == ["d/+/t"]
+    assert trie.streams_matching("e/1/t") == []
+
+
 @given(st.lists(TOPICS, max_size=40), st.lists(TOPICS, max_size=40), THRESHOLDS, st.randoms())
 def test_a_loaded_trie_goes_on_as_the_first_would(
     before: list[str], after: list[str], thresholds: tuple[int, ...], chance: random.Random

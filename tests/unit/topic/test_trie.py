@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from perdure.topic.matching import matches
 from perdure.topic.shapes import shape_of
 from perdure.topic.trie import FilterTrie
@@ -27,6 +30,42 @@ def test_collect_finds_what_matches() -> None:
     trie = trie_of(FILTERS)
     for topic in ("a", "a/b", "a/x/c", "a//c", "a/x/c/d/e", "b/b", "/", "x/y/z/w"):
         assert collect(trie, topic) == sorted(f for f in FILTERS if matches(f, topic))
+
+
+LEVELS = ["", "a", "b"]
+DEEP_TOPICS = st.lists(st.sampled_from(LEVELS), min_size=1, max_size=6).map("/".join)
+DEEP_FILTERS = st.builds(
+    lambda levels, tail: "/".join(levels + tail),
+    st.lists(st.sampled_from([*LEVELS, "+"]), min_size=1, max_size=6),
+    st.sampled_from([[], ["#"]]),
+)
+
+
+@given(st.lists(DEEP_FILTERS, unique=True), st.lists(DEEP_FILTERS), st.lists(DEEP_TOPICS))
+def test_collect_agrees_with_the_reference(
+    filters: list[str], removed: list[str], topics: list[str]
+) -> None:
+    trie = trie_of(filters)
+    left = [each for each in filters if each not in removed]
+    for each in filters:
+        if each in removed:
+            trie.remove(each.split("/"), shape_of(each))
+    for topic in topics:
+        assert collect(trie, topic) == sorted(f for f in left if matches(f, topic))
+
+
+def test_a_long_filter_alone_needs_one_node() -> None:
+    long = "/".join(["a"] * 100)
+    trie = trie_of([long])
+    assert not trie._root.children["a"].children
+    trie.put(long.split("/"), shape_of(long), "new", is_new=False)
+    assert collect(trie, long) == ["new"]
+    # Another one with the same beginning splits it there.
+    trie.put(["a", "a", "b"], "...", "other", is_new=True)
+    trie.put(["a", "a"], "..", "short", is_new=True)
+    assert collect(trie, long) == ["new"]
+    assert collect(trie, "a/a/b") == ["other"]
+    assert collect(trie, "a/a") == ["short"]
 
 
 def test_only_the_topics_own_levels_are_looked_at() -> None:

@@ -313,6 +313,9 @@ class MemoryDatabase:
     def messages_after(self, offset: int) -> int:
         return len(self._live.log_after(offset))
 
+    def disk_bytes(self) -> int:
+        return 0
+
     def generations(self) -> list[GenerationInfo]:
         infos: list[GenerationInfo] = []
         for generation in self._live.generations.values():
@@ -406,9 +409,14 @@ class MemoryDatabase:
         group = self._live.groups.get(group_key)
         return sorted(group.members, key=str.encode) if group else []
 
-    async def read_group_entries(self, group_key: str, *, limit: int) -> list[InboxEntry]:
+    async def read_group_entries(
+        self, group_key: str, *, limit: int, after_offset: int = 0
+    ) -> list[InboxEntry]:
         group = self._live.groups.get(group_key)
-        return [group.entries[offset] for offset in sorted(group.entries)][:limit] if group else []
+        if group is None:
+            return []
+        offsets = sorted(offset for offset in group.entries if offset > after_offset)
+        return [group.entries[offset] for offset in offsets[:limit]]
 
     # -- retained --------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, cast, final
+from typing import Any, Final, final
 
 import rocksdict
 
@@ -166,25 +166,30 @@ class Engine:
 
     def items(self, table: str, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Keys and values in ``[first, end)``; to be used up or dropped before the next await."""
-        options = rocksdict.ReadOptions()
-        options.set_iterate_upper_bound(end)
-        # RocksDB reads the bound where the options hold it: they must live as long as the
-        # iterator, which does not keep them. In raw mode keys and values are bytes, which the
-        # type stubs do not know.
-        found = self._tables[table].items(from_key=first, read_opt=options)
-        yield from cast("Iterator[tuple[bytes, bytes]]", found)
+        # Not rocksdict's own items(): it ends silently at a block that is damaged.
+        options = _bounded(end)
+        iterator = self._tables[table].iter(options)
+        valid, key, value, forward = iterator.valid, iterator.key, iterator.value, iterator.next
+        iterator.seek(first)
+        while valid():
+            yield key(), value()
+            forward()
+        _check(iterator)
 
     def keys(self, table: str, first: bytes, end: bytes) -> Iterator[bytes]:
         """Keys in ``[first, end)``."""
-        options = rocksdict.ReadOptions()
-        options.set_iterate_upper_bound(end)
-        found = self._tables[table].keys(from_key=first, read_opt=options)
-        yield from cast("Iterator[bytes]", found)
+        options = _bounded(end)
+        iterator = self._tables[table].iter(options)
+        valid, key, forward = iterator.valid, iterator.key, iterator.next
+        iterator.seek(first)
+        while valid():
+            yield key()
+            forward()
+        _check(iterator)
 
     def seeker(self, table: str, end: bytes) -> Seeker:
         """An iterator that can jump, over the keys below ``end``."""
-        options = rocksdict.ReadOptions()
-        options.set_iterate_upper_bound(end)
+        options = _bounded(end)
         return Seeker(self._tables[table].iter(options), options)
 
     def table_bytes(self, name: str) -> int:
@@ -277,7 +282,7 @@ class Seeker:
         if iterator.valid():
             found: bytes = iterator.key()
             return found
-        self._check()
+        _check(iterator)
         return None
 
     def next(self) -> bytes | None:
@@ -287,7 +292,7 @@ class Seeker:
         if iterator.valid():
             found: bytes = iterator.key()
             return found
-        self._check()
+        _check(iterator)
         return None
 
     def value(self) -> bytes:
@@ -295,11 +300,24 @@ class Seeker:
         value: bytes = self._iterator.value()
         return value
 
-    def _check(self) -> None:
-        try:
-            self._iterator.status()
-        except Exception as error:
-            raise storage_error(error) from error
+
+def _bounded(end: bytes) -> rocksdict.ReadOptions:
+    """Options to read below a key.
+
+    RocksDB reads the bound where the options hold it, and the iterator does not keep them: they
+    must live as long as it does.
+    """
+    options = rocksdict.ReadOptions()
+    options.set_iterate_upper_bound(end)
+    return options
+
+
+def _check(iterator: rocksdict.RdictIter) -> None:
+    """Raise what stopped an iterator, if it was not the end."""
+    try:
+        iterator.status()
+    except Exception as error:
+        raise storage_error(error) from error
 
 
 def prefix_end(prefix: bytes) -> bytes:

@@ -33,6 +33,8 @@ from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.codec import decode_record, encode_record
 from perdure.storage.rocksdb.engine import META, Engine, Operations, prefix_end
 from perdure.storage.rocksdb.layout import Layout, table_generation, table_names
+from perdure.storage.rocksdb.layout_bitmask import LAYOUT as BITMASK
+from perdure.storage.rocksdb.layout_bitmask import BitmaskLayout
 from perdure.storage.rocksdb.layout_v1 import LAYOUT as SKIP_SCAN
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
 from perdure.topic.structure import StructureTrie
@@ -153,9 +155,8 @@ class Generations:
     def begin(self, operations: Operations, now_us: int) -> None:
         """Make the first generation of a new database; its header is added to operations."""
         header = GenerationHeader(1, self._layout, 1, 0, now_us, self._thresholds)
-        trie = StructureTrie(thresholds=self._thresholds)
         self._make_tables(1)
-        self.current = self._open[1] = Generation(header, self._new_layout(header, trie))
+        self.current = self._open[1] = Generation(header, self._new_layout(header, None))
         operations += (META, keys.generation_header(1), encode_record(header))
 
     def _load_one(self, header: GenerationHeader) -> Generation:
@@ -164,6 +165,8 @@ class Generations:
             raise StorageCorrupt(f"the tables of generation {number} are missing")
         if header.layout == SKIP_SCAN:
             layout: Layout = SkipScanLayout.load(self._engine, number, header.thresholds)
+        elif header.layout == BITMASK:
+            layout = BitmaskLayout(self._engine, number)
         else:
             raise FormatTooNew(f"generation {number} has layout {header.layout}")
         generation = Generation(header, layout)
@@ -178,7 +181,13 @@ class Generations:
             generation.counts.append(_COUNT.unpack(value)[0])
         return generation
 
-    def _new_layout(self, header: GenerationHeader, trie: StructureTrie) -> Layout:
+    def _new_layout(self, header: GenerationHeader, previous: Layout | None) -> Layout:
+        if header.layout == BITMASK:
+            return BitmaskLayout(self._engine, header.generation)
+        if isinstance(previous, SkipScanLayout):
+            trie = previous.inherit()
+        else:
+            trie = StructureTrie(thresholds=header.thresholds)
         return SkipScanLayout(self._engine, header.generation, trie)
 
     def _make_tables(self, number: int) -> None:
@@ -244,7 +253,7 @@ class Generations:
         self._make_tables(number)
         ended = msgspec.structs.replace(old, until_offset=since)
         header = GenerationHeader(number, self._layout, since, 0, now_us, self._thresholds)
-        layout = self.current.layout.successor(number)
+        layout = self._new_layout(header, self.current.layout)
         operations += (META, keys.generation_header(old.generation), encode_record(ended))
         operations += (META, keys.generation_header(number), encode_record(header))
         operations += layout.unpersisted()

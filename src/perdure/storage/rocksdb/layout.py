@@ -68,11 +68,7 @@ class Layout(Protocol):
         ...
 
     def streams(self) -> list[tuple[int, str]]:
-        """Streams and their patterns."""
-        ...
-
-    def successor(self, generation: int) -> Layout:
-        """The layout of the next generation, which knows what this one has learned."""
+        """Streams and their patterns; empty for a layout that has none."""
         ...
 
     def check(self) -> Iterator[Finding | int]:

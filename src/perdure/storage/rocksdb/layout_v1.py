@@ -311,8 +311,9 @@ class SkipScanLayout:
     def streams(self) -> list[tuple[int, str]]:
         return self._trie.streams()
 
-    def successor(self, generation: int) -> SkipScanLayout:
-        return SkipScanLayout(self._engine, generation, self._trie.inherit())
+    def inherit(self) -> StructureTrie:
+        """The topic structure with which the next generation begins."""
+        return self._trie.inherit()
 
     def check(self) -> Iterator[Finding | int]:
         messages = 0

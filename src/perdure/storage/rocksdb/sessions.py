@@ -120,9 +120,12 @@ class SessionReader:
         found = self._engine().keys(STATE, prefix, prefix_end(prefix))
         return [key[len(prefix) :].decode() for key in found]
 
-    async def read_group_entries(self, group_key: str, limit: int) -> list[InboxEntry]:
+    async def read_group_entries(
+        self, group_key: str, *, limit: int, after_offset: int
+    ) -> list[InboxEntry]:
         prefix = keys.group_inbox(group_key)
-        return self._entries(prefix, prefix, prefix_end(prefix), limit)
+        first = keys.offset(prefix, after_offset + 1)
+        return self._entries(prefix, first, prefix_end(prefix), limit)
 
     def _entries(self, prefix: bytes, first: bytes, end: bytes, limit: int) -> list[InboxEntry]:
         entries: list[InboxEntry] = []

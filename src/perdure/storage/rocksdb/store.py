@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, final
 
@@ -40,7 +41,7 @@ from perdure.storage.contract import (
     RetainedPage,
     StreamInfo,
 )
-from perdure.storage.rocksdb import keys, retained
+from perdure.storage.rocksdb import keys, layout_bitmask, layout_v1, retained
 from perdure.storage.rocksdb.batch import RocksBatch
 from perdure.storage.rocksdb.codec import decode_record, decode_retained, encode_record
 from perdure.storage.rocksdb.directory import DirectoryLock, probe
@@ -56,7 +57,7 @@ from perdure.topic.matching import FilterMatcher, compile_filter
 FORMAT: Final = 1
 """Version of the database as a whole; layouts and records have their own."""
 
-LAYOUTS: Final = {"skipscan": 1, "bitmask": 2}
+LAYOUTS: Final = {"skipscan": layout_v1.LAYOUT, "bitmask": layout_bitmask.LAYOUT}
 
 _TAIL_SCAN_PER_MESSAGE: Final = 4
 _TAIL_SCAN_MIN: Final = 512
@@ -384,7 +385,7 @@ class RocksDatabase:
     ) -> Iterator[Message]:
         fresh = self._fresh(after, until, limit)
         if fresh is not None:
-            matchers = [compile_filter(topic_filter) for topic_filter in filters]
+            matchers = [_matcher(topic_filter) for topic_filter in filters]
             yield from (message for message in fresh if _any(matchers, message.topic))
             return
         for generation in self._generations.between(after, until):
@@ -399,7 +400,7 @@ class RocksDatabase:
     ) -> int:
         fresh = self._fresh(after_offset, until_offset, limit)
         if fresh is not None:
-            matchers = [compile_filter(topic_filter) for topic_filter in filters]
+            matchers = [_matcher(topic_filter) for topic_filter in filters]
             return min(limit, sum(_any(matchers, message.topic) for message in fresh))
         found = 0
         for generation in self._generations.between(after_offset, until_offset):
@@ -415,6 +416,15 @@ class RocksDatabase:
 
     def messages_after(self, offset: int) -> int:
         return self._generations.messages_after(offset)
+
+    def disk_bytes(self) -> int:
+        total = 0
+        for entry in self._path.iterdir():
+            try:
+                total += entry.stat().st_size
+            except FileNotFoundError:  # a compaction has just replaced it
+                continue
+        return total
 
     def generations(self) -> list[GenerationInfo]:
         return self._generations.info()
@@ -487,8 +497,12 @@ class RocksDatabase:
     async def group_members(self, group_key: str) -> list[str]:
         return await self._sessions.group_members(group_key)
 
-    async def read_group_entries(self, group_key: str, *, limit: int) -> list[InboxEntry]:
-        return await self._sessions.read_group_entries(group_key, limit)
+    async def read_group_entries(
+        self, group_key: str, *, limit: int, after_offset: int = 0
+    ) -> list[InboxEntry]:
+        return await self._sessions.read_group_entries(
+            group_key, limit=limit, after_offset=after_offset
+        )
 
     # -- retained --------------------------------------------------------------------------
 
@@ -512,6 +526,11 @@ class RocksDatabase:
             batch.delete_retained(topic)
         self.write(batch)
         return len(topics)
+
+
+@lru_cache(maxsize=4096)
+def _matcher(topic_filter: str) -> FilterMatcher:
+    return compile_filter(topic_filter)
 
 
 def _any(matchers: list[FilterMatcher], topic: str) -> bool:

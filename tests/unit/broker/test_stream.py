@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from perdure.net.stream import PeerInfo
+from perdure.broker.stream import PeerInfo
 
 
 def test_peer_info_is_a_frozen_value() -> None:

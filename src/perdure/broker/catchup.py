@@ -1,0 +1,124 @@
+"""Lagging sessions: reading from the log and the private stream until the live flow is reached.
+
+The fence is ``dispatcher.offset``: what is recorded up to it was handed to every live session, so
+a session whose position has come there is live from then on: no gap, no repeat, no overtaking.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from perdure.model import InboxEntry, Message
+from perdure.session.interest import Interest
+
+if TYPE_CHECKING:
+    from perdure.broker.live_session import LiveSession
+    from perdure.broker.services import Services
+
+
+@final
+class CatchUp:
+    """One task for each lagging session."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def start(self, session: LiveSession) -> None:
+        """Begin to read for a lagging session, unless that goes on already."""
+        if not session.catching_up:
+            session.catching_up = True
+            self._services.scheduler.spawn(self._run(session), name="catch-up")
+
+    async def _run(self, session: LiveSession) -> None:
+        services = self._services
+        interest: Interest | None = None
+        version = -1
+        try:
+            await services.limiter.measure(session)
+            while session.is_open and session.lagging:
+                await services.room.wait(session)
+                if not session.is_open:
+                    return
+                if interest is None or version != session.subs_version:
+                    version = session.subs_version
+                    interest = Interest(session.client_id, [*session.subs.values(), *session.ended])
+                services.turn.now_us = services.clock.now_us()
+                await self._step(session, interest)
+        finally:
+            session.catching_up = False
+
+    async def _step(self, session: LiveSession, interest: Interest) -> None:
+        """Read and offer one page; the session is live when there is no more."""
+        services = self._services
+        database = services.database
+        fence = services.dispatcher.offset
+        after = session.position
+        chunk = services.session_config.feed_chunk
+        messages: list[Message] = []
+        through = fence
+        filters = interest.filters(after)
+        if filters and fence > after:
+            page = await database.read(
+                filters,
+                after_offset=after,
+                until_offset=fence,
+                limit=chunk,
+                bytes_max=services.session_config.outbound_buffer_bytes,
+            )
+            messages = page.messages
+            through = page.through_offset
+        entries: list[InboxEntry] = []
+        if session.durable and through > after:
+            entries = await database.read_inbox(
+                session.client_id, after_offset=after, until_offset=through, limit=chunk
+            )
+            if len(entries) == chunk:
+                through = entries[-1].offset
+                messages = [m for m in messages if m.offset <= through]
+        if not session.is_open or session.position != after:
+            return
+        self._offer_merged(session, interest, messages, entries)
+        session.position = through
+        if through >= services.dispatcher.offset:
+            session.lagging = False
+            session.outbound.lift(through)
+            services.room.made(session)
+        services.turn.schedule()
+
+    def _offer_merged(
+        self,
+        session: LiveSession,
+        interest: Interest,
+        messages: list[Message],
+        entries: list[InboxEntry],
+    ) -> None:
+        pending_entries = iter(entries)
+        entry = next(pending_entries, None)
+        for message in messages:
+            while entry is not None and entry.offset < message.offset:
+                self._offer_entry(session, entry)
+                entry = next(pending_entries, None)
+            wanted = interest.wants(message)
+            if wanted is None or not wanted.qos:
+                continue
+            if self._services.limiter.drops(session, message):
+                continue
+            session.offer(message, wanted.qos, wanted.retain, wanted.identifiers, message.offset)
+        while entry is not None:
+            self._offer_entry(session, entry)
+            entry = next(pending_entries, None)
+
+    def _offer_entry(self, session: LiveSession, entry: InboxEntry) -> None:
+        session.inbox_until = max(session.inbox_until, entry.offset)
+        message = entry.message
+        if message is None:
+            session.outbound.skip(entry.offset)
+            session.moved()
+            return
+        if not entry.group_key and self._services.limiter.drops_entry(session, entry, message):
+            return
+        if entry.group_key and not session.outbound.was_settled(session.outbound.next_serial):
+            session.shares[entry.offset] = entry
+        session.offer(
+            message, entry.qos, entry.retain, entry.identifiers, entry.offset, entry.group_key
+        )

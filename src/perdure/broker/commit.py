@@ -1,0 +1,289 @@
+"""Group commit: one batch gathers while the one before it is synced.
+
+Everything that must be durable before the peer hears of it *waits* here: the waiters of a batch
+are called in order once it has reached their level, and fail together if it has not.
+
+Order of one turn (``Turn``): write the batch -> call what waits for the write -> dispatch ->
+start a sync if none is running. Sketch for 1000 messages in a commit: 1 write(2) of about
+200 KiB, 1 fdatasync (0.1 to 5 ms), 2 thread hand-overs (about 0.1 ms CPU), no allocation but the
+batch itself.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol, final
+
+from perdure.broker.scheduler import Gate, Scheduler
+from perdure.clock import Clock
+from perdure.errors import StorageError, StorageUnavailable
+from perdure.observe.metrics import Metrics, add
+from perdure.storage.contract import Batch, Database
+
+LEVEL_MEMORY: Final = 0
+LEVEL_OS: Final = 1
+LEVEL_FSYNC: Final = 2
+LEVELS: Final = {"memory": LEVEL_MEMORY, "os": LEVEL_OS, "fsync": LEVEL_FSYNC}
+
+BACKGROUND_SYNC_US: Final = 1_000_000
+"""Below ``fsync`` the log is still synced once a second, so that a power cut costs little."""
+
+
+class Waiter(Protocol):
+    """Something that happens only after a commit."""
+
+    def committed(self) -> None:
+        """The batch is durable at the level that was asked for."""
+        ...
+
+    def failed(self, error: StorageError, *, in_doubt: bool) -> None:
+        """The batch is not durable.
+
+        Args:
+            error: what the store said.
+            in_doubt: it was written and the sync failed: it may or may not survive.
+        """
+        ...
+
+
+class CommitListener(Protocol):
+    """Who is told how far commits have come (the turn)."""
+
+    def synced(self) -> None:
+        """A sync has finished; ``synced_offset`` has moved."""
+        ...
+
+    def storage_failed(self, error: StorageError) -> None:
+        """The store refuses writes from now on."""
+        ...
+
+
+@final
+class _Signal:
+    """A waiter for a coroutine."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+        self.error: StorageError | None = None
+
+    def committed(self) -> None:
+        self.gate.open()
+
+    def failed(self, error: StorageError, *, in_doubt: bool) -> None:
+        self.error = error
+        self.gate.open()
+
+
+@final
+class Committer:
+    """Owns the open batch and its waiters.
+
+    Args:
+        database: where batches go.
+        scheduler: for the sync thread and the spacing of commits.
+        clock: monotonic time.
+        metrics: counts commits and their size.
+        interval_us: least time between two syncs under load, microseconds.
+        messages_max: messages that cause a sync at once.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        scheduler: Scheduler,
+        clock: Clock,
+        metrics: Metrics,
+        *,
+        interval_us: int,
+        messages_max: int,
+    ) -> None:
+        self._database = database
+        self._scheduler = scheduler
+        self._clock = clock
+        self._metrics = metrics
+        self._interval_us = interval_us
+        self._messages_max = messages_max
+        self.listener: CommitListener | None = None
+        self.batch: Batch = database.batch()
+        self.writable: bool = True
+        """Whether the store takes writes; False between a failure and its recovery."""
+        self.synced_offset: int = database.last_offset
+        """Everything in the log up to here is safe against power loss."""
+        self._memory: list[Waiter] = []
+        self._written: list[Waiter] = []
+        self._waiting: list[Waiter] = []
+        self._unsynced: list[Waiter] = []
+        self._syncing: list[Waiter] = []
+        self._sync_running: bool = False
+        self._sync_asked: bool = False
+        self._sync_wanted: bool = False
+        self._sync_offset: int = 0
+        self._sync_started_us: int = 0
+        self._unsynced_writes: bool = False
+
+    def wait(self, waiter: Waiter, level: int) -> None:
+        """Call ``waiter`` when the open batch has reached ``level``."""
+        if level == LEVEL_FSYNC:
+            self._waiting.append(waiter)
+        elif level == LEVEL_OS:
+            self._written.append(waiter)
+        else:
+            self._memory.append(waiter)
+
+    def is_idle(self) -> bool:
+        """Whether nothing is open, waiting or being synced."""
+        return (
+            self.batch.is_empty()
+            and not self._waiting
+            and not self._unsynced
+            and not self._written
+            and not self._memory
+            and not self._sync_running
+            and not self._unsynced_writes
+        )
+
+    def backlog(self) -> int:
+        """Waiters that a sync has still to satisfy."""
+        return len(self._waiting) + len(self._unsynced) + len(self._syncing)
+
+    def write(self) -> bool:
+        """Write the open batch; its ``os`` waiters are called. False if the store refused it.
+
+        After a refusal nothing of the batch is there and all its waiters have failed.
+        """
+        memory = self._memory
+        if memory:
+            self._memory = []
+            for waiter in memory:
+                waiter.committed()
+        batch = self.batch
+        if batch.is_empty() and not self._waiting and not self._written:
+            return True
+        if not batch.is_empty():
+            self.batch = self._database.batch()
+            try:
+                if not self.writable:
+                    raise StorageUnavailable("the store has failed and has not recovered yet")
+                self._database.write(batch)
+            except StorageError as error:
+                self._fail_open(error)
+                return False
+            self._unsynced_writes = True
+        if self._waiting:
+            self._unsynced.extend(self._waiting)
+            self._waiting = []
+        written = self._written
+        if written:
+            self._written = []
+            for waiter in written:
+                waiter.committed()
+        return True
+
+    def take_batch(self) -> Batch:
+        """The open batch, to be written by the caller (at start, before there are turns)."""
+        batch = self.batch
+        self.batch = self._database.batch()
+        return batch
+
+    async def sync_now(self) -> None:
+        """Wait until everything written so far is safe against power loss.
+
+        Raises:
+            StorageError: it is not.
+        """
+        signal = _Signal(self._scheduler.gate())
+        self._unsynced.append(signal)
+        self._messages_max, kept = 1, self._messages_max
+        self.sync_if_due()
+        self._messages_max = kept
+        await signal.gate
+        if signal.error is not None:
+            raise signal.error
+
+    def want_sync(self) -> None:
+        """Something written waits for a sync without a waiter of its own (QoS 2 dispatch)."""
+        self._sync_wanted = True
+
+    def sync_if_due(self) -> None:
+        """Start a sync, now or when the spacing allows, if anything waits for one."""
+        if self._sync_running or not self.writable:
+            return
+        if self._unsynced and not self._unsynced_writes:
+            # Nothing was written since the last sync, so all of it is durable already.
+            waiters = self._unsynced
+            self._unsynced = []
+            for waiter in waiters:
+                waiter.committed()
+        if self._unsynced or (self._sync_wanted and self._unsynced_writes):
+            delay = self._interval_us
+            if len(self._unsynced) >= self._messages_max:
+                delay = 0
+        elif self._unsynced_writes:
+            delay = BACKGROUND_SYNC_US
+        else:
+            return
+        elapsed = self._clock.monotonic_us() - self._sync_started_us
+        if elapsed >= delay:
+            self._start_sync()
+        elif not self._sync_asked:
+            self._sync_asked = True
+            self._scheduler.call_later(delay - elapsed, self._spacing_over)
+
+    def _spacing_over(self) -> None:
+        self._sync_asked = False
+        self.sync_if_due()
+
+    def _start_sync(self) -> None:
+        self._sync_running = True
+        self._sync_started_us = self._clock.monotonic_us()
+        self._sync_offset = self._database.last_offset
+        self._syncing = self._unsynced
+        self._unsynced = []
+        self._sync_wanted = False
+        self._unsynced_writes = False
+        self._scheduler.run_blocking(self._database.sync, self._sync_done)
+
+    def _sync_done(self, error: BaseException | None) -> None:
+        self._sync_running = False
+        syncing = self._syncing
+        self._syncing = []
+        self._metrics.storage_commit_seconds.observe(
+            self._clock.monotonic_us() - self._sync_started_us
+        )
+        self._metrics.storage_commit_batch_messages.observe(len(syncing))
+        if error is None:
+            self.synced_offset = max(self.synced_offset, self._sync_offset)
+            # Dispatch first: a QoS 2 message reaches its subscribers before its PUBREC tells
+            # the publisher that it was taken.
+            if self.listener is not None:
+                self.listener.synced()
+            for waiter in syncing:
+                waiter.committed()
+            self.sync_if_due()
+            return
+        if not isinstance(error, StorageError):
+            raise error
+        waiting = syncing + self._unsynced
+        self._unsynced = []
+        self._mark_failed(error)
+        for waiter in waiting:
+            waiter.failed(error, in_doubt=True)
+
+    def _fail_open(self, error: StorageError) -> None:
+        waiters = self._written + self._waiting
+        self._written = []
+        self._waiting = []
+        self._mark_failed(error)
+        for waiter in waiters:
+            waiter.failed(error, in_doubt=False)
+
+    def _mark_failed(self, error: StorageError) -> None:
+        if self.writable:
+            self.writable = False
+            add(self._metrics.storage_errors, (error.code, str(error.retriable).lower()))
+            if self.listener is not None:
+                self.listener.storage_failed(error)
+
+    def recovered(self) -> None:
+        """The store takes writes again; a batch opened meanwhile is kept."""
+        self.writable = True
+        self.synced_offset = self._database.last_offset

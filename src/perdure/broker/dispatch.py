@@ -1,0 +1,138 @@
+"""From the log to connected sessions: each message in log order, to each session once.
+
+A QoS 1 message is dispatched once it is written, a QoS 2 message once it is synced: were it
+handed over before, a power cut could take it from the log and its publisher would send it again
+(DESIGN, durability levels). What stands behind it in the log waits with it, so ``offset`` is a
+fence: everything recorded up to it has been handed to every session that is live, and everything
+beyond it to none.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, TypeAlias, final
+
+from perdure.broker.router import Audience, Router
+from perdure.model import InboxEntry, Message, Subscription
+from perdure.observe.metrics import Metrics
+from perdure.session.interest import combine
+
+if TYPE_CHECKING:
+    from perdure.broker.live_session import LiveSession
+
+
+@final
+class Addressed:
+    """An entry of a private stream on its way to the one session it is for.
+
+    It takes its place in the queue like a message, so that a session is offered its log and its
+    private stream in one ascending order of offsets.
+    """
+
+    __slots__ = ("entry", "offset", "qos", "session")
+
+    def __init__(self, session: LiveSession, entry: InboxEntry) -> None:
+        self.session: LiveSession = session
+        self.entry: InboxEntry = entry
+        self.offset: int = entry.offset
+        self.qos: int = entry.qos
+
+
+Item: TypeAlias = Message | Addressed
+
+
+@final
+class Dispatcher:
+    """Hands messages to whoever is connected.
+
+    Args:
+        router: who wants what.
+        metrics: drops without a subscriber.
+        offset: the log's end at start.
+        gate_qos2: hold QoS 2 messages back until they are synced.
+    """
+
+    __slots__ = ("_gate_qos2", "_metrics", "_queue", "_router", "offset")
+
+    def __init__(self, router: Router, metrics: Metrics, *, offset: int, gate_qos2: bool) -> None:
+        self._router = router
+        self._metrics = metrics
+        self._gate_qos2 = gate_qos2
+        self._queue: deque[Item] = deque()
+        self.offset: int = offset
+        """The fence: see the module."""
+
+    def accept(self, items: list[Item]) -> None:
+        """Items that are written (or not recorded), in log order."""
+        self._queue.extend(items)
+
+    def run(self, synced_offset: int) -> None:
+        """Dispatch what may go."""
+        queue = self._queue
+        gate = self._gate_qos2
+        while queue:
+            item = queue[0]
+            if gate and item.qos == 2 and item.offset > synced_offset:
+                return
+            queue.popleft()
+            if item.offset:
+                self.offset = item.offset
+            if isinstance(item, Addressed):
+                if item.session.is_open:
+                    item.session.deliver_entry(item.entry)
+            else:
+                self._dispatch(item)
+
+    def waits_for_sync(self) -> bool:
+        """Whether a message is held back until the next sync."""
+        return bool(self._queue)
+
+    def reset(self, offset: int) -> None:
+        """Storage has recovered: whatever was held back is read from the log instead."""
+        queue = self._queue
+        self._queue = deque()
+        self.offset = offset
+        for item in queue:
+            if isinstance(item, Addressed) and item.session.is_open and not item.session.durable:
+                item.session.deliver_entry(item.entry)
+
+    def _dispatch(self, message: Message) -> None:
+        audiences = self._router.match(message.topic)
+        if not audiences:
+            self._metrics.messages_dropped_no_subscriber += 1
+            return
+        if len(audiences) == 1:
+            audience = audiences[0]
+            for session, sub in audience.sessions.items():
+                session.deliver_one(message, sub)
+        else:
+            self._dispatch_overlapping(message, audiences)
+        for audience in audiences:
+            if audience.groups:
+                for group in list(audience.groups.values()):
+                    group.deliver(message)
+
+    def _dispatch_overlapping(self, message: Message, audiences: list[Audience]) -> None:
+        found: dict[LiveSession, list[Subscription]] = {}
+        for audience in audiences:
+            for session, sub in audience.sessions.items():
+                same = found.get(session)
+                if same is None:
+                    found[session] = [sub]
+                else:
+                    same.append(sub)
+        for session, subs in found.items():
+            if len(subs) == 1:
+                session.deliver_one(message, subs[0])
+                continue
+            ready = subs
+            if message.offset and session.feeding:
+                ready = []
+                for sub in subs:
+                    if sub.feed is None:
+                        ready.append(sub)
+                    else:
+                        session.deliver_one(message, sub)
+            wanted = combine(ready, message, session.client_id)
+            if wanted is not None:
+                session.deliver(message, wanted.qos, wanted.retain, wanted.identifiers)

@@ -1,0 +1,54 @@
+"""Private streams: what is addressed to one session alone.
+
+Retained messages at subscribe, replayed messages, a member's share of a group and messages that
+are not recorded go through here. Each takes an offset of its own, so that the session has one
+order for its log and its private stream, and the same packet identifiers after a crash.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from perdure.broker.dispatch import Addressed
+from perdure.model import InboxEntry, Message
+
+if TYPE_CHECKING:
+    from perdure.broker.live_session import LiveSession
+    from perdure.broker.services import Services
+
+
+@final
+class Inbox:
+    """Writes to the private streams of connected sessions."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def give(
+        self,
+        session: LiveSession,
+        message: Message,
+        *,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        group_key: str = "",
+    ) -> InboxEntry:
+        """Address a QoS 1 or 2 message to a session; it goes out once its commit allows."""
+        assert qos
+        services = self._services
+        offset = services.database.allocate_offset(services.turn.now_us)
+        entry = InboxEntry(
+            offset,
+            message,
+            qos=qos,
+            retain=retain,
+            identifiers=identifiers,
+            group_key=group_key,
+        )
+        if session.durable:
+            services.committer.batch.put_inbox(session.client_id, entry, epoch=session.record.epoch)
+        session.inbox_until = offset
+        session.addressed += 1
+        services.turn.dispatch(Addressed(session, entry))
+        return entry

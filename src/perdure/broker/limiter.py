@@ -1,0 +1,125 @@
+"""Limits on what waits for one session: by count, bytes and age.
+
+A session's backlog is what the log holds beyond its cursor, so a limit is applied when the
+session is about to read it: the oldest messages that were never sent are settled unsent. They are
+counted, shown in the session's record, and the client is told with the next message
+(MQTT 5.0: user property ``perdure-dropped``). What was sent and not acknowledged is never dropped.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from perdure.model import InboxEntry, Message
+from perdure.mqtt.encode import forward_properties
+from perdure.mqtt.packets import Properties
+from perdure.session.interest import Interest
+
+if TYPE_CHECKING:
+    from perdure.broker.live_session import LiveSession
+    from perdure.broker.services import Services
+
+DROPPED_PROPERTY: Final = "perdure-dropped"
+"""User property with the number of messages dropped before the one that carries it."""
+
+
+@final
+class Limiter:
+    """Applies ``session.pending_*_max``."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def measure(self, session: LiveSession) -> None:
+        """Find how many of the oldest pending messages are too many, before they are read."""
+        services = self._services
+        config = services.session_config
+        if not config.pending_messages_max and not config.pending_bytes_max:
+            return
+        interest = Interest(session.client_id, [*session.subs.values(), *session.ended])
+        database = services.database
+        position = session.position
+        fence = services.dispatcher.offset
+        sizes: list[int] = []
+        filters = interest.filters(position)
+        after = position
+        while filters and after < fence:
+            page = await database.read(
+                filters,
+                after_offset=after,
+                until_offset=fence,
+                limit=services.session_config.feed_chunk,
+            )
+            for message in page.messages:
+                wanted = interest.wants(message)
+                if wanted is not None and wanted.qos:
+                    sizes.append(len(message.payload))
+            after = page.through_offset
+        drop = 0
+        if config.pending_messages_max and len(sizes) > config.pending_messages_max:
+            drop = len(sizes) - config.pending_messages_max
+        if config.pending_bytes_max:
+            total = sum(sizes[drop:])
+            while drop < len(sizes) and total > config.pending_bytes_max:
+                total -= sizes[drop]
+                drop += 1
+        session.to_drop = drop
+
+    def drops(self, session: LiveSession, message: Message) -> bool:
+        """Whether a limit drops the next message of a session's order; then it is settled."""
+        outbound = session.outbound
+        if outbound.was_sent(outbound.next_serial):
+            if session.to_drop:
+                session.to_drop -= 1
+            return False
+        if session.to_drop:
+            session.to_drop -= 1
+            self._services.metrics.messages_dropped_queue_full += 1
+        elif self._is_old(message):
+            self._services.metrics.messages_dropped_expired += 1
+        else:
+            return False
+        self._drop(session, message.offset)
+        return True
+
+    def drops_entry(self, session: LiveSession, entry: InboxEntry, message: Message) -> bool:
+        """The same for an entry of the private stream, which only age can drop."""
+        outbound = session.outbound
+        if outbound.was_sent(outbound.next_serial) or not self._is_old(message):
+            return False
+        self._services.metrics.messages_dropped_expired += 1
+        self._drop(session, entry.offset)
+        return True
+
+    def note(self, session: LiveSession, message: Message) -> Message:
+        """The same message with the user property that tells how many were dropped before."""
+        count = session.drop_note
+        session.drop_note = 0
+        told = Properties(user_properties=((DROPPED_PROPERTY, str(count)),))
+        return Message(
+            message.topic,
+            message.payload,
+            message.qos,
+            message.retain,
+            message.publisher,
+            message.properties + forward_properties(told),
+            message.expires_at_us,
+            message.published_at_us,
+            message.offset,
+        )
+
+    def _is_old(self, message: Message) -> bool:
+        age_s = self._services.session_config.pending_age_max_s
+        if not age_s:
+            return False
+        return message.published_at_us + age_s * 1_000_000 < self._services.turn.now_us
+
+    def _drop(self, session: LiveSession, offset: int) -> None:
+        session.outbound.skip(offset)
+        session.drop_note += 1
+        session.record = msgspec.structs.replace(
+            session.record, dropped_count=session.record.dropped_count + 1
+        )
+        session.moved()

@@ -1,0 +1,319 @@
+"""A session while a connection holds it.
+
+A *durable* session has its cursor, subscriptions and inbox in the store; when its connection goes
+it leaves memory altogether. An ephemeral one (session expiry 0) lives here alone and ends with the
+connection.
+
+A session is *live* when it is given messages as they are dispatched, or *lagging* when it reads
+them from the log (``catchup``): it starts lagging when it resumes, and falls back to it when its
+client is slower than the traffic, instead of filling memory. ``position`` says up to where a
+lagging session has been given everything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, final
+
+from perdure.broker.auth.authorize import Identity
+from perdure.broker.sender import EXPIRED, SENT, Sender
+from perdure.model import InboxEntry, Message, SessionRecord, Subscription
+from perdure.session.inbound import Inbound
+from perdure.session.outbound import RELEASED, Delivery, Outbound
+from perdure.storage.contract import Batch
+
+if TYPE_CHECKING:
+    from perdure.broker.services import Services
+    from perdure.broker.shared import SharedGroup
+
+PUBREL = 6
+
+
+class Holder(Protocol):
+    """The connection that holds a session."""
+
+    sender: Sender
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether CONNACK was sent and the connection has not been closed."""
+        ...
+
+    def close(self, reason_code: int) -> None:
+        """Take leave with a reason code and close."""
+        ...
+
+
+@final
+class LiveSession:
+    """One connected session."""
+
+    __slots__ = (
+        "_services",
+        "addressed",
+        "catching_up",
+        "client_id",
+        "drop_note",
+        "durable",
+        "ended",
+        "feeding",
+        "generation",
+        "groups",
+        "holder",
+        "identity",
+        "inbound",
+        "inbox_until",
+        "is_open",
+        "joining",
+        "lagging",
+        "outbound",
+        "position",
+        "record",
+        "room_wanted",
+        "sender",
+        "shares",
+        "stored",
+        "subs",
+        "subs_version",
+        "taken_over",
+        "to_drop",
+        "trimmed",
+    )
+
+    def __init__(
+        self,
+        services: Services,
+        record: SessionRecord,
+        *,
+        durable: bool,
+        holder: Holder,
+        identity: Identity,
+        inbound: Inbound,
+        outbound: Outbound,
+    ) -> None:
+        self._services = services
+        self.record: SessionRecord = record
+        self.client_id: str = record.client_id
+        self.durable: bool = durable
+        self.stored: bool = durable
+        """Whether the store has a record of it (an ephemeral one has if it left a will)."""
+        self.holder: Holder = holder
+        self.sender: Sender = holder.sender
+        self.identity: Identity = identity
+        self.inbound: Inbound = inbound
+        self.outbound: Outbound = outbound
+        self.subs: dict[str, Subscription] = {}
+        self.ended: list[Subscription] = []
+        """Subscriptions that were given up while the cursor had not passed them."""
+        self.subs_version: int = 0
+        self.groups: dict[str, SharedGroup] = {}
+        self.lagging: bool = False
+        self.position: int = 0
+        self.catching_up: bool = False
+        """A catch-up task runs."""
+        self.feeding: int = 0
+        """Subscriptions whose feed is not done."""
+        self.joining: set[str] = set()
+        """Those of them that have read all there is and wait to join the live flow."""
+        self.room_wanted: bool = False
+        """Somebody waits for the window to have room."""
+        self.addressed: int = 0
+        """Entries of its private stream that stand in the dispatch queue."""
+        self.shares: dict[int, InboxEntry] = {}
+        """Entries that groups gave it and that are not settled, by offset."""
+        self.inbox_until: int = 0
+        """Highest offset in its private stream."""
+        self.trimmed: int = 0
+        """Its private stream is trimmed up to here."""
+        self.to_drop: int = 0
+        """Oldest unsent messages still to be dropped by a limit."""
+        self.drop_note: int = 0
+        """Messages dropped since the client was last told."""
+        self.taken_over: bool = False
+        self.is_open: bool = True
+        """A connection holds it; False for good once it was let go."""
+        self.generation: int = services.authorizer.generation
+
+    def deliver_one(self, message: Message, sub: Subscription) -> None:
+        """Deliver for one matching subscription (the hot path of ``deliver``)."""
+        if sub.no_local and message.publisher == self.client_id:
+            return
+        if sub.feed is not None and message.offset:
+            # Its feed reads it from the log, or joins the live flow with it.
+            sub_live = self._services.feeds.reached(self, sub, message)
+            if sub_live is None:
+                return
+            sub = sub_live
+        qos = min(message.qos, sub.qos)
+        self.deliver(
+            message,
+            qos,
+            sub.retain_as_published and message.retain,
+            (sub.identifier,) if sub.identifier else (),
+        )
+
+    def deliver(
+        self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]
+    ) -> None:
+        """Deliver a message that was dispatched now."""
+        if qos == 0:
+            self.give_qos0(message, retain, identifiers)
+            return
+        if not message.offset:
+            # Not recorded, so it cannot be read again: an entry of the private stream holds it.
+            self._services.inbox.give(
+                self, message, qos=qos, retain=retain, identifiers=identifiers
+            )
+            return
+        if self.lagging:
+            return
+        outbound = self.outbound
+        if self.sender.congested or (outbound.pending and self._memory_full()):
+            self.fall_behind(message.offset - 1)
+            return
+        self.offer(message, qos, retain, identifiers, message.offset)
+
+    def offer(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        offset: int,
+        group_key: str = "",
+    ) -> None:
+        """Give the session the next message of its order."""
+        services = self._services
+        outbound = self.outbound
+        if not services.authorizer.allow_all and not services.authorizer.deliver(
+            self.identity, message.topic
+        ):
+            # Its serial number is taken all the same: rules may change, the order may not.
+            services.metrics.messages_dropped_not_authorized += 1
+            outbound.skip(offset)
+            self.moved()
+            return
+        delivery = outbound.offer(message, qos, retain, identifiers, offset, group_key)
+        if delivery is not None:
+            self.transmit(delivery)
+
+    def deliver_entry(self, entry: InboxEntry) -> None:
+        """Deliver an entry of the private stream that was dispatched now."""
+        self.addressed -= 1
+        if not self.durable or not self.lagging:
+            if self.durable and self.sender.congested:
+                self.fall_behind(entry.offset - 1)
+            else:
+                assert entry.message is not None
+                self.offer(
+                    entry.message,
+                    entry.qos,
+                    entry.retain,
+                    entry.identifiers,
+                    entry.offset,
+                    entry.group_key,
+                )
+        if self.joining and entry.offset >= self.inbox_until:
+            self._services.feeds.join_all(self)
+
+    def transmit(self, delivery: Delivery) -> None:
+        """Send a delivery that is in flight: PUBLISH, or PUBREL if it was released before."""
+        if delivery.state == RELEASED:
+            self.sender.ack(PUBREL, delivery.packet_id)
+            return
+        services = self._services
+        if self.drop_note and self.sender.version >= 5:
+            delivery.message = services.limiter.note(self, delivery.message)
+        result = self.sender.publish(delivery, services.turn.now_us)
+        if delivery.dup:
+            services.metrics.messages_redelivered += 1
+        if result == SENT:
+            return
+        if result == EXPIRED:
+            services.metrics.messages_dropped_expired += 1
+        else:
+            services.metrics.messages_dropped_too_large += 1
+        self.outbound.settle_unsent(delivery)
+        self.moved()
+
+    def pump(self) -> None:
+        """Send pending messages for which there is room now."""
+        outbound = self.outbound
+        sender = self.sender
+        while outbound.pending and not sender.congested:
+            delivery = outbound.next_to_send()
+            if delivery is None:
+                break
+            self.transmit(delivery)
+        if self.room_wanted and self.has_room():
+            self.room_wanted = False
+            self._services.room.made(self)
+
+    def has_room(self) -> bool:
+        """Whether reading more for it makes sense."""
+        outbound = self.outbound
+        config = self._services.session_config
+        return (
+            not self.sender.congested
+            and len(outbound.pending) * 2 < config.memory_pending_max
+            and outbound.pending_bytes * 2 < config.outbound_buffer_bytes
+        )
+
+    def fall_behind(self, position: int) -> None:
+        """Stop taking dispatched messages; read from the log after ``position`` instead."""
+        if not self.lagging:
+            self.lagging = True
+            self.position = position
+            self._services.metrics.inflight_full += 1
+            self._services.catchup.start(self)
+
+    def moved(self) -> None:
+        """The cursor may have moved: have it written, let what waits for room go on."""
+        if self.durable and self.outbound.dirty:
+            self._services.turn.dirty(self)
+
+    def put_cursor(self, batch: Batch) -> None:
+        """Add the cursor to a batch, if it has moved."""
+        outbound = self.outbound
+        if not self.durable or not outbound.dirty:
+            return
+        if not self.lagging and not self.feeding and outbound.is_idle():
+            outbound.lift(self._services.dispatcher.offset)
+        outbound.dirty = False
+        epoch = self.record.epoch
+        batch.put_cursor(self.client_id, outbound.cursor(), epoch=epoch)
+        if self.inbox_until > self.trimmed and outbound.acked_offset > self.trimmed:
+            self.trimmed = outbound.acked_offset
+            batch.trim_inbox(self.client_id, outbound.acked_offset, epoch=epoch)
+        if self.ended:
+            self._forget_ended(batch)
+
+    def _memory_full(self) -> bool:
+        config = self._services.session_config
+        outbound = self.outbound
+        return (
+            len(outbound.pending) >= config.memory_pending_max
+            or outbound.pending_bytes >= config.outbound_buffer_bytes
+        )
+
+    def _forget_ended(self, batch: Batch) -> None:
+        passed = [s for s in self.ended if s.until_offset <= self.outbound.acked_offset]
+        for sub in passed:
+            self.ended.remove(sub)
+            batch.delete_subscription(self.client_id, sub, epoch=self.record.epoch)
+
+    def give_qos0(self, message: Message, retain: bool, identifiers: tuple[int, ...]) -> None:
+        """Send a message with QoS 0, if its client is not too slow for it."""
+        services = self._services
+        if self.sender.congested:
+            # [MQTT-4.3.1-1] promises nothing: a slow client loses QoS 0, not the broker memory.
+            services.metrics.messages_dropped_queue_full += 1
+            return
+        authorizer = services.authorizer
+        if not authorizer.allow_all and not authorizer.deliver(self.identity, message.topic):
+            services.metrics.messages_dropped_not_authorized += 1
+            return
+        result = self.sender.publish_qos0(message, retain, identifiers, services.turn.now_us)
+        if result == EXPIRED:
+            services.metrics.messages_dropped_expired += 1
+        elif result != SENT:
+            services.metrics.messages_dropped_too_large += 1

@@ -1,0 +1,154 @@
+"""What is due: delayed wills, expired sessions, expired retained messages.
+
+Deadlines are in the store's index, so they survive a restart and cost no memory; one timer stands
+for the earliest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from perdure.broker.scheduler import Timer
+from perdure.session.expiry import expires_at_us
+from perdure.session.will import will_due_us
+
+if TYPE_CHECKING:
+    from perdure.broker.services import Services
+    from perdure.model import SessionRecord
+
+DUE_PAGE: Final = 256
+"""Sessions handled in one go."""
+RETRY_US: Final = 1_000_000
+"""How long to wait when the store takes no writes."""
+DELAY_MAX_US: Final = 86_400_000_000
+"""Longest timer, so that a change of the wall clock is noticed within a day."""
+
+
+@final
+class Reaper:
+    """Ends what has expired and publishes delayed wills."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._timer: Timer | None = None
+        self._at_us: int = 0
+        self._running: bool = False
+        self.stopped: bool = False
+
+    def note(self, deadline_us: int) -> None:
+        """A session has a deadline; 0 = none."""
+        if not deadline_us or self.stopped:
+            return
+        if self._timer is not None:
+            if self._at_us <= deadline_us:
+                return
+            self._timer.cancel()
+        self._at_us = deadline_us
+        services = self._services
+        delay_us = min(max(0, deadline_us - services.clock.now_us()), DELAY_MAX_US)
+        self._timer = services.scheduler.call_later(delay_us, self._due)
+
+    def stop(self) -> None:
+        """Handle nothing more."""
+        self.stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _due(self) -> None:
+        self._timer = None
+        if not self._running and not self.stopped:
+            self._running = True
+            self._services.scheduler.spawn(self.run(), name="reaper")
+
+    async def run(self) -> None:
+        """Handle all that is due, then set the timer for what is next."""
+        services = self._services
+        try:
+            while not self.stopped:
+                if not services.committer.writable:
+                    self.note(services.clock.now_us() + RETRY_US)
+                    return
+                now_us = services.clock.now_us()
+                due = await services.database.due_sessions(now_us, limit=DUE_PAGE)
+                if not due:
+                    break
+                for record in due:
+                    await self._handle(record.client_id)
+                services.turn.run()
+        finally:
+            self._running = False
+        self.note(await services.database.next_deadline_us())
+
+    async def _handle(self, client_id: str) -> None:
+        services = self._services
+        await services.registry.acquire(client_id)
+        try:
+            if client_id in services.registry.live:
+                return
+            stored = await services.database.open_session(client_id)
+            if stored is None:
+                return
+            record = stored.record
+            now_us = services.clock.now_us()
+            services.turn.now_us = now_us
+            if record.expires_at_us and record.expires_at_us <= now_us:
+                services.log.info("session.expired", client_id=client_id)
+                await services.sessions.discard(stored, expired=True)
+            elif record.will_at_us and record.will_at_us <= now_us:
+                self._publish_will(record)
+        finally:
+            services.registry.release(client_id)
+
+    def _publish_will(self, record: SessionRecord) -> None:
+        services = self._services
+        assert record.will is not None
+        services.sessions.publish_will(record.will, record.client_id)
+        services.committer.batch.put_session(
+            msgspec.structs.replace(record, will=None, will_at_us=0)
+        )
+
+
+async def cut_connections(services: Services) -> int:
+    """At start: connections that a dead broker held are gone, so their sessions are offline.
+
+    Wills fall due and expiry starts now, as after any lost connection. Returns the number of
+    durable sessions.
+    """
+    count = 0
+    now_us = services.clock.now_us()
+    services.turn.now_us = now_us
+    last_offset = services.database.last_offset
+    cut: list[SessionRecord] = []
+    async for record in services.database.sessions():
+        count += 1
+        if record.connected:
+            cut.append(record)
+            if len(cut) >= DUE_PAGE:
+                _put_cut(services, cut, now_us=now_us, cut_offset=last_offset)
+                cut = []
+    _put_cut(services, cut, now_us=now_us, cut_offset=last_offset)
+    return count
+
+
+def _put_cut(
+    services: Services, records: list[SessionRecord], *, now_us: int, cut_offset: int
+) -> None:
+    for record in records:
+        will = record.will
+        services.committer.batch.put_session(
+            msgspec.structs.replace(
+                record,
+                connected=False,
+                changed_at_us=now_us,
+                will_at_us=will_due_us(will, disconnected_at_us=now_us, expiry_s=record.expiry_s)
+                if will is not None
+                else 0,
+                expires_at_us=expires_at_us(now_us, record.expiry_s),
+                cut_offset=cut_offset,
+            )
+        )
+    if records:
+        services.database.write(services.committer.take_batch())

@@ -1,0 +1,255 @@
+"""The log's age and size: new generations, dropped generations, and what is saved before.
+
+A generation is dropped when it is older than ``retention.time_s``, or the oldest one when the log
+is larger than ``retention.bytes``. What an unexpired session or a group has still to get from it
+is first carried over to its private stream, with its own offsets, so that order holds and a month
+offline costs only what is pending. Only the disk budget with the policy ``drop_oldest`` drops a
+generation without that, and counts what it cost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from perdure.errors import StorageError
+from perdure.model import InboxEntry, Message, StoredSession
+from perdure.session.interest import Interest
+from perdure.storage.contract import GenerationInfo
+
+if TYPE_CHECKING:
+    from perdure.broker.live_session import LiveSession
+    from perdure.broker.services import Services
+    from perdure.config.schema import RetentionConfig
+
+CARRY_PAGE: Final = 256
+"""Messages carried over in one commit."""
+
+
+@final
+class Retention:
+    """Keeps the log within its bounds.
+
+    Args:
+        services: the parts of the broker.
+        config: the bounds; may be replaced at run time.
+    """
+
+    def __init__(self, services: Services, config: RetentionConfig) -> None:
+        self._services = services
+        self.config = config
+        self._running: bool = False
+        self._stopped: bool = False
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        self._stopped = True
+
+    def start(self) -> None:
+        """Look at age and size every ``check_interval_s``."""
+        self._services.scheduler.call_later(self.config.check_interval_s * 1_000_000, self._tick)
+
+    def _tick(self) -> None:
+        if self._stopped:
+            return
+        if not self._running:
+            self._services.scheduler.spawn(self.check(), name="retention")
+        self.start()
+
+    async def check(self) -> None:
+        """Rotate and drop what is due now."""
+        services = self._services
+        if self._running or not services.committer.writable:
+            return
+        self._running = True
+        try:
+            now_us = services.clock.now_us()
+            self._rotate_if_due(now_us)
+            for info in self._due(now_us):
+                await self.drop(info)
+            await self._keep_budget()
+            await services.database.sweep_retained(now_us, limit=10_000)
+        except StorageError as error:
+            services.log.error("retention.failed", error=error.message, code=error.code)
+        finally:
+            self._running = False
+
+    async def drop(self, info: GenerationInfo) -> int:
+        """Carry over what is still owed from a generation, then drop it.
+
+        Returns:
+            Messages carried over.
+        """
+        services = self._services
+        carried = 0
+        async for record in services.database.sessions():
+            carried += await self._carry_session(record.client_id, info)
+        for group in list(services.shares.groups.values()):
+            carried += await self._carry_group(group.key, info)
+        services.turn.run()
+        await services.committer.sync_now()
+        services.database.drop_generation(info.generation)
+        services.log.info(
+            "generation.dropped",
+            generation=info.generation,
+            messages=info.message_count,
+            bytes=info.bytes,
+            carried=carried,
+        )
+        return carried
+
+    def _rotate_if_due(self, now_us: int) -> None:
+        services = self._services
+        current = services.database.generations()[-1]
+        age_us = now_us - current.created_at_us
+        if not current.message_count:
+            return
+        if (
+            age_us >= self.config.generation_time_s * 1_000_000
+            or current.bytes >= self.config.generation_bytes
+        ):
+            info = services.database.rotate(now_us)
+            services.log.info("generation.added", generation=info.generation)
+
+    def _due(self, now_us: int) -> list[GenerationInfo]:
+        """Generations beyond the bounds, oldest first; never the current one."""
+        config = self.config
+        old = self._services.database.generations()[:-1]
+        total = sum(info.bytes for info in self._services.database.generations())
+        due: list[GenerationInfo] = []
+        for info in old:
+            too_old = config.time_s > 0 and info.until_offset <= now_us - config.time_s * 1_000_000
+            too_big = config.bytes > 0 and total > config.bytes
+            if not too_old and not too_big:
+                break
+            due.append(info)
+            total -= info.bytes
+        return due
+
+    async def _keep_budget(self) -> None:
+        """The disk budget: refuse publishes, or drop the oldest and count what was owed."""
+        services = self._services
+        budget = self.config.disk_bytes_max
+        publishing = services.publishing
+        if not budget:
+            publishing.disk_full = False
+            return
+        while services.database.disk_bytes() > budget:
+            generations = services.database.generations()
+            if self.config.disk_policy == "refuse" or len(generations) < 2:
+                if not publishing.disk_full:
+                    services.log.error("disk.full", budget_bytes=budget)
+                publishing.disk_full = self.config.disk_policy == "refuse"
+                return
+            await self._drop_owed(generations[0])
+        if publishing.disk_full:
+            services.log.info("disk.recovered", budget_bytes=budget)
+        publishing.disk_full = False
+
+    async def _drop_owed(self, info: GenerationInfo) -> None:
+        """Drop a generation although something in it may be owed: tombstones take the serial
+        numbers of what is lost."""
+        services = self._services
+        lost = 0
+        async for record in services.database.sessions():
+            lost += await self._carry_session(record.client_id, info, keep=False)
+        services.turn.run()
+        await services.committer.sync_now()
+        services.database.drop_generation(info.generation)
+        services.metrics.messages_dropped_retention += lost
+        services.log.warning(
+            "generation.dropped", generation=info.generation, lost=lost, reason="disk budget"
+        )
+
+    async def _carry_session(
+        self, client_id: str, info: GenerationInfo, *, keep: bool = True
+    ) -> int:
+        services = self._services
+        await services.registry.acquire(client_id)
+        try:
+            live = services.registry.live.get(client_id)
+            if live is not None:
+                if not live.durable:
+                    return 0
+                services.turn.put_cursor_now(live)
+                services.turn.run()
+            stored = await services.database.open_session(client_id)
+            if stored is None or stored.cursor.offset >= info.until_offset - 1:
+                return 0
+            return await self._carry(stored, live, info, keep=keep)
+        finally:
+            services.registry.release(client_id)
+
+    async def _carry(
+        self,
+        stored: StoredSession,
+        live: LiveSession | None,
+        info: GenerationInfo,
+        *,
+        keep: bool,
+    ) -> int:
+        """Copy what a session is owed from a generation to its private stream.
+
+        Every owed message gets an entry at its own offset, settled ones too: each has a serial
+        number that must stay taken.
+        """
+        services = self._services
+        client_id = stored.record.client_id
+        interest = Interest(client_id, stored.subscriptions)
+        after = max(stored.cursor.offset, info.since_offset - 1)
+        until = info.until_offset - 1
+        filters = interest.filters(after)
+        count = 0
+        while filters and after < until:
+            page = await services.database.read(
+                filters, after_offset=after, until_offset=until, limit=CARRY_PAGE
+            )
+            for message in page.messages:
+                wanted = interest.wants(message)
+                if wanted is None or not wanted.qos:
+                    continue
+                services.committer.batch.put_inbox(
+                    client_id,
+                    InboxEntry(
+                        message.offset,
+                        message if keep else None,
+                        qos=wanted.qos,
+                        retain=wanted.retain,
+                        identifiers=wanted.identifiers,
+                    ),
+                    epoch=stored.record.epoch,
+                )
+                count += 1
+            services.turn.run()
+            after = page.through_offset
+        if live is not None:
+            live.inbox_until = max(live.inbox_until, until)
+        return count
+
+    async def _carry_group(self, key: str, info: GenerationInfo) -> int:
+        """The same for a group that has not come past the generation."""
+        services = self._services
+        group = services.shares.groups[key]
+        until = info.until_offset - 1
+        if not group.lagging or group.position >= until:
+            return 0
+        count = 0
+        after = group.position
+        while after < until:
+            page = await services.database.read(
+                [group.filter], after_offset=after, until_offset=until, limit=CARRY_PAGE
+            )
+            for message in page.messages:
+                if message.qos:
+                    entry = _group_entry(message)
+                    services.committer.batch.put_group_entry(key, entry)
+                    group.give_back(entry)
+                    count += 1
+            after = page.through_offset
+            group.position = after
+            services.turn.dirty_group(group)
+            services.turn.run()
+        return count
+
+
+def _group_entry(message: Message) -> InboxEntry:
+    return InboxEntry(message.offset, message, qos=message.qos, retain=message.retain)

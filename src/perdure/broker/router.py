@@ -1,0 +1,72 @@
+"""Who gets a message now: connected sessions and shared groups, by topic filter.
+
+Offline sessions are not in here: they cost nothing at publish time and read the log when they
+come back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from perdure.model import Subscription
+from perdure.topic.shapes import FilterIndex
+
+if TYPE_CHECKING:
+    from perdure.broker.live_session import LiveSession
+    from perdure.broker.shared import SharedGroup
+
+
+@final
+class Audience:
+    """All that subscribes to one filter."""
+
+    __slots__ = ("groups", "sessions")
+
+    def __init__(self) -> None:
+        self.sessions: dict[LiveSession, Subscription] = {}
+        self.groups: dict[str, SharedGroup] = {}
+
+
+@final
+class Router:
+    """Topic filter -> audience, for connected sessions and for groups."""
+
+    def __init__(self) -> None:
+        self._index: FilterIndex[Audience] = FilterIndex()
+
+    def match(self, topic: str) -> list[Audience]:
+        """The audiences whose filter matches a topic."""
+        return self._index.match(topic)
+
+    def put(self, session: LiveSession, sub: Subscription) -> None:
+        """Add or replace an ordinary subscription of a connected session."""
+        self._audience(sub.filter).sessions[session] = sub
+
+    def remove(self, session: LiveSession, sub: Subscription) -> None:
+        """Take an ordinary subscription out."""
+        audience = self._index.get(sub.filter)
+        if audience is not None:
+            audience.sessions.pop(session, None)
+            self._prune(sub.filter, audience)
+
+    def put_group(self, group: SharedGroup) -> None:
+        """Add a shared group."""
+        self._audience(group.filter).groups[group.key] = group
+
+    def remove_group(self, group: SharedGroup) -> None:
+        """Take a shared group out."""
+        audience = self._index.get(group.filter)
+        if audience is not None:
+            audience.groups.pop(group.key, None)
+            self._prune(group.filter, audience)
+
+    def _audience(self, topic_filter: str) -> Audience:
+        audience = self._index.get(topic_filter)
+        if audience is None:
+            audience = Audience()
+            self._index.put(topic_filter, audience)
+        return audience
+
+    def _prune(self, topic_filter: str, audience: Audience) -> None:
+        if not audience.sessions and not audience.groups:
+            self._index.remove(topic_filter)

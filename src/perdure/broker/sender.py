@@ -1,0 +1,194 @@
+"""What goes out to one client: pieces gathered over a turn, written once.
+
+One join and one write per connection and turn: system calls cost more than the language
+(HOTPATH section 3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+from perdure.limits import REMAINING_LENGTH_MAX
+from perdure.model import Message
+from perdure.mqtt.aliases import OutboundAliases
+from perdure.mqtt.encode import ack_bytes, append_publish, encode_within, publish_size
+from perdure.mqtt.packets import PUBLISH, Packet
+from perdure.observe.metrics import Metrics
+from perdure.session.expiry import remaining_s
+from perdure.session.outbound import Delivery
+
+if TYPE_CHECKING:
+    from perdure.broker.turn import Turn
+
+
+class Sink(Protocol):
+    """Where bytes go; ``net`` has the real one."""
+
+    def write(self, data: bytes) -> None:
+        """Queue bytes for the peer."""
+        ...
+
+
+SENT: Final = 0
+EXPIRED: Final = 1
+TOO_LARGE: Final = 2
+
+WIRE_SIZE_MAX: Final = REMAINING_LENGTH_MAX + 5
+"""No packet is larger on the wire."""
+
+ALIAS_BYTES: Final = 4
+"""Most that announcing a topic alias adds: the property and one more length byte."""
+
+
+@final
+class Sender:
+    """The outgoing half of a connection.
+
+    Args:
+        sink: the transport.
+        turn: told when there is something to flush.
+        metrics: packets and bytes sent.
+        buffer_bytes: bytes gathered or in the transport's buffer beyond which the connection is
+            congested.
+    """
+
+    __slots__ = (
+        "_buffer_bytes",
+        "_metrics",
+        "_out",
+        "_queued",
+        "_sink",
+        "_turn",
+        "aliases",
+        "closed",
+        "congested",
+        "out_bytes",
+        "packet_size_max",
+        "paused",
+        "version",
+    )
+
+    def __init__(self, sink: Sink, turn: Turn, metrics: Metrics, *, buffer_bytes: int) -> None:
+        self._sink = sink
+        self._turn = turn
+        self._metrics = metrics
+        self._buffer_bytes = buffer_bytes
+        self._out: list[bytes] = []
+        self._queued: bool = False
+        self.out_bytes: int = 0
+        self.version: int = 4
+        self.packet_size_max: int = 0
+        """The client's Maximum Packet Size, bytes; 0 = no limit."""
+        self.aliases: OutboundAliases | None = None
+        self.paused: bool = False
+        """The transport's buffer is above its high-water mark."""
+        self.congested: bool = False
+        """No further message should be sent now."""
+        self.closed: bool = False
+
+    def packet(self, packet: Packet) -> bool:
+        """Send any packet but PUBLISH; False if the client's size limit leaves no form of it."""
+        data = encode_within(packet, self.version, self.packet_size_max or WIRE_SIZE_MAX)
+        if data is None:
+            return False
+        self._metrics.packets_sent[packet.kind] += 1
+        self._add(data)
+        return True
+
+    def ack(self, kind: int, packet_id: int, reason: int = 0) -> None:
+        """Send PUBACK, PUBREC, PUBREL or PUBCOMP."""
+        self._metrics.packets_sent[kind] += 1
+        self._add(ack_bytes(kind, packet_id, reason, self.version))
+
+    def publish(self, delivery: Delivery, now_us: int) -> int:
+        """Send a QoS 1 or 2 message. Returns SENT, EXPIRED or TOO_LARGE (nothing was sent)."""
+        return self._publish(
+            delivery.message,
+            delivery.qos,
+            delivery.retain,
+            delivery.dup,
+            delivery.packet_id,
+            delivery.identifiers,
+            now_us,
+        )
+
+    def publish_qos0(
+        self, message: Message, retain: bool, identifiers: tuple[int, ...], now_us: int
+    ) -> int:
+        """Send a message with QoS 0. Returns SENT, EXPIRED or TOO_LARGE."""
+        return self._publish(message, 0, retain, False, 0, identifiers, now_us)
+
+    def _publish(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool,
+        dup: bool,
+        packet_id: int,
+        identifiers: tuple[int, ...],
+        now_us: int,
+    ) -> int:
+        expiry_s = -1
+        if message.expires_at_us:
+            expiry_s = remaining_s(message.expires_at_us, now_us)
+            if expiry_s == 0 and not dup:
+                return EXPIRED
+        version = self.version
+        alias = 0
+        omit_topic = False
+        if version < 5:
+            identifiers = ()
+        limit = self.packet_size_max
+        plain_size = 0
+        if limit:
+            plain_size = publish_size(
+                message, version, qos, retain, dup, packet_id, expiry_s, identifiers, 0, False
+            )
+            if plain_size > limit:
+                return TOO_LARGE
+        if self.aliases is not None and (not limit or plain_size + ALIAS_BYTES <= limit):
+            alias, omit_topic = self.aliases.assign(message.topic)
+        size = append_publish(
+            self._out,
+            message,
+            version,
+            qos,
+            retain,
+            dup,
+            packet_id,
+            expiry_s,
+            identifiers,
+            alias,
+            omit_topic,
+        )
+        metrics = self._metrics
+        metrics.packets_sent[PUBLISH] += 1
+        metrics.messages_delivered[qos] += 1
+        metrics.payload_bytes_sent += len(message.payload)
+        self.out_bytes += size
+        if self.out_bytes > self._buffer_bytes:
+            self.congested = True
+        if not self._queued:
+            self._queued = True
+            self._turn.flush_later(self)
+        return SENT
+
+    def _add(self, data: bytes) -> None:
+        self._out.append(data)
+        self.out_bytes += len(data)
+        if not self._queued:
+            self._queued = True
+            self._turn.flush_later(self)
+
+    def flush(self) -> None:
+        """Write what was gathered."""
+        self._queued = False
+        out = self._out
+        if not out:
+            return
+        self._out = []
+        self._metrics.bytes_sent += self.out_bytes
+        self.out_bytes = 0
+        if not self.closed:
+            self._sink.write(b"".join(out) if len(out) > 1 else out[0])
+        self.congested = self.paused

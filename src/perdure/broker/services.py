@@ -1,0 +1,131 @@
+"""What the parts of one broker use of each other, wired once by ``broker.broker``.
+
+A record, not an actor: it decides nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, final
+
+from perdure.broker.auth.authenticate import Authenticator, EnhancedMethods
+from perdure.broker.auth.authorize import Authorizer
+from perdure.broker.scheduler import Scheduler
+from perdure.clock import Clock
+from perdure.config.schema import LimitsConfig, MqttConfig, SessionConfig, StorageConfig
+from perdure.observe.metrics import Metrics
+from perdure.storage.contract import Database
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+    from perdure.broker.catchup import CatchUp
+    from perdure.broker.commit import Committer
+    from perdure.broker.connecting import Connecting, Enhanced
+    from perdure.broker.dispatch import Dispatcher
+    from perdure.broker.feeds import Feeds
+    from perdure.broker.inbox import Inbox
+    from perdure.broker.limiter import Limiter
+    from perdure.broker.publishing import Publishing
+    from perdure.broker.reaper import Reaper
+    from perdure.broker.registry import Registry
+    from perdure.broker.retention import Retention
+    from perdure.broker.room import Room
+    from perdure.broker.router import Router
+    from perdure.broker.sessions import Sessions
+    from perdure.broker.shared import Shares
+    from perdure.broker.subscribing import Subscribing
+    from perdure.broker.sys_publisher import SysPublisher
+    from perdure.broker.turn import Turn
+
+
+@final
+class Services:
+    """The parts of one broker."""
+
+    __slots__ = (
+        "authenticator",
+        "authorizer",
+        "catchup",
+        "clock",
+        "committer",
+        "connecting",
+        "database",
+        "dispatcher",
+        "enhanced",
+        "feeds",
+        "inbox",
+        "limiter",
+        "limits_config",
+        "log",
+        "methods",
+        "metrics",
+        "mqtt_config",
+        "publishing",
+        "random",
+        "reaper",
+        "registry",
+        "retention",
+        "room",
+        "router",
+        "scheduler",
+        "session_config",
+        "sessions",
+        "shares",
+        "storage_config",
+        "subscribing",
+        "sys",
+        "turn",
+    )
+
+    authenticator: Authenticator
+    authorizer: Authorizer
+    catchup: CatchUp
+    clock: Clock
+    committer: Committer
+    connecting: Connecting
+    database: Database
+    dispatcher: Dispatcher
+    enhanced: Enhanced
+    feeds: Feeds
+    inbox: Inbox
+    limiter: Limiter
+    limits_config: LimitsConfig
+    log: FilteringBoundLogger
+    methods: EnhancedMethods
+    metrics: Metrics
+    mqtt_config: MqttConfig
+    publishing: Publishing
+    random: random.Random
+    reaper: Reaper
+    registry: Registry
+    retention: Retention
+    room: Room
+    router: Router
+    scheduler: Scheduler
+    session_config: SessionConfig
+    sessions: Sessions
+    shares: Shares
+    storage_config: StorageConfig
+    subscribing: Subscribing
+    sys: SysPublisher
+    turn: Turn
+
+    def gauges(self) -> None:
+        """Bring the metrics that are states, not counts, up to date."""
+        metrics = self.metrics
+        database = self.database
+        metrics.retained_messages = database.retained_count
+        metrics.shared_groups = len(self.shares.groups)
+        metrics.inflight_messages = sum(
+            len(session.outbound.inflight) for session in self.registry.live.values()
+        )
+        metrics.pending_messages = sum(
+            len(session.outbound.pending) for session in self.registry.live.values()
+        )
+        generations = database.generations()
+        metrics.storage_generations = len(generations)
+        metrics.storage_messages = sum(info.message_count for info in generations)
+        metrics.storage_bytes = sum(info.bytes for info in generations)
+        metrics.storage_streams = sum(info.stream_count for info in generations)
+        metrics.storage_backlog_messages = self.committer.backlog()

@@ -1,0 +1,213 @@
+"""A broker process built from its configuration: the only place that knows concrete classes."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import random
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, final
+
+from perdure import __version__
+from perdure.broker.auth.control import AccessControl, read_files
+from perdure.broker.auth.credentials import load_or_create_key
+from perdure.broker.broker import Broker
+from perdure.broker.connection import Connection
+from perdure.broker.stream import ByteStream, ListenerKind, PeerInfo
+from perdure.clock import SystemClock
+from perdure.config.schema import Config
+from perdure.net.admission import Admission
+from perdure.net.listener import Listener
+from perdure.net.settings import listener_settings
+from perdure.observe.logs import get_logger
+from perdure.observe.metrics import Metrics
+from perdure.server import process
+from perdure.server.lifecycle import Job, Lifecycle, Part, Reload
+from perdure.server.metrics_part import MetricsPart, keep_gauges
+from perdure.server.scheduler import LoopScheduler
+from perdure.server.systemd import Notifier
+from perdure.storage.contract import Database
+from perdure.storage.memory.store import MemoryDatabase
+from perdure.storage.rocksdb.store import RocksDatabase
+
+log = get_logger("server")
+
+KEY_FILE: Final = "broker.key"
+"""In the data directory: the secret behind answers for unknown users."""
+
+KEY_BYTES: Final = 32
+
+
+def open_database(config: Config) -> Database:
+    """Open the durable state that the configuration names.
+
+    Raises:
+        StorageError: the directory is locked, damaged or not writable.
+    """
+    if config.storage.backend == "memory":
+        return MemoryDatabase()
+    path = Path(config.storage.path)
+    path.mkdir(parents=True, exist_ok=True)
+    return RocksDatabase.open(path, config=config.storage.rocksdb)
+
+
+@final
+class BrokerPart:
+    """The broker as a part of the process's life."""
+
+    name: str = "broker"
+
+    def __init__(self, broker: Broker, scheduler: LoopScheduler, database: Database) -> None:
+        self._broker = broker
+        self._scheduler = scheduler
+        self._database = database
+
+    async def start(self) -> None:
+        """Take up what the last process left."""
+        await self._broker.start()
+
+    async def stop(self) -> None:
+        """Commit what is open, then close the database."""
+        try:
+            self._broker.stop_taking(0x8B)
+            await self._broker.finish()
+        finally:
+            await self._scheduler.close()
+            self._database.close()
+
+
+def _listeners(config: Config, broker: Broker, admission: Admission) -> list[Listener]:
+    """The configured listeners."""
+    listeners: list[Listener] = []
+    sections = config.listeners
+    kinds: list[ListenerKind] = ["tcp", "tls", "ws", "wss"]
+    for kind in kinds:
+        for section in getattr(sections, kind):
+            if not section.enabled:
+                continue
+
+            def connect(
+                stream: ByteStream, peer: PeerInfo, durability: str = section.durability
+            ) -> Connection:
+                return broker.connection(stream, peer, durability=durability)
+
+            settings = listener_settings(kind, section, mqtt=config.mqtt, session=config.session)
+            listeners.append(Listener(settings, connect, admission=admission))
+    return listeners
+
+
+def certificate_listeners(config: Config) -> list[str]:
+    """Names of the listeners on which a client certificate's common name is the user."""
+    names: list[str] = []
+    kinds: list[ListenerKind] = ["tls", "wss"]
+    for kind in kinds:
+        for section in getattr(config.listeners, kind):
+            if section.enabled and section.username_from_certificate:
+                settings = listener_settings(
+                    kind, section, mqtt=config.mqtt, session=config.session
+                )
+                names.append(settings.name)
+    return names
+
+
+async def serve(config: Config, *, reload: Callable[[], Config] | None = None) -> None:
+    """Run a broker until a signal stops it.
+
+    Args:
+        config: checked configuration.
+        reload: reads the configuration again (SIGHUP).
+
+    Raises:
+        PerdureError: it could not start.
+    """
+    files = await asyncio.to_thread(read_files, config.auth)
+    database = open_database(config)
+    loop = asyncio.get_running_loop()
+    failure: list[BaseException] = []
+    failed = asyncio.Event()
+
+    def task_failed(error: BaseException) -> None:
+        failure.append(error)
+        failed.set()
+
+    async def watch() -> None:
+        await failed.wait()
+        raise failure[0]
+
+    scheduler = LoopScheduler(loop, task_failed)
+    metrics = Metrics()
+    key_path = Path(config.storage.path) / KEY_FILE
+    decoy_key = secrets.token_bytes(KEY_BYTES)
+    if config.storage.backend != "memory":
+        decoy_key = load_or_create_key(key_path, decoy_key)
+    access = AccessControl(
+        config.auth,
+        files,
+        certificate_listeners=certificate_listeners(config),
+        random_bytes=secrets.token_bytes,
+        decoy_key=decoy_key,
+    )
+    broker = Broker(
+        config,
+        database,
+        scheduler=scheduler,
+        clock=SystemClock(),
+        # Client ids and shares need chance, not secrecy; tests need a seed.
+        chance=random.Random(secrets.randbits(128)),  # noqa: S311
+        authenticator=access,
+        methods=access.methods,
+        authorizer=access.authorizer,
+        metrics=metrics,
+        log=get_logger("broker"),
+        version=__version__,
+    )
+    admission = Admission(config.limits)
+    listeners = _listeners(config, broker, admission)
+
+    def reload_settings() -> None:
+        if reload is None:
+            return
+        fresh = reload()
+        access.reload(fresh.auth, read_files(fresh.auth))
+        admission.configure(fresh.limits)
+        broker.services.retention.config = fresh.retention
+        broker.services.limits_config = fresh.limits
+
+    reloads: dict[str, Reload] = {"configuration": reload_settings}
+    for listener in listeners:
+        reloads[listener.settings.name] = listener.reload_tls
+    jobs: dict[str, Job] = {
+        "tasks": watch,
+        "gauges": functools.partial(keep_gauges, broker.services),
+    }
+    parts: list[Part] = [BrokerPart(broker, scheduler, database)]
+    if config.metrics.bind:
+        parts.append(
+            MetricsPart(
+                metrics,
+                bind=config.metrics.bind,
+                version=__version__,
+                backend=config.storage.backend,
+            )
+        )
+    lifecycle = Lifecycle(
+        parts,
+        listeners,
+        jobs=jobs,
+        reloads=reloads,
+        notifier=Notifier.from_environment(os.environ, pid=os.getpid()),
+    )
+    try:
+        await lifecycle.run()
+    finally:
+        access.close()
+
+
+def run(config: Config, *, reload: Callable[[], Config] | None = None) -> int:
+    """Run a broker in the foreground; returns the exit code."""
+    process.raise_open_files()
+    process.run(serve(config, reload=reload))
+    return 0

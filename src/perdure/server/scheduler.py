@@ -1,0 +1,89 @@
+"""The asyncio scheduler of the broker: turns, timers, the commit thread and tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, final
+
+
+@final
+class LoopGate:
+    """A gate on a future of the loop."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._future: asyncio.Future[None] = loop.create_future()
+
+    def open(self) -> None:
+        """Let the waiter go on; opening twice is harmless."""
+        if not self._future.done():
+            self._future.set_result(None)
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._future.__await__()
+
+
+@final
+class LoopScheduler:
+    """Runs a broker on an asyncio event loop.
+
+    Args:
+        loop: the running loop.
+        failed: called with the error of a task that failed; it should stop the broker.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, failed: Callable[[BaseException], None]
+    ) -> None:
+        self._loop = loop
+        self._failed = failed
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="commit")
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Run at the end of this turn of the loop."""
+        self._loop.call_soon(callback)
+
+    def call_later(self, delay_us: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        """Run once after a delay, microseconds."""
+        return self._loop.call_later(delay_us / 1_000_000, callback)
+
+    def run_blocking(
+        self, work: Callable[[], None], done: Callable[[BaseException | None], None]
+    ) -> None:
+        """Run ``work`` in the commit thread, then ``done`` on the loop."""
+        loop = self._loop
+
+        def finished(future: Future[None]) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(done, future.exception())
+
+        self._executor.submit(work).add_done_callback(finished)
+
+    def gate(self) -> LoopGate:
+        """A closed gate."""
+        return LoopGate(self._loop)
+
+    def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        """Run a coroutine as a task; its failure is reported."""
+        task = self._loop.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    async def close(self) -> None:
+        """Cancel what still runs and end the commit thread."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._loop.run_in_executor(None, self._executor.shutdown)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            error = task.exception()
+            if error is not None:
+                self._failed(error)

@@ -1,0 +1,318 @@
+"""What a session is owed: serial numbers, the inflight window and the cursor.
+
+Every message that the session is owed takes one serial number, in offset order. It is then
+*pending* until the window has room, *in flight* until the client has acknowledged it, and
+*settled* after that. The cursor (``Cursor``) is the lower edge: all serials up to
+``acked_serial`` are settled, and everything the log holds up to ``acked_offset`` with them.
+Acknowledgements are accepted in any order (trap 19).
+
+Two tracks, by the QoS of the delivery (MQTT 5.0 section 4.3)::
+
+    QoS 1   SENT --PUBACK--> settled
+    QoS 2   SENT --PUBREC--> RELEASED --PUBCOMP--> settled
+            SENT --PUBREC >= 0x80--> settled
+            RELEASED --PUBREC--> RELEASED (PUBREL again)
+
+Anything else is a protocol violation of the peer (trap 8), except an acknowledgement of an
+identifier that is not in flight: it may answer something from before a crash.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, final
+
+from perdure.errors import ProtocolViolation
+from perdure.model import Cursor, Message
+from perdure.session.seqno import PACKET_IDS
+
+SENT: Final = 1
+RELEASED: Final = 2
+
+ACK_UNKNOWN: Final = 0
+"""The identifier is not in flight."""
+ACK_SETTLED: Final = 1
+"""The exchange is done."""
+ACK_RELEASE: Final = 2
+"""PUBREL is owed, once the cursor with the PUBREC is committed."""
+
+
+@final
+class Delivery:
+    """One message on its way to one session.
+
+    Attributes:
+        message: what is delivered.
+        qos: 1 or 2.
+        retain: RETAIN flag to send.
+        identifiers: subscription identifiers to send.
+        offset: place in the session's order (log or inbox offset).
+        serial: serial number.
+        packet_id: packet identifier, from the serial number.
+        state: SENT or RELEASED.
+        dup: it may have been sent before.
+        group_key: shared group that gave it, empty = none.
+    """
+
+    __slots__ = (
+        "dup",
+        "group_key",
+        "identifiers",
+        "message",
+        "offset",
+        "packet_id",
+        "qos",
+        "retain",
+        "serial",
+        "state",
+    )
+
+    def __init__(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        offset: int,
+        serial: int,
+        group_key: str,
+    ) -> None:
+        self.message: Message = message
+        self.qos: int = qos
+        self.retain: bool = retain
+        self.identifiers: tuple[int, ...] = identifiers
+        self.offset: int = offset
+        self.serial: int = serial
+        self.packet_id: int = (serial - 1) % PACKET_IDS + 1
+        self.state: int = SENT
+        self.dup: bool = False
+        self.group_key: str = group_key
+
+
+@final
+class Outbound:
+    """The outbound half of a session.
+
+    Args:
+        cursor: where an earlier connection left off.
+        window_max: most messages in flight, >= 1: the smaller of the client's Receive Maximum
+            and the broker's own bound.
+        maybe_sent_offset: the broker died while a connection held the session: messages up to
+            this offset may have been sent although the cursor does not say so. The first
+            ``window_max`` of them go out with DUP (trap 3).
+    """
+
+    __slots__ = (
+        "_maybe_sent_count",
+        "_maybe_sent_offset",
+        "_old_released",
+        "_old_settled",
+        "_settled",
+        "acked_offset",
+        "acked_serial",
+        "dirty",
+        "inflight",
+        "next_serial",
+        "pending",
+        "pending_bytes",
+        "sent_serial",
+        "window_max",
+    )
+
+    def __init__(self, cursor: Cursor, *, window_max: int, maybe_sent_offset: int = 0) -> None:
+        assert window_max >= 1
+        self.window_max: int = window_max
+        self.acked_offset: int = cursor.offset
+        self.acked_serial: int = cursor.serial
+        self.next_serial: int = cursor.serial + 1
+        self.sent_serial: int = cursor.sent
+        self.inflight: dict[int, Delivery] = {}
+        self.pending: deque[Delivery] = deque()
+        self.pending_bytes: int = 0
+        self.dirty: bool = False
+        self._settled: dict[int, int] = {}
+        self._old_settled: set[int] = set(cursor.settled)
+        self._old_released: set[int] = set(cursor.released)
+        self._maybe_sent_offset: int = maybe_sent_offset
+        self._maybe_sent_count: int = window_max if maybe_sent_offset else 0
+
+    def offer(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        offset: int,
+        group_key: str = "",
+    ) -> Delivery | None:
+        """Give the session the next message it is owed.
+
+        Offsets must come in ascending order: the serial number is counted here.
+
+        Returns:
+            The delivery if it is to be sent now: as PUBLISH in state SENT, as PUBREL in state
+            RELEASED. None if it waits in ``pending`` or was settled by an earlier connection.
+        """
+        serial = self.next_serial
+        self.next_serial = serial + 1
+        if self._old_settled and serial in self._old_settled:
+            self._old_settled.discard(serial)
+            self._settle(serial, offset)
+            return None
+        delivery = Delivery(message, qos, retain, identifiers, offset, serial, group_key)
+        if self._old_released and serial in self._old_released:
+            self._old_released.discard(serial)
+            delivery.state = RELEASED
+            delivery.qos = 2
+            self.inflight[delivery.packet_id] = delivery
+            return delivery
+        if serial <= self.sent_serial:
+            delivery.dup = True
+        elif self._maybe_sent_count:
+            if offset <= self._maybe_sent_offset:
+                delivery.dup = True
+                self._maybe_sent_count -= 1
+            else:
+                self._maybe_sent_count = 0
+        if not self.pending and self._has_window(serial):
+            self._send(delivery)
+            return delivery
+        self.pending.append(delivery)
+        self.pending_bytes += len(message.payload)
+        return None
+
+    def skip(self, offset: int) -> None:
+        """Settle the next owed message without sending it: it still takes its serial number."""
+        serial = self.next_serial
+        self.next_serial = serial + 1
+        self._old_settled.discard(serial)
+        self._old_released.discard(serial)
+        self._settle(serial, offset)
+
+    def is_half_done(self, serial: int) -> bool:
+        """Whether an earlier connection got a PUBREC for this serial number.
+
+        Such an exchange is session state: it is completed even when the message has expired
+        since (trap 13).
+        """
+        return serial in self._old_released
+
+    def was_sent(self, serial: int) -> bool:
+        """Whether the message with this serial number may have been sent already."""
+        return serial <= self.sent_serial or serial in self._old_released
+
+    def was_settled(self, serial: int) -> bool:
+        """Whether an earlier connection has settled this serial number."""
+        return serial in self._old_settled
+
+    def next_to_send(self) -> Delivery | None:
+        """Take the next pending delivery for which the window has room, or None."""
+        if not self.pending:
+            return None
+        delivery = self.pending[0]
+        if not self._has_window(delivery.serial):
+            return None
+        self.pending.popleft()
+        self.pending_bytes -= len(delivery.message.payload)
+        self._send(delivery)
+        return delivery
+
+    def settle_unsent(self, delivery: Delivery) -> None:
+        """Settle a delivery that ``offer`` or ``next_to_send`` gave out and that cannot be sent
+        (expired, too large for the client, not authorised any more)."""
+        self.inflight.pop(delivery.packet_id, None)
+        self._settle(delivery.serial, delivery.offset)
+
+    def acknowledge(self, packet_id: int) -> Delivery | None:
+        """PUBACK. Returns the delivery that it settled, None for an unknown identifier."""
+        delivery = self.inflight.get(packet_id)
+        if delivery is None:
+            return None
+        if delivery.qos != 1:
+            raise ProtocolViolation("PUBACK for a QoS 2 message")
+        del self.inflight[packet_id]
+        serial = delivery.serial
+        if serial == self.acked_serial + 1 and not self._settled:
+            self.acked_serial = serial
+            self.acked_offset = delivery.offset
+            self.dirty = True
+        else:
+            self._settle(serial, delivery.offset)
+        return delivery
+
+    def receive(self, packet_id: int, *, failed: bool) -> int:
+        """PUBREC. Returns ACK_UNKNOWN, ACK_SETTLED (``failed``) or ACK_RELEASE."""
+        delivery = self.inflight.get(packet_id)
+        if delivery is None:
+            return ACK_UNKNOWN
+        if delivery.qos != 2:
+            raise ProtocolViolation("PUBREC for a QoS 1 message")
+        if delivery.state == SENT:
+            if failed:
+                del self.inflight[packet_id]
+                self._settle(delivery.serial, delivery.offset)
+                return ACK_SETTLED
+            delivery.state = RELEASED
+            self.dirty = True
+        return ACK_RELEASE
+
+    def complete(self, packet_id: int) -> int:
+        """PUBCOMP. Returns ACK_UNKNOWN or ACK_SETTLED."""
+        delivery = self.inflight.get(packet_id)
+        if delivery is None:
+            return ACK_UNKNOWN
+        if delivery.qos != 2 or delivery.state != RELEASED:
+            raise ProtocolViolation("PUBCOMP without PUBREL")
+        del self.inflight[packet_id]
+        self._settle(delivery.serial, delivery.offset)
+        return ACK_SETTLED
+
+    def lift(self, offset: int) -> None:
+        """Nothing is owed up to ``offset``: move the cursor there if nothing is outstanding."""
+        if self.is_idle() and offset > self.acked_offset:
+            self.acked_offset = offset
+            self.dirty = True
+
+    def is_idle(self) -> bool:
+        """Whether every message that was offered is settled."""
+        return self.acked_serial + 1 == self.next_serial
+
+    def has_room(self) -> bool:
+        """Whether a message offered now would be sent at once."""
+        return not self.pending and self._has_window(self.next_serial)
+
+    def cursor(self) -> Cursor:
+        """The durable form; the caller commits it and clears ``dirty``."""
+        if not self._settled and not self._old_settled:
+            settled: tuple[int, ...] = ()
+        else:
+            settled = tuple(sorted([*self._settled, *self._old_settled]))
+        released = [d.serial for d in self.inflight.values() if d.state == RELEASED]
+        if released or self._old_released:
+            released = sorted([*released, *self._old_released])
+        return Cursor(
+            self.acked_offset, self.acked_serial, settled, tuple(released), self.sent_serial
+        )
+
+    def _has_window(self, serial: int) -> bool:
+        return len(self.inflight) < self.window_max and serial <= self.acked_serial + PACKET_IDS
+
+    def _send(self, delivery: Delivery) -> None:
+        self.inflight[delivery.packet_id] = delivery
+        if delivery.serial > self.sent_serial:
+            self.sent_serial = delivery.serial
+
+    def _settle(self, serial: int, offset: int) -> None:
+        self.dirty = True
+        settled = self._settled
+        if serial != self.acked_serial + 1:
+            settled[serial] = offset
+            return
+        self.acked_serial = serial
+        self.acked_offset = offset
+        while settled:
+            following = settled.pop(self.acked_serial + 1, -1)
+            if following < 0:
+                return
+            self.acked_serial += 1
+            self.acked_offset = following

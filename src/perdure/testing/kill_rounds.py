@@ -1,0 +1,329 @@
+"""Rounds of kill -9 on a real broker process, with peers that watch every packet.
+
+Publishers send at QoS 1 and 2, durable subscribers come and go, hold acknowledgements back and
+send them out of order, and the broker is killed at random instants, its start included. After a
+chapter of rounds everything is drained and audited; the sessions live on through all chapters.
+
+The seed fixes every choice; the interleaving of real processes it cannot fix, so a seed repeats
+a kind of run rather than a run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar, final
+
+from perdure.testing import packets
+from perdure.testing.delivery import Ledger, Verdict, audit
+from perdure.testing.peers import Peer, Publisher, Subscriber
+from perdure.testing.process import BrokerProcess, ProcessError
+
+P = TypeVar("P", bound=Peer)
+
+TICK_S = 0.01
+RETRY_S = 0.02
+SUBACK_TIMEOUT_S = 10.0
+STALL_S = 15.0
+QUIET_S = 0.5
+KILL_AFTER_S = 0.8
+KILL_IN_START = 0.15
+START_KILL_AFTER_S = 0.6
+WINDOW_MAX = 60
+MESSAGES_PER_ROUND_MAX = 3000
+"""Bounds what a chapter keeps in memory."""
+
+SITES, METRICS = 6, ("a", "b", "c", "d")
+TOPICS = tuple(f"load/{site}/{metric}" for site in range(SITES) for metric in METRICS)
+
+
+class _Link(asyncio.Protocol):
+    """The socket of one peer."""
+
+    def __init__(self, peer: Peer, after: Callable[[], None]) -> None:
+        self.peer = peer
+        self.closed = asyncio.get_running_loop().create_future()
+        self.transport: asyncio.Transport | None = None
+        self._after = after
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.write(self.peer.connect())
+
+    def data_received(self, data: bytes) -> None:
+        self.write(self.peer.receive(data))
+        self._after()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.peer.is_connected = False
+        self.transport = None
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def write(self, data: bytes) -> None:
+        if data and self.transport is not None:
+            self.transport.write(data)
+
+
+@final
+class _Seat(Generic[P]):
+    """A peer, whether it is wanted online, and its link while there is one."""
+
+    def __init__(self, peer: P, port: int, *, after: Callable[[], None] = lambda: None) -> None:
+        self.peer = peer
+        self.is_wanted = True
+        self.link: _Link | None = None
+        self._port = port
+        self._after = after
+        self._task = asyncio.get_running_loop().create_task(self._stay_connected())
+
+    def write(self, data: bytes) -> None:
+        """Send, if there is a link."""
+        if self.link is not None:
+            self.link.write(data)
+
+    def cut(self) -> None:
+        """Close the connection without DISCONNECT."""
+        if self.link is not None and self.link.transport is not None:
+            self.link.transport.abort()
+
+    async def close(self) -> None:
+        """End it for good."""
+        self.write(packets.disconnect())
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        if self.link is not None and self.link.transport is not None:
+            self.link.transport.close()
+            await self.link.closed
+
+    async def _stay_connected(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            if self.is_wanted:
+                try:
+                    _, self.link = await loop.create_connection(
+                        lambda: _Link(self.peer, self._after), "127.0.0.1", self._port
+                    )
+                    await self.link.closed
+                except OSError:
+                    pass
+                self.link = None
+            await asyncio.sleep(RETRY_S)
+
+
+class Outcome:
+    """What the run found so far.
+
+    Attributes:
+        failures: every breach, in words.
+        published, delivered, redelivered: totals.
+    """
+
+    def __init__(self) -> None:
+        self.failures: list[str] = []
+        self.published = 0
+        self.delivered = 0
+        self.redelivered = 0
+
+    def add(self, verdict: Verdict) -> None:
+        """Take over one subscriber's audit."""
+        self.delivered += verdict.received
+        self.redelivered += verdict.redelivered
+        if verdict.breaches:
+            counts = ", ".join(
+                f"{kind} {getattr(verdict, kind)}"
+                for kind in ("lost", "repeated", "out_of_order", "foreign", "wrong_qos")
+                if getattr(verdict, kind)
+            )
+            self.failures += [f"{verdict.name}: {counts}", *verdict.examples]
+
+
+class KillRounds:
+    """A run of many rounds on one data directory.
+
+    Args:
+        broker: a process that is not running yet.
+        seed: fixes all choices.
+        say: told what happens.
+        chapter_rounds: rounds between two audits.
+    """
+
+    def __init__(
+        self,
+        broker: BrokerProcess,
+        *,
+        seed: str,
+        say: Callable[[str], None],
+        chapter_rounds: int = 10,
+    ) -> None:
+        self._broker = broker
+        self._chance = random.Random(seed)  # noqa: S311 - it must be repeatable
+        self._say = say
+        self._chapter_rounds = chapter_rounds
+        self._outcome = Outcome()
+        self._ledger = Ledger()
+        self._quota = 0
+        self._is_draining = False
+        self._publishers: list[_Seat[Publisher]] = []
+        self._subscribers: list[_Seat[Subscriber]] = []
+
+    async def run(self, rounds: int) -> Outcome:
+        """Run them; stops after the first chapter with a breach."""
+        try:
+            await self._broker.start()
+            self._subscribers = [
+                _Seat(peer, self._broker.port) for peer in self._make_subscribers()
+            ]
+            await self._wait_for_subscriptions()
+            await self._broker.stop()
+            for first in range(0, rounds, self._chapter_rounds):
+                count = min(self._chapter_rounds, rounds - first)
+                await self._chapter(first // self._chapter_rounds, count)
+                if self._outcome.failures:
+                    break
+        finally:
+            await asyncio.gather(*(seat.close() for seat in self._seats()))
+            await self._broker.stop()
+        return self._outcome
+
+    async def _chapter(self, number: int, rounds: int) -> None:
+        """Some rounds with publishers of their own, then drain and audit."""
+        self._ledger = Ledger()
+        self._is_draining = False
+        self._publishers = [
+            self._seat_publisher(f"pub-{number}-{place}", protocol=protocol)
+            for place, protocol in enumerate((4, 5, 4, 5))
+        ]
+        for seat in self._subscribers:
+            seat.peer.forget_messages()
+        ticking = asyncio.create_task(self._tick())
+        try:
+            for _ in range(rounds):
+                await self._round()
+            await self._broker.start()
+            await self._drain()
+            await self._broker.stop()
+        finally:
+            ticking.cancel()
+        self._audit()
+        self._say(
+            f"chapter {number + 1}: {self._broker.kill_count} kills, "
+            f"{self._outcome.published:,} messages, {self._outcome.delivered:,} deliveries, "
+            f"{self._outcome.redelivered:,} redelivered at QoS 1, "
+            f"{len(self._outcome.failures)} failures"
+        )
+        await asyncio.gather(*(seat.close() for seat in self._publishers))
+        self._publishers = []
+
+    async def _round(self) -> None:
+        """One life of the broker, until kill -9."""
+        chance = self._chance
+        self._quota = MESSAGES_PER_ROUND_MAX
+        for seat in self._subscribers:
+            seat.is_wanted = chance.random() < 0.6
+            seat.peer.hold = chance.choice((0.0, 0.0, 0.1, 0.5))
+            seat.peer.window = chance.choice((0, 5, 20, 200))
+            if not seat.is_wanted:
+                seat.cut()
+        if chance.random() < KILL_IN_START:
+            await self._broker.spawn()
+            await asyncio.sleep(chance.uniform(0, START_KILL_AFTER_S))
+        else:
+            await self._broker.start()
+            await asyncio.sleep(chance.uniform(0, KILL_AFTER_S))
+        await self._broker.kill()
+
+    async def _tick(self) -> None:
+        """Small events within a round: held acknowledgements go out, connections break."""
+        chance = self._chance
+        while True:
+            await asyncio.sleep(TICK_S)
+            for seat in self._publishers:
+                self._fill(seat)
+            for taker in self._subscribers:
+                if taker.peer.is_connected and (self._is_draining or chance.random() < 0.2):
+                    taker.write(taker.peer.release_held())
+            if not self._is_draining and chance.random() < 0.02:
+                chance.choice(self._seats()).cut()
+
+    async def _drain(self) -> None:
+        """Everyone finishes: nothing new is sent, everything owed is taken."""
+        self._is_draining = True
+        for seat in self._subscribers:
+            seat.is_wanted = True
+            seat.peer.hold = 0.0
+        progress, moved_at = (-1, -1), time.monotonic()
+        while time.monotonic() - moved_at < STALL_S:
+            self._broker.check()
+            await asyncio.sleep(10 * TICK_S)
+            present = (self._under_way(), self._received())
+            if present != progress:
+                progress, moved_at = present, time.monotonic()
+            elif not present[0] and time.monotonic() - moved_at > QUIET_S and self._is_complete():
+                return
+        self._outcome.failures.append(
+            f"nothing has moved for {STALL_S:.0f} s; {self._under_way()} messages under way"
+        )
+
+    def _audit(self) -> None:
+        self._outcome.published += self._ledger.acknowledged_count
+        for seat in self._seats():
+            self._outcome.failures += seat.peer.breaches[:5]
+        for subscriber in self._subscribers:
+            receipts = subscriber.peer.receipts
+            self._outcome.add(audit(self._ledger, receipts, strict_order=True))
+
+    def _fill(self, seat: _Seat[Publisher]) -> None:
+        """Send new messages while the window and the round's quota last."""
+        peer = seat.peer
+        if self._is_draining or not peer.is_connected:
+            return
+        fresh = []
+        while self._quota > 0 and len(peer.under_way) < WINDOW_MAX:
+            self._quota -= 1
+            fresh.append(peer.publish(self._chance.choice(TOPICS), qos=self._chance.choice((1, 2))))
+        seat.write(b"".join(fresh))
+
+    def _seat_publisher(self, client_id: str, *, protocol: int) -> _Seat[Publisher]:
+        peer = Publisher(client_id, protocol=protocol, ledger=self._ledger, clock=_now_us)
+        seat = _Seat(peer, self._broker.port, after=lambda: self._fill(seat))
+        return seat
+
+    def _make_subscribers(self) -> list[Subscriber]:
+        plans: list[tuple[str, int, list[tuple[str, int]]]] = [
+            ("sub-all", 4, [("load/#", 2)]),
+            ("sub-column", 5, [("load/+/a", 1)]),
+            ("sub-exact", 5, [(topic, 2) for topic in TOPICS[::5]]),
+            ("sub-row", 4, [("load/3/+", 1)]),
+            ("sub-two", 5, [("load/+/b", 2), ("load/+/c", 1)]),
+        ]
+        return [
+            Subscriber(name, filters, protocol=protocol, chance=self._chance)
+            for name, protocol, filters in plans
+        ]
+
+    async def _wait_for_subscriptions(self) -> None:
+        for _ in range(int(SUBACK_TIMEOUT_S / TICK_S)):
+            if all(seat.peer.is_subscribed for seat in self._subscribers):
+                return
+            await asyncio.sleep(TICK_S)
+        raise ProcessError(f"no SUBACK in {SUBACK_TIMEOUT_S:.0f} s:\n{self._broker.log_tail()}")
+
+    def _seats(self) -> list[_Seat[Publisher] | _Seat[Subscriber]]:
+        return [*self._publishers, *self._subscribers]
+
+    def _under_way(self) -> int:
+        return sum(len(seat.peer.under_way) for seat in self._publishers)
+
+    def _received(self) -> int:
+        return sum(seat.peer.receipts.count for seat in self._subscribers)
+
+    def _is_complete(self) -> bool:
+        return not any(audit(self._ledger, seat.peer.receipts).lost for seat in self._subscribers)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,32 @@
+"""kill -9 at random instants: `make crash ROUNDS=200`, a few rounds in `make test`.
+
+``PERDURE_SEED`` repeats the choices of a run, ``PERDURE_CRASH_ROUNDS`` says how many rounds.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from perdure.testing.kill_rounds import KillRounds
+from perdure.testing.process import BrokerProcess, free_port, perdure_command
+
+ROUNDS = int(os.environ.get("PERDURE_CRASH_ROUNDS") or 5)
+SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60 + 5 * ROUNDS)
+async def test_nothing_acknowledged_is_lost_repeated_or_disordered(tmp_path: Path) -> None:
+    print(f"\n{ROUNDS} rounds; repeat with: make crash ROUNDS={ROUNDS} SEED={SEED}")
+    port = free_port()
+    command = perdure_command(tmp_path / "data", port)
+    broker = BrokerProcess(command, port=port, log=tmp_path / "broker.log")
+    outcome = await KillRounds(broker, seed=SEED, say=print).run(ROUNDS)
+    assert not outcome.failures, "\n".join([f"seed {SEED}", *outcome.failures])
+    assert broker.kill_count == ROUNDS
+    assert outcome.published > 0
+    assert outcome.delivered > 0
