@@ -150,7 +150,7 @@ class Broker:
     def _command(self, port: int) -> list[str]:
         if SUBJECT == "mosquitto":
             return self._mosquitto(port)
-        command = [sys.executable, "-m", "perdure.cli.main", "serve"]
+        command = [sys.executable, "-m", "perdure", "serve"]
         command += ["--data", str(self.directory / "data"), "--bind", f"127.0.0.1:{port}"]
         for name, value in self.options.settings.items():
             command += ["--set", f"{name}={value}"]
