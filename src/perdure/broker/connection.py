@@ -30,6 +30,8 @@ from perdure.mqtt.packets import (
     PUBLISH,
     PUBREC,
     PUBREL,
+    V5,
+    V311,
     Ack,
     Auth,
     Connack,
@@ -59,6 +61,7 @@ OPENING: Final = 1
 CONNECTED: Final = 2
 CLOSED: Final = 3
 
+UNSUPPORTED_PROTOCOL_VERSION: Final = 0x84
 PACKET_ID_NOT_FOUND: Final = 0x92
 RECEIVE_MAXIMUM_EXCEEDED: Final = 0x93
 NOT_AUTHORIZED: Final = 0x87
@@ -451,8 +454,19 @@ class Connection:
         failure = self._decoder.failure
         if failure is not None and not self._busy:
             if self._state == NEW:
-                self.sender.version = self._decoder.version
+                self.sender.version = self._version_of_refusal(failure.reason_code)
             self.fail(failure)
+
+    def _version_of_refusal(self, reason_code: int) -> int:
+        """The version in which a bad CONNECT is answered; 0 = closed without an answer."""
+        decoder = self._decoder
+        if decoder.version or reason_code != UNSUPPORTED_PROTOCOL_VERSION:
+            return decoder.version
+        if not decoder.protocol_name_ok:
+            # 5.0 lets us answer 0x84; 3.1.1 has no code for another protocol [MQTT-3.1.2-1].
+            return V5 if decoder.protocol_level == V5 else 0
+        # [MQTT-3.1.2-2] of 3.1.1 demands return code 1, which clients of every level can read.
+        return V311
 
     # The hot path.
 

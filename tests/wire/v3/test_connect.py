@@ -41,7 +41,9 @@ def connect_with_flags(client_id: str, flags: int) -> bytes:
 @pytest.mark.spec("MQTT-3.1.2-21")
 @pytest.mark.spec("MQTT-3.1.3-1")
 @pytest.mark.spec("MQTT-3.1.4-4")
-@pytest.mark.parametrize("flags", [*filter(is_legal, range(256))], ids=lambda value: f"{value:#04x}")
+@pytest.mark.parametrize(
+    "flags", [*filter(is_legal, range(256))], ids=lambda value: f"{value:#04x}"
+)
 def test_legal_flags(broker: Broker, name: str, flags: int) -> None:
     """Each legal combination, with its fields in the order of 3.1.3."""
     peer = broker.peer(4)
