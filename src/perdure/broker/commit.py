@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol, final
 
-from perdure.broker.scheduler import Gate, Scheduler
+from perdure.broker.scheduler import Gate, Scheduler, Timer
 from perdure.clock import Clock
 from perdure.errors import StorageError, StorageUnavailable
 from perdure.observe.metrics import Metrics, add
@@ -114,7 +114,8 @@ class Committer:
         self._unsynced: list[Waiter] = []
         self._syncing: list[Waiter] = []
         self._sync_running: bool = False
-        self._sync_asked: bool = False
+        self._sync_timer: Timer | None = None
+        self._sync_due_us: int = 0
         self._sync_wanted: bool = False
         self._sync_offset: int = 0
         self._sync_started_us: int = 0
@@ -224,12 +225,18 @@ class Committer:
         elapsed = self._clock.monotonic_us() - self._sync_started_us
         if elapsed >= delay:
             self._start_sync()
-        elif not self._sync_asked:
-            self._sync_asked = True
-            self._scheduler.call_later(delay - elapsed, self._spacing_over)
+            return
+        due_us = self._sync_started_us + delay
+        if self._sync_timer is not None:
+            if due_us >= self._sync_due_us:
+                return
+            # A background sync is far off; a waiter must not wait for that one.
+            self._sync_timer.cancel()
+        self._sync_due_us = due_us
+        self._sync_timer = self._scheduler.call_later(delay - elapsed, self._spacing_over)
 
     def _spacing_over(self) -> None:
-        self._sync_asked = False
+        self._sync_timer = None
         self.sync_if_due()
 
     def _start_sync(self) -> None:
