@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, final
 
 import msgspec
@@ -211,6 +211,9 @@ class Generations:
     def get(self, number: int) -> Generation | None:
         """A generation that is there, or None."""
         return self._open.get(number)
+
+    def __iter__(self) -> Iterator[Generation]:
+        return iter(self._open.values())
 
     def between(self, after_offset: int, until_offset: int) -> list[Generation]:
         """The generations that may hold offsets in ``(after_offset, until_offset]``."""

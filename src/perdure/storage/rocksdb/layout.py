@@ -71,8 +71,12 @@ class Layout(Protocol):
         """Streams and their patterns; empty for a layout that has none."""
         ...
 
-    def check(self) -> Iterator[Finding | int]:
-        """Look at every row: yields what is wrong, and last the number of messages."""
+    def check(self, *, since_offset: int, until_offset: int) -> Iterator[Finding | int]:
+        """Look at every row: yields what is wrong, and last the number of messages.
+
+        Args:
+            since_offset, until_offset: the generation has no offset outside ``[since, until)``.
+        """
         ...
 
 

@@ -207,7 +207,7 @@ class BitmaskLayout:
     def streams(self) -> list[tuple[int, str]]:
         return []
 
-    def check(self) -> Iterator[Finding | int]:
+    def check(self, *, since_offset: int, until_offset: int) -> Iterator[Finding | int]:
         messages = 0
         for key, value in self._engine().items(self._data, b"", _ALL_END):
             messages += 1
@@ -218,6 +218,8 @@ class BitmaskLayout:
             except (StorageCorrupt, struct.error) as error:
                 yield Finding(self._data, key.hex(), str(error))
                 continue
+            if not since_offset <= offset < until_offset:
+                yield Finding(self._data, key.hex(), "a message of another generation")
             if epoch != offset >> _EPOCH_BITS or index != topic_index(topic):
                 yield Finding(self._data, key.hex(), f"{topic!r} has another key")
         yield messages

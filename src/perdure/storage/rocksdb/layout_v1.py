@@ -315,7 +315,7 @@ class SkipScanLayout:
         """The topic structure with which the next generation begins."""
         return self._trie.inherit()
 
-    def check(self) -> Iterator[Finding | int]:
+    def check(self, *, since_offset: int, until_offset: int) -> Iterator[Finding | int]:
         messages = 0
         engine = self._engine()
         for key, value in engine.items(self._data, b"", _pack_offset(2**64 - 1)):
@@ -328,6 +328,8 @@ class SkipScanLayout:
                 yield Finding(self._data, key.hex(), str(error))
                 continue
             at = _pack_offset(message.offset)
+            if not since_offset <= message.offset < until_offset:
+                yield Finding(self._data, key.hex(), "a message of another generation")
             if expected[0] + at + expected[1] != key:
                 yield Finding(self._data, key.hex(), f"{topic!r} belongs to another stream")
                 continue

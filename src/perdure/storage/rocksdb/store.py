@@ -17,7 +17,6 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Final, final
 
@@ -43,26 +42,23 @@ from perdure.storage.contract import (
 )
 from perdure.storage.rocksdb import keys, layout_bitmask, layout_v1, retained
 from perdure.storage.rocksdb.batch import RocksBatch
+from perdure.storage.rocksdb.check import Checker
 from perdure.storage.rocksdb.codec import decode_record, decode_retained, encode_record
 from perdure.storage.rocksdb.directory import DirectoryLock, probe
 from perdure.storage.rocksdb.engine import META, RETAINED, Engine, Operations
 from perdure.storage.rocksdb.expand import Expansion, InboxFloors
 from perdure.storage.rocksdb.generations import Generations
+from perdure.storage.rocksdb.layout import Finding
+from perdure.storage.rocksdb.log import LogReader
 from perdure.storage.rocksdb.marks import Marks, Offsets
 from perdure.storage.rocksdb.owners import Owners
 from perdure.storage.rocksdb.sessions import SessionReader
 from perdure.storage.rocksdb.tail import Tail
-from perdure.topic.matching import FilterMatcher, compile_filter
 
 FORMAT: Final = 1
 """Version of the database as a whole; layouts and records have their own."""
 
 LAYOUTS: Final = {"skipscan": layout_v1.LAYOUT, "bitmask": layout_bitmask.LAYOUT}
-
-_TAIL_SCAN_PER_MESSAGE: Final = 4
-_TAIL_SCAN_MIN: Final = 512
-"""A read looks through the tail if that means at most so many messages: trying a filter costs
-about a tenth of reading a message from a table."""
 
 EngineFactory = Callable[..., Engine]
 
@@ -112,6 +108,7 @@ class RocksDatabase:
             self._use, layout=LAYOUTS[config.layout], thresholds=config.learn_thresholds
         )
         self._tail = Tail(messages_max=config.tail_messages, bytes_max=config.tail_bytes, floor=0)
+        self._log = LogReader(self._generations, self._tail)
         self._swept_key = b""
         self.format = DatabaseFormat(FORMAT, "", 0)
 
@@ -369,50 +366,12 @@ class RocksDatabase:
         limit: int,
         bytes_max: int = 0,
     ) -> ReadResult:
-        messages: list[Message] = []
-        size_bytes = 0
-        for message in self._matching(filters, after_offset, until_offset, limit):
-            size_bytes += len(message.payload)
-            if bytes_max and size_bytes > bytes_max and messages:
-                return ReadResult(messages, messages[-1].offset)
-            messages.append(message)
-            if len(messages) >= limit:
-                return ReadResult(messages, message.offset)
-        return ReadResult(messages, until_offset)
-
-    def _matching(
-        self, filters: Sequence[str], after: int, until: int, limit: int
-    ) -> Iterator[Message]:
-        fresh = self._fresh(after, until, limit)
-        if fresh is not None:
-            matchers = [_matcher(topic_filter) for topic_filter in filters]
-            yield from (message for message in fresh if _any(matchers, message.topic))
-            return
-        for generation in self._generations.between(after, until):
-            yield from generation.layout.scan(filters, after_offset=after, until_offset=until)
-
-    def _fresh(self, after: int, until: int, limit: int) -> list[Message] | None:
-        most = _TAIL_SCAN_MIN + limit * _TAIL_SCAN_PER_MESSAGE
-        return self._tail.between(after, until, most)
+        return self._log.read(filters, after_offset, until_offset, limit, bytes_max)
 
     async def count(
         self, filters: Sequence[str], *, after_offset: int, until_offset: int, limit: int
     ) -> int:
-        fresh = self._fresh(after_offset, until_offset, limit)
-        if fresh is not None:
-            matchers = [_matcher(topic_filter) for topic_filter in filters]
-            return min(limit, sum(_any(matchers, message.topic) for message in fresh))
-        found = 0
-        for generation in self._generations.between(after_offset, until_offset):
-            found += generation.layout.count(
-                filters,
-                after_offset=after_offset,
-                until_offset=until_offset,
-                limit=limit - found,
-            )
-            if found >= limit:
-                break
-        return found
+        return self._log.count(filters, after_offset, until_offset, limit)
 
     def messages_after(self, offset: int) -> int:
         return self._generations.messages_after(offset)
@@ -466,6 +425,10 @@ class RocksDatabase:
         except StorageError as error:
             self._failure = error
             raise
+
+    def check(self) -> Iterator[Finding]:
+        """Look at every row; yields what is wrong (``check.py``). Nothing may write meanwhile."""
+        return Checker(self._use(), self._generations, self._marks).run()
 
     # -- sessions and groups ---------------------------------------------------------------
 
@@ -526,12 +489,3 @@ class RocksDatabase:
             batch.delete_retained(topic)
         self.write(batch)
         return len(topics)
-
-
-@lru_cache(maxsize=4096)
-def _matcher(topic_filter: str) -> FilterMatcher:
-    return compile_filter(topic_filter)
-
-
-def _any(matchers: list[FilterMatcher], topic: str) -> bool:
-    return any(matcher.matches(topic) for matcher in matchers)

@@ -1,0 +1,230 @@
+"""Looks at every row of a database and says what is wrong with it.
+
+For a stopped broker's directory, or beside a running one through a read-only view. Repairs
+nothing and deletes nothing. What it proves when it finds nothing:
+
+- every row has a known kind, and its value decodes;
+- log: each message lies in its generation and its stream, each varying level has its index entry
+  and no index entry is left over, and the counters agree;
+- sessions: cursors make sense, the deadline index agrees with the records in both directions,
+  and no row belongs to a session that is not there;
+- no offset is above the last one that was allocated.
+
+Invariant: memory is bounded, whatever the size of the database.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, final
+
+from perdure.errors import FormatTooNew, StorageCorrupt
+from perdure.model import Cursor
+from perdure.storage.rocksdb import keys
+from perdure.storage.rocksdb.codec import (
+    decode_cursor,
+    decode_entry,
+    decode_group,
+    decode_retained,
+    decode_session,
+    decode_subscription,
+)
+from perdure.storage.rocksdb.engine import (
+    FIXED_TABLES,
+    INBOX,
+    META,
+    RETAINED,
+    STATE,
+    Engine,
+)
+from perdure.storage.rocksdb.generations import Generation, Generations
+from perdure.storage.rocksdb.layout import Finding, table_generation
+from perdure.storage.rocksdb.marks import Marks
+from perdure.topic.records import decode_record as decode_node
+
+_ALL_END: Final = b"\xff" * 64
+_BROKEN = (StorageCorrupt, FormatTooNew, struct.error, UnicodeDecodeError, IndexError)
+
+
+@final
+class Checker:
+    """One pass over a database."""
+
+    def __init__(self, engine: Engine, generations: Generations, marks: Marks) -> None:
+        self._engine = engine
+        self._generations = generations
+        self._marks = marks
+
+    def run(self) -> Iterator[Finding]:
+        """Everything that is wrong."""
+        yield from self._check_meta()
+        yield from self._check_tables()
+        for generation in self._generations:
+            yield from self._check_generation(generation)
+        yield from self._check_state()
+        yield from self._check_inbox()
+        yield from self._check_retained()
+
+    # -- the log ---------------------------------------------------------------------------
+
+    def _check_meta(self) -> Iterator[Finding]:
+        known = {generation.header.generation for generation in self._generations}
+        for key, value in self._engine.items(META, b"", _ALL_END):
+            if key in (keys.FORMAT, keys.HIGH):
+                continue
+            kind = key[:1]
+            if kind not in b"GNPTX" or len(key) < 5:
+                yield Finding(META, key.hex(), "a row of unknown kind")
+            elif kind in b"NPT" and int.from_bytes(key[1:5]) not in known:
+                yield Finding(META, key.hex(), "a row of a generation that is not there")
+            elif kind == b"T":
+                try:
+                    decode_node(value)
+                except _BROKEN as error:
+                    yield Finding(META, key.hex(), str(error))
+
+    def _check_tables(self) -> Iterator[Finding]:
+        known = {generation.header.generation for generation in self._generations}
+        for name in sorted(self._engine.tables - set(FIXED_TABLES)):
+            number = table_generation(name)
+            if not number:
+                yield Finding(name, "", "a table of unknown kind")
+            elif number not in known and not self._is_leftover(name, number):
+                yield Finding(name, "", "messages of a generation that has no header")
+
+    def _is_leftover(self, name: str, number: int) -> bool:
+        """Whether the next start may remove the table."""
+        if self._engine.get(META, keys.generation_dropped(number)) is not None:
+            return True
+        return next(self._engine.keys(name, b"", _ALL_END), None) is None
+
+    def _check_generation(self, generation: Generation) -> Iterator[Finding]:
+        header = generation.header
+        until = header.until_offset or self._marks.last_offset + 1
+        counted = 0
+        for found in generation.layout.check(since_offset=header.since_offset, until_offset=until):
+            if isinstance(found, int):
+                counted = found
+            else:
+                yield found
+        if counted != generation.message_count:
+            yield Finding(
+                generation.layout.tables[0],
+                "",
+                f"{counted} messages, but {generation.message_count} were counted",
+            )
+        points = list(zip(generation.offsets, generation.counts, strict=True))
+        if points != sorted(points) or (points and points[-1][1] > generation.message_count):
+            yield Finding(META, "", f"the counts of generation {header.generation} do not ascend")
+
+    # -- sessions --------------------------------------------------------------------------
+
+    def _check_state(self) -> Iterator[Finding]:
+        sessions = 0
+        for key, value in self._engine.items(STATE, b"", _ALL_END):
+            try:
+                if key[:1] == b"s":
+                    sessions += 1
+                    problem = self._session_problem(key, value)
+                elif key[:1] == b"d":
+                    problem = self._deadline_problem(key)
+                elif key[:1] == b"x":
+                    problem = self._session_row_problem(key, value)
+                elif key[:1] == b"g":
+                    record = decode_group(value)
+                    problem = "" if keys.group(record.key) == key else "another group's record"
+                elif key[:1] == b"m":
+                    problem = "" if len(key) > len(keys.owner_of(key)) else "a member has no name"
+                else:
+                    problem = "a row of unknown kind"
+            except _BROKEN as error:
+                problem = str(error)
+            if problem:
+                yield Finding(STATE, key.hex(), problem)
+        if sessions != self._marks.session_count:
+            counted = self._marks.session_count
+            yield Finding(STATE, "", f"{sessions} sessions, but {counted} were counted")
+
+    def _session_problem(self, key: bytes, value: bytes) -> str:
+        record = decode_session(value)
+        if keys.session(record.client_id) != key:
+            return "another session's record"
+        deadline_us = record.deadline_us
+        if deadline_us:
+            index_key = keys.deadline(deadline_us, record.client_id)
+            if self._engine.get(STATE, index_key) is None:
+                return "its deadline is not in the index"
+        return ""
+
+    def _deadline_problem(self, key: bytes) -> str:
+        deadline_us, client_id = keys.parse_deadline(key)
+        value = self._engine.get(STATE, keys.session(client_id))
+        if value is None or decode_session(value).deadline_us != deadline_us:
+            return "a deadline that no session has"
+        return ""
+
+    def _session_row_problem(self, key: bytes, value: bytes) -> str:
+        rows = keys.owner_of(key)
+        client_id = rows[3:].decode()
+        if self._engine.get(STATE, keys.session(client_id)) is None:
+            return "a row of a session that is not there"
+        kind = key[len(rows) : len(rows) + 1]
+        if kind == b"c":
+            return self._cursor_problem(decode_cursor(value))
+        if kind == b"u":
+            sub = decode_subscription(value)
+            expected = keys.subscription(rows, sub.since_offset, sub.name)
+            return "" if expected == key else "another subscription's record"
+        if kind == b"r":
+            return "" if len(key) == len(rows) + 3 else "not a packet identifier"
+        return "a row of unknown kind"
+
+    def _cursor_problem(self, cursor: Cursor) -> str:
+        if cursor.offset > self._marks.last_offset:
+            return "the cursor is beyond the last offset"
+        for numbers in (cursor.settled, cursor.released):
+            if list(numbers) != sorted(set(numbers)) or (numbers and numbers[0] <= cursor.serial):
+                return "the cursor's serial numbers do not ascend"
+        return ""
+
+    def _check_inbox(self) -> Iterator[Finding]:
+        for key, value in self._engine.items(INBOX, b"", _ALL_END):
+            owner = keys.owner_of(key)
+            try:
+                offset = int.from_bytes(key[len(owner) :])
+                decode_entry(offset, value)
+                problem = ""
+                if key[:1] not in (b"S", b"G") or len(key) != len(owner) + 8:
+                    problem = "a row of unknown kind"
+                elif offset > self._marks.last_offset:
+                    problem = "an entry beyond the last offset"
+                elif key[:1] == b"S" and not self._has_session(owner[3:].decode()):
+                    problem = "an entry of a session that is not there"
+            except _BROKEN as error:
+                problem = str(error)
+            if problem:
+                yield Finding(INBOX, key.hex(), problem)
+
+    def _has_session(self, client_id: str) -> bool:
+        return self._engine.get(STATE, keys.session(client_id)) is not None
+
+    def _check_retained(self) -> Iterator[Finding]:
+        counted = 0
+        for key, value in self._engine.items(RETAINED, b"", _ALL_END):
+            counted += 1
+            try:
+                message = decode_retained(keys.retained_topic(key), value)
+                problem = ""
+                if message.offset > self._marks.last_offset:
+                    problem = "a retained message beyond the last offset"
+            except _BROKEN as error:
+                problem = str(error)
+            if problem:
+                yield Finding(RETAINED, key.hex(), problem)
+        if counted != self._marks.retained_count:
+            yield Finding(
+                RETAINED,
+                "",
+                f"{counted} retained messages, but {self._marks.retained_count} were counted",
+            )

@@ -1,0 +1,51 @@
+"""An engine whose disk fails when the test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from perdure.config.schema import RocksdbConfig
+from perdure.errors import StorageError
+from perdure.storage.rocksdb.engine import Engine, Operations
+
+
+class Disk:
+    """The state of a disk: what it does to the engines that are on it.
+
+    Attributes:
+        write_error, sync_error, open_error: raised by the next such calls, until cleared.
+        opened: engines opened so far.
+    """
+
+    def __init__(self) -> None:
+        self.write_error: StorageError | None = None
+        self.sync_error: StorageError | None = None
+        self.open_error: StorageError | None = None
+        self.opened = 0
+        self.on_reopen: Callable[[Path], None] | None = None
+
+    def engine(self, path: Path, config: RocksdbConfig, *, read_only: bool) -> Engine:
+        """Open an engine on this disk."""
+        if self.open_error is not None:
+            raise self.open_error
+        if self.opened and self.on_reopen is not None:
+            self.on_reopen(path)
+        self.opened += 1
+        return _FaultyEngine(self, path, config, read_only=read_only)
+
+
+class _FaultyEngine(Engine):
+    def __init__(self, disk: Disk, path: Path, config: RocksdbConfig, *, read_only: bool) -> None:
+        super().__init__(path, config, read_only=read_only)
+        self._disk = disk
+
+    def write(self, operations: Operations) -> None:
+        if self._disk.write_error is not None:
+            raise self._disk.write_error
+        super().write(operations)
+
+    def sync(self) -> None:
+        if self._disk.sync_error is not None:
+            raise self._disk.sync_error
+        super().sync()
