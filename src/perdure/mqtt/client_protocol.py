@@ -194,7 +194,6 @@ class ClientProtocol:
         if self._authenticator is not None:
             properties = self._with_auth_data(properties, self._authenticator.start())
         self._decoder = self._new_decoder()
-        self._outbound_aliases = OutboundAliases(0)
         self._out.clear()
         self.keep_alive = self._requested_keep_alive
         self.state = CONNECTING

@@ -186,7 +186,7 @@ class Decoder:
             if byte < 0x80:
                 self._body_at = at
                 self._padded = byte == 0
-                if byte == 0 and self.version == V5 and self.connected:
+                if byte == 0 and self.version == V5:
                     raise MalformedPacket("the remaining length is longer than it must be")
                 return value
             shift += 7

@@ -515,7 +515,8 @@ def test_disconnect(version: int) -> None:
 
 def test_the_server_disconnects() -> None:
     client, peer = _connected()
-    events = peer.say(p.Disconnect(0x8E))
+    late = Publish("a", b"", 1, packet_id=1)
+    events = client.receive(encode(p.Disconnect(0x8E), 5) + encode(late, 5))
     assert events == [Disconnected(0x8E, "Session taken over", EMPTY)]
     assert client.state == IDLE
     assert peer.sent() == []

@@ -62,6 +62,18 @@ def test_requests_end_with_the_connection() -> None:
     assert not window.answered(packet_id)
 
 
+def test_what_is_published_anew_goes_before_what_waits() -> None:
+    window = SendWindow()
+    _open(window, 2)
+    handles = [window.offer(Publish("a", b"", 1)) for _ in range(4)]
+    window.take()
+    window.take()
+    window.close()
+    assert window.open(session_present=False, receive_maximum=65_535) == []
+    taken = [window.take() for _ in range(4)]
+    assert [entry.handle for entry in taken if entry is not None] == handles
+
+
 def test_the_size_limit_counts_every_byte() -> None:
     for size in range(1, 60):
         publish = Publish("ü", b"x" * size, 1, expiry_s=1, forward=b"\x01\x01")

@@ -19,6 +19,7 @@ from tests.unit.mqtt.vectors import VECTORS, Vector
 from perdure.mqtt import decode as room
 from perdure.mqtt import packets as p
 from perdure.mqtt.decode import Decoder
+from perdure.mqtt.encode import encode
 from perdure.mqtt.packets import Packet, Publish
 
 
@@ -66,6 +67,7 @@ def test_good_packets_before_a_bad_one_are_returned() -> None:
     assert made.failure is not None
     assert made.failure.reason_code == 0x81
     assert made.feed(b"\xc0\x00") == []
+    assert not made._tail  # what is discarded is not kept either
 
 
 @pytest.mark.spec("MQTT-3.1.0-1")
@@ -186,6 +188,19 @@ def test_a_packet_too_large_is_refused_before_its_body(version: int) -> None:
         other = decoder(version, from_client=True, size_max=100)
         feed_both(one, other, raw)
         assert (one.failure and one.failure.reason_code) == want
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_packet_of_just_the_largest_size(version: int) -> None:
+    for payload in (b"x" * 10, b"x" * 200):
+        raw = encode(Publish("a", payload), version)
+        one = decoder(version, from_client=True, size_max=len(raw))
+        other = decoder(version, from_client=True, size_max=len(raw))
+        assert feed_both(one, other, raw) == [Publish("a", payload)]
+        small = decoder(version, from_client=True, size_max=len(raw) - 1)
+        assert small.feed(raw) == []
+        assert small.failure is not None
+        assert small.failure.reason_code == 0x95
 
 
 def test_a_connect_too_large() -> None:
