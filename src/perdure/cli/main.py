@@ -18,6 +18,7 @@ from perdure.errors import PerdureError
 
 COMMANDS: Mapping[str, str] = {
     "serve": "Run the broker.",
+    "status": "Show whether the broker runs, and its numbers.",
     "pub": "Publish messages.",
     "sub": "Subscribe and print messages.",
     "sessions": "List, show, explain and discard sessions.",

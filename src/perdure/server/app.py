@@ -25,6 +25,8 @@ from perdure.net.settings import listener_settings
 from perdure.observe.logs import get_logger
 from perdure.observe.metrics import Metrics
 from perdure.server import process
+from perdure.server.admin import AdminServer
+from perdure.server.admin_handler import BrokerAdmin
 from perdure.server.lifecycle import Job, Lifecycle, Part, Reload
 from perdure.server.metrics_part import MetricsPart, keep_gauges
 from perdure.server.scheduler import LoopScheduler
@@ -184,6 +186,11 @@ async def serve(config: Config, *, reload: Callable[[], Config] | None = None) -
         "gauges": functools.partial(keep_gauges, broker.services),
     }
     parts: list[Part] = [BrokerPart(broker, scheduler, database)]
+    if config.storage.backend != "memory":
+        handler = BrokerAdmin(
+            broker.services, version=__version__, started_us=SystemClock().now_us()
+        )
+        parts.append(AdminServer(handler, Path(config.storage.path)))
     if config.metrics.bind:
         parts.append(
             MetricsPart(

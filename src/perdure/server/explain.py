@@ -77,27 +77,47 @@ async def explain(
     Raises:
         MqttError: ``topic`` is no topic name.
     """
-    validate_topic_name(topic, levels_max=65_536)
     stored = await database.open_session(client_id)
     if stored is None:
         return None
+    return await explain_session(database, stored, topic, now_us, running=running, live=live)
+
+
+async def explain_session(
+    database: Database,
+    stored: StoredSession,
+    topic: str,
+    now_us: int,
+    *,
+    running: bool,
+    live: LiveView | None = None,
+) -> Explanation:
+    """The same for a session that was read, or that is in memory.
+
+    Raises:
+        MqttError: ``topic`` is no topic name.
+    """
+    validate_topic_name(topic, levels_max=65_536)
     findings = [_explain_session(stored.record, now_us, running=running)]
     current = [sub for sub in stored.subscriptions if not sub.until_offset]
     matching = [sub for sub in current if matches(sub.filter, topic)]
     findings += _explain_subscriptions(current, matching, topic)
     ordinary = [sub for sub in matching if sub.qos and not sub.group]
-    if ordinary:
-        findings.append(await _explain_record(database, stored, ordinary, topic, now_us))
-    if any(sub.group or sub.feed is not None for sub in matching):
-        findings.append(await _explain_inbox(database, stored, topic))
     if matching:
+        inbox = await _explain_inbox(database, stored, topic)
+        if inbox.code == "addressed" or not ordinary:
+            findings.append(inbox)
+        if ordinary:
+            record = await _explain_record(database, stored, ordinary, topic, now_us)
+            if record.ok or inbox.code != "addressed":
+                findings.append(record)
         findings.append(_explain_delivery(stored, live))
     # An offline client is the last reason: whatever else is in the way stays so when it is back.
     order = sorted((f for f in findings if not f.ok), key=lambda finding: finding.code == "offline")
     verdict, reason = "delivered", "nothing is in the way: messages on this topic are delivered"
     if order:
         verdict, reason = order[0].code, order[0].detail
-    return Explanation(client_id, topic, verdict, reason, findings)
+    return Explanation(stored.record.client_id, topic, verdict, reason, findings)
 
 
 def _explain_session(record: SessionRecord, now_us: int, *, running: bool) -> Finding:
@@ -208,7 +228,8 @@ async def _explain_record(
 
 
 async def _explain_inbox(database: Database, stored: StoredSession, topic: str) -> Finding:
-    """What the session's private stream has: shares of a group, and what a subscription is fed."""
+    """What the session's private stream has: shares of a group, what a subscription is fed, and
+    what was carried over from a dropped generation."""
     entries = await database.read_inbox(
         stored.record.client_id,
         after_offset=stored.cursor.offset,

@@ -115,6 +115,18 @@ async def session_details(
     stored = await database.open_session(client_id)
     if stored is None:
         return None
+    return await describe(database, stored, now_us, running=running, live=live)
+
+
+async def describe(
+    database: Database,
+    stored: StoredSession,
+    now_us: int,
+    *,
+    running: bool,
+    live: LiveView | None = None,
+) -> Row:
+    """Everything about a session; one in memory is described by what it would store now."""
     cursor = stored.cursor
     details = session_row(stored.record, now_us, running=running)
     details["subscriptions"] = [
@@ -127,7 +139,10 @@ async def session_details(
     details["unacknowledged"] = unacknowledged(stored)
     details["awaiting_release"] = list(stored.awaiting_release)
     details["awaiting_completion"] = len(cursor.released)
-    pending, exact = await _owed(database, stored)
+    if live is None or live.catching_up:
+        pending, exact = await _owed(database, stored)
+    else:
+        pending, exact = live.inflight + live.pending, True
     details["owed_messages"] = pending
     details["owed_is_exact"] = exact
     will = stored.record.will

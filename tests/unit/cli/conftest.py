@@ -37,6 +37,7 @@ class FakeBroker:
     def __init__(self) -> None:
         self.asked: list[tuple[str, ...]] = []
         self.refusal: PerdureError | None = None
+        self.storage = "ok"
 
     async def sessions(self, *, prefix: str, state: str) -> AsyncIterator[Row]:
         self.asked.append(("sessions", prefix, state))
@@ -75,7 +76,7 @@ class FakeBroker:
         return {"generation": 2}
 
     def stats(self) -> Row:
-        return {}
+        return {"storage": self.storage}
 
 
 @pytest.fixture

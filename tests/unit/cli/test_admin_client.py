@@ -35,7 +35,7 @@ def test_calls_and_rows(running: Any, tmp_path: Path) -> None:
         assert client.call("sessions.kick", client_id="live")["action"] == "kicked"
         rows = list(client.rows("sessions.list", prefix="l", state=""))
         assert rows == [{"client_id": "live", "state": "connected"}]
-        assert client.call("stats") == {}
+        assert client.call("stats") == {"storage": "ok"}
     assert running.asked == [("kick", "live"), ("sessions", "l", "")]
 
 

@@ -174,8 +174,20 @@ async def test_shared_and_fed() -> None:
     batch.put_inbox("a", entry, epoch=1)
     scene.database.write(batch)
     assert "addressed" in await scene.codes()
+    scene.publish("t")
+    assert "owed" not in await scene.codes()
     fed = Scene(msgspec.structs.replace(QOS1, feed=Feed(True, "", 0, 0)))
     assert "feeding" in await fed.codes()
+
+
+async def test_carried_over_from_a_dropped_generation() -> None:
+    scene = Scene(QOS1)
+    batch = scene.database.batch()
+    batch.put_inbox("a", InboxEntry(5, Message("t", b"", 1), qos=1), epoch=1)
+    scene.database.write(batch)
+    scene.database.allocate_offset(NOW)
+    found = await scene.explain()
+    assert (found.verdict, found.findings[2].code) == ("delivered", "addressed")
 
 
 @pytest.mark.parametrize(

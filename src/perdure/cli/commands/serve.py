@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from pathlib import Path
 
 import click
 
-from perdure.cli.exit_codes import ExitCode
 from perdure.cli.settings_options import config_options
 from perdure.config.document import Origin
 from perdure.config.environ import Override
-from perdure.config.load import Loaded, load
+from perdure.config.load import Loaded, changes, load
+from perdure.config.schema import Config
 from perdure.observe import logs
+
+log = logs.get_logger("config")
 
 
 @click.command()
@@ -44,21 +45,38 @@ def command(
     if bind is not None:
         overrides.append(Override(("listeners", "tcp", "bind"), bind, Origin("flag", "--bind")))
 
-    def reload() -> Loaded:
+    def read() -> Loaded:
         return load(config_path, environ=os.environ, sets=sets, overrides=overrides)
 
-    loaded = reload()
-    log = loaded.config.log
-    logs.configure(
-        level=log.level,
-        format=log.format,
-        repeat_max=log.repeat_max,
-        repeat_window_s=log.repeat_window_s,
-    )
-    for warning in loaded.warnings:
-        logs.get_logger("config").warning("config.ignored", reason=warning)
+    loaded = read()
+    config = loaded.config
+
+    def reload() -> Config:
+        nonlocal config
+        fresh = read()
+        _configure_logs(fresh)
+        ignored = changes(config, fresh.config).restart
+        if ignored:
+            log.warning("config.needs_restart", settings=list(ignored))
+        config = fresh.config
+        return config
+
+    _configure_logs(loaded)
 
     # Imported late: a bad configuration is told at once.
-    app = importlib.import_module("perdure.server.app")
-    code: int | None = app.run(loaded.config, reload=lambda: reload().config)
-    return ExitCode.OK if code is None else code
+    from perdure.server.app import run
+
+    return run(config, reload=reload)
+
+
+def _configure_logs(loaded: Loaded) -> None:
+    """Log as configured, and first of all what the configuration has that was ignored."""
+    settings = loaded.config.log
+    logs.configure(
+        level=settings.level,
+        format=settings.format,
+        repeat_max=settings.repeat_max,
+        repeat_window_s=settings.repeat_window_s,
+    )
+    for warning in loaded.warnings:
+        log.warning("config.ignored", reason=warning)

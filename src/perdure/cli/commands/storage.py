@@ -252,12 +252,9 @@ def _message_row(message: Message) -> dict[str, Any]:
 
 def _properties(data: bytes) -> dict[str, Any]:
     """The MQTT 5.0 properties of a message, by name."""
-    from perdure.mqtt.packets import PUBLISH
-    from perdure.mqtt.primitives import varint
-    from perdure.mqtt.properties import read_properties
+    from perdure.mqtt.encode import properties_from_forward
 
-    framed = varint(len(data)) + data
-    found, _ = read_properties(framed, 0, len(framed), PUBLISH)
+    found = properties_from_forward(data)
     row: dict[str, Any] = {}
     if found.payload_format_indicator is not None:
         row["payload_format_indicator"] = found.payload_format_indicator

@@ -11,6 +11,7 @@ import pytest
 
 from perdure.cli.main import run
 from perdure.config import Config
+from perdure.observe import logs
 
 
 class App:
@@ -59,6 +60,24 @@ def test_reload_reads_the_file_again(app: App, tmp_path: Path) -> None:
     assert app.reload is not None
     again = app.reload()
     assert (again.log.level, again.storage.path) == ("debug", "d")
+    assert logs.is_debug()
+
+
+def test_reload_tells_what_needs_a_restart(
+    app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("mqtt: {maximum_qos: 1}\n")
+    run(["serve", "-c", str(path)])
+    path.write_text("mqtt: {maximum_qos: 2}\nretention: {time_s: 5d}\n")
+    assert app.reload is not None
+    assert app.reload().retention.time_s == 5 * 86_400
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "config.needs_restart" in line
+    assert "mqtt.maximum_qos" in line
+    assert "retention" not in line
+    app.reload()
+    assert capsys.readouterr().err == ""
 
 
 def test_refuses_to_be_open_by_accident(app: App, capsys: pytest.CaptureFixture[str]) -> None:

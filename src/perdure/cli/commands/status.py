@@ -1,0 +1,33 @@
+"""``perdure status``: whether the broker on this machine runs and takes messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from perdure.cli.admin_client import AdminClient
+from perdure.cli.commands.sessions import not_running
+from perdure.cli.data import data_options
+from perdure.cli.exit_codes import ExitCode
+from perdure.cli.output import Output, output_options
+
+
+@click.command()
+@data_options
+@output_options
+def command(data: Path, out: Output) -> int:
+    """Show the running broker's numbers; exit 69 if none runs, 75 if its storage has failed.
+
+    \b
+    Examples:
+      perdure status
+      perdure status --data /var/lib/perdure --json
+    """
+    client = AdminClient.connect(data)
+    if client is None:
+        raise not_running(data)
+    with client:
+        stats = client.call("stats")
+    out.record(stats)
+    return ExitCode.OK if stats["storage"] == "ok" else ExitCode.TEMPORARY

@@ -1,0 +1,197 @@
+"""Answers the admin socket from a broker: what is in memory first, then what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final, final
+
+import msgspec
+
+from perdure.broker.live_session import LiveSession
+from perdure.broker.services import Services
+from perdure.config.units import format_time
+from perdure.errors import StorageUnavailable
+from perdure.model import StoredSession
+from perdure.server.admin import Row
+from perdure.server.explain import explain, explain_session
+from perdure.server.inspect import (
+    LiveView,
+    describe,
+    session_details,
+    session_row,
+    session_rows,
+    state_of,
+)
+
+ADMINISTRATIVE_ACTION: Final = 0x98
+"""Reason code of the DISCONNECT that a kick sends (MQTT 5.0 section 3.14.2.1)."""
+
+
+@final
+class BrokerAdmin:
+    """``admin.AdminHandler`` for a running broker.
+
+    Args:
+        services: the parts of the broker.
+        version: release.
+        started_us: wall time of the start.
+    """
+
+    def __init__(self, services: Services, *, version: str, started_us: int) -> None:
+        self._services = services
+        self._version = version
+        self._started_us = started_us
+
+    async def sessions(self, *, prefix: str, state: str) -> AsyncIterator[Row]:
+        """Stored sessions, and in their places those that are only in memory."""
+        services = self._services
+        now_us = services.clock.now_us()
+        unstored = sorted(
+            (
+                session
+                for session in services.registry.live.values()
+                if not session.stored and session.client_id.startswith(prefix)
+            ),
+            key=lambda session: session.client_id.encode(),
+            reverse=True,
+        )
+        wanted = state or None
+
+        def unstored_rows(before: bytes | None) -> list[Row]:
+            rows: list[Row] = []
+            while unstored and (before is None or unstored[-1].client_id.encode() < before):
+                record = unstored.pop().record
+                if wanted in {None, state_of(record, now_us, running=True)}:
+                    rows.append(session_row(record, now_us, running=True))
+            return rows
+
+        async for row in session_rows(services.database, now_us, running=True, prefix=prefix):
+            for earlier in unstored_rows(row["client_id"].encode()):
+                yield earlier
+            if wanted in {None, row["state"]}:
+                yield row
+        for last in unstored_rows(None):
+            yield last
+
+    async def session(self, client_id: str) -> Row | None:
+        """Details; of a connected session as it is now."""
+        services = self._services
+        now_us = services.clock.now_us()
+        live = services.registry.live.get(client_id)
+        if live is None:
+            return await session_details(services.database, client_id, now_us, running=True)
+        return await describe(
+            services.database, _as_stored(live), now_us, running=True, live=_view(live)
+        )
+
+    async def explain(self, client_id: str, topic: str) -> Row | None:
+        """Why a message on a topic is, or is not, delivered."""
+        services = self._services
+        now_us = services.clock.now_us()
+        live = services.registry.live.get(client_id)
+        if live is None:
+            found = await explain(services.database, client_id, topic, now_us, running=True)
+        else:
+            found = await explain_session(
+                services.database,
+                _as_stored(live),
+                topic,
+                now_us,
+                running=True,
+                live=_view(live),
+            )
+        if found is None:
+            return None
+        row: Row = msgspec.to_builtins(found)
+        return row
+
+    async def discard(self, client_id: str) -> bool:
+        """End a session now: its connection, its will, its shares, its state."""
+        services = self._services
+        self._check_writable()
+        await services.registry.acquire(client_id)
+        try:
+            services.turn.now_us = services.clock.now_us()
+            live = services.registry.live.get(client_id)
+            if live is not None:
+                # A session without expiry ends with its connection: one path for both.
+                live.record = msgspec.structs.replace(live.record, expiry_s=0)
+                live.holder.close(ADMINISTRATIVE_ACTION)
+                services.metrics.sessions_discarded += 1
+            else:
+                stored = await services.database.open_session(client_id)
+                if stored is None:
+                    return False
+                await services.sessions.discard(stored, expired=False)
+            services.turn.run()
+        finally:
+            services.registry.release(client_id)
+        await services.committer.sync_now()
+        return True
+
+    async def kick(self, client_id: str) -> bool:
+        """Take leave of a client; the session stays as after any disconnect."""
+        live = self._services.registry.live.get(client_id)
+        if live is None:
+            return False
+        self._services.turn.now_us = self._services.clock.now_us()
+        live.holder.close(ADMINISTRATIVE_ACTION)
+        return True
+
+    async def rotate(self) -> Row:
+        """Begin a new generation."""
+        services = self._services
+        self._check_writable()
+        info = services.database.rotate(services.clock.now_us())
+        services.log.info("generation.added", generation=info.generation)
+        return {"generation": info.generation, "created_at": format_time(info.created_at_us)}
+
+    def stats(self) -> Row:
+        """What ``perdure status`` shows."""
+        services = self._services
+        metrics = services.metrics
+        services.gauges()
+        now_us = services.clock.now_us()
+        return {
+            "version": self._version,
+            "started_at": format_time(self._started_us),
+            "uptime_s": (now_us - self._started_us) // 1_000_000,
+            "storage": "ok" if services.committer.writable else "failed",
+            "connections": metrics.connections_now,
+            "sessions_connected": metrics.sessions_connected,
+            "sessions_offline": metrics.sessions_offline,
+            "subscriptions": metrics.subscriptions,
+            "inflight_messages": metrics.inflight_messages,
+            "pending_messages": metrics.pending_messages,
+            "retained_messages": metrics.retained_messages,
+            "messages_received": sum(metrics.messages_received),
+            "messages_delivered": sum(metrics.messages_delivered),
+            "messages_dropped": metrics.messages_dropped,
+            "log_messages": metrics.storage_messages,
+            "log_bytes": metrics.storage_bytes,
+            "generations": metrics.storage_generations,
+        }
+
+    def _check_writable(self) -> None:
+        if not self._services.committer.writable:
+            raise StorageUnavailable("the store has failed and has not recovered yet")
+
+
+def _as_stored(live: LiveSession) -> StoredSession:
+    """A session in memory as the store would have it now."""
+    return StoredSession(
+        live.record,
+        live.outbound.cursor(),
+        (*live.subs.values(), *live.ended),
+        tuple(sorted(live.inbound.awaiting_release)),
+    )
+
+
+def _view(live: LiveSession) -> LiveView:
+    return LiveView(
+        inflight=len(live.outbound.inflight),
+        inflight_max=live.outbound.window_max,
+        pending=len(live.outbound.pending),
+        catching_up=live.lagging,
+        paused=live.sender.paused,
+    )

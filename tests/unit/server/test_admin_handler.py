@@ -1,0 +1,241 @@
+"""What an administrator sees of, and does to, a broker that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+import structlog
+
+from perdure.broker.auth.authenticate import AnonymousPolicy, EnhancedMethods
+from perdure.broker.auth.authorize import AllowAll
+from perdure.broker.broker import Broker
+from perdure.broker.connection import Connection
+from perdure.broker.stream import PeerInfo
+from perdure.clock import SystemClock
+from perdure.config import Config
+from perdure.errors import StorageUnavailable
+from perdure.model import Will
+from perdure.mqtt.encode import encode
+from perdure.mqtt.packets import (
+    Connect,
+    Disconnect,
+    Packet,
+    Properties,
+    Publish,
+    Subscribe,
+    SubscribeFilter,
+)
+from perdure.observe import Metrics
+from perdure.server.admin import Row
+from perdure.server.admin_handler import BrokerAdmin
+from perdure.server.scheduler import LoopScheduler
+from perdure.storage.memory import MemoryDatabase
+
+PEER = PeerInfo("tcp", "tcp", "127.0.0.1", 5, loopback=True)
+
+
+class Client:
+    """A connection of the broker and the bytes that it wrote."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.written = bytearray()
+        self.changed = asyncio.Event()
+        self.connection: Connection = broker.connection(self, PEER)
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+        self.changed.set()
+
+    def close(self) -> None:
+        self.connection.connection_lost(None)
+
+    def abort(self) -> None:
+        self.connection.connection_lost(None)
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def write_buffer_size(self) -> int:
+        return 0
+
+    async def send(self, packet: Packet) -> bytes:
+        """Send a packet and wait for bytes."""
+        self.written.clear()
+        self.changed.clear()
+        self.connection.receive(encode(packet, 5))
+        await asyncio.wait_for(self.changed.wait(), 10)
+        return bytes(self.written)
+
+
+class Scene:
+    """A broker on a memory database, and its admin handler."""
+
+    def __init__(self) -> None:
+        self.database = MemoryDatabase()
+        self.errors: list[BaseException] = []
+        self.scheduler = LoopScheduler(asyncio.get_running_loop(), self.errors.append)
+        self.broker = Broker(
+            Config(),
+            self.database,
+            scheduler=self.scheduler,
+            clock=SystemClock(),
+            chance=random.Random(1),
+            authenticator=AnonymousPolicy(),
+            methods=EnhancedMethods(),
+            authorizer=AllowAll(),
+            metrics=Metrics(),
+            log=structlog.get_logger(),
+            version="1",
+        )
+        self.admin = BrokerAdmin(
+            self.broker.services, version="1", started_us=SystemClock().now_us()
+        )
+
+    async def connect(
+        self, client_id: str, *, expiry_s: int = 0, subscribe: str = "", will: str = ""
+    ) -> Client:
+        client = Client(self.broker)
+        properties = Properties(session_expiry_interval=expiry_s)
+        last = Will(will, b"gone", 1, False) if will else None
+        connect = Connect(5, True, 0, client_id, will=last, properties=properties)
+        assert (await client.send(connect))[0] == 0x20
+        if subscribe:
+            request = Subscribe(1, [SubscribeFilter(subscribe, 1)])
+            assert (await client.send(request))[0] == 0x90
+        return client
+
+    async def rows(self, prefix: str = "", state: str = "") -> list[tuple[str, str]]:
+        rows = self.admin.sessions(prefix=prefix, state=state)
+        return [(row["client_id"], row["state"]) async for row in rows]
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    found = Scene()
+    await found.broker.start()
+    yield found
+    found.broker.stop_taking(0x8B)
+    await found.broker.finish()
+    await found.scheduler.close()
+    assert found.errors == []
+
+
+async def offline(scene: Scene, client_id: str, *, subscribe: str = "") -> None:
+    client = await scene.connect(client_id, expiry_s=60, subscribe=subscribe)
+    client.connection.receive(encode(Disconnect(0), 5))
+    # The end of the turn, in which the session is written.
+    scene.broker.services.turn.run()
+
+
+async def test_sessions_in_memory_stand_in_their_places(scene: Scene) -> None:
+    await offline(scene, "b")
+    await offline(scene, "d")
+    for client_id in ("a", "c", "e"):
+        await scene.connect(client_id)
+    await scene.connect("f", expiry_s=60)
+    assert await scene.rows() == [
+        ("a", "connected"),
+        ("b", "offline"),
+        ("c", "connected"),
+        ("d", "offline"),
+        ("e", "connected"),
+        ("f", "connected"),
+    ]
+    assert await scene.rows("c") == [("c", "connected")]
+    assert await scene.rows(state="offline") == [("b", "offline"), ("d", "offline")]
+    assert [client_id for client_id, _ in await scene.rows(state="connected")] == list("acef")
+
+
+async def show(scene: Scene, client_id: str) -> Row:
+    found = await scene.admin.session(client_id)
+    assert found is not None
+    return found
+
+
+async def test_details_of_sessions_in_memory_and_stored(scene: Scene) -> None:
+    client = await scene.connect("a", subscribe="t/#")
+    assert (await client.send(Publish("t/1", b"x", 1, packet_id=9)))[0] in {0x32, 0x40}
+    found = await show(scene, "a")
+    assert found["state"] == "connected"
+    assert [sub["filter"] for sub in found["subscriptions"]] == ["t/#"]
+    assert found["live"]["inflight"] == found["owed_messages"] == 1
+    await offline(scene, "b", subscribe="x")
+    assert "live" not in await show(scene, "b")
+    assert await scene.admin.session("nobody") is None
+
+
+async def test_explain(scene: Scene) -> None:
+    await scene.connect("a", subscribe="t/#")
+    await offline(scene, "b", subscribe="t/#")
+    here = await scene.admin.explain("a", "t/1")
+    there = await scene.admin.explain("b", "x")
+    assert here is not None
+    assert there is not None
+    assert here["findings"][0]["code"] == "connected"
+    assert there["verdict"] == "no_match"
+    assert await scene.admin.explain("nobody", "t") is None
+
+
+async def test_discard_an_offline_session(scene: Scene) -> None:
+    await offline(scene, "a", subscribe="t/#")
+    assert await scene.admin.discard("a")
+    assert await scene.admin.session("a") is None
+    assert await scene.database.open_session("a") is None
+    assert not await scene.admin.discard("a")
+    assert scene.broker.services.metrics.sessions_discarded == 1
+    assert scene.broker.services.metrics.sessions_offline == 0
+
+
+async def test_discard_a_connected_session_sends_its_will(scene: Scene) -> None:
+    watcher = await scene.connect("w", subscribe="last/words")
+    client = await scene.connect("a", expiry_s=60, will="last/words")
+    watcher.written.clear()
+    watcher.changed.clear()
+    client.written.clear()
+    assert await scene.admin.discard("a")
+    assert client.written[0] == 0xE0
+    assert client.written[2] == 0x98
+    await asyncio.wait_for(watcher.changed.wait(), 10)
+    assert b"last/words" in watcher.written
+    assert await scene.database.open_session("a") is None
+    assert await scene.rows() == [("w", "connected")]
+
+
+async def test_kick_leaves_the_session(scene: Scene) -> None:
+    client = await scene.connect("a", expiry_s=60)
+    client.written.clear()
+    assert await scene.admin.kick("a")
+    await asyncio.wait_for(client.changed.wait(), 10)
+    assert client.written[2] == 0x98
+    assert await scene.rows() == [("a", "offline")]
+    assert not await scene.admin.kick("a")
+
+
+async def test_rotate(scene: Scene) -> None:
+    assert (await scene.admin.rotate())["generation"] == 2
+    assert len(scene.database.generations()) == 2
+
+
+async def test_nothing_is_changed_while_the_store_fails(scene: Scene) -> None:
+    await offline(scene, "a")
+    scene.broker.services.committer.writable = False
+    assert scene.admin.stats()["storage"] == "failed"
+    with pytest.raises(StorageUnavailable):
+        await scene.admin.discard("a")
+    with pytest.raises(StorageUnavailable):
+        await scene.admin.rotate()
+    scene.broker.services.committer.writable = True
+    assert await scene.rows() == [("a", "offline")]
+
+
+async def test_stats(scene: Scene) -> None:
+    await scene.connect("a", subscribe="t")
+    await offline(scene, "b")
+    found = scene.admin.stats()
+    assert (found["sessions_connected"], found["sessions_offline"]) == (1, 1)
+    assert (found["connections"], found["subscriptions"]) == (1, 1)
+    assert (found["version"], found["storage"], found["generations"]) == ("1", "ok", 1)
