@@ -36,8 +36,8 @@ TOO_LARGE: Final = 2
 WIRE_SIZE_MAX: Final = REMAINING_LENGTH_MAX + 5
 """No packet is larger on the wire."""
 
-ALIAS_BYTES: Final = 4
-"""Most that announcing a topic alias adds: the property and one more length byte."""
+ALIAS_BYTES: Final = 5
+"""Most that announcing a topic alias adds: the property, and one more byte in each length."""
 
 
 @final

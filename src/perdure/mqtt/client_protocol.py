@@ -32,7 +32,7 @@ from perdure.mqtt.client_events import (
     Unsubscribed,
 )
 from perdure.mqtt.client_inbox import NEW, REPEATED, Inbox
-from perdure.mqtt.client_window import SendWindow, check_allowed
+from perdure.mqtt.client_window import SendWindow, check_allowed, size_bound
 from perdure.mqtt.decode import Decoder
 from perdure.mqtt.encode import PINGREQ_BYTES, ack_bytes, encode, forward_properties
 from perdure.mqtt.packets import (
@@ -167,7 +167,7 @@ class ClientProtocol:
         self._properties: Properties = properties
         self._authenticator: Authenticator | None = authenticator
         self._manual_acks: bool = manual_acks
-        self._topic_aliases: bool = topic_aliases
+        self._topic_aliases: bool = topic_aliases and version == V5
         self._window: SendWindow = SendWindow(inflight_max)
         self._inbox: Inbox = Inbox(properties.receive_maximum, properties.topic_alias_maximum)
         self._out: list[bytes] = []
@@ -377,8 +377,7 @@ class ClientProtocol:
             self.client_id = properties.assigned_client_identifier
         if properties.server_keep_alive is not None:
             self.keep_alive = properties.server_keep_alive  # [MQTT-3.1.2-21]
-        if self._topic_aliases:
-            self._outbound_aliases = OutboundAliases(properties.topic_alias_maximum or 0)
+        self._outbound_aliases = OutboundAliases(properties.topic_alias_maximum or 0)
         self._inbox.open(session_present=packet.session_present)
         self._events.append(Connected(packet.session_present, properties))
         for handle in self._window.open(
@@ -463,7 +462,9 @@ class ClientProtocol:
             self._send_publish(entry.publish)
 
     def _send_publish(self, publish: Publish) -> None:
-        if self._topic_aliases and self.version == V5:
+        limit = self.server.maximum_packet_size
+        # Near the server's limit the alias, which may add five bytes, is left out.
+        if self._topic_aliases and (limit is None or size_bound(publish) <= limit):
             topic = publish.topic
             publish.topic_alias, omit_topic = self._outbound_aliases.assign(topic)
             if omit_topic:

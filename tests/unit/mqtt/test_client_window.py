@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from perdure.errors import UsageError
-from perdure.mqtt.client_window import Outgoing, SendWindow, check_allowed
+from perdure.mqtt.client_window import Outgoing, SendWindow, check_allowed, size_bound
+from perdure.mqtt.encode import encode
 from perdure.mqtt.packets import Properties, Publish
 
 
@@ -74,11 +75,26 @@ def test_what_is_published_anew_goes_before_what_waits() -> None:
     assert [entry.handle for entry in taken if entry is not None] == handles
 
 
+@given(
+    topic=st.text(st.characters(exclude_characters="\0+#", exclude_categories=["Cs"]), min_size=1),
+    payload=st.sampled_from([0, 1, 100, 127, 128, 16_000, 16_383, 3_000_000]),
+    forward=st.sampled_from([0, 118, 120, 127, 16_375]),
+    alias=st.integers(0, 65_535),
+    expiry_s=st.integers(-1, 5),
+)
+def test_the_size_bound_is_never_too_small(
+    topic: str, payload: int, forward: int, alias: int, expiry_s: int
+) -> None:
+    carried = b"\x09" + (forward - 3).to_bytes(2, "big") + b"c" * (forward - 3) if forward else b""
+    publish = Publish(topic, b"x" * payload, 1, False, False, 1, alias, expiry_s, carried)
+    assert size_bound(publish) >= len(encode(publish, 5))
+
+
 def test_the_size_limit_counts_every_byte() -> None:
     for size in range(1, 60):
         publish = Publish("ü", b"x" * size, 1, expiry_s=1, forward=b"\x01\x01")
-        # 2 fixed header, 4 topic, 2 identifier, 1 length, 5 expiry, 2 forwarded; 3 for an alias
-        whole = 2 + 4 + 2 + 1 + 5 + 2 + size + 3
+        # 2 fixed header, 4 topic, 2 identifier, 1 length, 5 expiry, 2 forwarded
+        whole = 2 + 4 + 2 + 1 + 5 + 2 + size
         check_allowed(publish, Properties(maximum_packet_size=whole), 5)
         with pytest.raises(Exception, match="more than the server takes"):
             check_allowed(publish, Properties(maximum_packet_size=whole - 1), 5)
