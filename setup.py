@@ -23,7 +23,7 @@ COMPILED = Path(__file__).with_name("compiled.txt")
 
 def notice(reason: str) -> None:
     """Tell the person who installs, and go on."""
-    print(f"perdure: pure Python build: {reason}", file=sys.stderr)
+    sys.stderr.write(f"perdure: pure Python build: {reason}\n")
 
 
 def extensions() -> list[Extension]:
