@@ -75,7 +75,7 @@ def cli(debug: bool) -> None:
     # only if someone should look.
     from perdure.observe import logs
 
-    logs.configure(level="debug" if debug else "warning", format="console")
+    logs.configure_on_use(level="debug" if debug else "warning", format="console")
 
 
 def run(args: Sequence[str]) -> int:

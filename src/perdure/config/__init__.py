@@ -1,6 +1,8 @@
-"""The configuration: its sections, and how it is read from file, environment and flags."""
+"""The configuration: its sections here, and in ``config.load`` how it is read.
 
-from perdure.config.load import Loaded, changes, load
+Rooms that only hold a section do not pay for loading a YAML parser.
+"""
+
 from perdure.config.schema import (
     AuthConfig,
     Config,
@@ -27,7 +29,6 @@ __all__ = [
     "LimitsConfig",
     "Listener",
     "ListenersConfig",
-    "Loaded",
     "LogConfig",
     "MetricsConfig",
     "MqttConfig",
@@ -38,6 +39,4 @@ __all__ = [
     "SharedConfig",
     "StorageConfig",
     "SysConfig",
-    "changes",
-    "load",
 ]

@@ -1,73 +1,41 @@
-"""structlog, set up once per process: console or JSON, repeats limited.
+"""The loggers of the shells; pure rooms do not log.
 
-The shells log through ``get_logger``; pure rooms do not log. An event is a constant
-``noun.verb``, what varies is a keyword. Standard-library loggers of dependencies come out of the
-same pipe. Only ``configure`` writes global state.
+An event is a constant ``noun.verb``, what varies is a keyword: no payloads, no secrets. A logger
+is cheap to make, may be kept for good and follows a later change of the level. Loading structlog
+is put off until something is logged.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import sys
-import time
-from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any, TextIO, final
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast, final
 
-import msgspec
-import structlog
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
-LEVELS: Mapping[str, int] = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
-
-REPEAT_KEYS_MAX = 4096
-"""Distinct (room, event) pairs remembered by the limiter; events are constants, so few."""
+_on_use: Final[dict[str, Any]] = {}
+"""What ``configure_on_use`` was told and has not been done yet."""
 
 
 @final
-class RepeatLimiter:
-    """A structlog processor that drops an event repeated too often, and counts what it dropped.
+class _LazyLogger:
+    """Stands for structlog's logger until it is used."""
 
-    The first event after the window carries ``suppressed``, the number of those dropped.
+    __slots__ = ("_room",)
 
-    Args:
-        repeat_max: times that one event passes in a window; 0 = no limit.
-        window_s: length of the window, seconds.
-        monotonic: source of time, seconds.
-    """
+    def __init__(self, room: str) -> None:
+        self._room = room
 
-    __slots__ = ("_monotonic", "_repeat_max", "_seen", "_window_s")
+    def __getattr__(self, name: str) -> Any:
+        _configure_now()
+        import structlog
 
-    def __init__(self, repeat_max: int, *, window_s: int, monotonic: Callable[[], float]) -> None:
-        self._repeat_max = repeat_max
-        self._window_s = window_s
-        self._monotonic = monotonic
-        # (room, event) -> start of its window, times in it.
-        self._seen: dict[tuple[str, str], tuple[float, int]] = {}
+        return getattr(structlog.get_logger(room=self._room), name)
 
-    def __call__(
-        self, _logger: object, _method: str, event: MutableMapping[str, Any]
-    ) -> MutableMapping[str, Any]:
-        """Pass or drop one event."""
-        if self._repeat_max == 0:
-            return event
-        key = (str(event.get("room", "")), str(event.get("event", "")))
-        now = self._monotonic()
-        start, count = self._seen.get(key, (now, 0))
-        if now - start >= self._window_s:
-            if count > self._repeat_max:
-                event["suppressed"] = count - self._repeat_max
-            start, count = now, 0
-        if len(self._seen) >= REPEAT_KEYS_MAX and key not in self._seen:
-            self._seen.clear()
-        self._seen[key] = (start, count + 1)
-        if count >= self._repeat_max:
-            raise structlog.DropEvent
-        return event
+
+def get_logger(room: str) -> FilteringBoundLogger:
+    """A logger that puts ``room`` into each event."""
+    return cast("FilteringBoundLogger", _LazyLogger(room))
 
 
 def configure(
@@ -77,79 +45,41 @@ def configure(
     repeat_max: int = 0,
     repeat_window_s: int = 10,
     stream: TextIO | None = None,
-    monotonic: Callable[[], float] = time.monotonic,
 ) -> None:
     """Set up logging for this process; may be called again (a reload).
 
     Args:
         level: debug, info, warning or error.
         format: console, json, or auto (console on a terminal, else json).
-        repeat_max: see ``RepeatLimiter``.
-        repeat_window_s: see ``RepeatLimiter``.
+        repeat_max: times that one event is written in a window; 0 = no limit.
+        repeat_window_s: the window, seconds.
         stream: where to write; None = standard error.
-        monotonic: source of time for the limiter, seconds.
     """
-    out = sys.stderr if stream is None else stream
-    terminal = out.isatty()
-    console = format == "console" or (format == "auto" and terminal)
-    shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        RepeatLimiter(repeat_max, window_s=repeat_window_s, monotonic=monotonic),
-        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
-    ]
-    render = _console(colors=terminal and not os.environ.get("NO_COLOR")) if console else _json()
-    structlog.configure(
-        processors=[*shared, *render],
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=structlog.WriteLoggerFactory(file=out),
-        # A cached logger would keep its level through a reload.
-        cache_logger_on_first_use=False,
+    from perdure.observe import log_pipeline
+
+    _on_use.clear()
+    log_pipeline.configure(
+        level=level,
+        format=format,
+        repeat_max=repeat_max,
+        repeat_window_s=repeat_window_s,
+        stream=stream,
     )
-    handler = _Handler(out)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
-        )
-    )
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    # Dependencies tell us of trouble only; their INFO is not about this broker.
-    root.setLevel(max(LEVELS[level], logging.WARNING))
 
 
-@final
-class _Handler(logging.StreamHandler[TextIO]):
-    """A stream handler that lets the processors drop a foreign record."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            text = self.format(record)
-        except structlog.DropEvent:
-            return
-        self.stream.write(f"{text}{self.terminator}")
-        self.flush()
+def configure_on_use(*, level: str, format: str) -> None:  # noqa: A002 - the setting's name
+    """Set up logging once something is logged, unless ``configure`` is called before."""
+    _on_use.update(level=level, format=format)
 
 
-def _console(*, colors: bool) -> list[structlog.typing.Processor]:
-    return [structlog.dev.ConsoleRenderer(colors=colors, timestamp_key="time", sort_keys=False)]
-
-
-def _json() -> list[structlog.typing.Processor]:
-    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(_dumps)]
-
-
-def _dumps(value: object, **_options: object) -> str:
-    return msgspec.json.encode(value, enc_hook=str).decode()
-
-
-def get_logger(room: str) -> structlog.typing.FilteringBoundLogger:
-    """A logger that puts ``room`` into each event; cheap to make, may be kept for good."""
-    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(room=room)
-    return logger
+def _configure_now() -> None:
+    if _on_use:
+        configure(**_on_use)
 
 
 def is_debug() -> bool:
     """Whether DEBUG is written; guard what is costly to compute."""
+    _configure_now()
+    import structlog
+
     return bool(structlog.get_logger().is_enabled_for(logging.DEBUG))

@@ -13,6 +13,7 @@ import structlog
 
 from perdure.errors import PerdureError, StorageFull
 from perdure.model import GroupRecord, Message, SessionRecord, Subscription, Will
+from perdure.observe import logs
 from perdure.server.admin import AdminServer, Row
 from perdure.storage.rocksdb import RocksDatabase
 
@@ -26,6 +27,7 @@ def _logging_as_before() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
+    logs._on_use.clear()
     structlog.reset_defaults()
     root.handlers[:] = handlers
     root.setLevel(level)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import yaml
 
-from perdure.config import Config, load
+from perdure.config import Config
 from perdure.config.fields import settings
+from perdure.config.load import load
 from perdure.config.reference import INTRODUCTION, default_text, reference
 from perdure.config.schema import MIB
 

@@ -282,10 +282,9 @@ def _shown(row: dict[str, Any]) -> str:
 def check(data: Path, out: Output) -> int:
     """Verify every record of a data directory; exit 65 if something is wrong."""
     with open_database(data) as opened:
-        checker: Any = opened.database
         findings = (
             {"table": finding.table, "key": finding.key, "problem": finding.problem}
-            for finding in checker.check()
+            for finding in opened.database.check()
         )
         count = out.rows((Column("table"), Column("key"), Column("problem")), findings)
     verdict = "ok" if count == 0 else f"{count} {'problem' if count == 1 else 'problems'}"

@@ -11,9 +11,11 @@ import pytest
 
 from perdure.cli.commands import storage
 from perdure.cli.main import run
+from perdure.config import RocksdbConfig
 from perdure.errors import PerdureError
 from perdure.model import Message
 from perdure.storage.rocksdb import RocksDatabase
+from perdure.storage.rocksdb.engine import RETAINED, Engine
 
 Capture = pytest.CaptureFixture[str]
 
@@ -135,6 +137,19 @@ def test_read_beside_the_owner(directory: Path, capsys: Capture) -> None:
         assert [row["topic"] for row in read(directory, capsys, "-t", "new")] == ["new"]
     finally:
         database.close()
+
+
+def test_check(directory: Path, capsys: Capture) -> None:
+    assert run(on(directory, "check")) == 0
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", f"{directory}: ok\n")
+    engine = Engine(directory, RocksdbConfig())
+    engine.write([RETAINED, b"\x01bad", b"\xff"])
+    engine.close()
+    assert run(on(directory, "check", "--json")) == 65
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)[0]["table"] == RETAINED
+    assert "problem" in captured.err
 
 
 def test_rotate_asks_the_broker(
