@@ -17,10 +17,6 @@ def _framed(first: int, body: str) -> bytes:
     return bytes((first, len(raw))) + raw
 
 
-def _spec(*values: object, clause: str) -> object:
-    return pytest.param(*values, marks=pytest.mark.spec(clause))
-
-
 @pytest.mark.parametrize(
     "vector",
     [
@@ -85,24 +81,50 @@ def _may_end_at(vector: Vector, size: int) -> bool:
 @pytest.mark.parametrize(
     ("level", "rest", "reason"),
     [
-        _spec("04", "03 0000 0000", 0x81, clause="MQTT-3.1.2-3"),
-        _spec("04", "0a 0000 0000", 0x81, clause="MQTT-3.1.2-11"),
-        _spec("04", "22 0000 0000", 0x81, clause="MQTT-3.1.2-13"),
-        _spec("04", "1e 0000 0000 0001 77 0000", 0x81, clause="MQTT-3.1.2-12"),
-        _spec("04", "42 0000 0000 0000", 0x81, clause="MQTT-3.1.2-22"),
-        _spec("04", "06 0000 0000 0000 0000", 0x81, clause="MQTT-4.7.3-1"),
-        _spec("04", "06 0000 0000 0001 23 0000", 0x81, clause="MQTT-4.7.1-1"),
-        _spec("04", "02 0000 0001 00", 0x81, clause="MQTT-1.5.4-2"),
-        _spec("04", "82 0000 0000 0001 ff", 0x81, clause="MQTT-1.5.4-1"),
-        _spec("05", "03 0000 00 0000", 0x81, clause="MQTT-3.1.2-3"),
-        _spec("05", "12 0000 00 0000", 0x81, clause="MQTT-3.1.2-11"),
-        _spec("05", "22 0000 00 0000", 0x81, clause="MQTT-3.1.2-13"),
-        _spec("05", "1e 0000 00 0000 00 0001 77 0000", 0x81, clause="MQTT-3.1.2-12"),
-        _spec("05", "06 0000 00 0000 00 0000 0000", 0x81, clause="MQTT-4.7.3-1"),
-        _spec("05", "06 0000 00 0000 00 0003 2f2b2f 0000", 0x81, clause="MQTT-4.7.1-1"),
-        _spec("05", "06 0000 00 0000 00 0003 eda080 0000", 0x81, clause="MQTT-3.1.3-11"),
-        _spec("05", "02 0000 00 0003 eda080", 0x81, clause="MQTT-3.1.3-4"),
-        _spec("05", "82 0000 00 0000 0001 00", 0x81, clause="MQTT-3.1.3-12"),
+        pytest.param("04", "03 0000 0000", 0x81, marks=pytest.mark.spec("MQTT-3.1.2-3@3.1.1")),
+        pytest.param("04", "0a 0000 0000", 0x81, marks=pytest.mark.spec("MQTT-3.1.2-13@3.1.1")),
+        pytest.param("04", "22 0000 0000", 0x81, marks=pytest.mark.spec("MQTT-3.1.2-15@3.1.1")),
+        pytest.param(
+            "04", "1e 0000 0000 0001 77 0000", 0x81, marks=pytest.mark.spec("MQTT-3.1.2-14@3.1.1")
+        ),
+        pytest.param(
+            "04", "42 0000 0000 0000", 0x81, marks=pytest.mark.spec("MQTT-3.1.2-22@3.1.1")
+        ),
+        pytest.param(
+            "04", "06 0000 0000 0000 0000", 0x81, marks=pytest.mark.spec("MQTT-4.7.3-1@3.1.1")
+        ),
+        pytest.param(
+            "04", "06 0000 0000 0001 23 0000", 0x81, marks=pytest.mark.spec("MQTT-4.7.1-1@3.1.1")
+        ),
+        pytest.param("04", "02 0000 0001 00", 0x81, marks=pytest.mark.spec("MQTT-1.5.3-2@3.1.1")),
+        pytest.param(
+            "04", "82 0000 0000 0001 ff", 0x81, marks=pytest.mark.spec("MQTT-1.5.3-1@3.1.1")
+        ),
+        pytest.param("05", "03 0000 00 0000", 0x81, marks=pytest.mark.spec("MQTT-3.1.2-3")),
+        pytest.param("05", "12 0000 00 0000", 0x81, marks=pytest.mark.spec("MQTT-3.1.2-11")),
+        pytest.param("05", "22 0000 00 0000", 0x81, marks=pytest.mark.spec("MQTT-3.1.2-13")),
+        pytest.param(
+            "05", "1e 0000 00 0000 00 0001 77 0000", 0x81, marks=pytest.mark.spec("MQTT-3.1.2-12")
+        ),
+        pytest.param(
+            "05", "06 0000 00 0000 00 0000 0000", 0x81, marks=pytest.mark.spec("MQTT-4.7.3-1")
+        ),
+        pytest.param(
+            "05",
+            "06 0000 00 0000 00 0003 2f2b2f 0000",
+            0x81,
+            marks=pytest.mark.spec("MQTT-4.7.0-1"),
+        ),
+        pytest.param(
+            "05",
+            "06 0000 00 0000 00 0003 eda080 0000",
+            0x81,
+            marks=pytest.mark.spec("MQTT-3.1.3-11"),
+        ),
+        pytest.param("05", "02 0000 00 0003 eda080", 0x81, marks=pytest.mark.spec("MQTT-3.1.3-4")),
+        pytest.param(
+            "05", "82 0000 00 0000 0001 00", 0x81, marks=pytest.mark.spec("MQTT-3.1.3-12")
+        ),
         ("05", "02 0000 03 16 0000 0000", 0x82),  # authentication data without a method
         ("05", "02 0000 06 210001 210001 0000", 0x82),
         ("05", "06 0000 00 0000 02 23 0001 0001 77 0000", 0x81),  # cut off
@@ -113,7 +135,7 @@ def test_bad_connect(level: str, rest: str, reason: int) -> None:
     assert refused_connect(_framed(0x10, "0004 4d515454" + level + rest)) == reason
 
 
-@pytest.mark.spec("MQTT-3.1.2-18")
+@pytest.mark.spec("MQTT-3.1.2-19")
 def test_5_0_takes_a_password_without_a_user_name() -> None:
     (packet,) = decoded(
         _framed(0x10, "0004 4d515454 05 42 0000 00 0000 0001 70"), 5, from_client=True
@@ -125,34 +147,50 @@ def test_5_0_takes_a_password_without_a_user_name() -> None:
 @pytest.mark.parametrize(
     ("version", "first", "body", "reason"),
     [
-        _spec(4, 0x82, "0001", 0x82, clause="MQTT-3.8.3-2"),
-        _spec(5, 0x82, "0001 00", 0x82, clause="MQTT-3.8.3-2"),
-        _spec(4, 0x82, "0000 0001 61 00", 0x81, clause="MQTT-2.2.1-3"),
-        _spec(5, 0x82, "0000 00 0001 61 00", 0x81, clause="MQTT-2.2.1-3"),
-        _spec(4, 0x82, "0001 0001 61 03", 0x81, clause="MQTT-3.8.3-4"),
-        _spec(4, 0x82, "0001 0001 61 04", 0x81, clause="MQTT-3.8.3-4"),
-        _spec(4, 0x82, "0001 0001 61 81", 0x81, clause="MQTT-3.8.3-4"),
-        _spec(5, 0x82, "0001 00 0001 61 03", 0x82, clause="MQTT-3.8.3-1"),
-        _spec(5, 0x82, "0001 00 0001 61 30", 0x82, clause="MQTT-3.8.3-1"),
-        _spec(5, 0x82, "0001 00 0001 61 40", 0x81, clause="MQTT-3.8.3-5"),
-        _spec(5, 0x82, "0001 00 0001 61 80", 0x81, clause="MQTT-3.8.3-5"),
-        _spec(5, 0x82, "0001 00 000a 2473686172652f672f61 05", 0x82, clause="MQTT-3.8.3-4"),
-        _spec(5, 0x82, "0001 00 0000 00", 0x81, clause="MQTT-4.7.3-1"),
-        _spec(4, 0x82, "0001 0001 61 00 0000 00", 0x81, clause="MQTT-4.7.3-1"),
-        _spec(5, 0x82, "0001 00 0001 00 00", 0x81, clause="MQTT-1.5.4-2"),
-        _spec(4, 0xA2, "0001", 0x82, clause="MQTT-3.10.3-2"),
-        _spec(5, 0xA2, "0001 00", 0x82, clause="MQTT-3.10.3-2"),
-        _spec(5, 0xA2, "0000 00 0001 61", 0x81, clause="MQTT-2.2.1-3"),
-        _spec(5, 0xA2, "0001 00 0000", 0x81, clause="MQTT-4.7.3-1"),
-        _spec(5, 0xA2, "0001 00 0001 ff", 0x81, clause="MQTT-3.10.3-1"),
-        _spec(4, 0x40, "0000", 0x82, clause="MQTT-2.2.1-5"),
-        _spec(5, 0x50, "0000 00", 0x82, clause="MQTT-2.2.1-5"),
-        _spec(4, 0x62, "0001 00", 0x81, clause="MQTT-3.6.1-1"),
+        pytest.param(4, 0x82, "0001", 0x82, marks=pytest.mark.spec("MQTT-3.8.3-3@3.1.1")),
+        pytest.param(5, 0x82, "0001 00", 0x82, marks=pytest.mark.spec("MQTT-3.8.3-2")),
+        pytest.param(
+            4, 0x82, "0000 0001 61 00", 0x81, marks=pytest.mark.spec("MQTT-2.3.1-1@3.1.1")
+        ),
+        pytest.param(5, 0x82, "0000 00 0001 61 00", 0x81, marks=pytest.mark.spec("MQTT-2.2.1-3")),
+        pytest.param(
+            4, 0x82, "0001 0001 61 03", 0x81, marks=pytest.mark.spec("MQTT-3.8.3-4@3.1.1")
+        ),
+        pytest.param(
+            4, 0x82, "0001 0001 61 04", 0x81, marks=pytest.mark.spec("MQTT-3.8.3-4@3.1.1")
+        ),
+        pytest.param(
+            4, 0x82, "0001 0001 61 81", 0x81, marks=pytest.mark.spec("MQTT-3.8.3-4@3.1.1")
+        ),
+        (5, 0x82, "0001 00 0001 61 03", 0x82),
+        (5, 0x82, "0001 00 0001 61 30", 0x82),
+        pytest.param(5, 0x82, "0001 00 0001 61 40", 0x81, marks=pytest.mark.spec("MQTT-3.8.3-5")),
+        pytest.param(5, 0x82, "0001 00 0001 61 80", 0x81, marks=pytest.mark.spec("MQTT-3.8.3-5")),
+        pytest.param(
+            5,
+            0x82,
+            "0001 00 000a 2473686172652f672f61 05",
+            0x82,
+            marks=pytest.mark.spec("MQTT-3.8.3-4"),
+        ),
+        pytest.param(5, 0x82, "0001 00 0000 00", 0x81, marks=pytest.mark.spec("MQTT-4.7.3-1")),
+        pytest.param(
+            4, 0x82, "0001 0001 61 00 0000 00", 0x81, marks=pytest.mark.spec("MQTT-4.7.3-1@3.1.1")
+        ),
+        pytest.param(5, 0x82, "0001 00 0001 00 00", 0x81, marks=pytest.mark.spec("MQTT-1.5.4-2")),
+        pytest.param(4, 0xA2, "0001", 0x82, marks=pytest.mark.spec("MQTT-3.10.3-2@3.1.1")),
+        pytest.param(5, 0xA2, "0001 00", 0x82, marks=pytest.mark.spec("MQTT-3.10.3-2")),
+        pytest.param(5, 0xA2, "0000 00 0001 61", 0x81, marks=pytest.mark.spec("MQTT-2.2.1-3")),
+        pytest.param(5, 0xA2, "0001 00 0000", 0x81, marks=pytest.mark.spec("MQTT-4.7.3-1")),
+        pytest.param(5, 0xA2, "0001 00 0001 ff", 0x81, marks=pytest.mark.spec("MQTT-3.10.3-1")),
+        (4, 0x40, "0000", 0x82),
+        (5, 0x50, "0000 00", 0x82),
+        (4, 0x62, "0001 00", 0x81),
         (4, 0xC0, "00", 0x81),
         (5, 0xC0, "00", 0x81),
         (4, 0xE0, "00", 0x81),
         (5, 0xE0, "00 03 1c 0000", 0x82),  # a server reference from a client
-        _spec(5, 0xF0, "", 0x82, clause="MQTT-3.15.2-1"),
+        pytest.param(5, 0xF0, "", 0x82, marks=pytest.mark.spec("MQTT-3.15.2-1")),
         (5, 0xF0, "18", 0x82),  # no authentication method
         (5, 0xF0, "18 03 16 0000", 0x82),
     ],
@@ -164,13 +202,13 @@ def test_bad_packets_of_a_client(version: int, first: int, body: str, reason: in
 @pytest.mark.parametrize(
     ("version", "first", "body", "reason"),
     [
-        _spec(4, 0x20, "02 00", 0x81, clause="MQTT-3.2.2-1"),
-        _spec(5, 0x20, "80 00 00", 0x81, clause="MQTT-3.2.2-1"),
-        _spec(4, 0x20, "01 01", 0x82, clause="MQTT-3.2.2-4"),
-        _spec(5, 0x20, "01 87 00", 0x82, clause="MQTT-3.2.2-6"),
+        (4, 0x20, "02 00", 0x81),
+        pytest.param(5, 0x20, "80 00 00", 0x81, marks=pytest.mark.spec("MQTT-3.2.2-1")),
+        pytest.param(4, 0x20, "01 01", 0x82, marks=pytest.mark.spec("MQTT-3.2.2-4@3.1.1")),
+        pytest.param(5, 0x20, "01 87 00", 0x82, marks=pytest.mark.spec("MQTT-3.2.2-6")),
         (4, 0x20, "00 06", 0x81),
         (5, 0x20, "00 00 03 16 0000", 0x82),
-        _spec(4, 0x90, "0001 03", 0x81, clause="MQTT-3.9.3-2"),
+        pytest.param(4, 0x90, "0001 03", 0x81, marks=pytest.mark.spec("MQTT-3.9.3-2@3.1.1")),
         (4, 0x90, "0001", 0x81),
         (5, 0x90, "0001 00", 0x81),
         (5, 0xB0, "0001 00", 0x81),
@@ -178,7 +216,7 @@ def test_bad_packets_of_a_client(version: int, first: int, body: str, reason: in
         (4, 0xB0, "0001 00", 0x81),
         (4, 0xD0, "00", 0x81),
         (4, 0xE0, "", 0x82),
-        _spec(5, 0xE0, "00 05 11 00000001", 0x82, clause="MQTT-3.14.2-2"),
+        pytest.param(5, 0xE0, "00 05 11 00000001", 0x82, marks=pytest.mark.spec("MQTT-3.14.2-2")),
         (5, 0xF0, "18", 0x82),
     ],
 )

@@ -85,7 +85,6 @@ def test_the_table_has_all_of_them() -> None:
 
 
 @rows
-@pytest.mark.spec("MQTT-2.2.2-1")
 def test_where_it_may_stand(name: str, raw: bytes, value: object, kinds: set[int]) -> None:
     for kind in sorted(_KINDS):
         if kind in kinds:
@@ -160,6 +159,7 @@ def test_identifiers_that_there_are_not() -> None:
         assert _reason(bytes.fromhex(raw), p.PUBLISH) == 0x81
 
 
+@pytest.mark.spec("MQTT-2.2.2-1")
 def test_no_properties_are_one_instance() -> None:
     assert _read(b"", p.CONNECT) is EMPTY
     assert EMPTY.present() == {}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import pytest
+
 from perdure.model import Will
 from perdure.mqtt import packets as p
 from perdure.mqtt.packets import Packet, Properties, SubscribeFilter
@@ -16,7 +18,7 @@ class Vector(NamedTuple):
     """A packet, who sends it, in which version, and how it looks on the wire."""
 
     name: str
-    spec: str
+    statement: pytest.MarkDecorator
     version: int
     from_client: bool
     packet: Packet
@@ -43,92 +45,110 @@ _HOP_AND_FORWARDED = (
 _V311 = (
     (
         "connect",
-        "MQTT-3.1.0-1",
+        pytest.mark.spec("MQTT-3.1.0-1@3.1.1"),
         CLIENT,
         p.Connect(4, True, 60, "c"),
         "10 0d 0004 4d515454 04 02 003c 0001 63",
     ),
     (
         "connect with everything",
-        "MQTT-3.1.3-1",
+        pytest.mark.spec("MQTT-3.1.3-1@3.1.1"),
         CLIENT,
         p.Connect(4, False, 10, "c", "u", b"p\x00", Will("w/t", b"bye", 1, True)),
         "10 1e 0004 4d515454 04 ec 000a 0001 63 0003 772f74 0003 627965 0001 75 0002 7000",
     ),
     (
         "connect without client id",
-        "MQTT-3.1.3-6",
+        pytest.mark.spec("MQTT-3.1.3-6@3.1.1"),
         CLIENT,
         p.Connect(4, True, 0, ""),
         "10 0c 0004 4d515454 04 02 0000 0000",
     ),
-    ("connack", "MQTT-3.2.2-1", SERVER, p.Connack(True, 0), "20 02 01 00"),
-    ("connack refused", "MQTT-3.2.2-4", SERVER, p.Connack(False, 5), "20 02 00 05"),
-    ("publish", "MQTT-3.3.2-1", CLIENT, p.Publish("a/b", b"hi"), "30 07 0003 612f62 6869"),
+    ("connack", pytest.mark.spec("MQTT-3.2.2-1@3.1.1"), SERVER, p.Connack(True, 0), "20 02 01 00"),
+    (
+        "connack refused",
+        pytest.mark.spec("MQTT-3.2.2-4@3.1.1"),
+        SERVER,
+        p.Connack(False, 5),
+        "20 02 00 05",
+    ),
+    (
+        "publish",
+        pytest.mark.spec("MQTT-3.3.2-1@3.1.1"),
+        CLIENT,
+        p.Publish("a/b", b"hi"),
+        "30 07 0003 612f62 6869",
+    ),
     (
         "publish retained and empty",
-        "MQTT-3.3.1-10",
+        pytest.mark.spec("MQTT-3.3.1-10@3.1.1"),
         CLIENT,
         p.Publish("a", b"", 0, True),
         "31 03 0001 61",
     ),
     (
         "publish qos 1 dup",
-        "MQTT-3.3.1-1",
+        pytest.mark.spec("MQTT-3.3.1-1@3.1.1"),
         SERVER,
         p.Publish("a", b"x", 1, False, True, 0x1234),
         "3a 06 0001 61 1234 78",
     ),
     (
         "publish qos 2 retained",
-        "MQTT-2.3.1-1",
+        pytest.mark.spec("MQTT-2.3.1-1@3.1.1"),
         CLIENT,
         p.Publish("a", b"x", 2, True, False, 65535),
         "35 06 0001 61 ffff 78",
     ),
-    ("puback", "MQTT-4.3.2-2", CLIENT, p.Ack(p.PUBACK, 1), "40 02 0001"),
-    ("pubrec", "MQTT-4.3.3-2", SERVER, p.Ack(p.PUBREC, 2), "50 02 0002"),
-    ("pubrel", "MQTT-3.6.1-1", CLIENT, p.Ack(p.PUBREL, 3), "62 02 0003"),
-    ("pubcomp", "MQTT-4.3.3-2", SERVER, p.Ack(p.PUBCOMP, 4), "70 02 0004"),
+    ("puback", pytest.mark.spec("MQTT-4.3.2-2@3.1.1"), CLIENT, p.Ack(p.PUBACK, 1), "40 02 0001"),
+    ("pubrec", pytest.mark.spec("MQTT-4.3.3-2@3.1.1"), SERVER, p.Ack(p.PUBREC, 2), "50 02 0002"),
+    ("pubrel", pytest.mark.spec("MQTT-3.6.1-1@3.1.1"), CLIENT, p.Ack(p.PUBREL, 3), "62 02 0003"),
+    ("pubcomp", pytest.mark.spec("MQTT-4.3.3-2@3.1.1"), SERVER, p.Ack(p.PUBCOMP, 4), "70 02 0004"),
     (
         "subscribe",
-        "MQTT-3.8.3-3",
+        pytest.mark.spec("MQTT-3.8.3-3@3.1.1"),
         CLIENT,
         p.Subscribe(10, [SubscribeFilter("a/#", 1), SubscribeFilter("+", 2)]),
         "82 0c 000a 0003 612f23 01 0001 2b 02",
     ),
-    ("suback", "MQTT-3.9.3-2", SERVER, p.Suback(10, [1, 2, 0, 128]), "90 06 000a 01020080"),
+    (
+        "suback",
+        pytest.mark.spec("MQTT-3.9.3-2@3.1.1"),
+        SERVER,
+        p.Suback(10, [1, 2, 0, 128]),
+        "90 06 000a 01020080",
+    ),
     (
         "unsubscribe",
-        "MQTT-3.10.3-2",
+        pytest.mark.spec("MQTT-3.10.3-2@3.1.1"),
         CLIENT,
         p.Unsubscribe(11, ["a", "b"]),
         "a2 08 000b 0001 61 0001 62",
     ),
-    ("unsuback", "MQTT-3.10.4-4", SERVER, p.Unsuback(11, []), "b0 02 000b"),
-    ("pingreq", "MQTT-3.12.4-1", CLIENT, p.Pingreq(), "c0 00"),
-    ("pingresp", "MQTT-3.12.4-1", SERVER, p.Pingresp(), "d0 00"),
-    ("disconnect", "MQTT-3.14.4-1", CLIENT, p.Disconnect(), "e0 00"),
+    ("unsuback", pytest.mark.spec("MQTT-3.10.4-4@3.1.1"), SERVER, p.Unsuback(11, []), "b0 02 000b"),
+    ("pingreq", pytest.mark.spec("MQTT-3.12.4-1@3.1.1"), CLIENT, p.Pingreq(), "c0 00"),
+    ("pingresp", pytest.mark.spec("MQTT-3.12.4-1@3.1.1"), SERVER, p.Pingresp(), "d0 00"),
+    ("disconnect", pytest.mark.spec("MQTT-3.14.4-1@3.1.1"), CLIENT, p.Disconnect(), "e0 00"),
 )
 
 _V5 = (
     (
         "connect",
-        "MQTT-3.1.2-1",
+        pytest.mark.spec("MQTT-3.1.2-1"),
         CLIENT,
         p.Connect(5, True, 60, "c"),
         "10 0e 0004 4d515454 05 02 003c 00 0001 63",
     ),
     (
         "connect password without user name",
-        "MQTT-3.1.2-18",
+        pytest.mark.spec("MQTT-3.1.2-19"),
         CLIENT,
         p.Connect(5, False, 0, "", None, b"t"),
         "10 10 0004 4d515454 05 40 0000 00 0000 0001 74",
     ),
     (
         "connect with everything",
-        "MQTT-3.1.3-1",
+        pytest.mark.spec("MQTT-3.1.3-1"),
         CLIENT,
         p.Connect(
             5,
@@ -159,10 +179,10 @@ _V5 = (
         "10 02 00000009 18 00000007 01 01 03 0001 74"
         "0001 77 0001 78 0001 75 0001 70",
     ),
-    ("connack", "MQTT-3.2.2-1", SERVER, p.Connack(False, 0), "20 03 00 00 00"),
+    ("connack", pytest.mark.spec("MQTT-3.2.2-6"), SERVER, p.Connack(False, 0), "20 03 00 00 00"),
     (
         "connack with everything",
-        "MQTT-3.2.2-8",
+        pytest.mark.spec("MQTT-3.2.2-8"),
         SERVER,
         p.Connack(
             True,
@@ -190,15 +210,21 @@ _V5 = (
     ),
     (
         "connack refused",
-        "MQTT-3.2.2-6",
+        pytest.mark.spec("MQTT-3.2.2-6"),
         SERVER,
         p.Connack(False, 0x87, Properties(reason_string="no")),
         "20 08 00 87 05 1f 0002 6e6f",
     ),
-    ("publish", "MQTT-3.3.2-1", CLIENT, p.Publish("a", b"x"), "30 05 0001 61 00 78"),
+    (
+        "publish",
+        pytest.mark.spec("MQTT-3.3.2-1"),
+        CLIENT,
+        p.Publish("a", b"x"),
+        "30 05 0001 61 00 78",
+    ),
     (
         "publish with properties",
-        "MQTT-3.3.2-17",
+        pytest.mark.spec("MQTT-3.3.2-17"),
         CLIENT,
         p.Publish(
             "a",
@@ -215,38 +241,50 @@ _V5 = (
     ),
     (
         "publish with an alias alone",
-        "MQTT-3.3.2-12",
+        pytest.mark.spec("MQTT-3.3.2-12"),
         CLIENT,
         p.Publish("", b"x", 0, topic_alias=65535),
         "30 07 0000 03 23 ffff 78",
     ),
     (
         "publish with identifiers",
-        "MQTT-3.3.4-4",
+        pytest.mark.spec("MQTT-3.3.4-4"),
         SERVER,
         p.Publish("a", b"", 0, identifiers=(1, 268435455)),
         "30 0b 0001 61 07 0b 01 0b ffffff7f",
     ),
-    ("puback", "MQTT-3.4.2-1", CLIENT, p.Ack(p.PUBACK, 1), "40 02 0001"),
-    ("puback with reason", "MQTT-3.4.2-1", SERVER, p.Ack(p.PUBACK, 1, 0x10), "40 03 0001 10"),
+    ("puback", pytest.mark.spec("MQTT-3.4.2-1"), CLIENT, p.Ack(p.PUBACK, 1), "40 02 0001"),
+    (
+        "puback with reason",
+        pytest.mark.spec("MQTT-3.4.2-1"),
+        SERVER,
+        p.Ack(p.PUBACK, 1, 0x10),
+        "40 03 0001 10",
+    ),
     (
         "pubrec with properties",
-        "MQTT-3.5.2-1",
+        pytest.mark.spec("MQTT-3.5.2-1"),
         CLIENT,
         p.Ack(p.PUBREC, 1, 0x80, Properties(reason_string="s")),
         "50 08 0001 80 04 1f 0001 73",
     ),
     (
         "pubrel with properties",
-        "MQTT-3.6.1-1",
+        pytest.mark.spec("MQTT-3.6.2-1"),
         CLIENT,
         p.Ack(p.PUBREL, 1, 0, _USER),
         "62 12 0001 00 0e" + _USER_HEX,
     ),
-    ("pubcomp not found", "MQTT-3.7.2-1", SERVER, p.Ack(p.PUBCOMP, 1, 0x92), "70 03 0001 92"),
+    (
+        "pubcomp not found",
+        pytest.mark.spec("MQTT-3.7.2-1"),
+        SERVER,
+        p.Ack(p.PUBCOMP, 1, 0x92),
+        "70 03 0001 92",
+    ),
     (
         "subscribe",
-        "MQTT-3.8.3-1",
+        pytest.mark.spec("MQTT-3.8.3-1"),
         CLIENT,
         p.Subscribe(
             10,
@@ -260,41 +298,53 @@ _V5 = (
     ),
     (
         "suback",
-        "MQTT-3.9.3-2",
+        pytest.mark.spec("MQTT-3.9.3-2"),
         SERVER,
         p.Suback(10, [0, 1, 2, 0x8F], Properties(reason_string="s")),
         "90 0b 000a 04 1f 0001 73 00 01 02 8f",
     ),
     (
         "unsubscribe",
-        "MQTT-3.10.3-1",
+        pytest.mark.spec("MQTT-3.10.3-1"),
         CLIENT,
         p.Unsubscribe(11, ["a"], _USER),
         "a2 14 000b 0e" + _USER_HEX + "0001 61",
     ),
-    ("unsuback", "MQTT-3.11.3-2", SERVER, p.Unsuback(11, [0, 0x11]), "b0 05 000b 00 00 11"),
-    ("pingreq", "MQTT-3.12.4-1", CLIENT, p.Pingreq(), "c0 00"),
-    ("pingresp", "MQTT-3.12.4-1", SERVER, p.Pingresp(), "d0 00"),
-    ("disconnect", "MQTT-3.14.2-1", CLIENT, p.Disconnect(), "e0 00"),
-    ("disconnect with will", "MQTT-3.14.2-1", CLIENT, p.Disconnect(4), "e0 01 04"),
+    (
+        "unsuback",
+        pytest.mark.spec("MQTT-3.11.3-2"),
+        SERVER,
+        p.Unsuback(11, [0, 0x11]),
+        "b0 05 000b 00 00 11",
+    ),
+    ("pingreq", pytest.mark.spec("MQTT-3.12.4-1"), CLIENT, p.Pingreq(), "c0 00"),
+    ("pingresp", pytest.mark.spec("MQTT-3.12.4-1"), SERVER, p.Pingresp(), "d0 00"),
+    ("disconnect", pytest.mark.spec("MQTT-3.14.2-1"), CLIENT, p.Disconnect(), "e0 00"),
+    (
+        "disconnect with will",
+        pytest.mark.spec("MQTT-3.14.2-1"),
+        CLIENT,
+        p.Disconnect(4),
+        "e0 01 04",
+    ),
     (
         "disconnect with expiry",
-        "MQTT-3.14.2-1",
+        pytest.mark.spec("MQTT-3.14.2-1"),
         CLIENT,
         p.Disconnect(0, Properties(session_expiry_interval=1)),
         "e0 07 00 05 11 00000001",
     ),
     (
         "disconnect from the server",
-        "MQTT-3.14.2-1",
+        pytest.mark.spec("MQTT-3.14.2-1"),
         SERVER,
         p.Disconnect(0x9C, Properties(server_reference="s", reason_string="r")),
         "e0 0a 9c 08 1c 0001 73 1f 0001 72",
     ),
-    ("auth success", "MQTT-3.15.2-1", SERVER, p.Auth(), "f0 00"),
+    ("auth success", pytest.mark.spec("MQTT-3.15.2-1"), SERVER, p.Auth(), "f0 00"),
     (
         "auth continue",
-        "MQTT-3.15.2-1",
+        pytest.mark.spec("MQTT-3.15.2-1"),
         CLIENT,
         p.Auth(0x18, Properties(authentication_method="M", authentication_data=b"d")),
         "f0 0a 18 08 15 0001 4d 16 0001 64",
@@ -302,7 +352,7 @@ _V5 = (
 )
 
 VECTORS: list[Vector] = [
-    Vector(f"v{version} {name}", spec, version, from_client, packet, _hex(raw))
+    Vector(f"v{version} {name}", statement, version, from_client, packet, _hex(raw))
     for version, rows in ((4, _V311), (5, _V5))
-    for name, spec, from_client, packet, raw in rows
+    for name, statement, from_client, packet, raw in rows
 ]
