@@ -611,7 +611,8 @@ class Connection:
                     services.shares.settled(session, held.offset)
             elif packet.reason < 0x80:
                 # [MQTT-3.6.2-1] 3.1.1 has no reason codes; its PUBREL just ends the exchange.
-                self.sender.ack(PUBREL, packet_id, PACKET_ID_NOT_FOUND)
+                reason = 0 if session.resumed else PACKET_ID_NOT_FOUND
+                self.sender.ack(PUBREL, packet_id, reason)
                 return
         else:
             held = outbound.inflight.get(packet_id)
@@ -630,7 +631,9 @@ class Connection:
             services.committer.batch.delete_awaiting_release(
                 session.client_id, packet.packet_id, epoch=session.record.epoch
             )
-        reason = 0 if known else PACKET_ID_NOT_FOUND
+        # 3.7.2.1: an unknown identifier is no error during recovery, when the client repeats a
+        # PUBREL whose PUBCOMP was lost.
+        reason = 0 if known or session.resumed else PACKET_ID_NOT_FOUND
         services.committer.wait(OwedAck(self, PUBCOMP, packet.packet_id, reason), self._level)
         services.turn.schedule()
 

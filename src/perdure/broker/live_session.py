@@ -68,6 +68,7 @@ class LiveSession:
         "outbound",
         "position",
         "record",
+        "resumed",
         "room_wanted",
         "sender",
         "shares",
@@ -128,6 +129,8 @@ class LiveSession:
         """Oldest unsent messages still to be dropped by a limit."""
         self.drop_note: int = 0
         """Messages dropped since the client was last told."""
+        self.resumed: bool = False
+        """It existed before its connection."""
         self.taken_over: bool = False
         self.is_open: bool = True
         """A connection holds it; False for good once it was let go."""

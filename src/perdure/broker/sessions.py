@@ -128,6 +128,7 @@ class Sessions:
                 services.committer.batch.put_cursor(client_id, cursor, epoch=record.epoch)
         session.position = cursor.offset
         if stored is not None:
+            session.resumed = True
             session.lagging = True
             services.metrics.sessions_resumed += 1
             services.metrics.sessions_offline -= 1

@@ -98,12 +98,12 @@ class Outbound:
         window_max: most messages in flight, >= 1: the smaller of the client's Receive Maximum
             and the broker's own bound.
         maybe_sent_offset: the broker died while a connection held the session: messages up to
-            this offset may have been sent although the cursor does not say so. The first
-            ``window_max`` of them go out with DUP (trap 3).
+            this offset may have been sent although the cursor does not say so. All of them go
+            out with DUP (trap 3): a cursor may be some milliseconds old, so nobody knows how
+            many it were.
     """
 
     __slots__ = (
-        "_maybe_sent_count",
         "_maybe_sent_offset",
         "_old_released",
         "_old_settled",
@@ -134,7 +134,6 @@ class Outbound:
         self._old_settled: set[int] = set(cursor.settled)
         self._old_released: set[int] = set(cursor.released)
         self._maybe_sent_offset: int = maybe_sent_offset
-        self._maybe_sent_count: int = window_max if maybe_sent_offset else 0
 
     def offer(
         self,
@@ -166,14 +165,8 @@ class Outbound:
             delivery.qos = 2
             self.inflight[delivery.packet_id] = delivery
             return delivery
-        if serial <= self.sent_serial:
+        if serial <= self.sent_serial or offset <= self._maybe_sent_offset:
             delivery.dup = True
-        elif self._maybe_sent_count:
-            if offset <= self._maybe_sent_offset:
-                delivery.dup = True
-                self._maybe_sent_count -= 1
-            else:
-                self._maybe_sent_count = 0
         if not self.pending and self._has_window(serial):
             self._send(delivery)
             return delivery
