@@ -42,8 +42,8 @@ LAYOUT: Final = 1
 _TOPICS_MAX: Final = 65_536
 """Topics whose keys are kept ready, and topics kept rebuilt, count each."""
 
-_CONSTRAINED_MAX: Final = 256
-"""Filters on one stream beyond which it is read as it lies and each topic is tried."""
+LEAPS_MAX: Final = 256
+"""Each filter that is leapt over holds its own iterators open."""
 
 _FILTERS_MAX: Final = 4_096
 """Filters whose streams are kept, count."""
@@ -73,12 +73,22 @@ class SkipScanLayout:
         engine: gives the open engine (it is another one after a recovery).
         generation: whose tables these are.
         trie: the generation's topic structure.
+        leaps_max: filters on one stream beyond which it is read as it lies and each topic is
+            tried.
     """
 
-    def __init__(self, engine: Callable[[], Engine], generation: int, trie: StructureTrie) -> None:
+    def __init__(
+        self,
+        engine: Callable[[], Engine],
+        generation: int,
+        trie: StructureTrie,
+        *,
+        leaps_max: int = LEAPS_MAX,
+    ) -> None:
         self._engine = engine
         self._generation = generation
         self._trie = trie
+        self._leaps_max = leaps_max
         self._data, self._index = table_names(generation)
         self._keys: dict[str, tuple[bytes, bytes, tuple[bytes, ...]]] = {}
         self._topics: dict[bytes, str] = {}
@@ -210,7 +220,7 @@ class SkipScanLayout:
     ) -> Iterator[Row]:
         if constraints is None:
             return self._whole(stream, after, until)
-        if len(constraints) > _CONSTRAINED_MAX:
+        if len(constraints) > self._leaps_max:
             return self._tried(stream, constraints, after, until)
         parts = [self._leap(stream, each, after, until) for each in sorted(constraints)]
         return parts[0] if len(parts) == 1 else merge(*parts)

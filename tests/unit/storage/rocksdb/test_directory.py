@@ -1,0 +1,39 @@
+"""One owner of a directory, and a probe that believes no promise."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from perdure.errors import StorageLocked, StorageUnavailable
+from perdure.storage.rocksdb.directory import DirectoryLock, probe
+
+
+def test_lock_is_exclusive_and_released(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "data"
+    lock = DirectoryLock(path)
+    with pytest.raises(StorageLocked, match=f"process {os.getpid()}"):
+        DirectoryLock(path)
+    lock.release()
+    DirectoryLock(path).release()
+
+
+def test_owner_without_a_name_is_still_an_owner(tmp_path: Path) -> None:
+    lock = DirectoryLock(tmp_path)
+    (tmp_path / "perdure.lock").write_bytes(b"")
+    with pytest.raises(StorageLocked, match="another process"):
+        DirectoryLock(tmp_path)
+    lock.release()
+
+
+def test_probe_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "000001.log").write_bytes(b"x" * 2_000_000)
+    probe(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["000001.log"]
+
+
+def test_probe_of_a_directory_that_is_gone(tmp_path: Path) -> None:
+    with pytest.raises(StorageUnavailable):
+        probe(tmp_path / "gone")

@@ -1,0 +1,152 @@
+"""Generations: what a crash between their steps leaves, and the counters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.contract.values import NOW_US, append_all, message, read_all
+
+from perdure.config.schema import RocksdbConfig
+from perdure.errors import FormatTooNew, StorageCorrupt
+from perdure.model import Message
+from perdure.storage.rocksdb import RocksDatabase, keys
+from perdure.storage.rocksdb.codec import encode_record
+from perdure.storage.rocksdb.engine import META, Engine, Operations
+from perdure.storage.rocksdb.generations import Generation, GenerationHeader
+from perdure.storage.rocksdb.layout import table_generation, table_names
+from perdure.storage.rocksdb.layout_bitmask import BitmaskLayout
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "d"
+
+
+def fill(path: Path) -> None:
+    database = RocksDatabase.open(path, now_us=NOW_US)
+    append_all(database, message("a/1"), message("b"))
+    database.close()
+
+
+def edit(path: Path, *operations: object, tables: tuple[str, ...] = ()) -> None:
+    """Change rows of a closed database behind its back."""
+    engine = Engine(path, RocksdbConfig())
+    for name in tables:
+        engine.create_table(name)
+    engine.write(list(operations))
+    engine.close()
+
+
+@pytest.mark.trap(26)
+async def test_crash_before_the_header_of_a_new_generation(path: Path) -> None:
+    fill(path)
+    edit(path, tables=table_names(2))
+    database = RocksDatabase.open(path)
+    assert [info.generation for info in database.generations()] == [1]
+    assert database.rotate(NOW_US + 10).generation == 2
+    append_all(database, message("c"))
+    assert [m.topic for m in await read_all(database, "#")] == ["a/1", "b", "c"]
+    assert list(database.check()) == []
+    database.close()
+
+
+async def test_crash_before_the_tables_of_a_dropped_generation_go(path: Path) -> None:
+    fill(path)
+    database = RocksDatabase.open(path)
+    database.rotate(NOW_US + 10)
+    append_all(database, message("c"))
+    operations: Operations = []
+    database._generations.stage_drop(operations, 1)
+    database._use().write(operations)
+    database.close()
+    database = RocksDatabase.open(path, read_only=True)
+    assert list(database.check()) == []
+    database.close()
+    database = RocksDatabase.open(path)
+    assert [m.topic for m in await read_all(database, "#")] == ["c"]
+    assert not set(table_names(1)) & database._use().tables
+    database.close()
+
+
+@pytest.mark.trap(32)
+def test_tables_without_a_header_that_hold_messages_are_left_alone(path: Path) -> None:
+    fill(path)
+    edit(path, META, keys.generation_header(1), None)
+    edit(
+        path, META, keys.generation_header(7), encode_record(GenerationHeader(7, 1, 1, 0, 0, (9,)))
+    )
+    with pytest.raises(StorageCorrupt):
+        RocksDatabase.open(path)
+    edit(path, tables=table_names(7))
+    database = RocksDatabase.open(path)
+    problems = [found.problem for found in database.check() if found.table == table_names(1)[0]]
+    assert problems == ["messages of a generation that has no header"]
+    database.close()
+    engine = Engine(path, RocksdbConfig())
+    assert len(list(engine.keys(table_names(1)[0], b"", b"\xff"))) == 2
+    engine.close()
+
+
+def test_unknown_layout_is_too_new(path: Path) -> None:
+    fill(path)
+    edit(path, META, keys.generation_header(1), encode_record(GenerationHeader(1, 99, 1, 0, 0)))
+    with pytest.raises(FormatTooNew):
+        RocksDatabase.open(path)
+
+
+def test_later_counters_are_too_new(path: Path) -> None:
+    fill(path)
+    edit(path, META, keys.generation_counters(1), b"\x02" + bytes(8))
+    with pytest.raises(FormatTooNew):
+        RocksDatabase.open(path)
+
+
+def test_a_damaged_topic_structure_is_corrupt(path: Path) -> None:
+    fill(path)
+    edit(path, META, keys.generation_node(1, 2), b"\x01")
+    with pytest.raises(StorageCorrupt):
+        RocksDatabase.open(path)
+
+
+def generation() -> Generation:
+    engine = None
+    layout = BitmaskLayout(lambda: engine, 1)  # type: ignore[arg-type,return-value]
+    return Generation(GenerationHeader(1, 2, 1, 0, 0), layout)
+
+
+def test_points_are_sparse_and_bound_from_above() -> None:
+    found = generation()
+    operations: Operations = []
+    messages = [Message("t", b"", offset=10 * number) for number in range(1, 5_001)]
+    for first in range(0, 5_000, 1_500):
+        found.stage_counts(operations, messages[first : first + 1_500])
+        found.count(messages[first : first + 1_500])
+    assert found.counts == [1_024, 2_048, 3_072, 4_096]
+    assert found.offsets == [10_240, 20_480, 30_720, 40_960]
+    points = [
+        (key, value)
+        for key, value in zip(operations[1::3], operations[2::3], strict=True)
+        if key.startswith(b"P")
+    ]
+    assert points[0] == (keys.generation_point(1, 10_240), (1_024).to_bytes(8))
+    assert len(points) == 4
+    for after in (0, 5, 10_239, 10_240, 33_333, 50_000):
+        truth = sum(each.offset > after for each in messages)
+        assert truth <= found.messages_after(after) <= truth + 1_024
+
+
+def test_a_late_batch_makes_no_point_out_of_order() -> None:
+    found = generation()
+    found.count([Message("t", b"", offset=5_000 + number) for number in range(1_024)])
+    found.count([Message("t", b"", offset=100 + number) for number in range(1_024)])
+    assert found.offsets == [6_023]
+    assert found.messages_after(0) == 2_048
+    assert found.messages_after(6_023) == 1_024
+
+
+def test_table_names() -> None:
+    assert table_generation("g00000012.data") == 12
+    assert table_generation("g00000012.index") == 12
+    for other in ("state", "default", "g1.other", "gx.data", "data"):
+        assert table_generation(other) == 0

@@ -1,0 +1,187 @@
+"""What is on disk, byte for byte: ``tests/golden/rocksdb_*.jsonl``.
+
+Each file is a whole database, one row per line: table, key, value. It was written by the release
+that introduced its layout and never changes: a release that cannot read it has broken somebody's
+data, and one that writes something else has made a new layout without saying so. For a new
+layout the test writes the file, and fails until it has been looked at and committed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from tests.contract.values import NOW_US, message, read_all, record
+
+from perdure.config.schema import RocksdbConfig
+from perdure.model import Cursor, Feed, GroupRecord, InboxEntry, Message, Subscription, Will
+from perdure.storage.rocksdb import RocksDatabase, keys
+from perdure.storage.rocksdb.engine import META, Engine
+from perdure.storage.rocksdb.layout import table_names
+
+GOLDEN = Path(__file__).parents[3] / "golden"
+LAYOUTS: tuple[Literal["skipscan", "bitmask"], ...] = ("skipscan", "bitmask")
+ALL_END = b"\xff" * 64
+
+LOG = [
+    ("devices/1/state", b"on"),
+    ("devices/2/state", b"off"),
+    ("devices/3/state", b""),
+    ("devices/3/a/b/c/d", bytes(range(8))),
+    ("$SYS/uptime", b"5"),
+    ("/ü//", b"\xff"),
+]
+RECORD = record(
+    "client/ü",
+    epoch=7,
+    connected=False,
+    will=Will("w", b"\x00", 2, True, b"\x01\x01", 5, None),
+    will_at_us=NOW_US + 5,
+    expires_at_us=NOW_US + 9,
+    expiry_s=9,
+    username="u",
+    protocol=5,
+    dropped_count=3,
+)
+CURSOR = Cursor(NOW_US + 2, 70_000, (70_002, 70_004), (70_003,), 70_010)
+SUBS = (
+    Subscription("a/#", "g", 2, True, True, 2, 268_435_455, NOW_US, NOW_US + 1),
+    Subscription("b", since_offset=NOW_US, feed=Feed(True, "b/x", NOW_US + 1, NOW_US)),
+)
+
+
+def config(layout: Literal["skipscan", "bitmask"]) -> RocksdbConfig:
+    return RocksdbConfig(layout=layout, tail_messages=0, learn_thresholds=(5, 2))
+
+
+def log_messages() -> list[Message]:
+    messages = [message(topic, payload) for topic, payload in LOG]
+    messages[1] = message(
+        "devices/2/state", b"off", qos=2, retain=True, properties=b"\x01\x01", expires_at_us=NOW_US
+    )
+    return messages
+
+
+def entries() -> list[InboxEntry]:
+    value = message("inbox/t", b"v", offset=NOW_US)
+    full = InboxEntry(
+        NOW_US + 1, value, qos=2, retain=True, identifiers=(1, 268_435_455), group_key="g/a/#"
+    )
+    return [full, InboxEntry(NOW_US + 2, None, qos=1)]
+
+
+def write_everything(database: RocksDatabase) -> None:
+    """One of each thing that can be stored, over two generations."""
+    batch = database.batch()
+    for value in log_messages():
+        batch.append(value, NOW_US)
+    batch.put_session(RECORD)
+    batch.put_cursor(RECORD.client_id, CURSOR, epoch=7)
+    for sub in SUBS:
+        batch.put_subscription(RECORD.client_id, sub, epoch=7)
+    batch.put_awaiting_release(RECORD.client_id, 65_535, epoch=7)
+    for entry in entries():
+        batch.put_inbox(RECORD.client_id, entry, epoch=7)
+        batch.put_group_entry("g/a/#", entry)
+    batch.put_group(GroupRecord("g", "a/#", NOW_US, NOW_US))
+    batch.put_group_member("g/a/#", RECORD.client_id)
+    batch.put_retained(message("r/t", b"kept", retain=True, offset=NOW_US + 3))
+    database.write(batch)
+    database.rotate(NOW_US + 1_000)
+    batch = database.batch()
+    batch.append(message("devices/9/state", b"new"), NOW_US + 2_000)
+    database.write(batch)
+
+
+def dump(path: Path, layout: Literal["skipscan", "bitmask"]) -> Iterator[str]:
+    """The rows of a closed database."""
+    engine = Engine(path, config(layout), read_only=True)
+    for table in sorted(engine.tables):
+        for key, value in engine.items(table, b"", ALL_END):
+            # The identity of a database is its own.
+            if table != META or key != keys.FORMAT:
+                yield json.dumps([table, key.hex(), value.hex()])
+    engine.close()
+
+
+def load(path: Path, layout: Literal["skipscan", "bitmask"]) -> None:
+    """A database with the rows of a golden file."""
+    RocksDatabase.open(path, config=config(layout), now_us=NOW_US).close()
+    rows = [json.loads(line) for line in golden(layout).read_text().splitlines()]
+    engine = Engine(path, config(layout))
+    for table in {*table_names(1), *table_names(2)} - engine.tables:
+        engine.create_table(table)
+    for key in list(engine.keys(META, b"G", b"U")):
+        engine.write([META, key, None])
+    for table, key, value in rows:
+        engine.write([table, bytes.fromhex(key), bytes.fromhex(value)])
+    engine.close()
+
+
+def golden(layout: str) -> Path:
+    return GOLDEN / f"rocksdb_{layout}.jsonl"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_this_release_writes_what_it_wrote(
+    layout: Literal["skipscan", "bitmask"], tmp_path: Path
+) -> None:
+    database = RocksDatabase.open(tmp_path / "d", config=config(layout), now_us=NOW_US)
+    write_everything(database)
+    database.close()
+    if not golden(layout).exists():
+        golden(layout).write_text("\n".join(dump(tmp_path / "d", layout)) + "\n")
+        pytest.fail(f"{golden(layout)} was not there: look at it, then commit it")
+    assert list(dump(tmp_path / "d", layout)) == golden(layout).read_text().splitlines()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+async def test_this_release_reads_what_was_written(
+    layout: Literal["skipscan", "bitmask"], tmp_path: Path
+) -> None:
+    load(tmp_path / "d", layout)
+    database = RocksDatabase.open(tmp_path / "d", config=config(layout))
+    assert list(database.check()) == []
+    expected = log_messages()
+    for number, value in enumerate(expected):
+        value.offset = NOW_US + number
+    found = await read_all(database, "#", "$SYS/#")
+    assert found[: len(LOG)] == expected
+    assert [m.topic for m in await read_all(database, "devices/+/state")] == [
+        f"devices/{number}/state" for number in (1, 2, 3, 9)
+    ]
+    stored = await database.open_session(RECORD.client_id)
+    assert stored is not None
+    assert stored.record == RECORD
+    assert stored.cursor == CURSOR
+    assert set(stored.subscriptions) == set(SUBS)
+    assert stored.awaiting_release == (65_535,)
+    bounds = {"after_offset": 0, "until_offset": 2**62, "limit": 9}
+    assert await database.read_inbox(RECORD.client_id, **bounds) == entries()
+    assert await database.groups() == [GroupRecord("g", "a/#", NOW_US, NOW_US)]
+    assert await database.group_members("g/a/#") == [RECORD.client_id]
+    assert await database.read_group_entries("g/a/#", limit=9) == entries()
+    assert await database.get_retained("r/t") == message(
+        "r/t", b"kept", retain=True, offset=NOW_US + 3
+    )
+    assert [record.client_id for record in await database.due_sessions(2**62, limit=9)] == [
+        RECORD.client_id
+    ]
+    assert [info.message_count for info in database.generations()] == [len(LOG), 1]
+    assert database.last_offset == NOW_US + 2_000
+    database.close()
+
+
+def test_generations_of_both_layouts_live_together(tmp_path: Path) -> None:
+    """A layout is chosen by the header of each generation, not by the configuration."""
+    database = RocksDatabase.open(tmp_path / "d", config=config("skipscan"), now_us=NOW_US)
+    write_everything(database)
+    database.close()
+    database = RocksDatabase.open(tmp_path / "d", config=config("bitmask"))
+    database.rotate(NOW_US + 9_000)
+    assert [info.layout for info in database.generations()] == [1, 1, 2]
+    assert list(database.check()) == []
+    database.close()

@@ -1,0 +1,153 @@
+"""The skip-scan: every way to read a stream gives the same, and collisions do no harm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from perdure.config.schema import RocksdbConfig
+from perdure.errors import StorageCorrupt
+from perdure.model import Message
+from perdure.storage.rocksdb import layout_v1
+from perdure.storage.rocksdb.engine import Engine, Operations
+from perdure.storage.rocksdb.layout import Finding, table_names
+from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
+from perdure.topic.matching import matches
+from perdure.topic.structure import StructureTrie
+
+DATA, INDEX = table_names(1)
+TOKENS = st.sampled_from(["", "a", "b", "c"])
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    engine = Engine(tmp_path / "d", RocksdbConfig())
+    for name in table_names(1):
+        engine.create_table(name)
+    yield engine
+    engine.close()
+
+
+def layout_of(engine: Engine, *thresholds: int) -> SkipScanLayout:
+    return SkipScanLayout(lambda: engine, 1, StructureTrie(thresholds=thresholds))
+
+
+def write(engine: Engine, layout: SkipScanLayout, topics: list[str]) -> None:
+    operations: Operations = []
+    for offset, topic in enumerate(topics, 1):
+        layout.append(operations, Message(topic, b"p", offset=offset))
+    engine.write(operations + layout.unpersisted())
+    layout.mark_persisted()
+
+
+def scan(layout: SkipScanLayout, *filters: str, after: int = 0) -> list[tuple[int, str]]:
+    found = layout.scan(filters, after_offset=after, until_offset=10**6)
+    return [(message.offset, message.topic) for message in found]
+
+
+@settings(
+    max_examples=80,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    topics=st.lists(st.lists(TOKENS, min_size=3, max_size=4), min_size=1, max_size=60),
+    filters=st.lists(
+        st.lists(TOKENS | st.just("+"), min_size=3, max_size=4), min_size=1, max_size=4
+    ),
+    after=st.integers(0, 30),
+    leaps_max=st.sampled_from([0, 256]),
+)
+def test_leaping_and_trying_agree_with_matching(
+    engine: Engine,
+    topics: list[list[str]],
+    filters: list[list[str]],
+    after: int,
+    leaps_max: int,
+) -> None:
+    for table in table_names(1):
+        for key in list(engine.keys(table, b"", b"\xff")):
+            engine.write([table, key, None])
+    trie = StructureTrie(thresholds=(1, 0, 0, 0))
+    layout = SkipScanLayout(lambda: engine, 1, trie, leaps_max=leaps_max)
+    names = ["x/" + "/".join(topic) for topic in topics]
+    write(engine, layout, names)
+    wanted = ["x/" + "/".join(levels) for levels in filters]
+    expected = [
+        (offset, topic)
+        for offset, topic in enumerate(names, 1)
+        if offset > after and any(matches(each, topic) for each in wanted)
+    ]
+    assert scan(layout, *wanted, after=after) == expected
+    count = layout.count(wanted, after_offset=after, until_offset=10**6, limit=10**6)
+    assert count == len(expected)
+    assert list(layout.check(since_offset=0, until_offset=10**6)) == [len(names)]
+
+
+def test_colliding_hashes_do_not_mix_topics(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout_v1, "token_hash", lambda token: b"same----")
+    layout = layout_of(engine, 0)
+    write(engine, layout, ["a/1", "b/1", "a/2", "c/1"])
+    assert scan(layout, "a/1") == [(1, "a/1")]
+    assert scan(layout, "a/+") == [(1, "a/1"), (3, "a/2")]
+    assert scan(layout, "+/1") == [(1, "a/1"), (2, "b/1"), (4, "c/1")]
+    assert layout.count(["+/1"], after_offset=0, until_offset=9, limit=9) == 3
+
+
+def test_a_page_of_a_large_stream_is_cheap(engine: Engine) -> None:
+    """The reader stops where the page ends: it does not gather what follows."""
+    layout = layout_of(engine, 0)
+    write(engine, layout, [f"d/{n % 7}/t" for n in range(3_000)])
+    seen: list[bytes] = []
+    kept = engine.items
+
+    def counting(table: str, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        for row in kept(table, first, end):
+            seen.append(row[0])
+            yield row
+
+    engine.items = counting  # type: ignore[method-assign]
+    rows = layout.scan(["d/+/t"], after_offset=100, until_offset=10**6)
+    assert [next(rows).offset for _ in range(5)] == [101, 102, 103, 104, 105]
+    assert len(seen) <= 6
+
+
+def test_missing_rows_are_reported(engine: Engine) -> None:
+    layout = layout_of(engine, 0)
+    write(engine, layout, ["a/1", "a/2", "a/1"])
+    data = list(engine.keys(DATA, b"", b"\xff"))
+    index = list(engine.keys(INDEX, b"", b"\xff"))
+    engine.write([DATA, data[0], None, INDEX, index[-1], None])
+    with pytest.raises(StorageCorrupt):
+        scan(layout, "a/1")
+    findings = list(layout.check(since_offset=0, until_offset=10**6))
+    assert findings.pop() == 2
+    assert {found.table for found in findings if isinstance(found, Finding)} == {DATA, INDEX}
+
+
+def test_a_key_without_a_stream_is_corrupt(engine: Engine) -> None:
+    layout = layout_of(engine, 9)
+    write(engine, layout, ["a/1"])
+    (row,) = engine.items(DATA, b"", b"\xff")
+    foreign = (2**40).to_bytes(8) + row[0][8:]
+    engine.write([DATA, foreign, row[1]])
+    (finding, count) = layout.check(since_offset=0, until_offset=10**6)
+    assert isinstance(finding, Finding)
+    assert count == 2
+
+
+def test_bounded_memories_are_refilled(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout_v1, "_TOPICS_MAX", 3)
+    monkeypatch.setattr(layout_v1, "_FILTERS_MAX", 2)
+    layout = layout_of(engine, 0)
+    topics = [f"a/{n % 9}" for n in range(40)]
+    write(engine, layout, topics)
+    assert scan(layout, "#") == list(enumerate(topics, 1))
+    for n in range(9):
+        assert len(scan(layout, f"a/{n}")) == topics.count(f"a/{n}")

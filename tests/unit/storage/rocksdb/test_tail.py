@@ -1,0 +1,78 @@
+"""The tail holds the end of the log, whole, or says that it does not."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.model import Message
+from perdure.storage.rocksdb.tail import Tail
+
+
+def messages(first: int, count: int, size: int = 1) -> list[Message]:
+    return [Message("t", b"x" * size, offset=first + number) for number in range(count)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(0, 9)), max_size=60),
+    st.integers(0, 50),
+    st.integers(0, 200),
+)
+def test_what_it_gives_is_complete(
+    writes: list[tuple[int, int]], messages_max: int, bytes_max: int
+) -> None:
+    tail = Tail(messages_max=messages_max, bytes_max=bytes_max, floor=10)
+    log: list[Message] = []
+    offset = 20
+    for count, size in writes:
+        new = messages(offset, count, size)
+        tail.extend(new)
+        log += new
+        offset += count + 3
+    for after in (0, tail.floor - 1, tail.floor, tail.floor + 2, offset):
+        found = tail.between(after, offset, 10**6)
+        if after < tail.floor:
+            assert found is None
+        else:
+            assert found == [message for message in log if message.offset > after]
+    held = [message for message in log if message.offset > tail.floor]
+    assert len(held) <= messages_max
+    assert sum(len(message.payload) for message in held) <= bytes_max
+
+
+def test_bounds_and_most() -> None:
+    tail = Tail(messages_max=100, bytes_max=100, floor=0)
+    tail.extend(messages(1, 10))
+    found = tail.between(3, 5, 10)
+    assert found is not None
+    assert [message.offset for message in found] == [4, 5]
+    assert tail.between(0, 10, 9) is None
+
+
+def test_a_late_write_empties_it() -> None:
+    tail = Tail(messages_max=100, bytes_max=100, floor=0)
+    tail.extend(messages(10, 5))
+    tail.extend(messages(5, 2))
+    assert tail.floor == 14
+    assert tail.between(13, 20, 10) is None
+    tail.extend(messages(15, 1))
+    found = tail.between(14, 20, 10)
+    assert found is not None
+    assert [message.offset for message in found] == [15]
+
+
+def test_forget_through() -> None:
+    tail = Tail(messages_max=100, bytes_max=100, floor=0)
+    tail.extend(messages(1, 10))
+    tail.forget_through(4)
+    assert tail.between(3, 20, 10) is None
+    assert len(tail.between(4, 20, 10) or []) == 6
+    tail.forget_through(50)
+    assert tail.between(50, 60, 10) == []
+
+
+def test_memory_is_given_back() -> None:
+    tail = Tail(messages_max=10, bytes_max=1_000, floor=0)
+    for first in range(1, 20_000, 100):
+        tail.extend(messages(first, 100))
+    assert len(tail._messages) <= 2_200
