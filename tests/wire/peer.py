@@ -112,7 +112,7 @@ class Peer:
             try:
                 chunk = self._socket.recv(65536)
             except TimeoutError:
-                raise AssertionError("not closed") from None
+                raise AssertionError(f"not closed after {self._buffer.hex(' ')}") from None
             except ConnectionResetError:
                 chunk = b""
             self._ended = not chunk
@@ -282,6 +282,24 @@ class Peer:
     def receive_publish(self, topic: str, payload: bytes, **fields: Any) -> Packet:
         """The next packet is this PUBLISH, and the exchange it begins is completed."""
         found = self.expect_publish(topic, payload, **fields)
+        self.acknowledge(found)
+        return found
+
+    def take_publish(self) -> Packet:
+        """The first PUBLISH, whatever it is; the exchange it begins is completed."""
+        found = self.take(Kind.PUBLISH)
+        self.acknowledge(found)
+        return found
+
+    def drain(self) -> list[Packet]:
+        """All packets that came before a PINGREQ fence."""
+        self.fence()
+        found = list(self._stash)
+        self._stash.clear()
+        return found
+
+    def acknowledge(self, found: Packet) -> None:
+        """Completes the exchange that a PUBLISH began."""
         if found.qos == 1:
             self.send(self.build.puback(found.packet_id))
         elif found.qos == 2:
@@ -289,7 +307,6 @@ class Peer:
             released = self.take(Kind.PUBREL, found.packet_id)
             assert released.reason == 0, released
             self.send(self.build.pubcomp(found.packet_id))
-        return found
 
     def fence(self) -> None:
         """Returns when the broker has taken in all that we sent."""
