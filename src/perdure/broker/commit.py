@@ -120,6 +120,8 @@ class Committer:
         self._sync_offset: int = 0
         self._sync_started_us: int = 0
         self._unsynced_writes: bool = False
+        self._written_offset: int = database.last_offset
+        """No offset up to here belongs to the open batch."""
 
     def wait(self, waiter: Waiter, level: int) -> None:
         """Call ``waiter`` when the open batch has reached ``level``."""
@@ -158,6 +160,7 @@ class Committer:
                 waiter.committed()
         batch = self.batch
         if batch.is_empty() and not self._waiting and not self._written:
+            self._written_offset = self._database.last_offset
             return True
         if not batch.is_empty():
             self.batch = self._database.batch()
@@ -169,6 +172,7 @@ class Committer:
                 self._fail_open(error)
                 return False
             self._unsynced_writes = True
+        self._written_offset = self._database.last_offset
         if self._waiting:
             self._unsynced.extend(self._waiting)
             self._waiting = []
@@ -203,6 +207,19 @@ class Committer:
     def want_sync(self) -> None:
         """Something written waits for a sync without a waiter of its own (QoS 2 dispatch)."""
         self._sync_wanted = True
+
+    def catch_up(self) -> bool:
+        """Move ``synced_offset`` past offsets that nothing was written for. False if none.
+
+        What is addressed to a session in memory takes an offset too. With all writes synced
+        it waits for nothing, and no sync would come to let it go.
+        """
+        if self._sync_running or self._unsynced_writes or not self.writable:
+            return False
+        if self._written_offset <= self.synced_offset:
+            return False
+        self.synced_offset = self._written_offset
+        return True
 
     def sync_if_due(self) -> None:
         """Start a sync, now or when the spacing allows, if anything waits for one."""
@@ -242,7 +259,7 @@ class Committer:
     def _start_sync(self) -> None:
         self._sync_running = True
         self._sync_started_us = self._clock.monotonic_us()
-        self._sync_offset = self._database.last_offset
+        self._sync_offset = self._written_offset  # the open batch is not part of this sync
         self._syncing = self._unsynced
         self._unsynced = []
         self._sync_wanted = False

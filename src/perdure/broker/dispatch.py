@@ -38,7 +38,22 @@ class Addressed:
         self.qos: int = entry.qos
 
 
-Item: TypeAlias = Message | Addressed
+@final
+class Passed:
+    """The offset of a retained message that is not recorded, right behind the message itself.
+
+    Such a message has no place in the log, but what was dispatched before a subscription is
+    told from what comes after it by the fence, so the fence has to pass its offset.
+    """
+
+    __slots__ = ("offset", "qos")
+
+    def __init__(self, offset: int) -> None:
+        self.offset: int = offset
+        self.qos: int = 0
+
+
+Item: TypeAlias = Message | Addressed | Passed
 
 
 @final
@@ -80,7 +95,7 @@ class Dispatcher:
             if isinstance(item, Addressed):
                 if item.session.is_open:
                     item.session.deliver_entry(item.entry)
-            else:
+            elif isinstance(item, Message):
                 self._dispatch(item)
 
     def waits_for_sync(self) -> bool:

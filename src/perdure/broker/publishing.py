@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
 
+from perdure.broker.dispatch import Passed
 from perdure.errors import StorageError
 from perdure.model import Message
 from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL
@@ -46,16 +47,17 @@ class Publishing:
         now_us = services.turn.now_us
         if self._is_recorded(message):
             batch.append(message, now_us)
+        services.turn.dispatch(message)
         if message.retain:
-            if message.payload:
-                if message.offset:
-                    batch.put_retained(message)
-                else:
-                    batch.put_retained(self._with_offset(message, now_us))
-            else:
+            if not message.payload:
                 # [MQTT-3.3.1-6] an empty payload clears the topic's retained message.
                 batch.delete_retained(message.topic)
-        services.turn.dispatch(message)
+            elif message.offset:
+                batch.put_retained(message)
+            else:
+                kept = self._with_offset(message, now_us)
+                batch.put_retained(kept)
+                services.turn.dispatch(Passed(kept.offset))
 
     def refusal(self) -> int:
         """Reason code if the store takes no messages now, else 0."""

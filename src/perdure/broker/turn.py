@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from perdure.broker.commit import Committer
-from perdure.broker.dispatch import Addressed, Dispatcher, Item
+from perdure.broker.dispatch import Addressed, Dispatcher, Item, Passed
 from perdure.broker.scheduler import Scheduler
 from perdure.errors import StorageError
 
@@ -137,6 +137,8 @@ class Turn:
                 dispatcher.accept(_without_store(items))
             dispatcher.run(committer.synced_offset)
             if committer.batch.is_empty() and not self._items:
+                if dispatcher.waits_for_sync() and committer.catch_up():
+                    continue
                 break
         if dispatcher.waits_for_sync():
             committer.want_sync()
@@ -211,6 +213,8 @@ def _without_store(items: list[Item]) -> list[Item]:
                 item.session.addressed -= 1
             else:
                 kept.append(item)
+        elif isinstance(item, Passed):
+            continue
         elif not item.offset and not item.qos:
             kept.append(item)
     return kept

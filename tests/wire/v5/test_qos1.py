@@ -117,6 +117,7 @@ def test_puback_with_properties(broker: Broker, name: str, properties: bytes) ->
     publisher.publish(f"{name}/t", b"x", qos=1)
     found = subscriber.expect_publish(f"{name}/t", b"x", qos=1)
     subscriber.send(V5.ack(Kind.PUBACK, found.packet_id, 0, properties))
+    subscriber.expect_nothing()
     subscriber.abort()
     resume(broker, name).expect_nothing()
 
@@ -261,6 +262,7 @@ def test_downgrade_to_qos0_leaves_nothing_behind(broker: Broker, name: str) -> N
         publisher.publish(f"{name}/t", b"%d" % index, qos=1)
         subscriber.expect_publish(f"{name}/t", b"%d" % index, qos=0)
     subscriber.send(V5.puback(first.packet_id), V5.puback(second.packet_id))
+    subscriber.expect_nothing()
     subscriber.abort()
     resume(broker, name).expect_nothing()
 
