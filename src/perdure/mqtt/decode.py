@@ -58,6 +58,9 @@ _PUBLISH_FLAGS: Final[list[tuple[int, bool, bool]]] = [
 _FLAGS: Final = (0, 0, 0, -1, 0, 0, 2, 0, 2, 0, 2, 0, 0, 0, 0, 0)
 _ACK_FIRST: Final = frozenset((0x40, 0x50, 0x62, 0x70))
 
+_LEVEL_END: Final = 7
+"""Bytes of a CONNECT's body up to its protocol level, its name being MQTT."""
+
 _CLIENT_SENDS: Final = frozenset((1, 3, 4, 5, 6, 7, 8, 10, 12, 14, 15))
 _SERVER_SENDS: Final = frozenset((2, 3, 4, 5, 6, 7, 9, 11, 13, 14, 15))
 
@@ -155,6 +158,9 @@ class Decoder:
             stop = body + remaining
             if stop > end or stop - at > self.packet_size_max:
                 # What the fixed header shows is refused before the body is waited for.
+                if stop - at > self.packet_size_max and not self._knows_version(first, data, body):
+                    self._needed = body - at + _LEVEL_END
+                    return at
                 self._check_header(first, stop - at)
                 self._needed = stop - at
                 return at
@@ -170,6 +176,21 @@ class Decoder:
             at = stop
         self._needed = 2
         return at
+
+    def _knows_version(self, first: int, data: bytes, body: int) -> bool:
+        """Whether a packet that is too large can be answered; False if more bytes are needed.
+
+        A CONNECT is answered in the version that it names (3.2.2.2: CONNACK with 0x95), so its
+        first bytes are waited for, but nothing of what it would have us hold.
+        """
+        if self.connected or first != CONNECT << 4:
+            return True
+        head = data[body : body + _LEVEL_END]
+        if len(head) < _LEVEL_END:
+            return False
+        if head[:6] == b"\x00\x04MQTT" and head[6] in (V311, V5):
+            self.version = self.protocol_level = head[6]
+        return True
 
     def _long_length(self, data: bytes, at: int, end: int) -> int:
         """The remaining length of more than one byte, -1 if more bytes are needed.

@@ -202,11 +202,26 @@ def test_a_packet_of_just_the_largest_size(version: int) -> None:
         assert small.failure.reason_code == 0x95
 
 
-def test_a_connect_too_large() -> None:
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_connect_too_large(version: int) -> None:
+    """Refused once it has named the version to be answered in, which is a part of its head."""
     one, other = fresh(10), fresh(10)
-    feed_both(one, other, CONNECT_BYTES[5][:2])
+    feed_both(one, other, CONNECT_BYTES[version][:8])
+    assert one.failure is None
+    feed_both(one, other, CONNECT_BYTES[version][8:9])
     assert one.failure is not None
     assert one.failure.reason_code == 0x95
+    assert one.version == other.version == version
+
+
+@pytest.mark.parametrize(
+    "head", [b"\x10\x63\x00\x04mqtt\x05", b"\x10\x63\x00\x04MQTT\x03", b"\x11\x63"]
+)
+def test_a_connect_too_large_that_names_no_version(head: bytes) -> None:
+    one, other = fresh(10), fresh(10)
+    feed_both(one, other, head)
+    assert one.failure is not None
+    assert one.version == other.version == 0
 
 
 @pytest.mark.parametrize(
