@@ -87,10 +87,10 @@ class Bench:
         self._connected.set()
         return connection
 
-    def listen(self, kind: Any = "tcp", **changes: Any) -> Listener:
+    def listen(self, kind: Any = "tcp", *, factory: Any = None, **changes: Any) -> Listener:
         values: dict[str, Any] = {"name": "test", "host": "127.0.0.1", "port": 0} | changes
         settings = ListenerSettings(kind=kind, **values)
-        listener = Listener(settings, self.make, admission=self.admission)
+        listener = Listener(settings, factory or self.make, admission=self.admission)
         listener.start()
         self.listeners.append(listener)
         return listener
