@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypeVar
 
+from perdure.net.stream import ByteStream, PeerInfo
 from tests.unit.net.helpers import Bench
 
 from perdure.mqtt.decode import Decoder
@@ -12,7 +13,6 @@ from perdure.mqtt.encode import encode
 from perdure.mqtt.packets import Connack, Connect, Packet, Properties
 from perdure.net.client_link import Endpoint
 from perdure.net.listener import Listener
-from perdure.net.stream import ByteStream, PeerInfo
 
 P = TypeVar("P")
 
