@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypeVar
 
-from perdure.net.stream import ByteStream, PeerInfo
 from tests.unit.net.helpers import Bench
 
+from perdure.broker.stream import ByteStream, PeerInfo
 from perdure.mqtt.decode import Decoder
 from perdure.mqtt.encode import encode
 from perdure.mqtt.packets import Connack, Connect, Packet, Properties
