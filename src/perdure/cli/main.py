@@ -85,6 +85,7 @@ def run(args: Sequence[str]) -> int:
         args: without the program's name.
     """
     debug = _is_debug(args)
+    stdout = sys.stdout
     try:
         result: Any = cli.main(list(args), prog_name="perdure", standalone_mode=False)
         sys.stdout.flush()
@@ -101,11 +102,15 @@ def run(args: Sequence[str]) -> int:
         return ExitCode.USAGE
     except (click.Abort, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
-    except (BrokenPipeError, SystemExit):
-        # The reader has gone (`| head`); where click sees it first, it exits. Python would
-        # complain again when it closes stdout.
+    except BrokenPipeError:
+        # The reader has gone (`| head`). Python would complain again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return ExitCode.OK
+    except SystemExit as error:
+        # So click ends where it sees that first, after it has replaced stdout by a silent one.
+        if sys.stdout is not stdout:
+            return ExitCode.OK
+        return error.code if isinstance(error.code, int) else ExitCode.BUG
     except PerdureError as error:
         if debug:
             traceback.print_exc()

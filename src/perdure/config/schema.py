@@ -414,17 +414,20 @@ class LogConfig(Section, frozen=True):
     ] = "info"
     format: Annotated[
         Literal["auto", "console", "json"],
-        about("`auto` is `console` on a terminal and `json` otherwise."),
+        about("`auto` is `console` on a terminal and `json` otherwise.", live=True),
     ] = "auto"
     repeat_max: Annotated[
         int,
         about(
             "Times that one event is written in `repeat_window_s`; the rest is counted and "
             "told with the next one; 0 = no limit.",
+            live=True,
             ge=0,
         ),
     ] = 20
-    repeat_window_s: Annotated[int, about("Window of `repeat_max`.", unit="s", ge=1)] = 10
+    repeat_window_s: Annotated[int, about("Window of `repeat_max`.", unit="s", live=True, ge=1)] = (
+        10
+    )
 
 
 @final

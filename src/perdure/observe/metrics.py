@@ -1,53 +1,17 @@
-"""Counters, gauges and histograms as plain ints, and the one table that names them.
+"""Counters, gauges and histograms as plain ints.
 
 A hot counter is an int in a slot (28 ns for ``+= 1``; a prometheus_client counter is 244 ns).
 Rooms hold a ``Metrics`` and count; ``prometheus`` and ``sys_topics`` read. Nothing here knows
-who exports. Counters only grow, and never vanish with the connection that they counted.
-
-How an attribute is named and exported follows from its line in ``TABLE``:
-
-========  ============================================  ==================================
-layout    attribute                                     label value
-========  ============================================  ==================================
-scalar    ``name: int``                                 none
-fields    ``name_<value>: int`` for each value          the end of the attribute's name
-list      ``name: list[int]``                           ``values[index]``, or the index
-dict      ``name: dict[tuple[str, ...], int]``          the key
-histogram ``name: Histogram``, or ``name_<value>``      as fields
-========  ============================================  ==================================
+who exports; the names and what they mean stand in ``metric_table``. Counters only grow, and never
+vanish with the connection that they counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal, TypeAlias, final
-
-import msgspec
+from typing import final
 
 HISTOGRAM_BUCKETS = 28
 """Powers of two: up to 2**27 us = 134 s."""
-
-PACKET_TYPES = (
-    "reserved",
-    "connect",
-    "connack",
-    "publish",
-    "puback",
-    "pubrec",
-    "pubrel",
-    "pubcomp",
-    "subscribe",
-    "suback",
-    "unsubscribe",
-    "unsuback",
-    "pingreq",
-    "pingresp",
-    "disconnect",
-    "auth",
-)
-"""By MQTT control packet type number (MQTT 5.0 section 2.1.2)."""
-
-QOS_LEVELS = ("0", "1", "2")
 
 
 @final
@@ -88,7 +52,8 @@ class Histogram:
 
 @final
 class Metrics:
-    """Everything one broker counts. Attributes follow ``TABLE``; owners write them directly."""
+    """Everything one broker counts. Attributes follow ``metric_table.TABLE``;
+    owners write them directly."""
 
     __slots__ = (
         "auth",
@@ -256,178 +221,3 @@ class Metrics:
 def add(counter: dict[tuple[str, ...], int], key: tuple[str, ...], count: int = 1) -> None:
     """Count in a ``dict`` metric."""
     counter[key] = counter.get(key, 0) + count
-
-
-Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
-Layout: TypeAlias = Literal["scalar", "fields", "list", "dict"]
-
-
-@final
-class MetricInfo(msgspec.Struct, frozen=True):
-    """One line of the table.
-
-    Attributes:
-        name: exported as ``perdure_<name>``, counters with ``_total`` after it.
-        kind: counter, gauge or histogram.
-        help: one sentence.
-        labels: label names.
-        values: closed set of values of the one label (``fields`` and ``list``).
-        layout: where the numbers are (see the module's docstring).
-    """
-
-    name: str
-    kind: Kind
-    help: str
-    labels: tuple[str, ...] = ()
-    values: tuple[str, ...] = ()
-    layout: Layout = "scalar"
-
-
-def _counter(name: str, text: str) -> MetricInfo:
-    return MetricInfo(name, "counter", text)
-
-
-def _gauge(name: str, text: str) -> MetricInfo:
-    return MetricInfo(name, "gauge", text)
-
-
-def _histogram(name: str, text: str, label: str = "", *values: str) -> MetricInfo:
-    if not label:
-        return MetricInfo(name, "histogram", text)
-    return MetricInfo(name, "histogram", text, (label,), values, "fields")
-
-
-TABLE: tuple[MetricInfo, ...] = (
-    MetricInfo("connections", "gauge", "Open connections.", ("listener",), (), "dict"),
-    _gauge("connections_maximum", "Most connections open at once since the start."),
-    MetricInfo(
-        "connections_opened",
-        "counter",
-        "Connections that sent a CONNECT.",
-        ("listener", "protocol"),
-        (),
-        "dict",
-    ),
-    MetricInfo("connections_closed", "counter", "Connections that ended.", ("reason",), (), "dict"),
-    MetricInfo(
-        "connack_sent", "counter", "CONNACK packets by reason code.", ("reason_code",), (), "list"
-    ),
-    _counter("tls_handshake_failures", "TLS handshakes that failed."),
-    MetricInfo("packets_received", "counter", "Packets received.", ("type",), PACKET_TYPES, "list"),
-    MetricInfo("packets_sent", "counter", "Packets sent.", ("type",), PACKET_TYPES, "list"),
-    _counter("bytes_received", "Bytes received from clients."),
-    _counter("bytes_sent", "Bytes sent to clients."),
-    _counter("payload_bytes_received", "Payload bytes in PUBLISH packets received."),
-    _counter("payload_bytes_sent", "Payload bytes in PUBLISH packets sent."),
-    MetricInfo(
-        "protocol_errors",
-        "counter",
-        "Connections closed for breaking the protocol.",
-        ("reason_code",),
-        (),
-        "list",
-    ),
-    MetricInfo("messages_received", "counter", "Messages published.", ("qos",), QOS_LEVELS, "list"),
-    MetricInfo(
-        "messages_delivered",
-        "counter",
-        "Messages sent to subscribers.",
-        ("qos",),
-        QOS_LEVELS,
-        "list",
-    ),
-    _counter("messages_redelivered", "Messages sent again after a reconnect."),
-    MetricInfo(
-        "messages_dropped",
-        "counter",
-        "Messages not delivered, by reason.",
-        ("reason",),
-        (
-            "expired",
-            "queue_full",
-            "no_subscriber",
-            "too_large",
-            "quota",
-            "not_authorized",
-            "retention",
-        ),
-        "fields",
-    ),
-    MetricInfo(
-        "sessions",
-        "gauge",
-        "Sessions by state.",
-        ("state",),
-        ("connected", "offline"),
-        "fields",
-    ),
-    _counter("sessions_created", "Sessions created."),
-    _counter("sessions_resumed", "Sessions resumed by their client."),
-    _counter("sessions_taken_over", "Sessions taken over by a second connection."),
-    _counter("sessions_discarded", "Sessions deleted by clean start or an operator."),
-    _counter("sessions_expired", "Sessions deleted because their expiry passed."),
-    _counter("wills_published", "Will messages published."),
-    _gauge("pending_messages", "Stored messages not yet sent to connected sessions."),
-    _gauge("inflight_messages", "Messages sent and not yet acknowledged."),
-    _counter("inflight_full", "Times that a session's inflight window was full."),
-    _gauge("oldest_unacked_seconds", "Age of the oldest unacknowledged message."),
-    _histogram(
-        "publish_to_ack_seconds", "From PUBLISH read to its acknowledgement.", "qos", "1", "2"
-    ),
-    _histogram(
-        "publish_to_delivery_seconds",
-        "From PUBLISH read to its delivery.",
-        "path",
-        "live",
-        "replay",
-    ),
-    _histogram("session_resume_seconds", "From CONNECT to CONNACK of a resumed session."),
-    _histogram("takeover_seconds", "Time to end the connection that was before."),
-    _histogram("event_loop_lag_seconds", "How late the event loop runs a timer."),
-    _gauge("subscriptions", "Subscriptions of all sessions in memory."),
-    _gauge("shared_subscriptions", "Shared subscriptions of all sessions in memory."),
-    _gauge("shared_groups", "Shared groups."),
-    _histogram("subscription_match_seconds", "Time to find the subscribers of a topic."),
-    _gauge("retained_messages", "Retained messages."),
-    _gauge("retained_bytes", "Bytes of retained messages."),
-    _histogram("storage_append_seconds", "Time of a write to the log, without the sync."),
-    _histogram("storage_commit_seconds", "Time of a sync to the disk."),
-    _histogram("storage_commit_batch_messages", "Messages in one commit."),
-    _histogram("storage_read_seconds", "Time of a read of the log."),
-    MetricInfo("storage_errors", "counter", "Storage errors.", ("kind", "retriable"), (), "dict"),
-    _gauge("storage_bytes", "Approximate size of the log on disk."),
-    _gauge("storage_messages", "Messages in the log."),
-    _gauge("storage_generations", "Generations of the log."),
-    _gauge("storage_streams", "Learned streams in the current generation."),
-    _gauge("storage_backlog_messages", "Messages waiting for a commit."),
-    MetricInfo("auth", "counter", "Authentications.", ("result", "method"), (), "dict"),
-    _histogram("auth_seconds", "Time of an authentication."),
-)
-"""Every metric, in the order in which the reference page lists them."""
-
-
-def numbers(metrics: Metrics, info: MetricInfo) -> Iterator[tuple[tuple[str, ...], int]]:
-    """The label values and numbers of a counter or gauge; safe to call from another thread."""
-    if info.layout == "scalar":
-        yield (), getattr(metrics, info.name)
-    elif info.layout == "fields":
-        for value in info.values:
-            yield (value,), getattr(metrics, f"{info.name}_{value}")
-    elif info.layout == "list":
-        for index, number in enumerate(list(getattr(metrics, info.name))):
-            if info.values:
-                yield (info.values[index],), number
-            elif number:
-                yield (f"0x{index:02x}",), number
-    else:
-        # One C call copies it: the owner may add a key meanwhile.
-        yield from list(getattr(metrics, info.name).items())
-
-
-def histograms(metrics: Metrics, info: MetricInfo) -> Iterator[tuple[tuple[str, ...], Histogram]]:
-    """The label values and histograms of a histogram metric."""
-    if info.layout == "scalar":
-        yield (), getattr(metrics, info.name)
-    else:
-        for value in info.values:
-            yield (value,), getattr(metrics, f"{info.name}_{value}")

@@ -20,20 +20,12 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from perdure.errors import ConfigError
-from perdure.observe.metrics import (
-    HISTOGRAM_BUCKETS,
-    TABLE,
-    Histogram,
-    MetricInfo,
-    Metrics,
-    histograms,
-    numbers,
-)
+from perdure.observe.metric_table import PREFIX, TABLE, MetricInfo, histograms, numbers
+from perdure.observe.metrics import HISTOGRAM_BUCKETS, Histogram, Metrics
 
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
 
-PREFIX = "perdure_"
 FIRST_BUCKET_US = 4
 """Buckets below 2**4 us are exported as one: no network path is that fast."""
 

@@ -101,11 +101,11 @@ async def explain_session(
     findings = [_explain_session(stored.record, now_us, running=running)]
     current = [sub for sub in stored.subscriptions if not sub.until_offset]
     matching = [sub for sub in current if matches(sub.filter, topic)]
-    findings += _explain_subscriptions(current, matching, topic)
+    findings += _explain_subscriptions(current, matching, topic, online=findings[0].ok)
     ordinary = [sub for sub in matching if sub.qos and not sub.group]
     if matching:
         inbox = await _explain_inbox(database, stored, topic)
-        if inbox.code == "addressed" or not ordinary:
+        if inbox.code == "addressed" or any(sub.group for sub in matching):
             findings.append(inbox)
         if ordinary:
             record = await _explain_record(database, stored, ordinary, topic, now_us)
@@ -135,7 +135,11 @@ def _explain_session(record: SessionRecord, now_us: int, *, running: bool) -> Fi
 
 
 def _explain_subscriptions(
-    current: Sequence[Subscription], matching: Sequence[Subscription], topic: str
+    current: Sequence[Subscription],
+    matching: Sequence[Subscription],
+    topic: str,
+    *,
+    online: bool,
 ) -> list[Finding]:
     if not current:
         text = "the session has no subscription"
@@ -153,7 +157,7 @@ def _explain_subscriptions(
         found.append(Finding("subscription", True, "shared", text))
     elif best == 0:
         text = "subscribed with QoS 0: what comes while the client is offline is not kept for it"
-        found.append(Finding("subscription", False, "qos0", text))
+        found.append(Finding("subscription", online, "qos0", text))
     fed = [sub for sub in matching if sub.feed is not None]
     if fed:
         text = f"{fed[0].name} is still given older messages; new ones follow after them"

@@ -66,6 +66,8 @@ class FakeBroker:
 
     async def discard(self, client_id: str) -> bool:
         self.asked.append(("discard", client_id))
+        if self.refusal:
+            raise self.refusal
         return client_id == "live"
 
     async def kick(self, client_id: str) -> bool:

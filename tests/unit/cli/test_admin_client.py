@@ -65,6 +65,16 @@ def test_a_socket_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert caught.value.exit_code is ExitCode.NOT_PERMITTED
 
 
+def test_a_broker_that_takes_no_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait(_self: socket.socket, _address: str) -> None:
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(socket.socket, "connect", wait)
+    with pytest.raises(CommandFailed, match="does not answer: timed out") as caught:
+        AdminClient.connect(tmp_path)
+    assert caught.value.exit_code is ExitCode.UNAVAILABLE
+
+
 @pytest.fixture
 def listening(tmp_path: Path) -> Any:
     with socket.socket(socket.AF_UNIX) as server:
@@ -85,6 +95,26 @@ def test_a_broker_that_hangs_up(listening: socket.socket, tmp_path: Path) -> Non
         client.call("stats")
     thread.join()
     assert caught.value.exit_code is ExitCode.UNAVAILABLE
+
+
+def test_a_broker_that_has_hung_up(listening: socket.socket, tmp_path: Path) -> None:
+    with connected(tmp_path) as client:
+        accepted, _ = listening.accept()
+        accepted.close()
+        with pytest.raises(CommandFailed, match="does not answer"):
+            client.call("stats")
+
+
+def test_a_list_that_ends_early(listening: socket.socket, tmp_path: Path) -> None:
+    with connected(tmp_path) as client:
+        accepted, _ = listening.accept()
+        accepted.sendall(b'{"row": {"client_id": "a"}}\n{"row": ')
+        rows = client.rows("sessions.list")
+        assert next(rows) == {"client_id": "a"}
+        accepted.recv(1000)
+        accepted.close()
+        with pytest.raises(CommandFailed, match="closed the connection"):
+            next(rows)
 
 
 def test_a_broker_that_is_silent(

@@ -47,6 +47,9 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> list[BaseException | int | None]
         (click.Abort(), 130),
         (click.UsageError("how"), 64),
         (click.FileError("f"), 64),
+        (click.ClickException("no"), 64),
+        (SystemExit(5), 5),
+        (SystemExit("text"), 70),
         (RuntimeError("oops"), 70),
     ],
 )
@@ -94,6 +97,21 @@ def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Commands:" in capsys.readouterr().err
 
 
+def test_the_table_lists_every_command() -> None:
+    context = click.Context(main.cli)
+    assert main.cli.list_commands(context) == list(COMMANDS)
+    assert main.cli.get_command(context, "nope") is None
+    here = Path(main.__file__).parent / "commands"
+    assert {path.stem for path in here.glob("[a-z]*.py")} <= set(COMMANDS)
+
+
+def test_the_script_exits_with_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["perdure", "nope"])
+    with pytest.raises(SystemExit) as caught:
+        main.main()
+    assert caught.value.code == ExitCode.USAGE
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     assert __version__ in capsys.readouterr().out
@@ -122,9 +140,11 @@ def test_help_imports_no_command() -> None:
     assert not imported & {"rich", "rocksdict", "asyncio", "yaml"}
 
 
-def test_a_closed_pipe_is_no_error() -> None:
+@pytest.mark.parametrize("args", [("config", "reference"), ("config", "check", "--json")])
+def test_a_closed_pipe_is_no_error(args: tuple[str, ...]) -> None:
+    """More than a buffer is noticed by click, less when we flush."""
     reader, writer = os.pipe()
     os.close(reader)
-    done = child("-m", "perdure", "config", "reference", stdout=writer)
+    done = child("-m", "perdure", *args, stdout=writer)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")

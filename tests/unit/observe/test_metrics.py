@@ -1,4 +1,4 @@
-"""Metrics: the table and the attributes agree, histograms put values where they belong."""
+"""Metrics: what counts, and histograms that put values where they belong."""
 
 from __future__ import annotations
 
@@ -6,57 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.observe.metrics import (
-    HISTOGRAM_BUCKETS,
-    TABLE,
-    Histogram,
-    Metrics,
-    add,
-    histograms,
-    numbers,
-)
-
-
-def test_table_and_attributes_agree() -> None:
-    named = set()
-    for info in TABLE:
-        if info.layout == "fields":
-            named |= {f"{info.name}_{value}" for value in info.values}
-        else:
-            named.add(info.name)
-    assert named == set(Metrics.__slots__)
-
-
-def test_names_are_unique_and_told() -> None:
-    assert len({info.name for info in TABLE}) == len(TABLE)
-    for info in TABLE:
-        assert info.help.endswith(".")
-        assert not info.name.endswith("_total")
-
-
-@pytest.mark.parametrize("info", TABLE, ids=lambda info: info.name)
-def test_every_line_can_be_read(info: object) -> None:
-    from perdure.observe.metrics import MetricInfo
-
-    assert isinstance(info, MetricInfo)
-    metrics = Metrics()
-    if info.kind == "histogram":
-        found = list(histograms(metrics, info))
-        assert found
-        assert all(isinstance(histogram, Histogram) for _, histogram in found)
-    else:
-        for values, number in numbers(metrics, info):
-            assert len(values) == len(info.labels)
-            assert number == 0
-
-
-def test_lists_are_labelled_by_value_or_by_code() -> None:
-    metrics = Metrics()
-    metrics.packets_received[3] += 7
-    metrics.connack_sent[0x86] += 2
-    by_name = {info.name: info for info in TABLE}
-    assert (("publish",), 7) in list(numbers(metrics, by_name["packets_received"]))
-    assert list(numbers(metrics, by_name["connack_sent"])) == [(("0x86",), 2)]
+from perdure.observe.metrics import HISTOGRAM_BUCKETS, Histogram, Metrics, add
 
 
 def test_connections_rise_and_fall() -> None:

@@ -132,7 +132,10 @@ async def test_far_misses_are_not_named() -> None:
 
 
 async def test_qos_0() -> None:
-    assert (await Scene(Subscription("t", qos=0)).explain()).verdict == "qos0"
+    sub = Subscription("t", qos=0)
+    assert await Scene(sub).codes() == ["connected", "match", "qos0", "flowing"]
+    assert (await Scene(sub).explain()).verdict == "delivered"
+    assert (await Scene(sub, connected=False).explain(live=None)).verdict == "qos0"
 
 
 async def test_nothing_recorded() -> None:

@@ -46,6 +46,8 @@ def test_check_warns_of_unknown_variables(monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setenv("PERDURE__NOPE", "1")
     assert run(["config", "check"]) == 0
     assert "warning: PERDURE__NOPE: there is no setting nope" in capsys.readouterr().err
+    assert run(["config", "show", "node"]) == 0
+    assert "warning: PERDURE__NOPE" in capsys.readouterr().err
 
 
 def test_show_and_origin(capsys: Capture) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from perdure.cli.main import run
+from perdure.errors import PerdureError
 from perdure.model import InboxEntry, Message, StoredSession
 from perdure.storage.rocksdb import RocksDatabase
 
@@ -155,6 +156,14 @@ def test_running_broker_is_asked(running: Any, tmp_path: Path, capsys: Capture) 
         ("discard", "nobody"),
         ("kick", "live"),
     ]
+
+
+def test_a_failing_store_ends_the_command(
+    running: Any, tmp_path: Path, full_disk: PerdureError, capsys: Capture
+) -> None:
+    running.refusal = full_disk
+    assert run(on(tmp_path, "discard", "live", "other", "--yes")) == 75
+    assert capsys.readouterr().err == "perdure: no space left\n"
 
 
 def test_kick_needs_a_broker(directory: Path, capsys: Capture) -> None:

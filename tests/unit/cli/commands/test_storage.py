@@ -14,6 +14,8 @@ from perdure.cli.main import run
 from perdure.config import RocksdbConfig
 from perdure.errors import PerdureError
 from perdure.model import Message
+from perdure.mqtt.encode import forward_properties
+from perdure.mqtt.packets import Properties
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.engine import RETAINED, Engine
 
@@ -75,6 +77,43 @@ def test_read_everything(directory: Path, capsys: Capture) -> None:
     assert first["published_at"] == "2023-11-14T22:13:20.000000Z"
     assert (last["payload_text"], last["payload"]) == (None, "/wA=")
     assert (last["content_type"], last["user_properties"]) == ("a/b", [["k", "v"]])
+
+
+def test_every_property_is_named(directory: Path, capsys: Capture) -> None:
+    database = RocksDatabase.open(directory)
+    batch = database.batch()
+    properties = forward_properties(
+        Properties(
+            payload_format_indicator=1,
+            response_topic="back",
+            correlation_data=b"\x00\xff",
+            user_properties=(("a", "1"), ("a", "2")),
+        )
+    )
+    batch.append(Message("props", b"", 1, properties=properties), 1_700_000_300_000_000)
+    database.write(batch)
+    database.close()
+    (row,) = read(directory, capsys, "-t", "props")
+    assert row["payload_format_indicator"] == 1
+    assert row["response_topic"] == "back"
+    assert row["correlation_data"] == "AP8="
+    assert row["user_properties"] == [["a", "1"], ["a", "2"]]
+    assert "content_type" not in row
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0B"), (512, "512B"), (1536, "1.5 KiB"), (3 * 2**30, "3.0 GiB")]
+)
+def test_sizes_for_people(size: int, text: str) -> None:
+    assert storage._rounded(size) == text
+
+
+def test_files_may_vanish_while_they_are_counted(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ghost = directory / "ghost"
+    monkeypatch.setattr(Path, "rglob", lambda _self, _pattern: iter([ghost, directory / "CURRENT"]))
+    assert storage._disk_bytes(directory) > 0
 
 
 def test_read_by_filter_time_and_count(directory: Path, capsys: Capture) -> None:

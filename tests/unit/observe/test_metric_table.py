@@ -1,0 +1,63 @@
+"""The table of metrics agrees with what is counted, and the page with the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perdure.observe.metric_table import TABLE, MetricInfo, histograms, numbers, reference
+from perdure.observe.metrics import Histogram, Metrics
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
+
+
+def test_table_and_attributes_agree() -> None:
+    named = set()
+    for info in TABLE:
+        if info.layout == "fields":
+            named |= {f"{info.name}_{value}" for value in info.values}
+        else:
+            named.add(info.name)
+    assert named == set(Metrics.__slots__)
+
+
+def test_names_are_unique_and_told() -> None:
+    assert len({info.name for info in TABLE}) == len(TABLE)
+    for info in TABLE:
+        assert info.help.endswith(".")
+        assert not info.name.endswith("_total")
+
+
+@pytest.mark.parametrize("info", TABLE, ids=lambda info: info.name)
+def test_every_line_can_be_read(info: MetricInfo) -> None:
+    metrics = Metrics()
+    if info.kind == "histogram":
+        found = list(histograms(metrics, info))
+        assert found
+        assert all(isinstance(histogram, Histogram) for _, histogram in found)
+    else:
+        for values, number in numbers(metrics, info):
+            assert len(values) == len(info.labels)
+            assert number == 0
+
+
+def test_lists_are_labelled_by_value_or_by_code() -> None:
+    metrics = Metrics()
+    metrics.packets_received[3] += 7
+    metrics.connack_sent[0x86] += 2
+    by_name = {info.name: info for info in TABLE}
+    assert (("publish",), 7) in list(numbers(metrics, by_name["packets_received"]))
+    assert list(numbers(metrics, by_name["connack_sent"])) == [(("0x86",), 2)]
+
+
+def test_page_is_current() -> None:
+    assert PAGE.read_text() == reference(), "write perdure.observe.metric_table.reference() there"
+
+
+def test_every_metric_is_on_the_page() -> None:
+    page = reference()
+    for info in TABLE:
+        total = "_total" if info.kind == "counter" else ""
+        assert f"| `perdure_{info.name}{total}` |" in page
+    assert "| `perdure_messages_dropped_total` | counter | `reason` = expired, " in page
