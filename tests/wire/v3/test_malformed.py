@@ -1,7 +1,9 @@
 """MQTT 3.1.1: each defect of each packet after CONNECT closes the connection, and only that one.
 
 [MQTT-4.8.0-1]: unless stated otherwise, a protocol violation means that the network connection
-is closed. There is no DISCONNECT from a server and no reason in this version.
+is closed. There is no DISCONNECT from a server and no reason in this version. Mosquitto 2.0 lets
+some of these defects pass: flags of acknowledgements and PINGREQ, bytes behind them, DUP with
+QoS 0, and answers that only a server sends.
 """
 
 from __future__ import annotations

@@ -1,0 +1,204 @@
+"""MQTT 3.1.1, section 3.3 and 4.5: what a PUBLISH becomes on its way to subscribers."""
+
+from __future__ import annotations
+
+import pytest
+from tests.wire.harness import Broker
+from tests.wire.packets import V3, Kind
+from tests.wire.v3.clients import UNLIMITED, join, numbered, payloads_of, take_publishes
+
+BROKER_OPTIONS = UNLIMITED
+
+
+@pytest.mark.spec("MQTT-3.8.4-6")
+@pytest.mark.spec("MQTT-4.3.1-1")
+@pytest.mark.spec("MQTT-4.3.2-1")
+@pytest.mark.spec("MQTT-4.3.2-2")
+@pytest.mark.spec("MQTT-4.3.3-1")
+@pytest.mark.spec("MQTT-4.3.3-2")
+@pytest.mark.spec("MQTT-4.5.0-1")
+@pytest.mark.spec("MQTT-3.3.4-1")
+@pytest.mark.parametrize("published", [0, 1, 2])
+@pytest.mark.parametrize("granted", [0, 1, 2])
+@pytest.mark.parametrize("other", [False, True])
+def test_qos_is_the_lower_of_both(
+    broker: Broker, name: str, published: int, granted: int, other: bool
+) -> None:
+    """The whole exchange on both sides, for each pair of QoS, own and foreign subscriber."""
+    publisher = join(broker, name)
+    subscriber = join(broker, f"{name}-subscriber") if other else publisher
+    subscriber.subscribe((f"{name}/t", granted))
+    publisher.publish(f"{name}/t", b"payload", qos=published)
+    subscriber.receive_publish(
+        f"{name}/t", b"payload", qos=min(published, granted), dup=False, retain=False
+    )
+    subscriber.expect_nothing()
+
+
+@pytest.mark.parametrize("size", [0, 1, 118, 119, 120, 16_375, 16_376, 65_536, 2_097_144])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_payload_sizes(broker: Broker, name: str, size: int, qos: int) -> None:
+    """Remaining lengths of one, two, three and four bytes and their edges, bytes unchanged."""
+    payload = (bytes(range(256)) * (size // 256 + 1))[:size]
+    peer = join(broker, name)
+    peer.subscribe(name)
+    peer.publish(name, payload, qos=qos)
+    peer.receive_publish(name, payload, qos=qos)
+
+
+@pytest.mark.parametrize("length", [127, 128, 16_383, 16_384, 2_097_151, 2_097_152])
+def test_remaining_length_edges(broker: Broker, name: str, length: int) -> None:
+    """2.2.3: each place at which the length field grows."""
+    payload = b"z" * (length - 2 - len(name))
+    peer = join(broker, name)
+    peer.subscribe((name, 0))
+    peer.send(V3.publish(name, payload))
+    peer.expect(V3.publish(name, payload))
+
+
+@pytest.mark.spec("MQTT-3.3.1-3")
+@pytest.mark.trap(10)
+@pytest.mark.parametrize("qos", [1, 2])
+def test_dup_is_not_passed_on(broker: Broker, name: str, qos: int) -> None:
+    """DUP of the incoming packet says nothing of the outgoing one; a first delivery may have it."""
+    publisher = join(broker, name)
+    subscriber = join(broker, f"{name}-subscriber")
+    subscriber.subscribe(name)
+    publisher.send(V3.publish(name, b"x", qos=qos, packet_id=5, dup=True))
+    if qos == 1:
+        publisher.take(Kind.PUBACK, 5)
+    else:
+        publisher.take(Kind.PUBREC, 5)
+        publisher.send(V3.pubrel(5))
+        publisher.take(Kind.PUBCOMP, 5)
+    subscriber.receive_publish(name, b"x", qos=qos, dup=False)
+    subscriber.expect_nothing()
+
+
+@pytest.mark.spec("MQTT-2.3.1-5")
+def test_qos_0_has_no_packet_identifier(broker: Broker, name: str) -> None:
+    peer = join(broker, name)
+    peer.subscribe((name, 1))
+    peer.send(V3.publish(name, b"\x00\x07rest"))
+    peer.expect(V3.publish(name, b"\x00\x07rest"))
+
+
+@pytest.mark.spec("MQTT-2.3.1-6")
+@pytest.mark.parametrize("packet_id", [1, 2, 255, 256, 0x1234, 65_534, 65_535])
+def test_acknowledgements_bear_the_identifier(broker: Broker, name: str, packet_id: int) -> None:
+    peer = join(broker, name)
+    peer.send(V3.publish(name, b"x", qos=1, packet_id=packet_id))
+    peer.expect(V3.puback(packet_id))
+    peer.send(V3.publish(name, b"x", qos=2, packet_id=packet_id))
+    peer.expect(V3.pubrec(packet_id))
+    peer.send(V3.pubrel(packet_id))
+    peer.expect(V3.pubcomp(packet_id))
+
+
+@pytest.mark.spec("MQTT-2.3.1-4")
+def test_identifiers_of_both_directions_are_independent(broker: Broker, name: str) -> None:
+    """The same identifier may be in use from us and to us at the same time."""
+    publisher = join(broker, f"{name}-publisher")
+    peer = join(broker, name)
+    peer.subscribe((f"{name}/in", 2))
+    publisher.publish(f"{name}/in", b"down", qos=2)
+    down = peer.expect_publish(f"{name}/in", b"down", qos=2)
+    same = down.packet_id
+    peer.send(V3.publish(f"{name}/out", b"up", qos=2, packet_id=same))
+    peer.expect(V3.pubrec(same))
+    peer.send(V3.pubrec(same))
+    peer.expect(V3.pubrel(same))
+    peer.send(V3.pubrel(same))
+    peer.expect(V3.pubcomp(same))
+    peer.send(V3.pubcomp(same))
+    peer.expect_nothing()
+
+
+@pytest.mark.spec("MQTT-2.3.1-2")
+@pytest.mark.spec("MQTT-2.3.1-4")
+@pytest.mark.parametrize("qos", [1, 2])
+def test_unacknowledged_messages_have_different_identifiers(
+    broker: Broker, name: str, qos: int
+) -> None:
+    publisher = join(broker, f"{name}-publisher")
+    peer = join(broker, name)
+    peer.subscribe(name)
+    for payload in numbered(100):
+        publisher.publish(name, payload, qos=qos)
+    found = take_publishes(peer, 100)
+    assert len({packet.packet_id for packet in found}) == 100
+    assert payloads_of(found) == numbered(100)
+
+
+@pytest.mark.spec("MQTT-4.5.0-1")
+def test_every_matching_subscriber_gets_it_once(broker: Broker, name: str) -> None:
+    publisher = join(broker, name)
+    filters = [f"{name}/a/b", f"{name}/+/b", f"{name}/#", f"{name}/a/+", "+/a/b", f"{name}/a/b/#"]
+    peers = [join(broker, f"{name}-{index}") for index in range(len(filters))]
+    for peer, topic_filter in zip(peers, filters, strict=True):
+        peer.subscribe(topic_filter)
+    for qos in (0, 1, 2):
+        publisher.publish(f"{name}/a/b", b"all", qos=qos)
+        for peer in peers:
+            peer.receive_publish(f"{name}/a/b", b"all", qos=qos)
+            peer.expect_nothing()
+    publisher.expect_nothing()
+
+
+def test_no_subscriber(broker: Broker, name: str) -> None:
+    """A message that nobody wants is acknowledged all the same."""
+    peer = join(broker, name)
+    for qos in (0, 1, 2):
+        peer.publish(f"{name}/nobody", b"x", qos=qos)
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_publish_in_any_pieces(broker: Broker, name: str, qos: int) -> None:
+    """The bytes of a packet may arrive one by one, or many packets at once."""
+    peer = join(broker, name)
+    peer.subscribe(name)
+    one = V3.publish(name, b"slow", qos=qos, packet_id=9 if qos else None)
+    peer.send_slowly(one)
+    if qos:
+        peer.take(Kind.PUBACK if qos == 1 else Kind.PUBREC, 9)
+    peer.expect_packet(Kind.PUBLISH, payload=b"slow")
+    burst = [
+        V3.publish(name, payload, qos=qos, packet_id=10 + index if qos else None)
+        for index, payload in enumerate(numbered(200))
+    ]
+    peer.send(b"".join(burst))
+    if qos:
+        for index in range(200):
+            peer.take(Kind.PUBACK if qos == 1 else Kind.PUBREC, 10 + index)
+    if qos == 2:
+        peer.send(*(V3.pubrel(packet_id) for packet_id in range(9, 210)))
+    got = [peer.take(Kind.PUBLISH).payload for _ in range(200)]
+    assert got == numbered(200)
+
+
+def test_split_at_every_byte(broker: Broker, name: str) -> None:
+    """Two segments, split at each place in turn."""
+    raw = V3.publish(name, b"0123456789" * 13, qos=1, packet_id=3)
+    peer = join(broker, name)
+    for cut in range(1, len(raw)):
+        peer.send(raw[:cut])
+        peer.send(raw[cut:])
+        peer.expect(V3.puback(3))
+
+
+@pytest.mark.spec("MQTT-3.12.4-1")
+def test_ping(broker: Broker, name: str) -> None:
+    peer = join(broker, name)
+    peer.send(V3.pingreq() * 3)
+    for _ in range(3):
+        peer.expect(b"\xd0\x00")
+
+
+def test_qos_0_burst_is_complete(broker: Broker, name: str) -> None:
+    """[MQTT-4.2.0-1]: over a connection that stands, nothing is lost within reason."""
+    publisher = join(broker, f"{name}-publisher")
+    peer = join(broker, name)
+    peer.subscribe((name, 0))
+    publisher.send(b"".join(V3.publish(name, payload) for payload in numbered(2000)))
+    publisher.fence()
+    assert payloads_of(take_publishes(peer, 2000)) == numbered(2000)
