@@ -16,7 +16,12 @@ from perdure.broker.replay import requested_by_property, split_replay_filter
 from perdure.errors import MalformedPacket, MqttError, ProtocolViolation, StorageError
 from perdure.model import Feed, Subscription
 from perdure.mqtt.packets import EMPTY, Suback, Subscribe, SubscribeFilter, Unsuback, Unsubscribe
-from perdure.topic.names import is_wildcard, parse_shared, validate_topic_filter
+from perdure.topic.names import (
+    is_wildcard,
+    parse_shared,
+    validate_topic_filter,
+    validate_wildcards,
+)
 
 if TYPE_CHECKING:
     from perdure.broker.connection import Connection
@@ -89,6 +94,8 @@ class Subscribing:
         config = self._services.mqtt_config
         if identifier and not config.subscription_identifier_available:
             raise MqttError(IDENTIFIERS_NOT_SUPPORTED, "subscription identifiers not supported")
+        if connection.sender.version < 5:
+            _check_syntax([wish.filter for wish in packet.filters])
         replay_us = requested_by_property(packet)
         reasons: list[int] = []
         feeds: list[str] = []
@@ -108,6 +115,8 @@ class Subscribing:
         """Give up subscriptions; what was already matched may still be delivered."""
         session = connection.session
         assert session is not None
+        if connection.sender.version < 5:
+            _check_syntax(packet.filters)
         reasons: list[int] = []
         for name in packet.filters:
             existing = session.subs.get(self._stored_name(name))
@@ -299,6 +308,16 @@ class Subscribing:
             services.committer.batch.delete_subscription(
                 session.client_id, sub, epoch=session.record.epoch
             )
+
+
+def _check_syntax(filters: list[str]) -> None:
+    """Refuse what is no topic filter before any of the packet takes effect.
+
+    5.0 has a reason code for each filter (0x8F). In 3.1.1 it is a protocol violation that closes
+    the connection [MQTT-4.7.1-2] [MQTT-4.7.1-3] [MQTT-4.8.0-1].
+    """
+    for topic_filter in filters:
+        validate_wildcards(topic_filter)
 
 
 def _same_options(one: Subscription, other: Subscription) -> bool:

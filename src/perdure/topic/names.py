@@ -44,9 +44,18 @@ def validate_topic_filter(topic_filter: str, *, levels_max: int) -> None:
         raise MqttError(TOPIC_FILTER_INVALID, "a topic filter must not be empty")
     _check_text(plain, TOPIC_FILTER_INVALID, levels_max)
     _check_length(topic_filter, TOPIC_FILTER_INVALID)
-    if "+" not in plain and "#" not in plain:
+    validate_wildcards(plain)
+
+
+def validate_wildcards(topic_filter: str) -> None:
+    """Check only that each wildcard of a topic filter stands where it may.
+
+    Raises:
+        MqttError: 0x8F, if one does not.
+    """
+    if "+" not in topic_filter and "#" not in topic_filter:
         return
-    levels = plain.split("/")
+    levels = topic_filter.split("/")
     last = levels.pop()
     if last not in ("#", "+") and ("#" in last or "+" in last):
         raise MqttError(TOPIC_FILTER_INVALID, "a wildcard must be a whole level")

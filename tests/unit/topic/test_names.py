@@ -10,6 +10,7 @@ from perdure.topic.names import (
     parse_shared,
     validate_topic_filter,
     validate_topic_name,
+    validate_wildcards,
 )
 
 GOOD_NAMES = ["a", "/", "a/b", "a//b", "/a", "a/", "$SYS/x", " ", "ä/日本/😀", "$", "$share/g/a"]
@@ -124,3 +125,15 @@ def test_is_wildcard() -> None:
     assert is_wildcard("a/+")
     assert is_wildcard("#")
     assert not is_wildcard("a/b")
+
+
+@pytest.mark.parametrize("topic_filter", ["", "a", "#", "+", "a/+/#", "$share/g/a/#", "x" * 70_000])
+def test_wildcards_that_stand_where_they_may(topic_filter: str) -> None:
+    validate_wildcards(topic_filter)
+
+
+@pytest.mark.parametrize("topic_filter", ["a#", "#/a", "+a", "a/b+", "##", "$share/g+/a"])
+def test_wildcards_that_do_not(topic_filter: str) -> None:
+    with pytest.raises(MqttError) as caught:
+        validate_wildcards(topic_filter)
+    assert caught.value.reason_code == 0x8F

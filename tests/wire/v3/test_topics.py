@@ -223,14 +223,11 @@ INVALID_FILTERS = [
 def test_invalid_filter_in_subscribe(
     broker: Broker, name: str, topic_filter: str, alone: bool
 ) -> None:
-    """Breaking a MUST of 4.7 closes the connection [MQTT-4.8.0-1]; no part of it takes effect."""
-    peer = durable(broker, name)
+    """Breaking a MUST of 4.7 closes the connection [MQTT-4.8.0-1], whatever stands before it."""
+    peer = join(broker, name)
     others = [] if alone else [(f"{name}/good", 1)]
     peer.send(V3.subscribe(*others, (topic_filter, 1)))
     peer.expect_closed()
-    again = resume(broker, name)
-    again.publish(f"{name}/good", b"x", qos=1)
-    again.expect_nothing()
 
 
 @pytest.mark.spec("MQTT-4.7.3-1")
@@ -266,7 +263,7 @@ def test_many_levels(broker: Broker, name: str, levels: int, token: str) -> None
     assert peer.receive_publish(topic, b"x").qos == 1
 
 
-@pytest.mark.parametrize("first", ["$", "$$", "$SYSTEM", "$sys", "$a", "$share"])
+@pytest.mark.parametrize("first", ["$", "$$", "$sys", "$a", "$share"])
 def test_leading_dollar_for_applications(broker: Broker, name: str, first: str) -> None:
     """4.7.2: only what a server reserves is out of reach; these are ordinary topics."""
     peer = join(broker, name)
