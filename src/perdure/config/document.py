@@ -109,6 +109,8 @@ def parse_yaml(text: str, name: str, environ: Mapping[str, str]) -> Document:
         raise ConfigError(f"{name}{line}: {error.problem or error.context}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{name}: {str(error).splitlines()[0]}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{name}: nested too deeply") from error
     finally:
         loader.dispose()
     if isinstance(root, Leaf) and root.value is None:
@@ -169,8 +171,11 @@ class _YamlReader:
             return Leaf(result.text, self._origin(node, secret=result.secret), raw=True)
         try:
             return Leaf(self._loader.construct_object(node), origin)
-        except ValueError as error:  # a date such as 2026-99-99
-            raise ConfigError(f"{origin}: {path}: {error}", path=path) from error
+        except (ValueError, LookupError, AttributeError) as error:
+            # A date such as 2026-99-99, or a tag on what it does not fit (`!!bool x`): the
+            # constructors of PyYAML let fall what their parsing meets.
+            text = f"{origin}: {path}: {node.value!r} is not a value"
+            raise ConfigError(text, path=path) from error
 
 
 def parse_toml(text: str, name: str, environ: Mapping[str, str]) -> Document:
@@ -181,6 +186,8 @@ def parse_toml(text: str, name: str, environ: Mapping[str, str]) -> Document:
         match = re.search(r"\(at line (\d+)", str(error))
         line = f":{match[1]}" if match else ""
         raise ConfigError(f"{name}{line}: {error}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{name}: nested too deeply") from error
     lines = _toml_lines(text)
     reader = _TomlReader(name, lines, environ)
     root = reader.read(data, "", 0)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from perdure.config import document
+from perdure.config import Config, document
+from perdure.config.bind import Binder
 from perdure.config.document import Document, Leaf, Node, Origin, parse_toml, parse_yaml
 from perdure.errors import ConfigError
 
@@ -46,6 +49,8 @@ def test_empty_yaml_is_an_empty_mapping(text: str) -> None:
         ("a: &x [*x]", "nested too deeply"),
         ("a: ${NOPE}", r"f:1: a: the environment variable NOPE"),
         ("a: 2026-99-99", "f:1: a: "),
+        ("a: !!bool x", "f:1: a: 'x' is not a value"),
+        ("a: !!int ''", "f:1: a: '' is not a value"),
         ("a: 1\n---\nb: 2", "f"),
         ("a: \x00", "f"),
     ],
@@ -101,6 +106,39 @@ def test_bad_toml_tells_its_line() -> None:
 def test_toml_depth_is_bounded() -> None:
     with pytest.raises(ConfigError, match="nested too deeply"):
         parse_toml(f"a = {'[' * 30}{']' * 30}", "f", {})
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        parse_toml(f"a = {'[' * 30_000}", "f", {})
+
+
+def test_yaml_depth_is_bounded_before_we_see_it() -> None:
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        parse_yaml("[" * 30_000, "f", {})
+
+
+YAML_PIECES = st.sampled_from(
+    ["a", "b:", ": ", "- ", "\n", "\n  ", "{", "}", "[", "]", ",", "&x ", "*x", "<<: ", "!!int ",
+     "!!set ", "!!binary ", "!!timestamp ", "!x ", "'", '"', "|\n", ">", "#", "%", "@", "?", "1",
+     "0x", "0b2", "1:9", "2026-02-30", "~", "null", "${A}", "${", "$${", "---", "...", "\t", "\x07"]
+)  # fmt: skip
+
+
+@given(st.lists(YAML_PIECES, max_size=25).map("".join))
+@settings(max_examples=300)
+def test_any_yaml_is_a_document_or_a_config_error(text: str) -> None:
+    try:
+        found = parse_yaml(text, "f", {"A": "1"})
+    except ConfigError:
+        return
+    Binder(found.places).section(Config, found.root)
+
+
+@given(st.text(alphabet='ab.=[]{}",\n#1$', max_size=40))
+def test_any_toml_is_a_document_or_a_config_error(text: str) -> None:
+    try:
+        found = parse_toml(text, "f", {})
+    except ConfigError:
+        return
+    Binder(found.places).section(Config, found.root)
 
 
 def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
