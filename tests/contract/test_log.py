@@ -70,6 +70,23 @@ async def test_time_is_a_position(backend: Backend) -> None:
     assert [m.payload for m in result.messages] == [b"at"]
 
 
+async def test_bounds_may_lie_outside_the_log(backend: Backend) -> None:
+    sent = append_all(backend.database, message("a"), message("b"))
+    for database in backend.now_and_restarted():
+        for after, until, expected in (
+            (-9, 2**63 - 1, sent),
+            (-9, -3, []),
+            (sent[1], sent[0], []),
+            (2**62, 2**63 - 1, []),
+        ):
+            result = await database.read(["#"], after_offset=after, until_offset=until, limit=9)
+            assert [m.offset for m in result.messages] == expected
+            assert result.through_offset == until
+            count = await database.count(["#"], after_offset=after, until_offset=until, limit=9)
+            assert count == len(expected)
+        assert database.messages_after(2**62) <= 2
+
+
 async def test_limit_and_through_offset(database: Database) -> None:
     offsets = append_all(database, *[message(f"t/{n % 3}") for n in range(9)])
     page = await database.read(["t/1"], after_offset=0, until_offset=offsets[-1], limit=2)

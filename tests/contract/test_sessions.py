@@ -339,6 +339,18 @@ async def test_trim_inbox_spans_batches(backend: Backend) -> None:
     assert await read_inbox(backend.database, "c1") == [8]
 
 
+async def test_inbox_bounds_may_lie_outside(database: Database) -> None:
+    create_session(database)
+    batch = database.batch()
+    batch.put_inbox("c1", entry(1), epoch=1)
+    batch.trim_inbox("c1", -5, epoch=1)
+    batch.trim_inbox("c1", 0, epoch=1)
+    database.write(batch)
+    for after, until, expected in ((-9, 2**63 - 1, [1]), (-9, -3, []), (0, 0, []), (5, 1, [])):
+        found = await database.read_inbox("c1", after_offset=after, until_offset=until, limit=9)
+        assert [value.offset for value in found] == expected
+
+
 async def test_groups_members_and_entries(backend: Backend) -> None:
     group = GroupRecord("g", "a/#", 17, NOW_US)
     near = GroupRecord("g", "a/#/", 18, NOW_US)

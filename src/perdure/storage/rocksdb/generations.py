@@ -37,7 +37,6 @@ from perdure.storage.rocksdb.layout_bitmask import LAYOUT as BITMASK
 from perdure.storage.rocksdb.layout_bitmask import BitmaskLayout
 from perdure.storage.rocksdb.layout_v1 import LAYOUT as SKIP_SCAN
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
-from perdure.topic.structure import StructureTrie
 
 _POINT_EVERY: Final = 1024
 _COUNTERS: Final = struct.Struct(">BQ")
@@ -185,10 +184,8 @@ class Generations:
         if header.layout == BITMASK:
             return BitmaskLayout(self._engine, header.generation)
         if isinstance(previous, SkipScanLayout):
-            trie = previous.inherit()
-        else:
-            trie = StructureTrie(thresholds=header.thresholds)
-        return SkipScanLayout(self._engine, header.generation, trie)
+            return previous.successor(header.generation)
+        return SkipScanLayout.new(self._engine, header.generation, header.thresholds)
 
     def _make_tables(self, number: int) -> None:
         engine = self._engine()

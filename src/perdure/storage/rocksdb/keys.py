@@ -138,8 +138,8 @@ def subscription(rows: bytes, since_offset: int, name: str) -> bytes:
 
 
 def offset(prefix: bytes, value: int) -> bytes:
-    """A prefix followed by an offset."""
-    return prefix + _pack_offset(value)
+    """A prefix followed by an offset; bounds below 0 mean 0, where nothing is stored."""
+    return prefix + _pack_offset(max(0, value))
 
 
 def retained(topic: str) -> bytes:

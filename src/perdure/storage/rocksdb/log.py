@@ -15,7 +15,8 @@ from typing import Final, final
 
 from perdure.model import Message
 from perdure.storage.contract import ReadResult
-from perdure.storage.rocksdb.generations import Generations
+from perdure.storage.rocksdb.generations import Generation, Generations
+from perdure.storage.rocksdb.marks import Offsets
 from perdure.storage.rocksdb.tail import Tail
 from perdure.topic.matching import FilterMatcher, compile_filter
 
@@ -29,9 +30,10 @@ Trying a filter costs about a tenth of reading a message from a table."""
 class LogReader:
     """Reads over all generations."""
 
-    def __init__(self, generations: Generations, tail: Tail) -> None:
+    def __init__(self, generations: Generations, tail: Tail, offsets: Offsets) -> None:
         self._generations = generations
         self._tail = tail
+        self._offsets = offsets
 
     def read(
         self,
@@ -63,11 +65,9 @@ class LogReader:
             return min(limit, sum(_any(matchers, message.topic) for message in fresh))
         found = 0
         for generation in self._generations.between(after_offset, until_offset):
+            low, high = self._clamp(generation, after_offset, until_offset)
             found += generation.layout.count(
-                filters,
-                after_offset=after_offset,
-                until_offset=until_offset,
-                limit=limit - found,
+                filters, after_offset=low, until_offset=high, limit=limit - found
             )
             if found >= limit:
                 break
@@ -82,7 +82,14 @@ class LogReader:
             yield from (message for message in fresh if _any(matchers, message.topic))
             return
         for generation in self._generations.between(after, until):
-            yield from generation.layout.scan(filters, after_offset=after, until_offset=until)
+            low, high = self._clamp(generation, after, until)
+            yield from generation.layout.scan(filters, after_offset=low, until_offset=high)
+
+    def _clamp(self, generation: Generation, after: int, until: int) -> tuple[int, int]:
+        """The bounds that make sense in a generation."""
+        header = generation.header
+        last = header.until_offset - 1 if header.until_offset else self._offsets.last
+        return max(after, header.since_offset - 1), min(until, last)
 
     def _fresh(self, after: int, until: int, limit: int) -> list[Message] | None:
         most = _TAIL_SCAN_MIN + limit * _TAIL_SCAN_PER_MESSAGE

@@ -108,7 +108,7 @@ class RocksDatabase:
             self._use, layout=LAYOUTS[config.layout], thresholds=config.learn_thresholds
         )
         self._tail = Tail(messages_max=config.tail_messages, bytes_max=config.tail_bytes, floor=0)
-        self._log = LogReader(self._generations, self._tail)
+        self._log = LogReader(self._generations, self._tail, self._offsets)
         self._swept_key = b""
         self.format = DatabaseFormat(FORMAT, "", 0)
 

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageCorrupt
 from perdure.model import Message
-from perdure.storage.rocksdb import layout_v1
+from perdure.storage.rocksdb import layout_v1, layout_v1_scan
 from perdure.storage.rocksdb.engine import Engine, Operations
 from perdure.storage.rocksdb.layout import Finding, table_names
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
+from perdure.storage.rocksdb.layout_v1_scan import Scanner
 from perdure.topic.matching import matches
 from perdure.topic.structure import StructureTrie
 
@@ -61,6 +62,7 @@ def scan(layout: SkipScanLayout, *filters: str, after: int = 0) -> list[tuple[in
     ),
     after=st.integers(0, 30),
     leaps_max=st.sampled_from([0, 256]),
+    merged_max=st.sampled_from([0, 256]),
 )
 def test_leaping_and_trying_agree_with_matching(
     engine: Engine,
@@ -68,12 +70,14 @@ def test_leaping_and_trying_agree_with_matching(
     filters: list[list[str]],
     after: int,
     leaps_max: int,
+    merged_max: int,
 ) -> None:
     for table in table_names(1):
         for key in list(engine.keys(table, b"", b"\xff")):
             engine.write([table, key, None])
     trie = StructureTrie(thresholds=(1, 0, 0, 0))
-    layout = SkipScanLayout(lambda: engine, 1, trie, leaps_max=leaps_max)
+    scanner = Scanner(lambda: engine, DATA, INDEX, leaps_max=leaps_max, merged_max=merged_max)
+    layout = SkipScanLayout(lambda: engine, 1, trie, scanner=scanner)
     names = ["x/" + "/".join(topic) for topic in topics]
     write(engine, layout, names)
     wanted = ["x/" + "/".join(levels) for levels in filters]
@@ -91,7 +95,8 @@ def test_leaping_and_trying_agree_with_matching(
 def test_colliding_hashes_do_not_mix_topics(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layout_v1, "token_hash", lambda token: b"same----")
+    for module in (layout_v1, layout_v1_scan):
+        monkeypatch.setattr(module, "token_hash", lambda token: b"same----")
     layout = layout_of(engine, 0)
     write(engine, layout, ["a/1", "b/1", "a/2", "c/1"])
     assert scan(layout, "a/1") == [(1, "a/1")]

@@ -1,0 +1,248 @@
+"""Reads the rows of layout 1: streams whole or through the index, merged by offset.
+
+Knows keys and tokens; topics and messages are the layout's. The keys are drawn in ``layout_v1``.
+
+A few streams are merged with an iterator each, which costs nothing per page but to open them.
+Many streams are read in windows of time through one iterator, because each open iterator pins
+memory; a window that turns out too full is cut, and one that is empty is followed by the first
+offset that any stream has after it.
+
+Invariant: rows come by offset, and each that fulfils the plan comes at least once.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from heapq import merge
+from typing import Final, TypeAlias, final
+
+from perdure.errors import StorageCorrupt
+from perdure.limits import OFFSET_MAX
+from perdure.storage.rocksdb.engine import Engine
+
+LEAPS_MAX: Final = 256
+"""Filters on one stream that are leapt over the index; each holds its own iterators open. With
+more, the stream is read as it lies and each topic is tried."""
+
+MERGED_MAX: Final = 128
+"""Streams that are merged with an iterator each."""
+
+WINDOW_ROWS_MAX: Final = 8_192
+"""Rows of a window, held in memory and sorted."""
+
+_WINDOW_US: Final = 1_000_000
+_WINDOW_STEP: Final = 8
+
+DATA_HEAD: Final = 16
+INDEX_OFFSET_AT: Final = 17
+
+pack_offset = struct.Struct(">Q").pack
+unpack_data = struct.Struct(">QQ").unpack_from
+_unpack_offset = struct.Struct(">Q").unpack_from
+
+Row: TypeAlias = tuple[int, bytes, bytes]
+"""Offset, data key, data value."""
+
+Constraints: TypeAlias = tuple[tuple[int, str], ...]
+"""(varying level, token that it must have), ascending."""
+
+Plan: TypeAlias = dict[int, set[Constraints] | None]
+"""Streams, each with the constraints of which a topic must fulfil one; None = all of it."""
+
+
+def token_hash(token: str) -> bytes:
+    """Hash of a varying token in the index."""
+    return blake2b(token.encode(), digest_size=8).digest()
+
+
+def tokens_of(key: bytes) -> list[str]:
+    """The varying tokens of a data key of a stream that has some."""
+    try:
+        return key[DATA_HEAD:].decode().split("/")
+    except UnicodeDecodeError as error:
+        raise StorageCorrupt(f"data key {key.hex()} is not UTF-8") from error
+
+
+def end_of(prefix: bytes, until: int) -> bytes:
+    """The first key after those of a prefix up to an offset."""
+    return prefix + pack_offset(min(until, OFFSET_MAX) + 1)
+
+
+@final
+class Scanner:
+    """Reads one generation's rows.
+
+    Args:
+        engine: gives the open engine.
+        data, index: names of its tables.
+        leaps_max, merged_max: see the constants.
+    """
+
+    def __init__(
+        self,
+        engine: Callable[[], Engine],
+        data: str,
+        index: str,
+        *,
+        leaps_max: int = LEAPS_MAX,
+        merged_max: int = MERGED_MAX,
+    ) -> None:
+        self._engine = engine
+        self._data = data
+        self._index = index
+        self._leaps_max = leaps_max
+        self._merged_max = merged_max
+
+    def rows(self, plan: Plan, after: int, until: int) -> Iterator[Row]:
+        """Rows of a plan, by offset; one that fulfils it twice may come twice in a row."""
+        if len(plan) > self._merged_max:
+            return self._windows(plan, after, until)
+        parts = [
+            self.stream_rows(stream, constraints, after, until)
+            for stream, constraints in plan.items()
+        ]
+        return parts[0] if len(parts) == 1 else merge(*parts)
+
+    def stream_rows(
+        self, stream: int, constraints: set[Constraints] | None, after: int, until: int
+    ) -> Iterator[Row]:
+        """Rows of one stream, by offset."""
+        if constraints is None:
+            return self._whole(stream, after, until)
+        if len(constraints) > self._leaps_max:
+            return self._tried(stream, constraints, after, until)
+        parts = [self._leap(stream, each, after, until) for each in sorted(constraints)]
+        return parts[0] if len(parts) == 1 else merge(*parts)
+
+    def stream_count(self, stream: int, after: int, until: int, limit: int) -> int:
+        """Number of rows of one stream, at most ``limit``, from the keys alone."""
+        head = pack_offset(stream)
+        first, end = head + pack_offset(after + 1), end_of(head, until)
+        found = 0
+        for _ in self._engine().keys(self._data, first, end):
+            found += 1
+            if found >= limit:
+                break
+        return found
+
+    # -- many streams ----------------------------------------------------------------------
+
+    def _windows(self, plan: Plan, after: int, until: int) -> Iterator[Row]:
+        span = _WINDOW_US
+        while after < until:
+            high = min(after + span, until)
+            rows, following = self._window(plan, after, high, until)
+            if len(rows) > WINDOW_ROWS_MAX and span > 1:
+                span = max(span // _WINDOW_STEP, 1)
+                continue
+            rows.sort()
+            yield from rows
+            if following is None:
+                return
+            if len(rows) < WINDOW_ROWS_MAX // _WINDOW_STEP:
+                span *= _WINDOW_STEP
+            after = max(high, following - 1)
+
+    def _window(
+        self, plan: Plan, after: int, high: int, until: int
+    ) -> tuple[list[Row], int | None]:
+        """Rows in ``(after, high]``, and the first offset after them in ``(high, until]``.
+
+        Gives up, with more rows than a window may have, when it is too full.
+        """
+        rows: list[Row] = []
+        following: int | None = None
+        data = self._engine().seeker(self._data, pack_offset(2**64 - 1))
+        for stream, constraints in plan.items():
+            head = pack_offset(stream)
+            if constraints is not None:
+                found = self.stream_rows(stream, constraints, after, until)
+                row = next(found, None)
+                while row is not None and row[0] <= high:
+                    rows.append(row)
+                    row = next(found, None)
+                at = until + 1 if row is None else row[0]
+            else:
+                at = until + 1
+                key = data.seek(head + pack_offset(after + 1))
+                while key is not None and key.startswith(head):
+                    at = unpack_data(key)[1]
+                    if at > high:
+                        break
+                    rows.append((at, key, data.value()))
+                    at = until + 1
+                    key = data.next()
+            if at <= until and (following is None or at < following):
+                following = at
+            if len(rows) > WINDOW_ROWS_MAX and high > after + 1:
+                return rows, following
+        return rows, following
+
+    # -- one stream ------------------------------------------------------------------------
+
+    def _whole(self, stream: int, after: int, until: int) -> Iterator[Row]:
+        """All rows of a stream."""
+        head = pack_offset(stream)
+        first, end = head + pack_offset(after + 1), end_of(head, until)
+        for key, value in self._engine().items(self._data, first, end):
+            yield unpack_data(key)[1], key, value
+
+    def _tried(
+        self, stream: int, constraints: set[Constraints], after: int, until: int
+    ) -> Iterator[Row]:
+        """Rows of a stream that fulfil one of many constraints."""
+        by_levels: dict[tuple[int, ...], set[tuple[str, ...]]] = {}
+        for each in constraints:
+            levels = tuple([level for level, _ in each])
+            by_levels.setdefault(levels, set()).add(tuple([token for _, token in each]))
+        for row in self._whole(stream, after, until):
+            tokens = tokens_of(row[1])
+            for levels, wanted in by_levels.items():
+                if tuple([tokens[level] for level in levels]) in wanted:
+                    yield row
+                    break
+
+    def _leap(self, stream: int, constraints: Constraints, after: int, until: int) -> Iterator[Row]:
+        """Rows of a stream whose tokens are these, found through the index."""
+        head = pack_offset(stream)
+        data = self._engine().seeker(self._data, end_of(head, until))
+        for offset in self._offsets(head, constraints, after, until):
+            key = data.seek(head + pack_offset(offset))
+            if key is None or unpack_data(key)[1] != offset:
+                raise StorageCorrupt(
+                    f"stream {stream} in {self._index} has an entry for {offset} and no message"
+                )
+            tokens = tokens_of(key)
+            if all(tokens[level] == token for level, token in constraints):
+                yield offset, key, data.value()
+
+    def _offsets(
+        self, head: bytes, constraints: Constraints, after: int, until: int
+    ) -> Iterator[int]:
+        """Offsets at which all levels have the wanted hashes."""
+        prefixes = [b"%b%c%b" % (head, level, token_hash(token)) for level, token in constraints]
+        if len(prefixes) == 1:
+            prefix = prefixes[0]
+            first, end = prefix + pack_offset(after + 1), end_of(prefix, until)
+            for key in self._engine().keys(self._index, first, end):
+                yield _unpack_offset(key, INDEX_OFFSET_AT)[0]
+            return
+        seekers = [
+            (prefix, self._engine().seeker(self._index, end_of(prefix, until)))
+            for prefix in prefixes
+        ]
+        offset, agreed, turn = after + 1, 0, 0
+        while True:
+            prefix, seeker = seekers[turn]
+            found = seeker.seek(prefix + pack_offset(offset))
+            if found is None:
+                return
+            at: int = _unpack_offset(found, INDEX_OFFSET_AT)[0]
+            agreed = agreed + 1 if at == offset else 1
+            offset = at
+            if agreed == len(seekers):
+                yield offset
+                offset, agreed = offset + 1, 0
+            turn = (turn + 1) % len(seekers)
