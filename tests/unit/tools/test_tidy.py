@@ -65,7 +65,7 @@ def test_mirror(tmp_path: Path) -> None:
         ("docs/a.md", "see http" + "://user@broker.example/x", None),
         ("requirements/a.txt", "--index-url https" + "://github.com", "the host github.com"),
         ("a.sh", "cd /" + "home/someone", "an absolute path of a machine"),
-        ("a.sh", "ls /etc/perdure ~" + "/work/x a" + "/work/b", None),
+        ("a.sh", "ls /etc/perdure ~/home/x a/home/b", None),
         ("a.py", "# TO" + "DO later", "a marker of unfinished work"),
         ("a.bin", "/" + "home/someone", None),
     ],
