@@ -8,7 +8,9 @@ overtake the old ones, and the disorder would be the client's.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
+from collections import deque
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -17,11 +19,18 @@ import paho.mqtt.client as paho
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from examples.demo.clients import RECONNECT_S, WINDOW, aiomqtt_client, now_us, paho_client
+from examples.demo.clients import (
+    WINDOW,
+    PahoConnection,
+    aiomqtt_client,
+    now_us,
+)
 from examples.demo.plan import PAYLOAD_BYTES, Publishing
 from perdure.testing import Ledger, Stamp
+from perdure.testing.process import BrokerProcess
 
 NOWHERE = "demo/nowhere"
+IDENTIFIER_NOT_FOUND = 0x92
 
 
 class Publisher(Protocol):
@@ -46,7 +55,9 @@ class Publisher(Protocol):
 class PahoPublisher:
     """Publishes from paho's network thread: each acknowledgement makes room for a message."""
 
-    def __init__(self, plan: Publishing, topics: Iterator[str], ledger: Ledger, port: int) -> None:
+    def __init__(
+        self, plan: Publishing, topics: Iterator[str], ledger: Ledger, broker: BrokerProcess
+    ) -> None:
         self.refused: list[str] = []
         self._plan = plan
         self._topics = topics
@@ -54,7 +65,8 @@ class PahoPublisher:
         self._under_way: dict[int, tuple[str, Stamp]] = {}
         self._exhausted = False
         self._settling = False
-        self._client = paho_client(plan.name, plan.protocol, port)
+        self._connection = PahoConnection(plan.name, plan.protocol, broker)
+        self._client = self._connection.client
         self._client.on_connect = self._on_connect
         self._client.on_publish = self._on_publish
 
@@ -65,12 +77,11 @@ class PahoPublisher:
 
     async def start(self) -> None:
         """Connect; the callbacks do the rest."""
-        self._client.loop_start()
+        self._connection.start()
 
     async def stop(self) -> None:
         """Disconnect."""
-        self._client.disconnect()
-        await asyncio.to_thread(self._client.loop_stop)
+        await self._connection.stop()
 
     def _on_connect(
         self,
@@ -94,7 +105,9 @@ class PahoPublisher:
         properties: Properties,
     ) -> None:
         topic, stamp = self._under_way.pop(packet_id)
-        if reason.is_failure:
+        # The end of a QoS 2 exchange that the broker had ended before the kill: no error.
+        is_ended = self._plan.qos == 2 and reason.value == IDENTIFIER_NOT_FOUND
+        if reason.is_failure and not is_ended:
             self.refused.append(f"{self._plan.name}: {topic}: {reason}")
         else:
             self._ledger.acknowledge(topic, stamp, at_us=now_us())
@@ -118,21 +131,25 @@ class PahoPublisher:
 class AiomqttPublisher:
     """Publishes with one task for each message under way."""
 
-    def __init__(self, plan: Publishing, topics: Iterator[str], ledger: Ledger, port: int) -> None:
+    def __init__(
+        self, plan: Publishing, topics: Iterator[str], ledger: Ledger, broker: BrokerProcess
+    ) -> None:
         self.refused: list[str] = []
         self._plan = plan
         self._topics = topics
         self._ledger = ledger
-        self._port = port
+        self._broker = broker
         self._under_way: set[asyncio.Task[None]] = set()
         self._exhausted = False
+        self._is_cut = False
+        self._returned: deque[str] = deque()
         self._changed = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
 
     @property
     def done(self) -> bool:
         """Everything was sent and answered."""
-        return self._exhausted and not self._under_way
+        return self._exhausted and not self._under_way and not self._returned
 
     async def start(self) -> None:
         """Begin to publish in the background."""
@@ -147,15 +164,14 @@ class AiomqttPublisher:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self) -> None:
-        client = aiomqtt_client(self._plan.name, self._plan.protocol, self._port)
+        client = aiomqtt_client(self._plan.name, self._plan.protocol, self._broker)
         while not self.done:
-            try:
+            await self._broker.listening.wait()
+            # After a lost connection the same client comes back: it holds what is under way, and
+            # its publish() calls still wait for their acknowledgements.
+            with contextlib.suppress(aiomqtt.MqttError):
                 async with client:
                     await self._publish(client)
-            except aiomqtt.MqttError:
-                # The same client comes back: it holds what is under way, and its publish() calls
-                # still wait for their acknowledgements.
-                await asyncio.sleep(RECONNECT_S)
 
     async def _publish(self, client: aiomqtt.Client) -> None:
         cut = asyncio.create_task(self._wait_for_cut(client))
@@ -164,6 +180,7 @@ class AiomqttPublisher:
             # An answer to anything says that CONNACK came and that the library has sent again
             # what was under way; entering a client for the second time does not wait for it.
             await client.unsubscribe(NOWHERE)
+            self._is_cut = False
             while not self.done and not cut.done():
                 self._changed.clear()
                 self._fill(client)
@@ -179,8 +196,8 @@ class AiomqttPublisher:
             pass
 
     def _fill(self, client: aiomqtt.Client) -> None:
-        while len(self._under_way) < WINDOW:
-            topic = next(self._topics, None)
+        while len(self._under_way) < WINDOW and not self._is_cut:
+            topic = self._returned.popleft() if self._returned else next(self._topics, None)
             if topic is None:
                 self._exhausted = True
                 return
@@ -191,13 +208,18 @@ class AiomqttPublisher:
             task.add_done_callback(self._finished)
 
     async def _send(self, client: aiomqtt.Client, topic: str) -> None:
+        if self._is_cut:
+            self._returned.append(topic)
+            return
         name, qos = self._plan.name, self._plan.qos
         stamp = self._ledger.send(name, topic, qos=qos, at_us=now_us())
         try:
             await client.publish(topic, stamp.encode(PAYLOAD_BYTES), qos=qos, timeout=math.inf)
         except aiomqtt.MqttError:
             # The connection was gone already. The library has kept the message and will send it,
-            # but does not say when it is acknowledged: it counts as not acknowledged.
+            # but does not say when it is acknowledged: it counts as not acknowledged. The tasks
+            # behind this one give their topics back.
+            self._is_cut = True
             return
         self._ledger.acknowledge(topic, stamp, at_us=now_us())
 
@@ -208,8 +230,10 @@ class AiomqttPublisher:
             self.refused.append(f"{self._plan.name}: {error!r}")
 
 
-def make_publisher(plan: Publishing, topics: Iterator[str], ledger: Ledger, port: int) -> Publisher:
+def make_publisher(
+    plan: Publishing, topics: Iterator[str], ledger: Ledger, broker: BrokerProcess
+) -> Publisher:
     """The publisher for the library that the plan names."""
     if plan.library == "aiomqtt":
-        return AiomqttPublisher(plan, topics, ledger, port)
-    return PahoPublisher(plan, topics, ledger, port)
+        return AiomqttPublisher(plan, topics, ledger, broker)
+    return PahoPublisher(plan, topics, ledger, broker)

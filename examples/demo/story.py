@@ -79,7 +79,7 @@ class Story:
         plans = plan.subscribers(
             self._topics, with_mosquitto=MosquittoSubscriber.program is not None
         )
-        self._subscribers = [make_subscriber(entry, self._broker.port) for entry in plans]
+        self._subscribers = [make_subscriber(entry, self._broker) for entry in plans]
         for subscriber in self._subscribers:
             await subscriber.subscribe()
             entry = subscriber.plan
@@ -93,7 +93,7 @@ class Story:
         for place, entry in enumerate(plan.PUBLISHERS):
             count = share + (place < rest)
             topics = plan.rounds(self._topics, count, f"{self._options.seed} {entry.name}")
-            self._publishers.append(make_publisher(entry, topics, self._ledger, self._broker.port))
+            self._publishers.append(make_publisher(entry, topics, self._ledger, self._broker))
         self._screen.say(
             f"{len(self._publishers)} publishers send {total:,} messages at QoS 1 and 2 "
             f"over {len(self._topics):,} topics"
@@ -129,7 +129,7 @@ class Story:
         entry = plan.Subscribing(
             "late client", "paho-mqtt", 5, 1, (plan.REPLAY_FILTER,), online=True
         )
-        late = PahoSubscriber(entry, self._broker.port, since_us=self._middle_us)
+        late = PahoSubscriber(entry, self._broker, since_us=self._middle_us)
         self._subscribers.append(late)
         owed = audit(self._ledger, late.receipts).expected
         self._screen.say(

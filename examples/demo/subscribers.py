@@ -6,6 +6,7 @@ Each subscribes, goes offline, and comes back as a new client with the same iden
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 from datetime import UTC, datetime
 from typing import Protocol
@@ -17,9 +18,10 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from examples.demo.clients import RECONNECT_S, aiomqtt_client, paho_client
+from examples.demo.clients import PahoConnection, aiomqtt_client
 from examples.demo.plan import Subscribing
 from perdure.testing import Receipts
+from perdure.testing.process import BrokerProcess
 
 SUBACK_TIMEOUT_S = 15.0
 
@@ -46,11 +48,11 @@ class Subscriber(Protocol):
 class PahoSubscriber:
     """A subscriber on paho-mqtt's own thread."""
 
-    def __init__(self, plan: Subscribing, port: int, *, since_us: int = 0) -> None:
+    def __init__(self, plan: Subscribing, broker: BrokerProcess, *, since_us: int = 0) -> None:
         self.plan = plan
         self.receipts = Receipts(plan.name, plan.wanted, since_us=since_us)
-        self._port = port
-        self._client: paho.Client | None = None
+        self._broker = broker
+        self._connection: PahoConnection | None = None
         self._subscribed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
@@ -63,23 +65,24 @@ class PahoSubscriber:
 
     async def come_back(self) -> None:
         """Connect again; paho takes what waits."""
-        if self._client is None:
+        if self._connection is None:
             self._connect(subscribing=False)
 
     async def stop(self) -> None:
         """Disconnect."""
-        if self._client is not None:
-            self._client.disconnect()
-            await asyncio.to_thread(self._client.loop_stop)
-            self._client = None
+        if self._connection is not None:
+            await self._connection.stop()
+            self._connection = None
 
     def _connect(self, *, subscribing: bool) -> None:
-        self._client = client = paho_client(f"sub {self.plan.name}", self.plan.protocol, self._port)
+        name = f"sub {self.plan.name}"
+        self._connection = PahoConnection(name, self.plan.protocol, self._broker)
+        client = self._connection.client
         client.on_message = self._on_message
         client.on_subscribe = self._on_subscribe
         if subscribing:
             client.on_connect = self._on_first_connect
-        client.loop_start()
+        self._connection.start()
 
     def _on_first_connect(
         self,
@@ -119,10 +122,10 @@ class PahoSubscriber:
 class AiomqttSubscriber:
     """A subscriber on aiomqtt."""
 
-    def __init__(self, plan: Subscribing, port: int) -> None:
+    def __init__(self, plan: Subscribing, broker: BrokerProcess) -> None:
         self.plan = plan
         self.receipts = Receipts(plan.name, plan.wanted)
-        self._port = port
+        self._broker = broker
         self._taking: asyncio.Task[None] | None = None
 
     async def subscribe(self) -> None:
@@ -141,20 +144,19 @@ class AiomqttSubscriber:
             await asyncio.gather(self._taking, return_exceptions=True)
 
     def _make_client(self) -> aiomqtt.Client:
-        return aiomqtt_client(f"sub {self.plan.name}", self.plan.protocol, self._port)
+        return aiomqtt_client(f"sub {self.plan.name}", self.plan.protocol, self._broker)
 
     async def _take(self) -> None:
         client = self._make_client()
         while True:
-            try:
+            await self._broker.listening.wait()
+            # After a lost connection the same client comes back: it holds half-done exchanges.
+            with contextlib.suppress(aiomqtt.MqttError):
                 async with client:
                     async for message in client.messages:
                         payload = message.payload
                         assert isinstance(payload, bytes)
                         self.receipts.take(message.topic.value, payload, qos=message.qos)
-            except aiomqtt.MqttError:
-                # The same client comes back, since it holds half-done QoS 2 exchanges.
-                await asyncio.sleep(RECONNECT_S)
 
 
 class MosquittoSubscriber:
@@ -162,10 +164,10 @@ class MosquittoSubscriber:
 
     program = shutil.which("mosquitto_sub")
 
-    def __init__(self, plan: Subscribing, port: int) -> None:
+    def __init__(self, plan: Subscribing, broker: BrokerProcess) -> None:
         self.plan = plan
         self.receipts = Receipts(plan.name, plan.wanted)
-        self._port = port
+        self._broker = broker
         self._process: asyncio.subprocess.Process | None = None
         self._taking: asyncio.Task[None] | None = None
 
@@ -192,7 +194,7 @@ class MosquittoSubscriber:
         filters = [part for name in self.plan.filters for part in ("-t", name)]
         return await asyncio.create_subprocess_exec(
             self.program,
-            *("-h", "127.0.0.1", "-p", str(self._port), "-q", str(self.plan.qos)),
+            *("-h", "127.0.0.1", "-p", str(self._broker.port), "-q", str(self.plan.qos)),
             *("-c", "-i", f"sub {self.plan.name}"),
             *filters,
             *options,
@@ -207,10 +209,10 @@ class MosquittoSubscriber:
             self.receipts.take(topic.decode(), payload, qos=int(qos))
 
 
-def make_subscriber(plan: Subscribing, port: int) -> Subscriber:
+def make_subscriber(plan: Subscribing, broker: BrokerProcess) -> Subscriber:
     """The subscriber for the library that the plan names."""
     if plan.library == "aiomqtt":
-        return AiomqttSubscriber(plan, port)
+        return AiomqttSubscriber(plan, broker)
     if plan.library == "mosquitto_sub":
-        return MosquittoSubscriber(plan, port)
-    return PahoSubscriber(plan, port)
+        return MosquittoSubscriber(plan, broker)
+    return PahoSubscriber(plan, broker)

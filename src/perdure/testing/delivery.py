@@ -175,12 +175,15 @@ class Verdict(msgspec.Struct):
 
 
 def audit(ledger: Ledger, receipts: Receipts, *, strict_order: bool = False) -> Verdict:
-    """Compare what one subscriber received with what was published."""
+    """Compare what one subscriber received with what was published.
+
+    Publishers and the subscriber may go on in other threads meanwhile: it looks at a copy.
+    """
     verdict = Verdict(receipts.name)
     verdict.foreign = len(receipts.unreadable)
     for text in receipts.unreadable[:EXAMPLES_MAX]:
         verdict.note("foreign", text)
-    for (publisher, topic), arrivals in receipts.arrivals.items():
+    for (publisher, topic), arrivals in list(receipts.arrivals.items()):
         flow = ledger.flows.get((publisher, topic))
         granted = receipts.granted(topic)
         if flow is None or granted < 0:
@@ -188,16 +191,17 @@ def audit(ledger: Ledger, receipts: Receipts, *, strict_order: bool = False) -> 
             verdict.note("foreign", f"{publisher} on {topic}, which was not asked for")
             continue
         name = f"{publisher} {topic}"
+        arrivals = arrivals.copy()
         _audit_arrivals(verdict, name, flow, arrivals, receipts.since_us, granted)
         for qos in (-1,) if strict_order else (0, 1, 2):
             _audit_order(verdict, name, flow, arrivals, qos)
-    for (publisher, topic), flow in ledger.flows.items():
+    for (publisher, topic), flow in list(ledger.flows.items()):
         if receipts.granted(topic) < 1:
             continue
-        seen = {number for number, _ in receipts.arrivals.get((publisher, topic), ())}
-        for index, sent_at_us in enumerate(flow.sent_at_us):
-            owed = flow.qos[index] > 0 and flow.acknowledged_at_us[index] > 0
-            if not owed or sent_at_us < receipts.since_us:
+        seen = {number for number, _ in tuple(receipts.arrivals.get((publisher, topic), ()))}
+        for index, acknowledged_at_us in enumerate(flow.acknowledged_at_us.copy()):
+            owed = flow.qos[index] > 0 and acknowledged_at_us > 0
+            if not owed or flow.sent_at_us[index] < receipts.since_us:
                 continue
             verdict.expected += 1
             if index + 1 not in seen:

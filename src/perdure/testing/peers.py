@@ -26,6 +26,8 @@ from perdure.testing.packets import Packet, Splitter
 
 PACKET_ID_MAX = 65_535
 SUBSCRIBE_ID = 1
+IDENTIFIER_NOT_FOUND = 0x92
+SERVER_SHUTTING_DOWN = 0x8B
 
 
 class Peer:
@@ -79,6 +81,8 @@ class Peer:
         self.breaches.append(f"{self.client_id}: {text}")
 
     def _receive(self, packet: Packet) -> bytes:
+        if packet.kind == packets.DISCONNECT and packet.body[:1] == bytes([SERVER_SHUTTING_DOWN]):
+            return b""
         if packet.kind != packets.CONNACK:
             return self.on_packet(packet)
         is_present, code = packets.read_connack(packet)
@@ -103,6 +107,7 @@ class _Outgoing(msgspec.Struct):
     stamp: Stamp
     qos: int
     is_released: bool = False
+    is_resent: bool = False
 
 
 @final
@@ -143,6 +148,7 @@ class Publisher(Peer):
         self.session_stands()
         answer = []
         for packet_id, outgoing in self.under_way.items():
+            outgoing.is_resent = True
             if outgoing.is_released:
                 answer.append(packets.acknowledgement(packets.PUBREL, packet_id))
                 continue
@@ -164,7 +170,10 @@ class Publisher(Peer):
         if outgoing is None:
             self.blame(f"an acknowledgement (type {packet.kind}) of {packet_id}, not under way")
             return b""
-        if code >= 0x80:
+        # After a crash the PUBREL that goes out again may find its exchange ended: PUBCOMP with
+        # "packet identifier not found" then ends it here too (MQTT 5.0 section 4.3.3).
+        is_ended = packet.kind == packets.PUBCOMP and code == IDENTIFIER_NOT_FOUND
+        if code >= 0x80 and not (is_ended and outgoing.is_resent):
             self.blame(f"{packet_id} was refused with {code:#04x}")
         expected = packets.PUBACK if outgoing.qos == 1 else packets.PUBREC
         if outgoing.is_released:

@@ -54,11 +54,13 @@ class BrokerProcess:
 
     Attributes:
         kill_count: how often it was killed.
+        listening: set from the end of ``start`` until just before ``kill`` or ``stop``.
     """
 
     def __init__(self, command: Sequence[str], *, port: int, log: Path) -> None:
         self.port = port
         self.kill_count = 0
+        self.listening = asyncio.Event()
         self._command = tuple(command)
         self._log = log
         self._process: asyncio.subprocess.Process | None = None
@@ -82,6 +84,7 @@ class BrokerProcess:
         while time.monotonic() - begun < START_TIMEOUT_S:
             self.check()
             if await self._listens():
+                self.listening.set()
                 return time.monotonic() - begun
             await asyncio.sleep(POLL_S)
         raise ProcessError(f"nothing listens on port {self.port}:\n{self.log_tail()}")
@@ -89,6 +92,7 @@ class BrokerProcess:
     async def kill(self) -> None:
         """kill -9: no handler runs, nothing is flushed."""
         self.check()
+        self.listening.clear()
         assert self._process is not None
         self._process.kill()
         await self._process.wait()
@@ -96,6 +100,7 @@ class BrokerProcess:
 
     async def stop(self) -> int | None:
         """SIGTERM it if it runs, and kill it if that does not help; returns its exit code."""
+        self.listening.clear()
         process = self._process
         if process is None:
             return None

@@ -111,6 +111,19 @@ class TestPublisher:
         peer.receive(answer(packets.PUBACK, 1) * 2)
         assert peer.breaches == ["p: an acknowledgement (type 4) of 1, not under way"]
 
+    @pytest.mark.parametrize(("is_resent", "breach_count"), [(True, 0), (False, 1)])
+    def test_a_release_may_find_its_exchange_ended_only_after_a_cut(
+        self, is_resent: bool, breach_count: int
+    ) -> None:
+        peer = publisher()
+        peer.publish(TOPIC, qos=2)
+        peer.receive(answer(packets.PUBREC, 1))
+        if is_resent:
+            resume(peer)
+        peer.receive(b"\x70\x03\x00\x01\x92")
+        assert len(peer.breaches) == breach_count
+        assert peer.under_way == {}
+
     def test_packet_identifiers_wrap_around_what_is_under_way(self) -> None:
         peer = publisher()
         peer.publish(TOPIC, qos=2)
@@ -139,6 +152,14 @@ class TestSession:
         peer.receive(b"\x20\x02\x00\x05")
         assert not peer.is_connected
         assert peer.breaches == ["s: refused at CONNECT with 0x05"]
+
+    @pytest.mark.parametrize(("reason", "breach_count"), [(0x8B, 0), (0x82, 1)])
+    def test_the_broker_may_say_goodbye_only_when_it_shuts_down(
+        self, reason: int, breach_count: int
+    ) -> None:
+        peer = subscriber()
+        peer.receive(bytes([0xE0, 1, reason]))
+        assert len(peer.breaches) == breach_count
 
     def test_half_a_packet_of_the_old_connection_is_forgotten(self) -> None:
         peer = subscriber()

@@ -27,8 +27,11 @@ def listener(directory: Path) -> BrokerProcess:
 async def test_it_starts_and_is_killed_and_starts_again(tmp_path: Path) -> None:
     process = listener(tmp_path)
     try:
+        assert not process.listening.is_set()
         assert await process.start() > 0
+        assert process.listening.is_set()
         await process.kill()
+        assert not process.listening.is_set()
         with pytest.raises(ProcessError, match="has ended"):
             process.check()
         assert process.kill_count == 1
