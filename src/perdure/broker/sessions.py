@@ -13,6 +13,7 @@ import msgspec
 
 from perdure.broker.live_session import LiveSession
 from perdure.errors import StorageError
+from perdure.limits import PACKET_ID_MAX
 from perdure.model import Cursor, SessionRecord, StoredSession, Will
 from perdure.mqtt.packets import Connack
 from perdure.session.expiry import expires_at_us
@@ -113,7 +114,10 @@ class Sessions:
             identity=identity,
             inbound=Inbound(
                 stored.awaiting_release if stored else (),
-                receive_maximum=services.mqtt_config.receive_maximum,
+                # 3.1.1 knows no Receive Maximum: only its packet identifiers are a bound.
+                receive_maximum=services.mqtt_config.receive_maximum
+                if protocol >= 5
+                else PACKET_ID_MAX,
             ),
             outbound=Outbound(
                 cursor,
