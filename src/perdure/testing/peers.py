@@ -38,6 +38,7 @@ class Peer:
         protocol: 4 or 5.
 
     Attributes:
+        forgives: reason codes that are no breach: the broker's store may fail, say.
         breaches: what the broker did wrong, in words.
         connection_count: CONNACKs so far.
         is_connected: CONNACK came on the present connection.
@@ -46,6 +47,7 @@ class Peer:
     def __init__(self, client_id: str, *, protocol: int) -> None:
         self.client_id = client_id
         self.protocol = protocol
+        self.forgives: frozenset[int] = frozenset()
         self.breaches: list[str] = []
         self.connection_count = 0
         self.is_connected = False
@@ -81,13 +83,17 @@ class Peer:
         self.breaches.append(f"{self.client_id}: {text}")
 
     def _receive(self, packet: Packet) -> bytes:
-        if packet.kind == packets.DISCONNECT and packet.body[:1] == bytes([SERVER_SHUTTING_DOWN]):
+        if packet.kind == packets.DISCONNECT:
+            code = packet.body[0] if packet.body else 0
+            if code != SERVER_SHUTTING_DOWN and code not in self.forgives:
+                self.blame(f"disconnected with {code:#04x}")
             return b""
         if packet.kind != packets.CONNACK:
             return self.on_packet(packet)
         is_present, code = packets.read_connack(packet)
         if code:
-            self.blame(f"refused at CONNECT with {code:#04x}")
+            if code not in self.forgives:
+                self.blame(f"refused at CONNECT with {code:#04x}")
             return b""
         if self._has_session and not is_present:
             self.blame("the session was forgotten")
@@ -169,6 +175,10 @@ class Publisher(Peer):
         outgoing = self.under_way.get(packet_id)
         if outgoing is None:
             self.blame(f"an acknowledgement (type {packet.kind}) of {packet_id}, not under way")
+            return b""
+        if code >= 0x80 and code in self.forgives and not outgoing.is_released:
+            # Not taken: the exchange is over, and nothing was promised.
+            del self.under_way[packet_id]
             return b""
         # After a crash the PUBREL that goes out again may find its exchange ended: PUBCOMP with
         # "packet identifier not found" then ends it here too (MQTT 5.0 section 4.3.3).

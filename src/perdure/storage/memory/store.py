@@ -194,7 +194,7 @@ class MemoryDatabase:
     def __init__(self) -> None:
         self._live = State()
         self._synced = State()
-        self._unsynced: list[Callable[[State], None]] = []
+        self._unsynced: list[list[Callable[[State], None]]] = []  # one list for each batch
         self._last_offset = 0
         self._failed = False
         self._closed = False
@@ -233,8 +233,9 @@ class MemoryDatabase:
     def sync(self) -> None:
         self._refuse_if_failed()
         unsynced, self._unsynced = self._unsynced, []
-        for operation in unsynced:
-            operation(self._synced)
+        for operations in unsynced:
+            for operation in operations:
+                operation(self._synced)
 
     async def recover(self) -> bool:
         if self.fail_with is not None or self._closed:
@@ -242,8 +243,20 @@ class MemoryDatabase:
         self._failed = False
         return True
 
-    def lose_power(self) -> None:
-        """Go back to what was synced, as a power cut does; open batches must be thrown away."""
+    @property
+    def unsynced_count(self) -> int:
+        """Batches written since the last sync."""
+        return len(self._unsynced)
+
+    def lose_power(self, keep: int = 0) -> None:
+        """Go back to what was synced, as a power cut does; open batches must be thrown away.
+
+        Args:
+            keep: so many batches written after the last sync survive too, the oldest first.
+        """
+        for operations in self._unsynced[:keep]:
+            for operation in operations:
+                operation(self._synced)
         self._unsynced.clear()
         self._live = copy.deepcopy(self._synced)
         self._last_offset = self._live.last_offset
@@ -265,7 +278,7 @@ class MemoryDatabase:
     def _apply(self, operations: list[Callable[[State], None]]) -> None:
         for operation in operations:
             operation(self._live)
-        self._unsynced += operations
+        self._unsynced.append(operations)
 
     def _refuse_if_failed(self) -> None:
         if self._closed:

@@ -1,0 +1,137 @@
+"""A peer in the virtual network: it connects, loses its connection, and comes back.
+
+What is said is the peer's business (``peers``); here is only when.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Generic, TypeVar, final
+
+from perdure.testing.network import Network, Wire
+from perdure.testing.peers import Peer
+from perdure.testing.scheduler import VirtualLoop
+
+PeerT = TypeVar("PeerT", bound=Peer)
+
+RETRY_US = (1_000, 20_000)
+"""Least and most time before a peer tries to connect again."""
+
+
+@final
+class Line:
+    """One connection of a seat; what an earlier one still brings is nobody's business."""
+
+    def __init__(
+        self, received: Callable[[Line, bytes], None], lost: Callable[[Line], None]
+    ) -> None:
+        self.wire: Wire | None = None
+        self._received = received
+        self._lost = lost
+
+    def received(self, data: bytes) -> None:
+        """Bytes from the broker."""
+        self._received(self, data)
+
+    def lost(self) -> None:
+        """The connection is gone."""
+        self._lost(self)
+
+
+@final
+class Seat(Generic[PeerT]):
+    """A peer and its connections.
+
+    Args:
+        peer: who sits there.
+        network: where it connects.
+        loop: when it tries again.
+        chance: after how long.
+
+    Attributes:
+        is_wanted: it shall be connected; else it stays away once its connection is gone.
+        connects: connections that were tried.
+    """
+
+    def __init__(
+        self, peer: PeerT, network: Network, loop: VirtualLoop, chance: random.Random
+    ) -> None:
+        self.peer = peer
+        self.is_wanted = True
+        self.connects = 0
+        self._network = network
+        self._loop = loop
+        self._chance = chance
+        self._line: Line | None = None
+        self._is_waiting = False
+
+    def connect(self) -> None:
+        """Connect now, on a new line; an open one is left behind without a word."""
+        self.is_wanted = True
+        self.vanish()
+        line = Line(self._received, self._lost)
+        line.wire = self._network.connect(line)
+        if line.wire is None:
+            self._try_later()
+            return
+        self.connects += 1
+        self._line = line
+        self.write(self.peer.connect())
+
+    def vanish(self) -> None:
+        """Leave the present connection without telling the broker."""
+        if self._line is not None and self._line.wire is not None:
+            self._line.wire.vanish()
+        self._line = None
+        self.peer.is_connected = False
+
+    def leave(self, *, goodbye: bytes = b"") -> None:
+        """Say goodbye, close the connection in order, and stay away."""
+        self.is_wanted = False
+        if self._line is not None and self._line.wire is not None:
+            self._line.wire.send(goodbye)
+            self._line.wire.hang_up()
+        self._line = None
+        self.peer.is_connected = False
+
+    def cut(self) -> None:
+        """The connection breaks."""
+        if self._line is not None and self._line.wire is not None:
+            self._line.wire.cut()
+
+    def stop_taking(self) -> None:
+        """Read nothing for a while."""
+        if self._line is not None and self._line.wire is not None:
+            self._line.wire.stop_taking()
+
+    def take_again(self) -> None:
+        """Read again."""
+        if self._line is not None and self._line.wire is not None:
+            self._line.wire.take_again()
+
+    def write(self, data: bytes) -> None:
+        """Send bytes, if there is a connection."""
+        if data and self._line is not None and self._line.wire is not None:
+            self._line.wire.send(data)
+
+    def _received(self, line: Line, data: bytes) -> None:
+        if line is self._line:
+            self.write(self.peer.receive(data))
+
+    def _lost(self, line: Line) -> None:
+        if line is self._line:
+            self._line = None
+            self.peer.is_connected = False
+            if self.is_wanted:
+                self._try_later()
+
+    def _try_later(self) -> None:
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._loop.call_later(self._chance.randint(*RETRY_US), self._retry)
+
+    def _retry(self) -> None:
+        self._is_waiting = False
+        if self.is_wanted and self._line is None:
+            self.connect()

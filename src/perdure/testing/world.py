@@ -1,0 +1,184 @@
+"""One broker in a virtual world: time, network, store, and a process that can die.
+
+Unit tests of the broker and whole simulations share it. Nothing in it needs an event loop, and
+with one seed everything in it happens again in the same order.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast, final
+
+import structlog
+from structlog.testing import CapturingLogger
+
+from perdure.broker.auth.authenticate import (
+    AnonymousPolicy,
+    Authenticator,
+    EnhancedMethods,
+)
+from perdure.broker.auth.authorize import AllowAll, Authorizer
+from perdure.broker.broker import Broker
+from perdure.config.schema import Config, SysConfig
+from perdure.observe.metrics import Metrics
+from perdure.testing.clock import VirtualClock
+from perdure.testing.network import PEER, Network, Weather
+from perdure.testing.scheduler import VirtualLoop, VirtualScheduler
+from perdure.testing.storage import FaultyDatabase, ProcessDied
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+QUIET = Config(sys=SysConfig(interval_s=0))
+"""Defaults without ``$SYS`` topics."""
+
+
+@final
+class World:
+    """A clock, a network, a store and at most one broker process.
+
+    Args:
+        seed: of everything that is chance.
+        config: of each broker process; may be replaced between two of them.
+        store: what the first broker opens.
+        weather: how the network behaves.
+        durability: of the listener; empty = the broker's.
+        authenticator, authorizer: of each broker process.
+
+    Attributes:
+        events: what the brokers logged: event and values.
+        deaths: brokers that died in a write.
+    """
+
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        config: Config = QUIET,
+        store: FaultyDatabase | None = None,
+        weather: Weather | None = None,
+        durability: str = "",
+        authenticator: Authenticator | None = None,
+        authorizer: Authorizer | None = None,
+    ) -> None:
+        self.chance = random.Random(seed)  # noqa: S311 - a simulation needs a seed
+        self.clock = VirtualClock()
+        self.loop = VirtualLoop(self.clock)
+        self.network = Network(self.loop, random.Random(seed + 1), weather)  # noqa: S311
+        self.store = store or FaultyDatabase()
+        self.config = config
+        self.durability = durability
+        self.authenticator = authenticator or AnonymousPolicy("always")
+        self.authorizer = authorizer or AllowAll()
+        self.broker: Broker | None = None
+        self.scheduler: VirtualScheduler | None = None
+        self.events: list[tuple[str, dict[str, object]]] = []
+        self.deaths = 0
+        self.blocking_us = (100, 3_000)
+        """Least and most time that a sync takes."""
+
+    @property
+    def live(self) -> Broker:
+        """The broker, which must be there."""
+        assert self.broker is not None
+        return self.broker
+
+    # The process.
+
+    def start(self) -> None:
+        """Start a broker on the store."""
+        assert self.broker is None
+        scheduler = VirtualScheduler(
+            self.loop,
+            random.Random(self.chance.getrandbits(32)),  # noqa: S311
+            blocking_us=self.blocking_us,
+        )
+        broker = Broker(
+            self.config,
+            self.store,
+            scheduler=scheduler,
+            clock=self.clock,
+            chance=random.Random(self.chance.getrandbits(32)),  # noqa: S311
+            authenticator=self.authenticator,
+            methods=EnhancedMethods(),
+            authorizer=self.authorizer,
+            metrics=Metrics(),
+            log=self._log(),
+            version="test",
+        )
+        self.broker = broker
+        self.scheduler = scheduler
+        try:
+            scheduler.run(broker.start())
+        except ProcessDied:
+            self._died()
+            return
+        self.network.listen(lambda wire: broker.connection(wire, PEER, durability=self.durability))
+
+    def kill(self, *, power: bool = False, keep_some: bool = False) -> None:
+        """The broker dies at once.
+
+        Args:
+            power: and the machine with it: what was not synced is lost.
+            keep_some: some of what was not synced may survive, as chance will have it.
+        """
+        if self.scheduler is not None:
+            self.scheduler.kill()
+        self.network.broker_died()
+        self.broker = None
+        self.scheduler = None
+        self.store = self.store.crash(power=power, chance=self.chance if keep_some else None)
+
+    def stop(self) -> None:
+        """The broker stops in order."""
+        broker = self.live
+        assert self.scheduler is not None
+        broker.stop_taking(0x8B)
+        self.scheduler.run(broker.finish())
+        self.store.close()
+        self.kill()
+
+    # Time.
+
+    def run_for(self, delay_us: int) -> None:
+        """Let time pass; a broker that dies in a write stays dead."""
+        end_us = self.clock.monotonic_us() + delay_us
+        while True:
+            try:
+                self.loop.run_for(end_us - self.clock.monotonic_us())
+            except ProcessDied:
+                self._died()
+            else:
+                return
+
+    def run_until(self, condition: Callable[[], bool], *, limit_us: int = 60_000_000) -> bool:
+        """Let time pass until something holds; False if it never does."""
+        end_us = self.clock.monotonic_us() + limit_us
+        while True:
+            try:
+                return self.loop.run_until(condition, limit_us=end_us - self.clock.monotonic_us())
+            except ProcessDied:
+                self._died()
+
+    def logged(self, event: str) -> list[dict[str, object]]:
+        """The values of each time that an event was logged."""
+        return [values for name, values in self.events if name == event]
+
+    def _died(self) -> None:
+        self.deaths += 1
+        self.kill(power=self.chance.random() < 0.5, keep_some=True)
+
+    def _log(self) -> FilteringBoundLogger:
+        events = self.events
+
+        def remember(
+            logger: object, method: str, values: structlog.typing.EventDict
+        ) -> structlog.typing.EventDict:
+            events.append((str(values["event"]), dict(values)))
+            return values
+
+        return cast(
+            "FilteringBoundLogger",
+            structlog.wrap_logger(CapturingLogger(), processors=[remember]),
+        )
