@@ -45,6 +45,7 @@ class Feeds:
         services = self._services
         if topic_filter.startswith("$SYS"):
             return True
+        services.turn.write()
         if not services.database.retained_count:
             return False
         if is_wildcard(topic_filter):
@@ -114,8 +115,9 @@ class Feeds:
             for message in services.sys.retained(sub.filter):
                 self._give(session, sub, message, retained=True)
         for message in page.messages:
-            # A newer one was published since: the next stage has it.
-            if message.offset <= feed.retained_until:
+            # One that was published since comes otherwise: a recorded one in the next stage, one
+            # of QoS 0 has been dispatched.
+            if message.offset <= (feed.after_offset if message.qos else feed.retained_until):
                 self._give(session, sub, message, retained=True)
         if page.next_after is not None:
             following = Feed(True, page.next_after, feed.retained_until, feed.after_offset)

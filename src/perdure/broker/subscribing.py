@@ -94,8 +94,7 @@ class Subscribing:
         config = self._services.mqtt_config
         if identifier and not config.subscription_identifier_available:
             raise MqttError(IDENTIFIERS_NOT_SUPPORTED, "subscription identifiers not supported")
-        if connection.sender.version < 5:
-            _check_syntax([wish.filter for wish in packet.filters])
+        _check_syntax([wish.filter for wish in packet.filters])
         replay_us = requested_by_property(packet)
         reasons: list[int] = []
         feeds: list[str] = []
@@ -115,8 +114,7 @@ class Subscribing:
         """Give up subscriptions; what was already matched may still be delivered."""
         session = connection.session
         assert session is not None
-        if connection.sender.version < 5:
-            _check_syntax(packet.filters)
+        _check_syntax(packet.filters)
         reasons: list[int] = []
         for name in packet.filters:
             existing = session.subs.get(self._stored_name(name))
@@ -246,7 +244,7 @@ class Subscribing:
             after = fence
             if existing is not None and existing.feed is not None:
                 after = existing.feed.after_offset
-            feed = Feed(True, "", fence, after)
+            feed = Feed(True, "", services.database.last_offset, after)
         elif existing is not None and existing.feed is not None:
             feed = existing.feed
         elif existing is not None and _same_options(existing, sub):
@@ -313,11 +311,15 @@ class Subscribing:
 def _check_syntax(filters: list[str]) -> None:
     """Refuse what is no topic filter before any of the packet takes effect.
 
-    5.0 has a reason code for each filter (0x8F). In 3.1.1 it is a protocol violation that closes
-    the connection [MQTT-4.7.1-2] [MQTT-4.7.1-3] [MQTT-4.8.0-1].
+    [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.8.2-1] [MQTT-4.8.2-2]: such a packet is malformed. The
+    reason code 0x8F is for a filter that is correctly formed and not allowed (3.9.3).
     """
     for topic_filter in filters:
-        validate_wildcards(topic_filter)
+        try:
+            validate_wildcards(topic_filter)
+            parse_shared(topic_filter)
+        except MqttError as error:
+            raise MalformedPacket(error.message) from error
 
 
 def _same_options(one: Subscription, other: Subscription) -> bool:

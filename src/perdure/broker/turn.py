@@ -125,16 +125,7 @@ class Turn:
         committer = self._committer
         self._scheduled = True  # what this run causes belongs to this run
         while True:
-            if (self._dirty or self._dirty_groups) and (
-                self._cursors_due or not committer.batch.is_empty()
-            ):
-                self._put_cursors()
-            items = self._items
-            self._items = []
-            if committer.write():
-                dispatcher.accept(items)
-            else:
-                dispatcher.accept(_without_store(items))
+            self.write()
             dispatcher.run(committer.synced_offset)
             if committer.batch.is_empty() and not self._items:
                 if dispatcher.waits_for_sync() and committer.catch_up():
@@ -148,6 +139,18 @@ class Turn:
         self._senders = []
         for sender in senders:
             sender.flush()
+
+    def write(self) -> None:
+        """Write the open batch, so that reads see it; what it brought may be dispatched then."""
+        committer = self._committer
+        if (self._dirty or self._dirty_groups) and (
+            self._cursors_due or not committer.batch.is_empty()
+        ):
+            self._put_cursors()
+        items = self._items
+        self._items = []
+        assert self.dispatcher is not None
+        self.dispatcher.accept(items if committer.write() else _without_store(items))
 
     def synced(self) -> None:
         """A sync has finished (from the committer)."""

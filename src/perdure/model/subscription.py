@@ -15,7 +15,8 @@ class Feed(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         retained: the retained stage is not done yet.
         retained_after: last retained topic that was fed; empty = none yet.
-        retained_until: retained messages newer than this offset are left to the next stage.
+        retained_until: the last offset at the time of the SUBSCRIBE: newer retained messages come
+            otherwise.
         after_offset: recorded messages up to here are done or not wanted.
     """
 

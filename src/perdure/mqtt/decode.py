@@ -25,7 +25,7 @@ from perdure.mqtt.packets import (
     Packet,
     Publish,
 )
-from perdure.mqtt.primitives import text_of
+from perdure.mqtt.primitives import name_of
 from perdure.mqtt.properties import (
     MessageProperties,
     check_topic_name,
@@ -341,7 +341,7 @@ def _new_topic(raw: bytes) -> str:
     """Validate a topic name that the cache does not hold; empty is for the caller to judge."""
     if not raw:
         return ""
-    topic = text_of(raw)
+    topic = name_of(raw)
     check_topic_name(topic, "topic name")  # [MQTT-3.3.2-2]
     if len(raw) <= TOPIC_CACHED_BYTES_MAX:
         if len(_topics) >= TOPICS_CACHED_MAX:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from perdure.errors import MalformedPacket, ProtocolViolation
+from perdure.errors import MalformedPacket, MqttError, ProtocolViolation
 from perdure.model import Will
 from perdure.mqtt import reason_codes
 from perdure.mqtt.packets import (
@@ -39,7 +39,7 @@ from perdure.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from perdure.mqtt.primitives import read_binary, read_text, read_uint16
+from perdure.mqtt.primitives import name_of, read_binary, read_name, read_uint16, text_of
 from perdure.mqtt.properties import (
     WILL,
     check_topic_name,
@@ -68,13 +68,13 @@ def read_connect(data: bytes, at: int, stop: int, *, protocol: int) -> Connect:
         properties, at = read_properties(data, at, stop, CONNECT)
         if properties.authentication_data is not None and properties.authentication_method is None:
             raise ProtocolViolation("authentication data without a method")  # 3.1.2.11.10
-    client_id, at = read_text(data, at, stop)
+    client_id, at = _read_client_id(data, at, stop)
     will: Will | None = None
     if flags & 0x04:
         will, at = _read_will(data, at, stop, flags, protocol)
     username: str | None = None
     if flags & 0x80:
-        username, at = read_text(data, at, stop)
+        username, at = read_name(data, at, stop)
     password: bytes | None = None
     if flags & 0x40:
         password, at = read_binary(data, at, stop)
@@ -103,6 +103,16 @@ def _check_connect_flags(flags: int, protocol: int) -> None:
         raise MalformedPacket("a password without a user name")  # 3.1.1 [MQTT-3.1.2-22]
 
 
+def _read_client_id(data: bytes, at: int, stop: int) -> tuple[str, int]:
+    """The client identifier; one that is text and that we do not accept is 0x85 (3.1.3.1)."""
+    raw, at = read_binary(data, at, stop)
+    text_of(raw)
+    try:
+        return name_of(raw), at
+    except MalformedPacket as error:
+        raise MqttError(reason_codes.CLIENT_IDENTIFIER_NOT_VALID, error.message) from None
+
+
 def _read_will(data: bytes, at: int, stop: int, flags: int, protocol: int) -> tuple[Will, int]:
     forward = b""
     delay_s = 0
@@ -114,7 +124,7 @@ def _read_will(data: bytes, at: int, stop: int, flags: int, protocol: int) -> tu
         forward = found.forward
         delay_s = found.delay_s
         expiry_s = found.expiry_s if found.expiry_s >= 0 else None
-    topic, at = read_text(data, at, stop)
+    topic, at = read_name(data, at, stop)
     check_topic_name(topic, "will topic")
     payload, at = read_binary(data, at, stop)
     qos = flags >> 3 & 3
@@ -169,7 +179,7 @@ def _read_subscribe(data: bytes, at: int, stop: int, version: int) -> Subscribe:
         raise ProtocolViolation("SUBSCRIBE without a topic filter")  # [MQTT-3.8.3-2]
     filters: list[SubscribeFilter] = []
     while at < stop:
-        topic_filter, at = read_text(data, at, stop)
+        topic_filter, at = read_name(data, at, stop)
         options, at = _byte(data, at, stop)
         _check_options(topic_filter, options, version)
         filters.append(
@@ -211,7 +221,7 @@ def _read_unsubscribe(data: bytes, at: int, stop: int, version: int) -> Unsubscr
         raise ProtocolViolation("UNSUBSCRIBE without a topic filter")  # [MQTT-3.10.3-2]
     filters: list[str] = []
     while at < stop:
-        topic_filter, at = read_text(data, at, stop)
+        topic_filter, at = read_name(data, at, stop)
         if not topic_filter:
             raise MalformedPacket("a topic filter is empty")  # [MQTT-4.7.3-1]
         filters.append(topic_filter)

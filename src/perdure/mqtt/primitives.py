@@ -7,6 +7,7 @@ Writing functions raise ``UsageError``: what cannot be written is our own mistak
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from perdure.errors import MalformedPacket, UsageError
@@ -17,6 +18,13 @@ UINT16_BYTES: Final[list[bytes]] = [bytes((high, low)) for high in range(256) fo
 
 BYTES: Final[list[bytes]] = [bytes((value,)) for value in range(256)]
 """Each single byte."""
+
+_NOT_IN_NAMES: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef"
+    + "".join(f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(17))
+    + "]"
+)
+"""Control characters (general category Cc) and Unicode's 66 non-characters."""
 
 
 def read_uint16(data: bytes, at: int, end: int) -> tuple[int, int]:
@@ -73,8 +81,7 @@ def text_of(raw: bytes) -> str:
     """Validate and decode a UTF-8 encoded string.
 
     Ill-formed UTF-8, which includes encoded surrogates, is malformed ([MQTT-1.5.4-1]), and so is
-    U+0000 ([MQTT-1.5.4-2]). Control characters and non-characters are allowed (section 1.5.4
-    says SHOULD NOT), and U+FEFF stays where it is ([MQTT-1.5.4-3]).
+    U+0000 ([MQTT-1.5.4-2]). U+FEFF stays where it is ([MQTT-1.5.4-3]).
     """
     if 0 in raw:
         raise MalformedPacket("a string holds U+0000")
@@ -82,6 +89,25 @@ def text_of(raw: bytes) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         raise MalformedPacket("a string is not well-formed UTF-8") from None
+
+
+def read_name(data: bytes, at: int, end: int) -> tuple[str, int]:
+    """A string that names something (topic, filter, client, user), with its two-byte length."""
+    raw, stop = read_binary(data, at, end)
+    return name_of(raw), stop
+
+
+def name_of(raw: bytes) -> str:
+    """Validate and decode a string that names something.
+
+    Section 1.5.4 lets a receiver refuse control characters and non-characters. In names we do, as
+    other brokers do, because they deceive whoever reads a log or a terminal; in free text, such
+    as user properties, they are left alone.
+    """
+    name = text_of(raw)
+    if not name.isprintable() and _NOT_IN_NAMES.search(name) is not None:
+        raise MalformedPacket("a name holds a control character or a non-character")
+    return name
 
 
 def uint16(value: int) -> bytes:

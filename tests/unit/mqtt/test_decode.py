@@ -291,9 +291,19 @@ def test_bad_publish_properties(properties: str, reason: int) -> None:
     assert refused(bytes((0x32, 5 + len(raw))) + b"\x00\x01a\x00\x01" + raw) == reason
 
 
+@pytest.mark.parametrize(
+    "character", ["\x01", "\x1f", "\x7f", "\x9f", "\uffff", "\ufdd0", "\U0010fffe"]
+)
+def test_control_characters_and_non_characters_name_nothing(character: str) -> None:
+    """Section 1.5.4: a receiver MAY treat them as malformed."""
+    raw = f"a{character}".encode()
+    body = len(raw).to_bytes(2, "big") + raw
+    assert refused(bytes((0x30, len(body))) + body, 4) == 0x81
+
+
 @pytest.mark.spec("MQTT-1.5.4-3")
 def test_unusual_but_good_topics() -> None:
-    for topic in ("\ufeffa", "\uffff", "\x01", "\U0002a6d4", "/", "//", " ", "$SYS/x"):
+    for topic in ("\ufeffa", "\u200b", "\U0002a6d4", "/", "//", " ", "$SYS/x"):
         raw = topic.encode()
         body = len(raw).to_bytes(2, "big") + raw
         (packet,) = decoded(bytes((0x30, len(body))) + body, 4, from_client=True)
