@@ -117,7 +117,7 @@ def test_leading_wildcard_does_not_match_dollar(
 
 
 @pytest.mark.spec("MQTT-4.7.3-1")
-@pytest.mark.parametrize("topic", ["/", "//", " ", "a", "\uffff", "\x01", "x" * 65_535])
+@pytest.mark.parametrize("topic", ["/", "//", " ", "a", "\ufeffa", "x" * 65_535])
 def test_unusual_topic_names(broker: Broker, topic: str) -> None:
     """Legal names: a sole `/`, spaces, control characters, the longest that there is.
 
