@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import structlog
+from tests.unit.cli.mini_broker import MiniBroker
 
 from perdure.errors import PerdureError, StorageFull
 from perdure.model import GroupRecord, Message, SessionRecord, Subscription, Will
@@ -146,3 +147,12 @@ def directory(tmp_path: Path) -> Path:
     database.sync()
     database.close()
     return path
+
+
+@pytest.fixture
+def mini_broker() -> Iterator[MiniBroker]:
+    """A broker in a thread, for the commands that are clients."""
+    broker = MiniBroker()
+    broker.start()
+    yield broker
+    broker.stop()
