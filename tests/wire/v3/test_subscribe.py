@@ -1,0 +1,336 @@
+"""MQTT 3.1.1, sections 3.8 to 3.11: SUBSCRIBE, UNSUBSCRIBE and what they change."""
+
+from __future__ import annotations
+
+import pytest
+from tests.wire.harness import Broker
+from tests.wire.packets import V3, Kind
+from tests.wire.v3.clients import (
+    UNLIMITED,
+    durable,
+    join,
+    numbered,
+    payloads_of,
+    resume,
+    send_publishes,
+    take_publishes,
+)
+
+BROKER_OPTIONS = UNLIMITED
+
+
+@pytest.mark.spec("MQTT-2.3.1-7")
+@pytest.mark.spec("MQTT-3.8.4-1")
+@pytest.mark.spec("MQTT-3.8.4-2")
+@pytest.mark.spec("MQTT-3.10.4-4")
+@pytest.mark.parametrize("packet_id", [1, 2, 255, 256, 0x0D0A, 65_534, 65_535])
+def test_answers_bear_the_identifier(broker: Broker, name: str, packet_id: int) -> None:
+    peer = join(broker, name)
+    peer.send(V3.subscribe((name, 1), packet_id=packet_id))
+    peer.expect(b"\x90\x03" + packet_id.to_bytes(2, "big") + b"\x01")
+    peer.send(V3.unsubscribe(name, packet_id=packet_id))
+    peer.expect(b"\xb0\x02" + packet_id.to_bytes(2, "big"))
+
+
+@pytest.mark.spec("MQTT-3.8.4-5")
+@pytest.mark.spec("MQTT-3.8.4-6")
+@pytest.mark.spec("MQTT-3.9.3-1")
+@pytest.mark.parametrize(
+    "wanted",
+    [(0,), (1,), (2,), (0, 1, 2), (2, 1, 0), (1, 1, 1), (2, 0, 2, 0), (0, 1, 2) * 20],
+    ids=lambda wanted: f"{len(wanted)}-{''.join(map(str, wanted[:4]))}",
+)
+def test_one_code_for_each_filter_in_order(
+    broker: Broker, name: str, wanted: tuple[int, ...]
+) -> None:
+    """All QoS are granted as asked for, and delivered so."""
+    peer = join(broker, name)
+    filters = [(f"{name}/{index}", qos) for index, qos in enumerate(wanted)]
+    peer.subscribe(*filters, codes=wanted)
+    for topic, qos in filters:
+        peer.publish(topic, b"x", qos=2)
+        peer.receive_publish(topic, b"x", qos=qos)
+
+
+@pytest.mark.spec("MQTT-3.8.4-4")
+def test_many_filters_in_one_packet(broker: Broker, name: str) -> None:
+    """As if each had come in a SUBSCRIBE of its own."""
+    peer = join(broker, name)
+    peer.subscribe(*((f"{name}/{index}", 1) for index in range(1000)))
+    publisher = join(broker, f"{name}-publisher")
+    send_publishes(publisher, f"{name}/999", [b"last"], qos=1)
+    send_publishes(publisher, f"{name}/0", [b"first"], qos=1)
+    peer.receive_publish(f"{name}/999", b"last", qos=1)
+    peer.receive_publish(f"{name}/0", b"first", qos=1)
+
+
+@pytest.mark.spec("MQTT-3.8.4-4")
+@pytest.mark.spec("MQTT-3.8.4-3")
+@pytest.mark.parametrize("qos", [(0, 2), (2, 0), (1, 2), (2, 1)])
+def test_same_filter_twice_in_one_packet(broker: Broker, name: str, qos: tuple[int, int]) -> None:
+    """Handled as a sequence: the second replaces the first, and there is one subscription."""
+    peer = join(broker, name)
+    peer.subscribe((name, qos[0]), (name, qos[1]), codes=qos)
+    peer.publish(name, b"x", qos=2)
+    peer.receive_publish(name, b"x", qos=qos[1])
+    peer.expect_nothing()
+
+
+@pytest.mark.spec("MQTT-3.8.4-3")
+@pytest.mark.parametrize("before", [0, 1, 2])
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_resubscribe_replaces(broker: Broker, name: str, before: int, after: int) -> None:
+    """The newer maximum QoS holds, and nothing is delivered twice."""
+    peer = join(broker, name)
+    peer.subscribe((f"{name}/+", before))
+    peer.publish(f"{name}/t", b"1", qos=2)
+    peer.receive_publish(f"{name}/t", b"1", qos=before)
+    peer.subscribe((f"{name}/+", after))
+    peer.publish(f"{name}/t", b"2", qos=2)
+    peer.receive_publish(f"{name}/t", b"2", qos=after)
+    peer.expect_nothing()
+    peer.unsubscribe(f"{name}/+")
+    peer.publish(f"{name}/t", b"3", qos=2)
+    peer.expect_nothing()
+
+
+@pytest.mark.spec("MQTT-3.8.4-3")
+@pytest.mark.trap(18)
+def test_downgrade_to_qos_0_with_messages_in_flight(broker: Broker, name: str) -> None:
+    """What is in flight is finished as it began; nothing leaks, however often it is repeated."""
+    publisher = join(broker, f"{name}-publisher")
+    peer = join(broker, name)
+    for _ in range(30):
+        peer.subscribe((name, 1))
+        send_publishes(publisher, name, numbered(40), qos=1)
+        in_flight = take_publishes(peer, 40)
+        publisher.take(Kind.PUBACK, 40)
+        peer.subscribe((name, 0))
+        publisher.publish(name, b"lower", qos=1)
+        peer.receive_publish(name, b"lower", qos=0)
+        peer.send(*(V3.puback(found.packet_id) for found in in_flight))
+    peer.subscribe((name, 2))
+    publisher.publish(name, b"end", qos=2)
+    peer.receive_publish(name, b"end", qos=2)
+    peer.expect_nothing()
+
+
+@pytest.mark.spec("MQTT-3.8.4-3")
+def test_resubscribe_does_not_interrupt_the_flow(broker: Broker, name: str) -> None:
+    """Messages published around a re-subscription all arrive, each once."""
+    publisher = join(broker, f"{name}-publisher")
+    peer = join(broker, name)
+    peer.subscribe((name, 1))
+    for index in range(30):
+        publisher.send(V3.publish(name, b"%d" % index, qos=1, packet_id=index + 1))
+        peer.send(V3.subscribe((name, 1), packet_id=index + 1))
+        peer.take(Kind.SUBACK, index + 1)
+        publisher.take(Kind.PUBACK, index + 1)
+    got = [peer.take(Kind.PUBLISH).payload for _ in range(30)]
+    assert got == numbered(30)
+    peer.expect_nothing()
+
+
+@pytest.mark.spec("MQTT-3.3.5-1")
+@pytest.mark.parametrize(
+    ("filters", "best"),
+    [
+        ((("{}/a/b", 0), ("{}/#", 2)), 2),
+        ((("{}/a/b", 1), ("{}/+/b", 0)), 1),
+        ((("{}/a/+", 2), ("{}/a/b", 1), ("{}/a/#", 0)), 2),
+        ((("{}/a/b", 0), ("{}/a/#", 0), ("{}/#", 0)), 0),
+        ((("{}/+/+", 1), ("{}/#", 1), ("{}/a/b/#", 1)), 1),
+    ],
+    ids=["0-2", "1-0", "2-1-0", "0-0-0", "1-1-1"],
+)
+def test_overlapping_subscriptions(
+    broker: Broker, name: str, filters: tuple[tuple[str, int], ...], best: int
+) -> None:
+    """Delivered at the highest QoS of all; further copies MAY follow at that of their own.
+
+    Perdure sends one copy. Mosquitto does too, but at the QoS of any one of them.
+    """
+    peer = join(broker, name)
+    peer.subscribe(*((topic_filter.format(name), qos) for topic_filter, qos in filters))
+    peer.publish(f"{name}/a/b", b"x", qos=2)
+    peer.receive_publish(f"{name}/a/b", b"x", qos=best)
+    peer.expect_nothing()
+
+
+@pytest.mark.trap(51)
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("topic_filter", ["{}/t", "{}/+", "{}/#"])
+def test_suback_means_that_it_is_in_effect(
+    broker: Broker, name: str, topic_filter: str, clean: bool
+) -> None:
+    """A message published right after the SUBACK is delivered, every time."""
+    publisher = join(broker, f"{name}-publisher")
+    for index in range(20):
+        own = f"{name}{index}"
+        peer = join(broker, own, clean=clean)
+        peer.subscribe((topic_filter.format(own), 1))
+        publisher.send(V3.publish(f"{own}/t", b"now", qos=1, packet_id=index + 1))
+        peer.receive_publish(f"{own}/t", b"now", qos=1)
+
+
+def test_subscribe_and_publish_in_one_segment(broker: Broker, name: str) -> None:
+    """The subscription holds for the publish behind it."""
+    peer = join(broker, name)
+    for index in range(1, 30):
+        topic = f"{name}/{index}"
+        peer.send(
+            V3.subscribe((topic, 1), packet_id=index),
+            V3.publish(topic, b"x", qos=1, packet_id=index),
+        )
+        peer.take(Kind.SUBACK, index)
+        peer.take(Kind.PUBACK, index)
+        found = peer.take(Kind.PUBLISH)
+        assert (found.topic, found.payload) == (topic, b"x")
+        peer.send(V3.puback(found.packet_id))
+
+
+# --- UNSUBSCRIBE -------------------------------------------------------------------------
+
+
+@pytest.mark.spec("MQTT-3.10.4-5")
+@pytest.mark.parametrize("count", [1, 3, 100])
+def test_unsubscribe_from_nothing(broker: Broker, name: str, count: int) -> None:
+    """UNSUBACK comes even if no filter was there; it has no codes."""
+    peer = join(broker, name)
+    peer.send(V3.unsubscribe(*(f"{name}/{index}" for index in range(count)), packet_id=5))
+    peer.expect(b"\xb0\x02\x00\x05")
+
+
+@pytest.mark.spec("MQTT-3.10.4-1")
+@pytest.mark.parametrize(
+    ("subscribed", "unsubscribed"),
+    [
+        ("{}/a/b", "{}/a/+"),
+        ("{}/a/b", "{}/#"),
+        ("{}/a/+", "{}/a/b"),
+        ("{}/a/#", "{}/a"),
+        ("{}/a/#", "{}/a/b"),
+        ("{}/#", "{}/+/+"),
+        ("{}/a/b", "{}/a/B"),
+        ("{}/a/b", "{}/a/b/"),
+        ("{}/a/b", "/{}/a/b"),
+    ],
+)
+def test_unsubscribe_compares_characters(
+    broker: Broker, name: str, subscribed: str, unsubscribed: str
+) -> None:
+    """A filter is removed by its own name only, not by one that covers it."""
+    peer = join(broker, name)
+    peer.subscribe((subscribed.format(name), 1))
+    peer.unsubscribe(unsubscribed.format(name))
+    peer.publish(f"{name}/a/b", b"still", qos=1)
+    peer.receive_publish(f"{name}/a/b", b"still", qos=1)
+    peer.unsubscribe(subscribed.format(name))
+    peer.publish(f"{name}/a/b", b"gone", qos=1)
+    peer.expect_nothing()
+
+
+@pytest.mark.spec("MQTT-3.10.4-2")
+@pytest.mark.spec("MQTT-3.10.4-6")
+def test_unsubscribe_from_many(broker: Broker, name: str) -> None:
+    """As if each had come in an UNSUBSCRIBE of its own; the others stay."""
+    peer = join(broker, name)
+    peer.subscribe(*((f"{name}/{index}", 1) for index in range(6)))
+    peer.unsubscribe(f"{name}/0", f"{name}/2", f"{name}/nothing", f"{name}/4", f"{name}/4")
+    for index in range(6):
+        peer.publish(f"{name}/{index}", b"x", qos=1)
+        if index % 2:
+            peer.receive_publish(f"{name}/{index}", b"x", qos=1)
+    peer.expect_nothing()
+
+
+@pytest.mark.spec("MQTT-3.10.4-2")
+def test_unsubscribe_leaves_overlapping_ones(broker: Broker, name: str) -> None:
+    """The filter that is left delivers, at its own QoS."""
+    peer = join(broker, name)
+    peer.subscribe((f"{name}/t", 2), (f"{name}/#", 1))
+    peer.unsubscribe(f"{name}/t")
+    peer.publish(f"{name}/t", b"x", qos=2)
+    peer.receive_publish(f"{name}/t", b"x", qos=1)
+    peer.unsubscribe(f"{name}/#")
+    peer.publish(f"{name}/t", b"y", qos=2)
+    peer.expect_nothing()
+
+
+@pytest.mark.spec("MQTT-3.10.4-3")
+@pytest.mark.parametrize("qos", [1, 2])
+def test_unsubscribe_completes_what_has_begun(broker: Broker, name: str, qos: int) -> None:
+    """Messages in flight are finished, after a reconnect too."""
+    peer = durable(broker, name, (name, qos))
+    peer.publish(name, b"x", qos=qos)
+    found = peer.expect_publish(name, b"x", qos=qos)
+    peer.unsubscribe(name)
+    peer.close()
+    again = resume(broker, name)
+    again.receive_publish(name, b"x", qos=qos, dup=True, packet_id=found.packet_id)
+    again.publish(name, b"y", qos=qos)
+    again.expect_nothing()
+
+
+def test_unsubscribe_and_subscribe_again(broker: Broker, name: str) -> None:
+    """What was published in between is not delivered, what follows is."""
+    peer = durable(broker, name, (name, 1))
+    for payload in numbered(10):
+        peer.unsubscribe(name)
+        peer.publish(name, b"between", qos=1)
+        peer.subscribe((name, 1))
+        peer.publish(name, payload, qos=1)
+        peer.receive_publish(name, payload, qos=1)
+    peer.disconnect()
+    again = resume(broker, name)
+    again.publish(name, b"end", qos=1)
+    again.receive_publish(name, b"end", qos=1)
+
+
+@pytest.mark.trap(29)
+def test_changes_while_offline_messages_wait(broker: Broker, name: str) -> None:
+    """Subscriptions changed before the backlog was delivered: what is owed stays owed."""
+    publisher = join(broker, f"{name}-publisher")
+    peer = durable(broker, name, (f"{name}/a", 1), (f"{name}/b", 1))
+    peer.disconnect()
+    for payload in numbered(5):
+        publisher.publish(f"{name}/a", payload, qos=1)
+        publisher.publish(f"{name}/b", payload, qos=1)
+    again = join(broker, name, clean=False, present=True)
+    again.subscribe((f"{name}/a", 0))
+    again.unsubscribe(f"{name}/b")
+    publisher.publish(f"{name}/a", b"live", qos=1)
+    publisher.publish(f"{name}/b", b"live", qos=1)
+    got: dict[str, list[bytes]] = {f"{name}/a": [], f"{name}/b": []}
+    while got[f"{name}/a"][-1:] != [b"live"]:
+        found = again.take(Kind.PUBLISH)
+        got[found.topic].append(found.payload)
+        if found.qos:
+            again.send(V3.puback(found.packet_id))
+    assert got[f"{name}/a"] == [*numbered(5), b"live"]
+    # [MQTT-3.10.4-3] lets a server deliver or drop what was buffered for a filter that is gone.
+    assert got[f"{name}/b"] in ([], numbered(5))
+
+
+def test_two_clients_with_one_filter(broker: Broker, name: str) -> None:
+    """A subscription belongs to its session: one leaving does not touch the other."""
+    one, two = join(broker, f"{name}-1"), join(broker, f"{name}-2")
+    one.subscribe((name, 1))
+    two.subscribe((name, 2))
+    one.unsubscribe(name)
+    two.publish(name, b"x", qos=2)
+    two.receive_publish(name, b"x", qos=2)
+    one.expect_nothing()
+    one.subscribe((name, 0))
+    two.disconnect()
+    one.publish(name, b"y", qos=2)
+    one.receive_publish(name, b"y", qos=0)
+
+
+def test_own_messages_come_back(broker: Broker, name: str) -> None:
+    """3.1.1 has no no-local: a publisher that subscribes gets its own messages."""
+    peer = join(broker, name)
+    peer.subscribe((f"{name}/#", 2))
+    for payload in numbered(5):
+        peer.publish(f"{name}/t", payload, qos=1)
+    assert payloads_of(take_publishes(peer, 5)) == numbered(5)
