@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from perdure.broker.stream import ByteStream, PeerInfo
 
+UNSPECIFIED_ERROR: Final = 0x80
 RECOVERY_INTERVAL_US: Final = 1_000_000
 """How often a failed store is asked whether it is there again."""
 
@@ -114,7 +115,7 @@ class Broker:
             services.router,
             metrics,
             offset=database.last_offset,
-            gate_qos2=level == LEVEL_FSYNC,
+            gate_qos2=level == LEVEL_FSYNC or _has_fsync_listener(config),
         )
         services.turn.dispatcher = services.dispatcher
         services.registry = Registry(scheduler)
@@ -180,11 +181,18 @@ class Broker:
         if services.committer.writable:
             await services.committer.sync_now()
 
-    def storage_failed(self, error: StorageError) -> None:
-        """The store refuses writes: say so, and ask it until it is there again."""
-        self.services.log.error(
-            "storage.failed", error=error.message, code=error.code, hint=error.hint
-        )
+    def storage_failed(self, error: StorageError, *, in_doubt: bool) -> None:
+        """The store refuses writes: say so, and ask it until it is there again.
+
+        Sessions whose memory may be ahead of the store are let go; they come back to what the
+        store has. After a refused write those are the ones with feeds and shares, which move in
+        one batch with what they give; after a failed sync it is every durable one.
+        """
+        services = self.services
+        services.log.error("storage.failed", error=error.message, code=error.code, hint=error.hint)
+        for session in list(services.registry.live.values()):
+            if session.feeding or session.groups or (in_doubt and session.durable):
+                session.holder.close(UNSPECIFIED_ERROR)
         if not self._recovering:
             self._recovering = True
             self.services.scheduler.call_later(RECOVERY_INTERVAL_US, self._try_recovery)
@@ -197,6 +205,11 @@ class Broker:
         services = self.services
         try:
             recovered = await services.database.recover()
+            if recovered:
+                await services.shares.reload()
+                # Connections that went meanwhile could not write so: their sessions are offline
+                # and their wills fall due from now on.
+                await cut_connections(services)
         except StorageError as error:
             services.log.error("storage.failed", error=error.message, code=error.code)
             recovered = False
@@ -214,6 +227,12 @@ class Broker:
             session.outbound.dirty = True
             session.fall_behind(fence)
             session.moved()
-        for group in services.shares.groups.values():
-            group.fall_behind(fence)
         services.turn.schedule()
+        services.scheduler.spawn(services.reaper.run(), name="reaper")
+
+
+def _has_fsync_listener(config: Config) -> bool:
+    """Whether a listener promises more than the broker does by default."""
+    listeners = config.listeners
+    kinds = (listeners.tcp, listeners.tls, listeners.ws, listeners.wss)
+    return any(section.durability == "fsync" for kind in kinds for section in kind)

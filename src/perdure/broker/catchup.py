@@ -98,6 +98,8 @@ class CatchUp:
             while entry is not None and entry.offset < message.offset:
                 self._offer_entry(session, entry)
                 entry = next(pending_entries, None)
+            if entry is not None and entry.offset == message.offset:
+                continue  # retention has carried it over, and its generation is still there
             wanted = interest.wants(message)
             if wanted is None or not wanted.qos:
                 continue

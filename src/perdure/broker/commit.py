@@ -52,8 +52,8 @@ class CommitListener(Protocol):
         """A sync has finished; ``synced_offset`` has moved."""
         ...
 
-    def storage_failed(self, error: StorageError) -> None:
-        """The store refuses writes from now on."""
+    def storage_failed(self, error: StorageError, *, in_doubt: bool) -> None:
+        """The store refuses writes from now on; ``in_doubt``: what was not synced may be lost."""
         ...
 
 
@@ -162,11 +162,14 @@ class Committer:
         if batch.is_empty() and not self._waiting and not self._written:
             self._written_offset = self._database.last_offset
             return True
+        if not self.writable:
+            # Who waits with nothing to write waits for state that could not be added to a batch.
+            self.batch = self._database.batch()
+            self._fail_open(StorageUnavailable("the store has failed and has not recovered yet"))
+            return False
         if not batch.is_empty():
             self.batch = self._database.batch()
             try:
-                if not self.writable:
-                    raise StorageUnavailable("the store has failed and has not recovered yet")
                 self._database.write(batch)
             except StorageError as error:
                 self._fail_open(error)
@@ -288,7 +291,7 @@ class Committer:
             raise error
         waiting = syncing + self._unsynced
         self._unsynced = []
-        self._mark_failed(error)
+        self._mark_failed(error, in_doubt=True)
         for waiter in waiting:
             waiter.failed(error, in_doubt=True)
 
@@ -296,16 +299,17 @@ class Committer:
         waiters = self._written + self._waiting
         self._written = []
         self._waiting = []
-        self._mark_failed(error)
+        self._mark_failed(error, in_doubt=False)
         for waiter in waiters:
             waiter.failed(error, in_doubt=False)
 
-    def _mark_failed(self, error: StorageError) -> None:
-        if self.writable:
-            self.writable = False
-            add(self._metrics.storage_errors, (error.code, str(error.retriable).lower()))
-            if self.listener is not None:
-                self.listener.storage_failed(error)
+    def _mark_failed(self, error: StorageError, *, in_doubt: bool) -> None:
+        if not self.writable and not in_doubt:
+            return
+        self.writable = False
+        add(self._metrics.storage_errors, (error.code, str(error.retriable).lower()))
+        if self.listener is not None:
+            self.listener.storage_failed(error, in_doubt=in_doubt)
 
     def recovered(self) -> None:
         """The store takes writes again; a batch opened meanwhile is kept."""

@@ -61,6 +61,7 @@ OPENING: Final = 1
 CONNECTED: Final = 2
 CLOSED: Final = 3
 
+UNSPECIFIED_ERROR: Final = 0x80
 UNSUPPORTED_PROTOCOL_VERSION: Final = 0x84
 PACKET_ID_NOT_FOUND: Final = 0x92
 RECEIVE_MAXIMUM_EXCEEDED: Final = 0x93
@@ -689,4 +690,4 @@ class Denial:
 
     def failed(self, error: Exception, *, in_doubt: bool) -> None:
         """Earlier messages of the same commit failed: their connection is closed anyway."""
-        self._connection.storage_lost(0x88)
+        self._connection.storage_lost(UNSPECIFIED_ERROR)

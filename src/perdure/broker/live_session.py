@@ -99,6 +99,7 @@ class LiveSession:
         """Whether the store has a record of it (an ephemeral one has if it left a will)."""
         self.holder: Holder = holder
         self.sender: Sender = holder.sender
+        self.sender.relief = self
         self.identity: Identity = identity
         self.inbound: Inbound = inbound
         self.outbound: Outbound = outbound
@@ -187,10 +188,13 @@ class LiveSession:
         """Give the session the next message of its order."""
         services = self._services
         outbound = self.outbound
-        if not services.authorizer.allow_all and not services.authorizer.deliver(
-            self.identity, message.topic
+        if (
+            not services.authorizer.allow_all
+            and not services.authorizer.deliver(self.identity, message.topic)
+            and not outbound.is_half_done(outbound.next_serial)
         ):
             # Its serial number is taken all the same: rules may change, the order may not.
+            # An exchange past its PUBREC is session state and is completed (trap 13).
             services.metrics.messages_dropped_not_authorized += 1
             outbound.skip(offset)
             self.moved()
@@ -237,6 +241,11 @@ class LiveSession:
             services.metrics.messages_dropped_too_large += 1
         self.outbound.settle_unsent(delivery)
         self.moved()
+
+    def relieved(self) -> None:
+        """The sender is not congested any more."""
+        if self.is_open and (self.outbound.pending or self.room_wanted):
+            self.pump()
 
     def pump(self) -> None:
         """Send pending messages for which there is room now."""

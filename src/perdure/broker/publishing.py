@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 QUOTA_EXCEEDED = 0x97
 UNSPECIFIED_ERROR = 0x80
-SERVER_UNAVAILABLE = 0x88
 
 
 @final
@@ -145,4 +144,4 @@ class OwedAck:
 
     def failed(self, error: StorageError, *, in_doubt: bool) -> None:
         """The state is not durable: the client must ask again after a reconnect."""
-        self.connection.storage_lost(SERVER_UNAVAILABLE)
+        self.connection.storage_lost(UNSPECIFIED_ERROR)

@@ -112,10 +112,11 @@ class Reaper:
 
 
 async def cut_connections(services: Services) -> int:
-    """At start: connections that a dead broker held are gone, so their sessions are offline.
+    """At start, or when the store is there again: sessions that the store takes for connected
+    and that nobody holds are offline.
 
     Wills fall due and expiry starts now, as after any lost connection. Returns the number of
-    durable sessions.
+    stored sessions.
     """
     count = 0
     now_us = services.clock.now_us()
@@ -124,7 +125,7 @@ async def cut_connections(services: Services) -> int:
     cut: list[SessionRecord] = []
     async for record in services.database.sessions():
         count += 1
-        if record.connected:
+        if record.connected and not services.registry.is_busy(record.client_id):
             cut.append(record)
             if len(cut) >= DUE_PAGE:
                 _put_cut(services, cut, now_us=now_us, cut_offset=last_offset)

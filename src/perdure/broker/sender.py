@@ -29,6 +29,14 @@ class Sink(Protocol):
         ...
 
 
+class Relief(Protocol):
+    """Who has held messages back because the connection was congested."""
+
+    def relieved(self) -> None:
+        """It is not congested any more."""
+        ...
+
+
 SENT: Final = 0
 EXPIRED: Final = 1
 TOO_LARGE: Final = 2
@@ -65,6 +73,7 @@ class Sender:
         "out_bytes",
         "packet_size_max",
         "paused",
+        "relief",
         "version",
     )
 
@@ -85,6 +94,7 @@ class Sender:
         self.congested: bool = False
         """No further message should be sent now."""
         self.closed: bool = False
+        self.relief: Relief | None = None
 
     def packet(self, packet: Packet) -> bool:
         """Send any packet but PUBLISH; False if the client's size limit leaves no form of it."""
@@ -191,4 +201,11 @@ class Sender:
         self.out_bytes = 0
         if not self.closed:
             self._sink.write(b"".join(out) if len(out) > 1 else out[0])
-        self.congested = self.paused
+        if self.congested and not self.paused:
+            # What was gathered was more than the buffer, and the transport has taken it all: no
+            # other event may come that lets the session go on.
+            self.congested = False
+            if self.relief is not None and not self.closed:
+                self.relief.relieved()
+        else:
+            self.congested = self.paused

@@ -179,7 +179,9 @@ class Sessions:
         will_at_us = 0
         if will is not None:
             due_us = will_due_us(will, disconnected_at_us=now_us, expiry_s=record.expiry_s)
-            if due_us <= now_us or not session.durable:
+            if not writable and session.stored:
+                pass  # the store still has it, and it is due when the store is there again
+            elif due_us <= now_us or not session.durable:
                 self.publish_will(will, session.client_id)
                 will = None
             else:
@@ -264,6 +266,8 @@ class Sessions:
                 session.ended.append(sub)
                 continue
             session.subs[sub.name] = sub
+            if sub.feed is not None:
+                session.feeding += 1
             services.metrics.subscriptions += 1
             if sub.group:
                 services.shares.join(session, sub)

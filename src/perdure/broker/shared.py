@@ -105,10 +105,22 @@ class SharedGroup:
             self.position = position
             self.start()
 
+    def reload(self, record: GroupRecord) -> None:
+        """Go on from what the store has."""
+        self.record = record
+        self.position = record.position
+        self.lagging = True
+        self.returned.clear()
+        self.returned_loaded = False
+        self.start()
+
     def joined(self) -> None:
         """A member is ready for messages: read what the group has missed."""
         if self.lagging or self.returned:
             self.start()
+            # The group may be waiting for other members to have room.
+            for member in self.members:
+                self._services.room.made(member.session)
 
     def start(self) -> None:
         """Begin to read for the group, unless that goes on already."""
@@ -266,6 +278,20 @@ class Shares:
         for record in await self._services.database.groups():
             self.groups[record.key] = self._group(record)
         self._services.metrics.shared_groups = len(self.groups)
+
+    async def reload(self) -> None:
+        """The store is there again: what the groups had in memory may be ahead of it.
+
+        No group has a member then: their sessions were let go when the store failed.
+        """
+        records = {record.key: record for record in await self._services.database.groups()}
+        for key, group in list(self.groups.items()):
+            record = records.get(key)
+            if record is None:
+                del self.groups[key]
+                self._services.metrics.shared_groups -= 1
+            else:
+                group.reload(record)
 
     def join(self, session: LiveSession, sub: Subscription, *, replay_us: int = -1) -> None:
         """A connected session is a member from now on; the first one ever sets the start."""

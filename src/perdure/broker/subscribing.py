@@ -35,7 +35,6 @@ SHARED_NOT_SUPPORTED: Final = 0x9E
 IDENTIFIERS_NOT_SUPPORTED: Final = 0xA1
 WILDCARDS_NOT_SUPPORTED: Final = 0xA2
 NO_SUBSCRIPTION_EXISTED: Final = 0x11
-SERVER_UNAVAILABLE: Final = 0x88
 
 
 @final
@@ -69,7 +68,7 @@ class Answer:
 
     def failed(self, error: StorageError, *, in_doubt: bool) -> None:
         """The client must subscribe again after a reconnect."""
-        self._connection.storage_lost(SERVER_UNAVAILABLE)
+        self._connection.storage_lost(UNSPECIFIED_ERROR)
 
 
 @final
@@ -288,8 +287,13 @@ class Subscribing:
             session.feeding -= 1
             session.joining.discard(sub.name)
         fence = services.dispatcher.offset
+        if not session.lagging and not session.feeding and session.outbound.is_idle():
+            # Nothing is outstanding, so nothing needs to remember it.
+            session.outbound.lift(fence)
+            services.turn.put_cursor_now(session)
         keep = (
             not sub.group
+            and (session.durable or session.lagging)
             and sub.feed is None
             and sub.qos > 0
             and sub.since_offset < fence

@@ -164,10 +164,10 @@ class Turn:
                 peer.commits_caught_up()
         self.schedule()
 
-    def storage_failed(self, error: StorageError) -> None:
+    def storage_failed(self, error: StorageError, *, in_doubt: bool) -> None:
         """The store refuses writes (from the committer)."""
         for listener in self.on_storage_failed:
-            listener.storage_failed(error)
+            listener.storage_failed(error, in_doubt=in_doubt)
         paused = self._paused
         self._paused = []
         for peer in paused:
@@ -201,8 +201,13 @@ class Turn:
 class StorageFailureListener(Protocol):
     """Who must know that the store has failed."""
 
-    def storage_failed(self, error: StorageError) -> None:
-        """Writes are refused until the store has recovered."""
+    def storage_failed(self, error: StorageError, *, in_doubt: bool) -> None:
+        """Writes are refused until the store has recovered.
+
+        Args:
+            error: what the store said.
+            in_doubt: what was written and not synced may be lost.
+        """
         ...
 
 

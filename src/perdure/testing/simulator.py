@@ -53,16 +53,16 @@ class Plan:
     Attributes:
         steps: events of the unkind half.
         crashes, storage_faults, generations: whether there are any.
-        suspends: reads of the store wait, as a server's would.
         config: of the broker.
+        durability: of the listener; empty = the broker's.
     """
 
     steps: int = STEPS
     crashes: bool = True
     storage_faults: bool = True
     generations: bool = True
-    suspends: bool = False
     config: Config = field(default_factory=Config)
+    durability: str = ""
 
     @classmethod
     def of(cls, chance: random.Random) -> Plan:
@@ -87,7 +87,6 @@ class Plan:
             crashes=chance.random() < 0.8,
             storage_faults=chance.random() < 0.4,
             generations=chance.random() < 0.4,
-            suspends=chance.random() < 0.0,
             config=config,
         )
 
@@ -132,6 +131,7 @@ class Simulation:
             self.chance.getrandbits(32),
             config=self.plan.config,
             store=store,
+            durability=self.plan.durability,
             weather=Weather(pieces_max=self.chance.choice((1, 3))),
         )
         self.ledger = Ledger()

@@ -21,6 +21,7 @@ from perdure.broker.auth.authenticate import (
 from perdure.broker.auth.authorize import AllowAll, Authorizer
 from perdure.broker.broker import Broker
 from perdure.config.schema import Config, SysConfig
+from perdure.errors import StorageError
 from perdure.observe.metrics import Metrics
 from perdure.testing.clock import VirtualClock
 from perdure.testing.network import PEER, Network, Weather
@@ -87,7 +88,7 @@ class World:
     # The process.
 
     def start(self) -> None:
-        """Start a broker on the store."""
+        """Start a broker on the store; it may die, or find a store that does not work."""
         assert self.broker is None
         scheduler = VirtualScheduler(
             self.loop,
@@ -113,6 +114,9 @@ class World:
             scheduler.run(broker.start())
         except ProcessDied:
             self._died()
+            return
+        except StorageError:
+            self.kill()
             return
         self.network.listen(lambda wire: broker.connection(wire, PEER, durability=self.durability))
 
