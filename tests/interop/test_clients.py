@@ -22,7 +22,7 @@ from perdure.testing.process import BrokerProcess, free_port, perdure_command
 
 HERE = Path(__file__).parent
 ON_MOSQUITTO = os.environ.get("PERDURE_INTEROP_BROKER") == "mosquitto"
-COUNT = 40
+COUNT = 20
 JOB_TIMEOUT_S = 30.0
 CLIENTS = ("paho", "gmqtt", "mqttjs", "paho_c", "mosquitto")
 
@@ -35,7 +35,10 @@ async def broker(tmp_path: Path) -> AsyncIterator[BrokerProcess]:
     port = free_port()
     if ON_MOSQUITTO:
         config = tmp_path / "mosquitto.conf"
-        config.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\n", encoding="utf-8")
+        config.write_text(
+            f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_inflight_messages 1000\n",
+            encoding="utf-8",
+        )
         program = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
         command = [program, "-c", str(config)]
     else:

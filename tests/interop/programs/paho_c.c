@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TIMEOUT_MS = 15000 };
 
@@ -100,7 +101,7 @@ int main(int count, char **arguments) {
     if (strcmp(job, "publish") == 0) publish(client, protocol, arguments + 5);
     for (int waited = 0; collecting && waited < TIMEOUT_MS; waited += 10) {
         if (__atomic_load_n(&missing, __ATOMIC_SEQ_CST) <= 0) break;
-        MQTTClient_yield();
+        usleep(10000);
     }
     fflush(stdout);
     check(MQTTClient_disconnect(client, 1000), "disconnect");
