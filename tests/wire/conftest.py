@@ -29,6 +29,7 @@ def broker(_broker_of_module: Broker) -> Iterator[Broker]:
 
     The clients of the case are closed at its end.
     """
+    _broker_of_module.ensure_running()
     yield _broker_of_module
     _broker_of_module.close_peers()
     _broker_of_module.check_health()

@@ -42,12 +42,16 @@ class Options:
     """How a module wants its broker configured; a module states it as ``BROKER_OPTIONS``.
 
     Attributes:
-        settings: ``--set`` settings of Perdure.
-        mosquitto: lines that give Mosquitto the same behaviour.
+        settings: ``--set`` settings of Perdure; ``{directory}`` stands for the broker's own.
+        mosquitto: lines that give Mosquitto the same behaviour; ``{directory}`` as above.
+        users: names and passwords that go into the file ``users`` of the directory.
+        files: names and contents of further files there.
     """
 
     settings: Mapping[str, str] = field(default_factory=dict)
     mosquitto: tuple[str, ...] = ()
+    users: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @final
@@ -67,6 +71,8 @@ class Broker:
 
     def start(self) -> None:
         """Starts the process and returns when it accepts connections."""
+        if not self.port:
+            self._write_files()
         for attempt in range(3):
             port = self.port or _free_port()
             with self.log.open("ab") as log:
@@ -84,6 +90,8 @@ class Broker:
         """Ends the process with SIGTERM; returns its exit code."""
         process = self._running()
         process.send_signal(signal.SIGTERM)
+        for peer in self._peers:
+            peer.wait_end()  # a client that is told to go closes too; else the broker waits
         try:
             return process.wait(TIMEOUT_S * 2)
         except subprocess.TimeoutExpired:
@@ -102,6 +110,11 @@ class Broker:
         process.kill()
         process.wait()
         if start:
+            self.start()
+
+    def ensure_running(self) -> None:
+        """Starts the process again if a case before has lost it."""
+        if self._process is None or self._process.poll() is not None:
             self.start()
 
     def close(self) -> None:
@@ -150,8 +163,21 @@ class Broker:
         command = [sys.executable, "-m", "perdure", "serve"]
         command += ["--data", str(self.directory / "data"), "--bind", f"127.0.0.1:{port}"]
         for name, value in self.options.settings.items():
-            command += ["--set", f"{name}={value}"]
+            command += ["--set", f"{name}={value.format(directory=self.directory)}"]
         return command
+
+    def _write_files(self) -> None:
+        for name, content in self.options.files.items():
+            (self.directory / name).write_text(content)
+        users = self.directory / "users"
+        for user, password in self.options.users.items():
+            if SUBJECT == "mosquitto":
+                create = [] if users.exists() else ["-c"]
+                command = ["mosquitto_passwd", *create, "-b", str(users), user, password]
+            else:
+                command = [sys.executable, "-m", "perdure", "passwd", str(users), user]
+                command += ["--scram", "--stdin"]
+            subprocess.run(command, input=password.encode(), check=True, capture_output=True)
 
     def _mosquitto(self, port: int) -> list[str]:
         binary = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
@@ -171,7 +197,8 @@ class Broker:
         if not any(line.startswith("allow_anonymous") for line in self.options.mosquitto):
             lines.append("allow_anonymous true")
         config = self.directory / "mosquitto.conf"
-        config.write_text("\n".join([*lines, *self.options.mosquitto]) + "\n")
+        lines += (line.format(directory=self.directory) for line in self.options.mosquitto)
+        config.write_text("\n".join(lines) + "\n")
         return [binary, "-c", str(config)]
 
     # --- clients ------------------------------------------------------------------------

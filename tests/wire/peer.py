@@ -77,6 +77,15 @@ class Peer:
         """Ends our direction only (FIN); the broker's can still be read."""
         self._socket.shutdown(socket.SHUT_WR)
 
+    def wait_end(self) -> None:
+        """Reads up to the end of the stream, for later expectations, and ends our direction."""
+        with contextlib.suppress(OSError):
+            self._socket.settimeout(TIMEOUT_S)
+            while chunk := self._socket.recv(65536):
+                self._buffer += chunk
+            self._socket.shutdown(socket.SHUT_WR)
+        self._ended = True
+
     def receive(self, timeout_s: float = TIMEOUT_S) -> Packet | None:
         """The next packet, or None at the end of the stream."""
         if self._stash:
@@ -94,29 +103,24 @@ class Peer:
             if self._ended:
                 assert not self._buffer, f"closed inside a packet: {self._buffer.hex(' ')}"
                 return None
-            self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
-            try:
-                chunk = self._socket.recv(65536)
-            except TimeoutError:
-                raise AssertionError(f"nothing came within {timeout_s} s") from None
-            except ConnectionResetError:
-                chunk = b""
-            self._ended = not chunk
-            self._buffer += chunk
+            self._read_more(deadline)
+
+    def _read_more(self, deadline: float) -> None:
+        self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+        try:
+            chunk = self._socket.recv(65536)
+        except TimeoutError:
+            raise AssertionError(f"nothing came in time after {self._buffer.hex(' ')!r}") from None
+        except ConnectionResetError:
+            chunk = b""
+        self._ended = not chunk
+        self._buffer += chunk
 
     def receive_raw(self) -> bytes:
         """All bytes up to the end of the stream, whatever they are."""
         assert not self._stash, self._stash
-        self._socket.settimeout(TIMEOUT_S)
         while not self._ended:
-            try:
-                chunk = self._socket.recv(65536)
-            except TimeoutError:
-                raise AssertionError(f"not closed after {self._buffer.hex(' ')}") from None
-            except ConnectionResetError:
-                chunk = b""
-            self._ended = not chunk
-            self._buffer += chunk
+            self._read_more(time.monotonic() + TIMEOUT_S)
         return bytes(self._buffer)
 
     # --- expectations -------------------------------------------------------------------

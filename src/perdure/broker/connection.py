@@ -356,10 +356,15 @@ class Connection:
         while not self._backlog:
             if self._state == CLOSED:
                 raise MqttError(0x82, "closed")
+            if self._decoder.failure is not None:
+                raise self._decoder.failure
             self._auth_gate = self._services.scheduler.gate()
             await self._auth_gate
         packet = self._backlog.pop(0)
         self._services.metrics.packets_received[packet.kind] += 1
+        if isinstance(packet, Disconnect):
+            self._end("gave up authentication", send_will=False)
+            raise MqttError(0x82, "closed")
         if not isinstance(packet, Auth):
             # [MQTT-3.1.2-30] until CONNACK only AUTH and DISCONNECT may come.
             raise ProtocolViolation("AUTH expected")
