@@ -1,4 +1,8 @@
-"""MQTT 5.0, section 3.3.2.3.3: Message Expiry Interval."""
+"""MQTT 5.0, section 3.3.2.3.3: Message Expiry Interval.
+
+Mosquitto takes an interval of 0 for none, sends what has expired behind a full window
+[MQTT-3.3.2-5], drops an exchange past PUBREC whose message expired, and loses sessions at a kill.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""MQTT 5.0: Keep Alive, PINGREQ, and connections that say nothing (3.1.2.10, 3.12, 3.1.4)."""
+"""MQTT 5.0: Keep Alive, PINGREQ, and connections that say nothing (3.1.2.10, 3.12, 3.1.4).
+
+Mosquitto takes what it sends itself for a sign of life, and has no setting for the time that a
+CONNECT may take.
+"""
 
 from __future__ import annotations
 
