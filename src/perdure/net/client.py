@@ -137,8 +137,11 @@ class Client:
 
         Raises:
             MqttError: the server has said that it does not take such a message.
-            UsageError: not a topic name; or QoS 0 without a connection.
+            OSError: QoS 0 without a connection (or the ``MqttError`` that ended it).
+            UsageError: not a topic name.
         """
+        if not qos:
+            self.check_connected()
         handle = self.protocol.publish(topic, payload, qos, retain, properties)
         future: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
         if handle:
@@ -182,6 +185,7 @@ class Client:
         Raises:
             MqttError, OSError: the connection ended first.
         """
+        self.check_connected()
         answer = await self._request(self.protocol.subscribe(filters, properties))
         assert isinstance(answer, Subscribed)
         return answer
@@ -192,6 +196,7 @@ class Client:
         Raises:
             MqttError, OSError: the connection ended first.
         """
+        self.check_connected()
         answer = await self._request(self.protocol.unsubscribe(filters, properties))
         assert isinstance(answer, Unsubscribed)
         return answer
@@ -258,6 +263,15 @@ class Client:
     async def wait_closed(self) -> None:
         """Wait until there is no connection."""
         await self._closed.wait()
+
+    def check_connected(self) -> None:
+        """Do nothing while the connection stands.
+
+        Raises:
+            MqttError, OSError: why it does not.
+        """
+        if not self.is_connected:
+            raise self._error or ConnectionResetError("not connected")
 
     async def until_lost(self, future: asyncio.Future[T]) -> T:
         """The result of ``future``, or the error that ended the connection before it.

@@ -327,9 +327,30 @@ async def test_much_data_is_drained(broker: FakeBroker) -> None:
 
 async def test_misuse_is_told_at_once(broker: FakeBroker) -> None:
     client = Client(ClientProtocol(), endpoint(broker.listen()))
-    with pytest.raises(UsageError):
+    with pytest.raises(ConnectionResetError):
         client.post("t", b"")
+    with pytest.raises(ConnectionResetError):
+        await client.subscribe([FILTER])
     with pytest.raises(UsageError):
         client.post("a/#", b"", 1)
     await client.disconnect()
     client.abort()
+
+
+async def test_a_goodbye_right_after_the_welcome(broker: FakeBroker) -> None:
+    client = Client(ClientProtocol(), endpoint(broker.listen()))
+    connecting = asyncio.create_task(client.connect())
+    connection = await broker.connection()
+    await connection.next(Connect)
+    connection.send(Connack(False, 0, Properties()), Disconnect(0x89, Properties()))
+    await within(connecting)
+    for attempt in (
+        client.subscribe([FILTER]),
+        client.unsubscribe(["a"]),
+        client.publish("t", b""),
+    ):
+        with pytest.raises(MqttError) as failure:
+            await within(attempt)
+        assert failure.value.reason_code == 0x89
+    client.abort()
+    await connection.gone()

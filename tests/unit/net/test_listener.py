@@ -293,3 +293,47 @@ async def test_all_listeners_start_or_none(bench: Bench) -> None:
     open_listeners(listeners[:1])
     assert listeners[0].accepting
     await listeners[0].close()
+
+
+class Troubled:
+    """A listening socket whose accept fails in given ways."""
+
+    def __init__(self, *failures: OSError) -> None:
+        self.failures = list(failures)
+
+    def accept(self) -> Any:
+        raise self.failures.pop(0)
+
+
+async def test_clients_that_left_the_backlog_are_skipped(bench: Bench) -> None:
+    listener = bench.listen()
+    troubled = Troubled(ConnectionAbortedError(), BlockingIOError())
+    listener._accept_ready(troubled)  # type: ignore[arg-type]
+    assert troubled.failures == []
+    assert listener.connections == 0
+
+
+async def test_a_broken_listening_socket_is_not_hidden(bench: Bench) -> None:
+    listener = bench.listen()
+    with pytest.raises(OSError, match="strange"):
+        listener._accept_ready(Troubled(OSError(errno.EINVAL, "strange")))  # type: ignore[arg-type]
+
+
+async def test_a_defect_while_opening_is_reported_and_releases_the_socket(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(_: socket.socket) -> Any:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr("perdure.net.listener.read_proxy_header", broken)
+    failures: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    previous = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _, context: failures.append(context))
+    listener = bench.listen(proxy_protocol=True)
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    assert await closed_by_peer(reader)
+    writer.close()
+    await listener.wait_idle()
+    loop.set_exception_handler(previous)
+    assert "a defect" in repr(failures[0]["exception"])

@@ -163,13 +163,17 @@ async def _send_all(client: Client, options: ClientOptions, plan: Plan, tally: T
         future.add_done_callback(count)
         if tally.sent % BURST == 0 or plan.repeat_delay_s:
             await client.drain()
-            if not client.is_connected:
-                break
-        while tally.unsettled >= 2 * options.inflight_max and client.is_connected:
-            settled.clear()
-            await client.until_lost(asyncio.ensure_future(settled.wait()))
+        await _settle(client, tally, settled, unsettled_max=2 * options.inflight_max)
     await client.drain()
-    while tally.unsettled:
+    client.check_connected()
+    await _settle(client, tally, settled, unsettled_max=0)
+
+
+async def _settle(
+    client: Client, tally: Tally, settled: asyncio.Event, *, unsettled_max: int
+) -> None:
+    """Wait until no more than ``unsettled_max`` messages are open."""
+    while tally.unsettled > unsettled_max:
         settled.clear()
         waiting = asyncio.ensure_future(settled.wait())
         try:

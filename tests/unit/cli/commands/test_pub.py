@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -134,6 +135,27 @@ def test_a_broker_that_goes_away(
     )
     assert run(["pub", "-p", mini_broker.port, "-t", "t", "-m", "x", "-q", "1"]) == 69
     assert "cannot reach" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("qos", ["0", "1"])
+def test_lines_that_were_not_sent_are_not_a_success(
+    mini_broker: MiniBroker, monkeypatch: pytest.MonkeyPatch, qos: str
+) -> None:
+    stdin(monkeypatch, b"line\n" * 200_000)
+    mini_broker.silent = True
+    mini_broker.after_connect = lambda connection: mini_broker.loop.call_later(
+        0.02, connection.stream.abort
+    )
+    assert run(["pub", "-p", mini_broker.port, "-t", "t", "-l", "-q", qos]) == 69
+
+
+def test_a_signal_takes_leave(mini_broker: MiniBroker) -> None:
+    mini_broker.silent = True
+    mini_broker.after_connect = lambda _: mini_broker.loop.call_later(
+        0.05, os.kill, os.getpid(), signal.SIGTERM
+    )
+    assert run(["pub", "-p", mini_broker.port, "-t", "t", "-m", "x", "-q", "1"]) == 143
+    assert len(mini_broker.of(Disconnect)) == 1
 
 
 def test_nobody_there(mini_broker: MiniBroker, capsys: pytest.CaptureFixture[str]) -> None:

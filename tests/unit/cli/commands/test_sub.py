@@ -14,6 +14,7 @@ from perdure.mqtt.packets import (
     Ack,
     Connect,
     Disconnect,
+    Properties,
     Publish,
     Subscribe,
     SubscribeFilter,
@@ -191,6 +192,25 @@ def test_a_resumed_session_is_not_subscribed_again(
     assert captured.err == b""
     assert len(mini_broker.of(Subscribe)) == 1
     assert [connect.clean_start for connect in mini_broker.of(Connect)] == [False, False]
+
+
+def test_reconnecting_goes_on_until_the_broker_is_back(
+    mini_broker: MiniBroker, capsysbinary: Captured
+) -> None:
+    def away_for_a_while(connection: MiniConnection) -> None:
+        if mini_broker.connects == 1:
+            mini_broker.listener.stop_accepting()
+            connection.send(Disconnect(0x8B, Properties()))
+            connection.stream.close()
+            mini_broker.loop.call_later(0.05, mini_broker.listener.start)
+            mini_broker.messages = [Publish("a", b"back")]
+
+    mini_broker.after_subscribe = away_for_a_while
+    url = f"mqtt://127.0.0.1:{mini_broker.port}/a"
+    assert run(["sub", "-L", url, "-C", "1"]) == 0
+    captured = capsysbinary.readouterr()
+    assert captured.out == b"back\n"
+    assert b"Server shutting down" in captured.err
 
 
 def test_no_reconnect(mini_broker: MiniBroker) -> None:
