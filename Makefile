@@ -44,6 +44,17 @@ demo: setup ## the three promises on real clients, through a kill -9 (DEMO="--he
 test: setup ## all tests (TESTS=tests/unit for a part)
 	$(BIN)/python -m pytest -q $(TESTS)
 
+COMPILED := build/compiled
+
+.PHONY: test-compiled
+test-compiled: setup ## the same tests on the modules that mypyc has compiled
+	rm -rf $(COMPILED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(COMPILED) .
+	PYTHONPATH=$(COMPILED):. $(BIN)/python -c 'import perdure.mqtt.decode as hot; \
+		assert hot.__file__.endswith(".so"), f"not compiled: {hot.__file__}"; print(hot.__file__)'
+	PYTHONPATH=$(COMPILED):. $(BIN)/python -m pytest -q -o pythonpath=. \
+		tests/unit tests/contract tests/sim tests/wire
+
 .PHONY: check
 check: setup ## what CI asks of a change: format, lint, types, import law, tidy, unit tests
 	$(BIN)/ruff format --check .
