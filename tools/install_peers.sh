@@ -36,3 +36,13 @@ else
         *" mosquitto "*) ! command -v service >/dev/null || service mosquitto stop >/dev/null 2>&1 || true ;;
     esac
 fi
+
+# MQTT.js, by its own lock file.
+node_client="$(dirname "$0")/../tests/interop/node"
+if ! command -v npm >/dev/null; then
+    echo "peers: no npm, the tests of MQTT.js will be skipped"
+elif [ ! -d "$node_client/node_modules/mqtt" ]; then
+    echo "peers: installing MQTT.js"
+    npm ci --prefix "$node_client" --no-audit --no-fund --silent \
+        || echo "peers: MQTT.js is not available here, its tests will be skipped"
+fi

@@ -146,7 +146,12 @@ def check_places(root: Path, files: list[Path]) -> Iterator[Finding]:
             if _MACHINE_PATH.search(line):
                 yield Finding("place", where, "an absolute path of a machine")
             for host in _HOST.findall(line):
-                known = host in KNOWN_HOSTS or host.endswith((".example", ".test", ".invalid"))
+                # A word without a dot is a stand-in, not a host.
+                known = (
+                    host in KNOWN_HOSTS
+                    or "." not in host
+                    or host.endswith((".example", ".test", ".invalid"))
+                )
                 if path.parts[0] == "requirements" or not known:
                     yield Finding("place", where, f"the host {host}")
             if path.suffix == ".py" and _UNFINISHED.search(line):

@@ -59,7 +59,7 @@ class Screen:
         self.console.print(f"[dim]{time.monotonic() - self._begun:6.1f} s[/dim]  {text}")
 
     def show(self, phase: str, done: int, total: int) -> None:
-        """How far a phase is."""
+        """How far a phase is; repeats and what was not surely owed may exceed the total."""
         now = time.monotonic()
         state = self._phases.get(phase)
         if state is None:
@@ -95,7 +95,7 @@ class Screen:
         self.console.print(table)
         self.console.print(
             "[dim]twice: at QoS 2; order: out of order; again: at QoS 1, where a crash may "
-            "repeat a message[/dim]"
+            "repeat a message.\nA replay may also bring what was under way at its start.[/dim]"
         )
 
     def promise(self, text: str, breaches: int) -> None:

@@ -142,6 +142,7 @@ class Story:
 
         await self._until(lambda: received() >= owed, received, "replayed", owed, stall_s=5.0)
         await self._listen_on(received)
+        self._screen.show("replayed", received(), owed)
         return entry, audit(self._ledger, late.receipts)
 
     def _close(self, replay: tuple[plan.Subscribing, Verdict]) -> bool:

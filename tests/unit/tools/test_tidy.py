@@ -63,6 +63,7 @@ def test_mirror(tmp_path: Path) -> None:
         ("docs/a.md", "see https" + "://mirror.registry.dev/x", "the host mirror.registry.dev"),
         ("docs/a.md", "see https" + "://github.com/x", None),
         ("docs/a.md", "see http" + "://user@broker.example/x", None),
+        ("docs/a.md", "see http" + "://h:80/x", None),
         ("requirements/a.txt", "--index-url https" + "://github.com", "the host github.com"),
         ("a.sh", "cd /" + "home/someone", "an absolute path of a machine"),
         ("a.sh", "ls /etc/perdure ~/home/x a/home/b", None),
