@@ -72,7 +72,7 @@ format: setup ## put the code in the house format
 .PHONY: crash
 crash: setup ## ROUNDS rounds of kill -9 with real processes (SEED=n repeats a run)
 	PERDURE_CRASH_ROUNDS=$(ROUNDS) PERDURE_SEED=$(SEED) \
-		$(BIN)/python -m pytest -q -s --timeout=0 tests/crash/test_kill_rounds.py
+		$(BIN)/python -m pytest -q -s --timeout=0 -o faulthandler_timeout=0 tests/crash/test_kill_rounds.py
 
 .PHONY: sim
 sim: setup ## repeat a simulated run: make sim SEED=n
