@@ -32,6 +32,7 @@ from perdure.net.tcp import TcpShell
 from perdure.net.tls import server_context
 from perdure.net.websocket import WebSocketShell
 from perdure.observe.logs import get_logger
+from perdure.observe.metrics import Metrics
 
 log = get_logger("net")
 
@@ -68,15 +69,22 @@ class Listener:
         settings: where and how it listens.
         factory: makes the connection of each transport.
         admission: bounds that all listeners share.
+        metrics: counts TLS handshakes that failed.
     """
 
     def __init__(
-        self, settings: ListenerSettings, factory: ConnectionFactory, *, admission: Admission
+        self,
+        settings: ListenerSettings,
+        factory: ConnectionFactory,
+        *,
+        admission: Admission,
+        metrics: Metrics | None = None,
     ) -> None:
         self.settings = settings
         self.stats = ListenerStats()
         self._factory = factory
         self._admission = admission
+        self._metrics = metrics
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sockets: list[socket.socket] = []
         self._addresses: list[Address] = []
@@ -291,6 +299,8 @@ class Listener:
                 return
             if isinstance(exc, OSError):
                 # Includes TLS alerts, certificates that do not verify, and timeouts.
+                if self._context is not None and self._metrics is not None:
+                    self._metrics.tls_handshake_failures += 1
                 self.handshake_failed(shell, str(exc) or type(exc).__name__)
             else:
                 context = {"message": "opening a connection failed", "exception": exc}

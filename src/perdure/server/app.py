@@ -81,7 +81,9 @@ class BrokerPart:
             self._database.close()
 
 
-def _listeners(config: Config, broker: Broker, admission: Admission) -> list[Listener]:
+def _listeners(
+    config: Config, broker: Broker, admission: Admission, metrics: Metrics
+) -> list[Listener]:
     """The configured listeners."""
     listeners: list[Listener] = []
     sections = config.listeners
@@ -97,7 +99,7 @@ def _listeners(config: Config, broker: Broker, admission: Admission) -> list[Lis
                 return broker.connection(stream, peer, durability=durability)
 
             settings = listener_settings(kind, section, mqtt=config.mqtt, session=config.session)
-            listeners.append(Listener(settings, connect, admission=admission))
+            listeners.append(Listener(settings, connect, admission=admission, metrics=metrics))
     return listeners
 
 
@@ -167,7 +169,7 @@ async def serve(config: Config, *, reload: Callable[[], Config] | None = None) -
         version=__version__,
     )
     admission = Admission(config.limits)
-    listeners = _listeners(config, broker, admission)
+    listeners = _listeners(config, broker, admission, metrics)
 
     def reload_settings() -> None:
         if reload is None:

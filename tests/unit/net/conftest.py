@@ -28,7 +28,7 @@ async def no_leaks() -> AsyncIterator[None]:
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     yield
     left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    gc.collect()
+    gc.collect(1)
     assert errors == []
     assert left == []
 

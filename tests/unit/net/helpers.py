@@ -20,6 +20,7 @@ from perdure.config.schema import LimitsConfig
 from perdure.net.admission import Admission
 from perdure.net.listener import Listener
 from perdure.net.settings import ListenerSettings, TlsSettings
+from perdure.observe.metrics import Metrics
 
 
 class Recorder:
@@ -76,6 +77,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.admission = Admission(LimitsConfig())
+        self.metrics = Metrics()
         self.listeners: list[Listener] = []
         self.connections: list[Recorder] = []
         self.echo = False
@@ -90,7 +92,9 @@ class Bench:
     def listen(self, kind: Any = "tcp", *, factory: Any = None, **changes: Any) -> Listener:
         values: dict[str, Any] = {"name": "test", "host": "127.0.0.1", "port": 0} | changes
         settings = ListenerSettings(kind=kind, **values)
-        listener = Listener(settings, factory or self.make, admission=self.admission)
+        listener = Listener(
+            settings, factory or self.make, admission=self.admission, metrics=self.metrics
+        )
         listener.start()
         self.listeners.append(listener)
         return listener

@@ -230,6 +230,7 @@ async def test_tls_failures_never_reach_a_connection(
                 writer.close()
     await listener.wait_idle()
     assert listener.stats.handshake_failures_total == 2
+    assert bench.metrics.tls_handshake_failures == 2
     assert bench.connections == []
 
 

@@ -46,7 +46,7 @@ def test_payloads(mini_broker: MiniBroker, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_lines(mini_broker: MiniBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    count = 30_000
+    count = 3_000
     stdin(monkeypatch, b"".join(b"%d\n" % number for number in range(count)) + b"last")
     assert run(["pub", "-p", mini_broker.port, "-t", "t", "-l", "-q", "1", "-M", "10"]) == 0
     payloads = [publish.payload for publish in mini_broker.of(Publish)]
