@@ -14,7 +14,7 @@ class Disk:
     """The state of a disk: what it does to the engines that are on it.
 
     Attributes:
-        write_error, sync_error, open_error: raised by the next such calls, until cleared.
+        write_error, sync_error, open_error, table_error: raised by such calls, until cleared.
         opened: engines opened so far.
     """
 
@@ -22,6 +22,7 @@ class Disk:
         self.write_error: StorageError | None = None
         self.sync_error: StorageError | None = None
         self.open_error: StorageError | None = None
+        self.table_error: StorageError | None = None
         self.opened = 0
         self.on_reopen: Callable[[Path], None] | None = None
 
@@ -49,3 +50,13 @@ class _FaultyEngine(Engine):
         if self._disk.sync_error is not None:
             raise self._disk.sync_error
         super().sync()
+
+    def create_table(self, name: str) -> None:
+        if self._disk.table_error is not None:
+            raise self._disk.table_error
+        super().create_table(name)
+
+    def drop_table(self, name: str) -> None:
+        if self._disk.table_error is not None:
+            raise self._disk.table_error
+        super().drop_table(name)

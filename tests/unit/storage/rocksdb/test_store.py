@@ -318,6 +318,46 @@ async def test_rotation_on_a_failing_disk(database: RocksDatabase, disk: Disk) -
     assert list(database.check()) == []
 
 
+async def test_tables_that_cannot_be_made_or_dropped(database: RocksDatabase, disk: Disk) -> None:
+    append_all(database, message("a/1"))
+    disk.table_error = StorageFull("no space")
+    with pytest.raises(StorageFull):
+        database.rotate(NOW_US + 1)
+    disk.table_error = None
+    assert await database.recover()
+    database.rotate(NOW_US + 2)
+    append_all(database, message("a/2"))
+    disk.table_error = StorageUnavailable("I/O error")
+    with pytest.raises(StorageUnavailable):
+        database.drop_generation(1)
+    disk.table_error = None
+    assert await database.recover()
+    assert [info.generation for info in database.generations()] == [2]
+    assert [m.topic for m in await read_all(database, "#")] == ["a/2"]
+    assert list(database.check()) == []
+
+
+async def test_a_closed_database(path: Path) -> None:
+    database = RocksDatabase.open(path, now_us=NOW_US)
+    database.close()
+    database.close()
+    assert not await database.recover()
+    with pytest.raises(StorageUnavailable):
+        await database.get_retained("t")
+
+
+async def test_recovery_does_not_wait_for_a_sync_that_hangs(
+    database: RocksDatabase, disk: Disk
+) -> None:
+    disk.write_error = StorageUnavailable("I/O error")
+    with pytest.raises(StorageUnavailable):
+        append_all(database, message())
+    disk.write_error = None
+    with database._engine_lock:
+        assert not await database.recover()
+    assert await database.recover()
+
+
 async def test_session_iteration_goes_on_over_a_recovery(
     database: RocksDatabase, disk: Disk
 ) -> None:
