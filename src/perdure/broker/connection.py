@@ -20,6 +20,7 @@ from perdure.broker.scheduler import Gate, Timer, run_eagerly
 from perdure.broker.sender import Sender
 from perdure.errors import MqttError, ProtocolViolation
 from perdure.model import Message
+from perdure.mqtt import reason_codes
 from perdure.mqtt.aliases import InboundAliases
 from perdure.mqtt.decode import Decoder
 from perdure.mqtt.packets import (
@@ -216,7 +217,13 @@ class Connection:
             if self.sender.version >= 5:
                 properties = self._problem(reason)
                 self.sender.packet(Disconnect(reason_code, properties))
-        elif self.sender.version and reason_code >= 0x80:
+        elif (
+            self.sender.version
+            and reason_code >= 0x80
+            and reason_codes.may_carry(reason_code, Connack.kind)
+        ):
+            # Some codes are for DISCONNECT alone: one that is taken over before its CONNACK is
+            # just closed.
             self._refuse(reason_code, reason)
         if reason_code in (0x81, 0x82):
             self._services.metrics.protocol_errors[reason_code] += 1

@@ -1,0 +1,229 @@
+"""Group commit: no acknowledgement overtakes its commit, and none stands in the way of another."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.unit.broker.harness import QUIET, Client, make_world, stalled_world
+
+from perdure.broker.commit import LEVEL_FSYNC, LEVEL_MEMORY, LEVEL_OS, Committer
+from perdure.config.schema import Config, StorageConfig
+from perdure.errors import StorageError, StorageFull, StorageUnavailable
+from perdure.model import Message
+from perdure.mqtt.packets import PUBACK, PUBREC, Ack, Publish
+from perdure.observe.metrics import Metrics
+from perdure.testing.clock import VirtualClock
+from perdure.testing.scheduler import VirtualLoop, VirtualScheduler
+from perdure.testing.storage import FaultyDatabase
+
+
+class Waiting:
+    """A waiter that writes down what became of it."""
+
+    def __init__(self, name: str, story: list[str]) -> None:
+        self._name = name
+        self._story = story
+
+    def committed(self) -> None:
+        self._story.append(self._name)
+
+    def failed(self, error: StorageError, *, in_doubt: bool) -> None:
+        self._story.append(f"{self._name} failed{' in doubt' if in_doubt else ''}")
+
+
+class Bench:
+    """A committer alone."""
+
+    def __init__(self, *, interval_us: int = 1_000, messages_max: int = 3) -> None:
+        self.clock = VirtualClock()
+        self.loop = VirtualLoop(self.clock)
+        self.store = FaultyDatabase()
+        self.scheduler = VirtualScheduler(self.loop, random.Random(1), blocking_us=(400, 400))
+        self.committer = Committer(
+            self.store,
+            self.scheduler,
+            self.clock,
+            Metrics(),
+            interval_us=interval_us,
+            messages_max=messages_max,
+        )
+        self.story: list[str] = []
+        self.loop.run_for(10_000)
+
+    def add(self, name: str, level: int = LEVEL_FSYNC, *, message: bool = True) -> None:
+        if message:
+            self.committer.batch.append(Message("t", b"", 1), self.clock.now_us())
+        self.committer.wait(Waiting(name, self.story), level)
+
+    def turn(self) -> None:
+        self.committer.write()
+        self.committer.sync_if_due()
+
+
+def test_each_level_has_its_moment() -> None:
+    bench = Bench()
+    bench.add("fsync")
+    bench.add("os", LEVEL_OS)
+    bench.add("memory", LEVEL_MEMORY)
+    assert bench.story == []
+    bench.committer.write()
+    assert bench.story == ["memory", "os"]
+    assert bench.store.write_count == 1
+    bench.committer.sync_if_due()
+    bench.loop.run_for(399)
+    assert bench.story == ["memory", "os"]
+    bench.loop.run_for(1)
+    assert bench.story == ["memory", "os", "fsync"]
+
+
+def test_a_batch_gathers_while_one_is_synced() -> None:
+    bench = Bench(interval_us=0)
+    bench.add("first")
+    bench.turn()
+    for number in range(5):
+        bench.add(f"later {number}")
+        bench.turn()
+    assert bench.store.sync_count <= 1
+    bench.loop.run_for(10_000)
+    assert bench.story == ["first", *(f"later {number}" for number in range(5))]
+    assert bench.store.sync_count == 2
+
+
+def test_syncs_keep_their_distance_unless_there_is_much_to_sync() -> None:
+    bench = Bench(interval_us=5_000, messages_max=3)
+    bench.add("first")
+    bench.turn()
+    bench.loop.run_for(500)
+    bench.add("second")
+    bench.turn()
+    bench.loop.run_for(4_000)
+    assert bench.story == ["first"]
+    bench.add("third")
+    bench.add("fourth")
+    bench.turn()
+    bench.loop.run_for(400)
+    assert bench.story == ["first", "second", "third", "fourth"]
+
+
+def test_a_background_sync_does_not_delay_the_next_waiter() -> None:
+    bench = Bench()
+    bench.add("first")
+    bench.turn()
+    bench.committer.batch.append(Message("t", b"", 1), bench.clock.now_us())
+    bench.loop.run_for(450)
+    bench.turn()  # asks for a sync some time
+    bench.add("second")
+    bench.turn()
+    bench.loop.run_for(1_500)
+    assert bench.story == ["first", "second"]
+
+
+def test_a_sync_does_not_vouch_for_the_open_batch() -> None:
+    bench = Bench()
+    bench.add("first")
+    bench.committer.write()
+    written = bench.store.last_offset
+    bench.add("open")
+    bench.committer.sync_if_due()
+    bench.loop.run_for(400)
+    assert bench.story == ["first"]
+    assert bench.committer.synced_offset == written
+
+
+def test_who_waits_with_nothing_to_write_waits_for_what_came_before() -> None:
+    bench = Bench()
+    bench.add("first")
+    bench.turn()
+    bench.add("state", message=False)
+    bench.turn()
+    assert bench.story == []
+    bench.loop.run_for(10_000)
+    assert bench.story == ["first", "state"]
+    bench.add("nothing", message=False)
+    bench.turn()
+    assert bench.story == ["first", "state", "nothing"]
+
+
+@pytest.mark.trap(35)
+def test_a_refused_write_fails_its_batch_and_no_other() -> None:
+    """Trap 35: not acknowledged, and what was written before it still is."""
+    bench = Bench()
+    bench.add("before")
+    bench.turn()
+    bench.store.write_error = StorageFull("full")
+    bench.add("refused")
+    bench.add("refused os", LEVEL_OS)
+    bench.turn()
+    assert bench.story == ["refused os failed", "refused failed"]
+    assert not bench.committer.writable
+    bench.add("meanwhile")
+    bench.turn()
+    bench.add("no batch", message=False)
+    bench.turn()
+    assert bench.story[2:] == ["meanwhile failed", "no batch failed"]
+
+
+def test_a_failed_sync_leaves_all_in_doubt() -> None:
+    bench = Bench()
+    bench.add("first")
+    bench.turn()
+    bench.add("second")
+    bench.committer.write()
+    bench.store.sync_error = StorageUnavailable("broken")
+    bench.loop.run_for(400)
+    assert bench.story == ["first failed in doubt", "second failed in doubt"]
+    assert not bench.committer.writable
+
+
+@pytest.mark.trap(35)
+@pytest.mark.parametrize("qos", [1, 2])
+def test_no_acknowledgement_before_the_sync(qos: int) -> None:
+    world = stalled_world()
+    client = Client(world, "c")
+    client.connect(expiry_s=0, clean=True)
+    client.publish("t", qos=qos)
+    client.none_comes(Ack, within_us=5_000_000)
+    assert world.store.write_count
+
+
+@pytest.mark.parametrize("durability", ["os", "memory"])
+def test_a_listener_may_wait_for_less(durability: str) -> None:
+    world = stalled_world(durability=durability)
+    client = Client(world, "c")
+    client.connect(expiry_s=0, clean=True)
+    assert client.publish("t") == client.take(Ack).packet_id
+    assert world.store.sync_count == 0
+
+
+def test_acknowledgements_keep_the_order_of_their_messages() -> None:
+    world = make_world()
+    client = Client(world, "c", acks=False)
+    client.connect()
+    client.send(
+        Publish("a", b"", 1, packet_id=5),
+        Publish("a", b"", 2, packet_id=3),
+        Publish("$SYS/a", b"", 1, packet_id=9),
+        Publish("a", b"", 1, packet_id=1),
+    )
+    world.run_for(50_000)
+    assert [packet for packet in client.received if isinstance(packet, Ack)] == [
+        Ack(PUBACK, 5),
+        Ack(PUBREC, 3),
+        Ack(PUBACK, 9, 0x87),
+        Ack(PUBACK, 1),
+    ]
+
+
+def test_many_messages_make_few_syncs() -> None:
+    config = Config(sys=QUIET, storage=StorageConfig(commit_interval_us=2_000))
+    world = make_world(config=config)
+    client = Client(world, "c")
+    client.connect()
+    before = world.store.sync_count
+    for _ in range(200):
+        client.publish("t")
+        world.run_for(100)
+    world.run_for(20_000)
+    assert len([packet for packet in client.received if isinstance(packet, Ack)]) == 200
+    assert world.store.sync_count - before <= 12
