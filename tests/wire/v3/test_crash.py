@@ -1,0 +1,368 @@
+"""MQTT 3.1.1, section 4.1 and 4.5: what was acknowledged outlives the broker's process.
+
+Each case kills the broker with SIGKILL, or stops it, between two steps. Mosquitto writes its
+state at intervals and fails most of these when it is killed.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.wire.harness import Broker
+from tests.wire.packets import V3, Kind, Will
+from tests.wire.v3.clients import (
+    UNLIMITED,
+    durable,
+    join,
+    numbered,
+    payloads_of,
+    resume,
+    send_publishes,
+    take_publishes,
+)
+
+BROKER_OPTIONS = UNLIMITED
+
+pytestmark = pytest.mark.slow
+
+both = pytest.mark.parametrize("how", ["kill", "stop"])
+
+
+def die(broker: Broker, how: str) -> None:
+    """The process ends and a new one takes over its data and port."""
+    if how == "kill":
+        broker.kill9()
+    else:
+        broker.restart()
+
+
+def settle(broker: Broker) -> None:
+    """Acknowledgements from clients are written at most milliseconds late; whatever a PUBACK
+    follows has them on disk."""
+    join(broker).publish("settle", b"", qos=1)
+
+
+@both
+@pytest.mark.spec("MQTT-4.1.0-1")
+@pytest.mark.spec("MQTT-4.5.0-1")
+@pytest.mark.trap(26)
+@pytest.mark.trap(32)
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("online", [False, True])
+def test_acknowledged_messages_survive(
+    broker: Broker, name: str, how: str, qos: int, online: bool
+) -> None:
+    """All of them, once, in order; what was sent before has DUP."""
+    subscriber = durable(broker, name, (f"{name}/#", qos))
+    if not online:
+        subscriber.disconnect()
+    publisher = join(broker, f"{name}-publisher")
+    for payload in numbered(50):
+        publisher.publish(f"{name}/t", payload, qos=qos)
+    if online:
+        take_publishes(subscriber, 50)
+    die(broker, how)
+    again = resume(broker, name)
+    for payload in numbered(50):
+        found = again.receive_publish(f"{name}/t", payload, qos=qos)
+        assert found.dup or not online
+    again.publish(f"{name}/t", b"end", qos=qos)
+    again.receive_publish(f"{name}/t", b"end", qos=qos, dup=False)
+
+
+@both
+@pytest.mark.spec("MQTT-4.4.0-1")
+@pytest.mark.trap(3)
+@pytest.mark.parametrize("qos", [1, 2])
+def test_identifiers_survive(broker: Broker, name: str, how: str, qos: int) -> None:
+    """The same messages under the same identifiers; new ones take others."""
+    subscriber = durable(broker, name, (name, qos))
+    publisher = join(broker, f"{name}-publisher")
+    for payload in numbered(10):
+        publisher.publish(name, payload, qos=qos)
+    before = [(found.packet_id, found.payload) for found in take_publishes(subscriber, 10)]
+    die(broker, how)
+    again = resume(broker, name)
+    after = take_publishes(again, 10)
+    assert [(found.packet_id, found.payload) for found in after] == before
+    assert all(found.dup for found in after)
+    again.publish(name, b"new", qos=qos)
+    fresh = again.take(Kind.PUBLISH)
+    assert fresh.payload == b"new"
+    assert not fresh.dup
+    assert fresh.packet_id not in {packet_id for packet_id, _ in before}
+
+
+@both
+@pytest.mark.trap(19)
+def test_acknowledgements_out_of_order_survive(broker: Broker, name: str, how: str) -> None:
+    """What was acknowledged is not sent again, wherever it stands in the order."""
+    subscriber = durable(broker, name, (name, 1))
+    publisher = join(broker, f"{name}-publisher")
+    for payload in numbered(20):
+        publisher.publish(name, payload, qos=1)
+    found = take_publishes(subscriber, 20)
+    subscriber.send(*(V3.puback(found[place].packet_id) for place in range(19, 0, -2)))
+    subscriber.fence()
+    settle(broker)
+    die(broker, how)
+    again = resume(broker, name)
+    for place in range(0, 20, 2):
+        again.receive_publish(
+            name, found[place].payload, dup=True, packet_id=found[place].packet_id
+        )
+    again.publish(name, b"end", qos=1)
+    again.receive_publish(name, b"end", dup=False)
+
+
+@both
+@pytest.mark.spec("MQTT-4.3.3-1")
+@pytest.mark.trap(12)
+def test_outbound_release_survives(broker: Broker, name: str, how: str) -> None:
+    """Past its PUBREC a message is never sent again, only its PUBREL."""
+    subscriber = durable(broker, name, (name, 2))
+    publisher = join(broker, f"{name}-publisher")
+    for payload in numbered(6):
+        publisher.publish(name, payload, qos=2)
+    found = take_publishes(subscriber, 6)
+    released = [packet.packet_id for packet in found[1::2]]
+    subscriber.send(*(V3.pubrec(packet_id) for packet_id in released))
+    for packet_id in released:
+        subscriber.expect(V3.pubrel(packet_id))
+    die(broker, how)
+    again = resume(broker, name)
+    expected = {packet.packet_id: Kind.PUBLISH for packet in found[::2]}
+    expected |= dict.fromkeys(released, Kind.PUBREL)
+    for _ in range(6):
+        packet = again.receive()
+        assert packet is not None
+        assert packet.kind is expected.pop(packet.packet_id)
+        if packet.kind is Kind.PUBREL:
+            again.send(V3.pubcomp(packet.packet_id))
+        else:
+            again.send(V3.pubrec(packet.packet_id))
+            again.take(Kind.PUBREL, packet.packet_id)
+            again.send(V3.pubcomp(packet.packet_id))
+    again.publish(name, b"end", qos=2)
+    again.receive_publish(name, b"end", qos=2, dup=False)
+
+
+@both
+@pytest.mark.spec("MQTT-4.3.3-2")
+@pytest.mark.trap(10)
+@pytest.mark.parametrize("online", [False, True])
+def test_inbound_identifier_survives(broker: Broker, name: str, how: str, online: bool) -> None:
+    """After PUBREC a copy of the PUBLISH is no new message, whatever happened to the broker."""
+    subscriber = durable(broker, f"{name}-subscriber", (name, 2))
+    if not online:
+        subscriber.disconnect()
+    publisher = durable(broker, name)
+    publisher.send(V3.publish(name, b"once", qos=2, packet_id=21))
+    publisher.expect(V3.pubrec(21))
+    die(broker, how)
+    again = resume(broker, name)
+    again.send(V3.publish(name, b"once", qos=2, packet_id=21, dup=True))
+    again.expect(V3.pubrec(21))
+    again.send(V3.pubrel(21))
+    again.expect(V3.pubcomp(21))
+    again.publish(name, b"end", qos=2)
+    back = resume(broker, f"{name}-subscriber")
+    back.receive_publish(name, b"once", qos=2)
+    back.receive_publish(name, b"end", qos=2)
+
+
+@both
+def test_released_identifier_is_forgotten(broker: Broker, name: str, how: str) -> None:
+    """After PUBCOMP the same identifier is a new message."""
+    publisher = durable(broker, name)
+    subscriber = durable(broker, f"{name}-subscriber", (name, 2))
+    for payload in numbered(3):
+        publisher.send(V3.publish(name, payload, qos=2, packet_id=8))
+        publisher.expect(V3.pubrec(8))
+        publisher.send(V3.pubrel(8))
+        publisher.expect(V3.pubcomp(8))
+        subscriber.receive_publish(name, payload, qos=2)
+    subscriber.fence()
+    settle(broker)
+    die(broker, how)
+    again = resume(broker, name)
+    again.send(V3.publish(name, b"new", qos=2, packet_id=8))
+    again.expect(V3.pubrec(8))
+    again.send(V3.pubrel(8))
+    again.expect(V3.pubcomp(8))
+    resume(broker, f"{name}-subscriber").receive_publish(name, b"new", qos=2)
+
+
+@both
+@pytest.mark.trap(16)
+@pytest.mark.trap(51)
+def test_subscriptions_survive(broker: Broker, name: str, how: str) -> None:
+    """Each with its last QoS, as acknowledged; and not those that were given up."""
+    filters = [(f"{name}/0", 0), (f"{name}/1", 1), (f"{name}/2", 2), (f"{name}/+/x", 2)]
+    peer = durable(broker, name, *filters, (f"{name}/gone", 1))
+    peer.subscribe((f"{name}/1", 2))
+    peer.unsubscribe(f"{name}/gone")
+    die(broker, how)
+    again = resume(broker, name)
+    for topic, qos in ((f"{name}/0", 0), (f"{name}/1", 2), (f"{name}/2", 2), (f"{name}/q/x", 2)):
+        again.publish(topic, b"x", qos=2)
+        again.receive_publish(topic, b"x", qos=qos)
+    again.publish(f"{name}/gone", b"x", qos=2)
+    again.expect_nothing()
+
+
+@both
+@pytest.mark.spec("MQTT-3.3.1-5")
+@pytest.mark.spec("MQTT-3.3.1-10")
+def test_retained_messages_survive(broker: Broker, name: str, how: str) -> None:
+    """The last one of each topic, and not those that were cleared."""
+    publisher = join(broker, f"{name}-publisher")
+    for payload in (b"old", b"new"):
+        publisher.publish(f"{name}/kept", payload, qos=1, retain=True)
+    publisher.publish(f"{name}/cleared", b"x", qos=1, retain=True)
+    publisher.publish(f"{name}/cleared", b"", qos=1, retain=True)
+    publisher.publish(f"{name}/twice", b"x", qos=2, retain=True)
+    die(broker, how)
+    peer = join(broker, name)
+    peer.subscribe((f"{name}/#", 2))
+    got = {found.topic: (found.payload, found.qos) for found in take_publishes(peer, 2)}
+    assert got == {f"{name}/kept": (b"new", 1), f"{name}/twice": (b"x", 2)}
+    peer.expect_nothing()
+
+
+@both
+@pytest.mark.spec("MQTT-3.1.2-6")
+@pytest.mark.trap(46)
+def test_discarded_session_stays_discarded(broker: Broker, name: str, how: str) -> None:
+    """By CONNECT with clean session, connected or not when the broker ends."""
+    for suffix in ("connected", "gone"):
+        durable(broker, f"{name}-{suffix}", (name, 1)).disconnect()
+    join(broker, f"{name}-connected", clean=True, present=False)
+    join(broker, f"{name}-gone", clean=True, present=False).disconnect()
+    settle(broker)
+    die(broker, how)
+    for suffix in ("connected", "gone"):
+        again = join(broker, f"{name}-{suffix}", clean=False, present=False)
+        again.publish(name, b"x", qos=1)
+        again.expect_nothing()
+
+
+@both
+@pytest.mark.trap(50)
+def test_connected_sessions_are_not_connected_any_more(broker: Broker, name: str, how: str) -> None:
+    """A client that was connected when the broker ended is offline, and can come back."""
+    durable(broker, name, (name, 1))
+    die(broker, how)
+    publisher = join(broker, f"{name}-publisher")
+    for payload in numbered(5):
+        publisher.publish(name, payload, qos=1)
+    again = resume(broker, name)
+    for payload in numbered(5):
+        again.receive_publish(name, payload, qos=1, dup=False)
+
+
+@pytest.mark.spec("MQTT-3.1.2-8")
+@pytest.mark.trap(44)
+def test_will_survives_a_kill(broker: Broker, name: str) -> None:
+    """3.1.2.5: after a failure the server may publish it late, but has to: it was stored."""
+    watcher = durable(broker, f"{name}-watcher", (f"{name}/will", 1))
+    will = Will(topic=f"{name}/will", payload=b"gone", qos=1)
+    join(broker, name, clean=False, will=will)
+    watcher.fence()
+    broker.kill9()
+    again = resume(broker, f"{name}-watcher")
+    again.receive_publish(f"{name}/will", b"gone", qos=1)
+    again.publish(f"{name}/will", b"end", qos=1)
+    again.receive_publish(f"{name}/will", b"end", qos=1)
+
+
+@pytest.mark.spec("MQTT-3.14.4-3")
+def test_discarded_will_stays_discarded(broker: Broker, name: str) -> None:
+    watcher = durable(broker, f"{name}-watcher", (f"{name}/will", 1))
+    will = Will(topic=f"{name}/will", payload=b"gone", qos=1)
+    join(broker, name, clean=False, will=will).disconnect()
+    watcher.fence()
+    settle(broker)
+    broker.kill9()
+    again = resume(broker, f"{name}-watcher")
+    again.publish(f"{name}/will", b"end", qos=1)
+    again.receive_publish(f"{name}/will", b"end", qos=1)
+
+
+@pytest.mark.spec("MQTT-4.5.0-1")
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("read", [1, 400])
+def test_kill_amid_a_burst(broker: Broker, name: str, qos: int, read: int) -> None:
+    """Whatever was acknowledged before the kill is delivered, in order and without a gap."""
+    durable(broker, name, (name, qos)).disconnect()
+    publisher = join(broker, f"{name}-publisher")
+    send_publishes(publisher, name, numbered(2000), qos=qos)
+    answer = Kind.PUBACK if qos == 1 else Kind.PUBREC
+    for packet_id in range(1, read + 1):
+        publisher.expect_packet(answer, packet_id=packet_id)
+    broker.kill9(start=False)
+    acknowledged = read
+    while (found := publisher.receive()) is not None:
+        acknowledged = found.packet_id
+    broker.start()
+    again = resume(broker, name)
+    marker = join(broker, f"{name}-publisher")
+    marker.publish(name, b"end", qos=qos)
+    got = []
+    while (found := again.take(Kind.PUBLISH)).payload != b"end":
+        got.append(found.payload)
+        again.acknowledge(found)
+    assert got == numbered(len(got))
+    assert len(got) >= acknowledged
+
+
+@pytest.mark.spec("MQTT-4.3.3-2")
+@pytest.mark.spec("MQTT-4.6.0-6")
+def test_exactly_once_through_many_kills(broker: Broker, name: str) -> None:
+    """Publisher and subscriber behave as 4.4 tells them; the broker dies after every step."""
+    publisher = durable(broker, f"{name}-publisher")
+    subscriber = durable(broker, name, (name, 2))
+    got: list[bytes] = []
+    for number in range(4):
+        packet_id = number + 1
+        publisher.send(V3.publish(name, b"%d" % number, qos=2, packet_id=packet_id))
+        publisher.expect(V3.pubrec(packet_id))
+        broker.kill9()
+        publisher = resume(broker, f"{name}-publisher")
+        publisher.send(V3.publish(name, b"%d" % number, qos=2, packet_id=packet_id, dup=True))
+        publisher.expect(V3.pubrec(packet_id))
+        publisher.send(V3.pubrel(packet_id))
+        publisher.expect(V3.pubcomp(packet_id))
+        subscriber = resume(broker, name)
+        found = subscriber.expect_packet(Kind.PUBLISH)
+        got.append(found.payload)
+        subscriber.send(V3.pubrec(found.packet_id))
+        subscriber.expect(V3.pubrel(found.packet_id))
+        broker.kill9()
+        publisher = resume(broker, f"{name}-publisher")
+        subscriber = resume(broker, name)
+        subscriber.expect(V3.pubrel(found.packet_id))
+        subscriber.send(V3.pubcomp(found.packet_id))
+        subscriber.fence()
+    assert got == numbered(4)
+    subscriber.expect_nothing()
+
+
+def test_backlog_read_in_parts_through_kills(broker: Broker, name: str) -> None:
+    """Each life of the broker delivers a part; together they deliver all of it, in order."""
+    durable(broker, name, (name, 1)).disconnect()
+    publisher = join(broker, f"{name}-publisher")
+    send_publishes(publisher, name, numbered(1000), qos=1)
+    publisher.take(Kind.PUBACK, 1000)
+    done = 0
+    for part in (1, 250, 500):
+        again = resume(broker, name)
+        found = take_publishes(again, part)
+        assert payloads_of(found) == numbered(part, done)
+        again.send(*(V3.puback(packet.packet_id) for packet in found))
+        again.fence()
+        done += part
+        settle(broker)
+        broker.kill9()
+    again = resume(broker, name)
+    rest = take_publishes(again, 1000 - done)
+    assert payloads_of(rest) == numbered(1000 - done, done)
