@@ -79,6 +79,20 @@ class Message:
             and self.offset == other.offset
         )
 
+    def __reduce__(self) -> tuple[type[Message], tuple[object, ...]]:
+        """How to copy and pickle it; a compiled class cannot be made empty and filled later."""
+        return Message, (
+            self.topic,
+            self.payload,
+            self.qos,
+            self.retain,
+            self.publisher,
+            self.properties,
+            self.expires_at_us,
+            self.published_at_us,
+            self.offset,
+        )
+
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:

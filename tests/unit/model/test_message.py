@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 
 from perdure.model import Message
@@ -55,3 +58,9 @@ def test_the_representation_hides_the_payload() -> None:
 def test_it_takes_no_other_attribute() -> None:
     with pytest.raises(AttributeError):
         full().other = 1  # type: ignore[attr-defined]
+
+
+def test_copies_are_equal() -> None:
+    message = Message("t", b"p", 2, True, "c", b"\x01\x01", 5, 6, 7)
+    assert copy.deepcopy(message) == message
+    assert pickle.loads(pickle.dumps(message)) == message
