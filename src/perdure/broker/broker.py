@@ -227,6 +227,7 @@ class Broker:
             session.outbound.dirty = True
             session.fall_behind(fence)
             session.moved()
+            services.room.made(session)
         services.turn.schedule()
         services.scheduler.spawn(services.reaper.run(), name="reaper")
 

@@ -44,6 +44,8 @@ class CatchUp:
                     interest = Interest(session.client_id, [*session.subs.values(), *session.ended])
                 services.turn.now_us = services.clock.now_us()
                 await self._step(session, interest)
+                if session.lagging:
+                    await services.room.breathe()
         finally:
             session.catching_up = False
 

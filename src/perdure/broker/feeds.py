@@ -87,7 +87,7 @@ class Feeds:
             sub = session.subs.get(name)
             if sub is None or sub.feed is None or name in session.joining:
                 return
-            await services.room.wait(session)
+            await services.room.wait_live(session)
             if not session.is_open or session.subs.get(name) is not sub:
                 continue
             services.turn.now_us = services.clock.now_us()
@@ -96,6 +96,7 @@ class Feeds:
             else:
                 await self._recorded_page(session, name)
             services.turn.schedule()
+            await services.room.breathe()
 
     async def _retained_page(self, session: LiveSession, name: str) -> None:
         services = self._services

@@ -221,6 +221,8 @@ class LiveSession:
                 )
         if self.joining and entry.offset >= self.inbox_until:
             self._services.feeds.join_all(self)
+        if self.room_wanted:
+            self.pump()
 
     def transmit(self, delivery: Delivery) -> None:
         """Send a delivery that is in flight: PUBLISH, or PUBREL if it was released before."""
@@ -266,7 +268,7 @@ class LiveSession:
         config = self._services.session_config
         return (
             not self.sender.congested
-            and len(outbound.pending) * 2 < config.memory_pending_max
+            and (len(outbound.pending) + self.addressed) * 2 < config.memory_pending_max
             and outbound.pending_bytes * 2 < config.outbound_buffer_bytes
         )
 

@@ -78,6 +78,7 @@ class Reaper:
                 for record in due:
                     await self._handle(record.client_id)
                 services.turn.run()
+                await services.room.breathe()
         finally:
             self._running = False
         self.note(await services.database.next_deadline_us())

@@ -221,6 +221,7 @@ class Retention:
                 count += 1
             services.turn.run()
             after = page.through_offset
+            await services.room.breathe()
         if live is not None:
             live.inbox_until = max(live.inbox_until, until)
         return count
@@ -248,6 +249,7 @@ class Retention:
             group.position = after
             services.turn.dirty_group(group)
             services.turn.run()
+            await services.room.breathe()
         return count
 
 

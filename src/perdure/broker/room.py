@@ -26,10 +26,18 @@ class Room:
     async def wait(self, session: LiveSession) -> None:
         """Return when the session has room, or its connection is gone."""
         while session.is_open and not session.has_room():
-            gate = self._scheduler.gate()
-            self._waiting.setdefault(session, []).append(gate)
-            session.room_wanted = True
-            await gate
+            await self._made(session)
+
+    async def wait_live(self, session: LiveSession) -> None:
+        """Return when the session has room and has caught up, or its connection is gone."""
+        while session.is_open and (session.lagging or not session.has_room()):
+            await self._made(session)
+
+    async def breathe(self) -> None:
+        """Let a turn pass, so that long work does not hold up everything else."""
+        gate = self._scheduler.gate()
+        self._scheduler.call_soon(gate.open)
+        await gate
 
     async def wait_any(self, sessions: Sequence[LiveSession]) -> None:
         """Return when one of the sessions has room or is gone, or at once if none is given."""
@@ -44,6 +52,12 @@ class Room:
             gates = self._waiting.get(session)
             if gates is not None and gate in gates:
                 gates.remove(gate)
+
+    async def _made(self, session: LiveSession) -> None:
+        gate = self._scheduler.gate()
+        self._waiting.setdefault(session, []).append(gate)
+        session.room_wanted = True
+        await gate
 
     def made(self, session: LiveSession) -> None:
         """The session has room now, or is gone."""

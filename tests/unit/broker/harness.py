@@ -175,7 +175,8 @@ class Client:
         retain: bool = False,
         expiry_s: int = -1,
     ) -> None:
-        """Publish and see the exchange through."""
+        """Publish and see the exchange through; earlier acknowledgements are forgotten."""
+        self.received = [packet for packet in self.received if not isinstance(packet, Ack)]
         packet_id = self.publish(topic, payload, qos=qos, retain=retain, expiry_s=expiry_s)
         if qos == 1:
             assert self.take(Ack) == Ack(PUBACK, packet_id)

@@ -1,0 +1,194 @@
+"""Sessions behind the log: the backlog first, then the live flow; no gap, no repeat."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.broker.harness import QUIET, Client, make_world
+
+from perdure.config.schema import Config, SessionConfig
+from perdure.mqtt.packets import PUBACK, Ack, Publish
+
+SMALL = Config(
+    sys=QUIET,
+    session=SessionConfig(
+        inflight_max=5, memory_pending_max=4, feed_chunk=3, outbound_buffer_bytes=4096
+    ),
+)
+
+
+def _bodies(first: int, end: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, end)]
+
+
+@pytest.mark.trap(33)
+@pytest.mark.trap(31)
+@pytest.mark.parametrize("qos", [1, 2])
+def test_the_backlog_comes_before_what_is_live(qos: int) -> None:
+    """Traps 31 and 33: messages published during the catch-up come after it, each once."""
+    world = make_world(config=SMALL)
+    publisher, reader = Client(world, "p"), Client(world, "r")
+    publisher.connect(expiry_s=0, clean=True)
+    reader.connect()
+    reader.subscribe("t/#", qos=qos)
+    reader.cut()
+    for body in _bodies(0, 40):
+        publisher.publish("t/a", body, qos=qos)
+    world.run_for(50_000)
+    reader.connect()
+    for body in _bodies(40, 80):
+        publisher.publish("t/b", body, qos=qos)
+        world.run_for(50)
+    assert reader.payloads(within_us=1_000_000) == _bodies(0, 80)
+    assert not world.live.services.registry.live["r"].lagging
+
+
+@pytest.mark.trap(33)
+def test_a_slow_client_falls_behind_and_catches_up() -> None:
+    world = make_world(config=SMALL)
+    publisher, reader = Client(world, "p"), Client(world, "r", acks=False)
+    publisher.connect(expiry_s=0, clean=True)
+    reader.connect()
+    reader.subscribe("t", qos=1)
+    for body in _bodies(0, 30):
+        publisher.publish("t", body)
+    world.run_for(50_000)
+    session = world.live.services.registry.live["r"]
+    assert session.lagging
+    assert len(session.outbound.pending) <= 8
+    for number in range(30):
+        message = reader.take(Publish)
+        assert message.payload == b"%d" % number
+        reader.send(Ack(PUBACK, message.packet_id))
+    world.run_for(50_000)
+    assert not session.lagging
+    publisher.publish("t", b"live")
+    assert reader.take(Publish).payload == b"live"
+
+
+@pytest.mark.trap(34)
+def test_qos_0_that_fills_the_buffer_does_not_stop_the_rest() -> None:
+    """Trap 34: congestion that ends without another event wakes the session all the same."""
+    world = make_world(config=SMALL)
+    publisher, reader = Client(world, "p"), Client(world, "r")
+    publisher.connect(expiry_s=0, clean=True)
+    reader.connect()
+    reader.subscribe("t")
+    publisher.send(
+        Publish("t", b"x" * 5000, 0),
+        Publish("t", b"dropped: the buffer is full", 0),
+        Publish("t", b"kept", 1, packet_id=1),
+    )
+    assert reader.payloads() == [b"x" * 5000, b"kept"]
+    publisher.publish("t", b"live", qos=0)
+    assert reader.payloads() == [b"live"]
+
+
+@pytest.mark.trap(34)
+def test_a_client_that_reads_again_gets_the_rest() -> None:
+    world = make_world(config=SMALL)
+    publisher, reader = Client(world, "p"), Client(world, "r")
+    publisher.connect(expiry_s=0, clean=True)
+    reader.connect()
+    reader.subscribe("t", qos=1)
+    assert reader.wire is not None
+    reader.wire.stop_taking()
+    for number in range(60):
+        publisher.publish("t", b"%03d" % number + b"." * 1000)
+        world.run_for(1_000)
+    world.run_for(100_000)
+    assert reader.payloads() == []
+    assert reader.wire.write_buffer_size() < 40_000
+    reader.wire.take_again()
+    found = [payload[:3] for payload in reader.payloads(within_us=1_000_000)]
+    assert found == [b"%03d" % number for number in range(60)]
+
+
+@pytest.mark.trap(29)
+def test_changed_subscriptions_do_not_shift_the_order() -> None:
+    """Trap 29: what was owed before the change keeps its identifier after a crash."""
+    world = make_world()
+    publisher, reader = Client(world, "p"), Client(world, "r", acks=False)
+    publisher.connect(expiry_s=0, clean=True)
+    reader.connect()
+    reader.subscribe("a", "b", "c", qos=1)
+    for topic in "abc":
+        publisher.deliver(topic, topic.encode())
+    world.run_for(10_000)
+    reader.unsubscribe("a")
+    reader.subscribe("b", qos=0)
+    reader.subscribe("d", qos=2)
+    for topic in "abcd":
+        publisher.deliver(topic, topic.upper().encode())
+    world.run_for(10_000)
+    first = {m.payload: m.packet_id for m in reader.messages if m.qos}
+    assert list(first) == [b"a", b"b", b"c", b"C", b"D"]
+    world.kill()
+    world.start()
+    reader.messages.clear()
+    reader.connect()
+    world.run_for(50_000)
+    assert {m.payload: m.packet_id for m in reader.messages} == first
+    assert all(message.dup for message in reader.messages)
+    for message in reader.messages:
+        reader.send(Ack(PUBACK, message.packet_id))
+    world.run_for(50_000)
+    stored: list[str] = []
+
+    async def look() -> None:
+        session = await world.store.open_session("r")
+        assert session is not None
+        stored.extend(sub.name for sub in session.subscriptions)
+
+    assert world.scheduler is not None
+    world.scheduler.run(look())
+    assert sorted(stored) == ["b", "c", "d"]
+
+
+def test_subscribing_and_giving_up_leaves_nothing_behind() -> None:
+    """Request and response: a new topic for each answer, for ever."""
+    world = make_world()
+    publisher = Client(world, "p")
+    publisher.connect(expiry_s=0, clean=True)
+    for expiry_s in (0, 1000):
+        reader = Client(world, f"r{expiry_s}")
+        reader.connect(expiry_s=expiry_s, clean=True)
+        for number in range(20):
+            reader.subscribe(f"answer/{number}", qos=1)
+            publisher.deliver("other")
+            reader.unsubscribe(f"answer/{number}")
+        session = world.live.services.registry.live[reader.client_id]
+        assert session.ended == []
+
+
+@pytest.mark.trap(23)
+def test_what_has_expired_is_not_delivered_and_blocks_nothing() -> None:
+    """Trap 23: it takes its identifier, and the message behind it comes."""
+    world = make_world()
+    publisher, reader = Client(world, "p"), Client(world, "r")
+    publisher.connect(expiry_s=0, clean=True)
+    reader.connect()
+    reader.subscribe("t", qos=1)
+    reader.cut()
+    publisher.deliver("t", b"short", expiry_s=1)
+    publisher.deliver("t", b"long", expiry_s=100)
+    world.run_for(10_000_000)
+    reader.connect()
+    message = reader.take(Publish)
+    assert (message.payload, message.packet_id, message.expiry_s) == (b"long", 2, 90)
+
+
+@pytest.mark.trap(5)
+@pytest.mark.trap(4)
+def test_nothing_is_repeated_on_a_live_connection() -> None:
+    """Traps 4 and 5: no timer sends anything again; the window waits for as long as it takes."""
+    world = make_world(config=SMALL)
+    publisher, reader = Client(world, "p"), Client(world, "r", acks=False)
+    publisher.connect(expiry_s=0, clean=True)
+    reader.connect()
+    reader.subscribe("t", qos=1)
+    for body in _bodies(0, 10):
+        publisher.publish("t", body)
+    assert reader.payloads(within_us=3_600_000_000) == _bodies(0, 5)
+    for message in reader.messages[:5]:
+        reader.send(Ack(PUBACK, message.packet_id))
+    assert reader.payloads() == _bodies(5, 10)

@@ -1,0 +1,203 @@
+"""The log's bounds: generations go, what is owed from them stays."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.broker.harness import QUIET, Client, make_world
+
+from perdure.config.schema import Config, RetentionConfig
+from perdure.mqtt.packets import PUBACK, PUBREC, Ack, Publish
+from perdure.testing.world import World
+
+DAY_S = 86_400
+DAYS = Config(
+    sys=QUIET,
+    retention=RetentionConfig(time_s=3 * DAY_S, generation_time_s=DAY_S, check_interval_s=6 * 3600),
+)
+
+
+def _publisher(world: World) -> Client:
+    publisher = Client(world, "p")
+    publisher.connect(expiry_s=0, clean=True)
+    return publisher
+
+
+def _drop_all(world: World) -> None:
+    """Rotate, and drop everything before."""
+    world.store.rotate(world.clock.now_us())
+    assert world.scheduler is not None
+
+    async def drop() -> None:
+        for info in world.store.generations()[:-1]:
+            await world.live.services.retention.drop(info)
+
+    world.scheduler.run(drop())
+
+
+@pytest.mark.trap(26)
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_month_offline(restarts: bool) -> None:
+    """Trap 26: generations come and go, and each owed message comes, in order, once."""
+    world = make_world(config=DAYS)
+    publisher, reader = _publisher(world), Client(world, "r")
+    reader.connect()
+    reader.subscribe("t/+", qos=2)
+    reader.cut()
+    owed = []
+    for day in range(30):
+        for hour in range(4):
+            body = b"%d/%d" % (day, hour)
+            owed.append(body)
+            publisher.deliver(f"t/{hour % 2}", body, qos=1 + day % 2)
+            publisher.deliver("other", b"not for it")
+            world.run_for(6 * 3_600_000_000)
+        if restarts and day % 7 == 3:
+            world.kill(power=day % 2 == 1)
+            world.start()
+            publisher = _publisher(world)
+    assert world.store.generations()[0].generation > 20
+    reader.connect()
+    assert reader.payloads(within_us=5_000_000) == owed
+    assert [m.packet_id for m in reader.messages] == list(range(1, 121))
+
+
+def test_what_was_half_done_stays_so() -> None:
+    """Settled and released serial numbers beyond the cursor hold for the copies too."""
+    world = make_world()
+    publisher, reader = _publisher(world), Client(world, "r", acks=False)
+    reader.connect()
+    reader.subscribe("t", qos=2)
+    for number in range(4):
+        publisher.deliver("t", b"%d" % number, qos=1 + number % 2)
+    world.run_for(10_000)
+    messages = {m.payload: m.packet_id for m in reader.messages}
+    reader.send(Ack(PUBACK, messages[b"2"]), Ack(PUBREC, messages[b"3"]))
+    world.run_for(10_000)
+    reader.cut()
+    _drop_all(world)
+    reader.messages.clear()
+    reader.connect()
+    assert reader.take(Ack).packet_id == messages[b"3"]
+    world.run_for(100_000)
+    assert {m.payload: m.packet_id for m in reader.messages} == {
+        payload: messages[payload] for payload in (b"0", b"1")
+    }
+    assert all(m.dup for m in reader.messages)
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_copy_and_its_original_are_one_message(crash: bool) -> None:
+    """Carried over and not dropped yet: the broker may die between, or the session come."""
+    world = make_world()
+    publisher, reader = _publisher(world), Client(world, "r")
+    reader.connect()
+    reader.subscribe("t", qos=2)
+    reader.cut()
+    for number in range(20):
+        publisher.deliver("t", b"%d" % number, qos=2)
+    world.store.rotate(world.clock.now_us())
+    scheduler = world.scheduler
+    assert scheduler is not None
+    scheduler.blocking_us = (60_000_000, 60_000_000)  # the sync before the drop takes long
+
+    async def drop() -> None:
+        await world.live.services.retention.drop(world.store.generations()[0])
+
+    scheduler.spawn(drop(), name="drop")
+    world.run_for(1_000_000)
+    assert len(world.store.generations()) == 2
+    if crash:
+        world.kill()
+        world.start()
+    else:
+        scheduler.blocking_us = (1_000, 1_000)
+    reader.connect(wait=False)
+    world.run_for(120_000_000)
+    assert [m.payload for m in reader.messages] == [b"%d" % number for number in range(20)]
+    assert [m.packet_id for m in reader.messages] == list(range(1, 21))
+
+
+def test_a_connected_session_that_is_slow_loses_nothing() -> None:
+    world = make_world()
+    publisher, reader = _publisher(world), Client(world, "r", acks=False)
+    reader.connect(receive_maximum=2)
+    reader.subscribe("t", qos=1)
+    for number in range(5):
+        publisher.deliver("t", b"%d" % number)
+    _drop_all(world)
+    publisher.deliver("t", b"5")
+    for number in range(6):
+        message = reader.take(Publish)
+        assert message.payload == b"%d" % number
+        reader.send(Ack(PUBACK, message.packet_id))
+    reader.none_comes()
+
+
+def test_a_group_that_is_away_loses_nothing() -> None:
+    world = make_world()
+    publisher, member = _publisher(world), Client(world, "m")
+    member.connect()
+    member.subscribe("$share/g/t", qos=1)
+    member.cut()
+    for number in range(5):
+        publisher.deliver("t", b"%d" % number)
+    _drop_all(world)
+    publisher.deliver("t", b"5")
+    world.kill(power=True)
+    world.start()
+    member.connect()
+    assert member.payloads() == [b"%d" % number for number in range(6)]
+
+
+def test_the_disk_budget_refuses() -> None:
+    config = Config(
+        sys=QUIET,
+        retention=RetentionConfig(disk_bytes_max=1000, disk_policy="refuse", check_interval_s=1),
+    )
+    world = make_world(config=config)
+    publisher = _publisher(world)
+    usage = [2000]
+    world.store.disk_bytes = lambda: usage[0]  # type: ignore[method-assign]
+    world.run_for(2_000_000)
+    packet_id = publisher.publish("t")
+    assert publisher.take(Ack) == Ack(PUBACK, packet_id, 0x97)
+    usage[0] = 10
+    world.run_for(2_000_000)
+    publisher.deliver("t")
+    assert world.logged("disk.full")
+    assert world.logged("disk.recovered")
+
+
+def test_the_disk_budget_drops_the_oldest_and_counts_it() -> None:
+    config = Config(
+        sys=QUIET,
+        retention=RetentionConfig(
+            disk_bytes_max=1000, disk_policy="drop_oldest", check_interval_s=1
+        ),
+    )
+    world = make_world(config=config)
+    publisher, reader = _publisher(world), Client(world, "r")
+    reader.connect()
+    reader.subscribe("t", qos=1)
+    reader.cut()
+    for number in range(4):
+        publisher.deliver("t", b"%d" % number)
+    world.store.rotate(world.clock.now_us())
+    publisher.deliver("t", b"4")
+    world.store.disk_bytes = (  # type: ignore[method-assign]
+        lambda: 2000 if len(world.store.generations()) > 1 else 10
+    )
+    world.run_for(2_000_000)
+    assert world.live.services.metrics.messages_dropped_retention == 4
+    reader.connect()
+    message = reader.take(Publish)
+    assert (message.payload, message.packet_id) == (b"4", 5)
+
+
+def test_expired_retained_messages_are_swept() -> None:
+    world = make_world(config=DAYS)
+    publisher = _publisher(world)
+    publisher.deliver("a", b"x", retain=True, expiry_s=10)
+    publisher.deliver("b", b"x", retain=True)
+    world.run_for(7 * 3_600_000_000)
+    assert world.store.retained_count == 1
