@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, str] = {
     "storage": "Look into the log and check it.",
     "passwd": "Write the credentials file.",
     "config": "Check and show the configuration.",
+    "bench": "Measure a broker.",
 }
 """Command names, in the order of the help, with the line that the help shows.
 

@@ -1,0 +1,253 @@
+"""Brokers that the tool can start, each with a stated configuration and what its PUBACK means.
+
+A peer is started on a free port of the loopback address with an empty directory. Configurations
+lift limits that would turn messages away (queue lengths, inflight windows); they do not tune.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, final
+
+import perdure
+from perdure.bench.errors import BenchError
+from perdure.bench.process import BrokerProcess, free_port
+from perdure.bench.result import Broker
+
+_VERSION: Final = re.compile(r"\d+\.\d+\.\d+")
+_SYSTEM_PATH: Final = "/usr/local/sbin:/usr/sbin:/sbin:/usr/lib/rabbitmq/bin"
+
+
+@final
+class Launch:
+    """How to start a broker.
+
+    Attributes:
+        command: program and arguments.
+        files: configuration files to write, by name.
+        environment: variables.
+    """
+
+    __slots__ = ("command", "environment", "files")
+
+    def __init__(
+        self,
+        command: list[str],
+        *,
+        files: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.command = command
+        self.files = dict(files or {})
+        self.environment = dict(environment or {})
+
+
+@final
+class Peer:
+    """A kind of broker.
+
+    Args:
+        name: what ``--start`` and ``--with`` call it.
+        program: executable to look for.
+        version_args: make it print its version.
+        durability: what its acknowledgement of a QoS 1 message means.
+        launch: (program, directory, port) -> how to start it.
+        speaks: protocol levels.
+    """
+
+    __slots__ = ("_launch", "_program", "_version_args", "durability", "name", "speaks")
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        program: str,
+        version_args: list[str],
+        durability: str,
+        launch: Callable[[str, Path, int], Launch],
+        speaks: tuple[int, ...],
+    ) -> None:
+        self.name = name
+        self.durability = durability
+        self.speaks = speaks
+        self._program = program
+        self._version_args = version_args
+        self._launch = launch
+
+    def program(self) -> str | None:
+        """Path of the executable; None if it is not installed."""
+        return shutil.which(self._program) or shutil.which(self._program, path=_SYSTEM_PATH)
+
+    def prepare(self, directory: Path, *, program: str | None = None) -> StartedPeer:
+        """Write its configuration into a directory; starts nothing yet.
+
+        Raises:
+            BenchError: it is not installed.
+        """
+        program = program or self.program()
+        if program is None:
+            raise BenchError(f"{self.name} is not installed: no {self._program} to be found")
+        port = free_port()
+        directory.mkdir(parents=True, exist_ok=True)
+        launch = self._launch(program, directory, port)
+        for name, text in launch.files.items():
+            (directory / name).write_text(text, encoding="utf-8")
+        process = BrokerProcess(
+            launch.command,
+            host="127.0.0.1",
+            port=port,
+            directory=directory,
+            environment=launch.environment,
+        )
+        return StartedPeer(self, process, port, self._describe(program, launch, directory, port))
+
+    def _describe(self, program: str, launch: Launch, directory: Path, port: int) -> Broker:
+        texts = list(launch.files.values())
+        if not texts:
+            arguments = launch.command[len(_command(program)) :]
+            texts = [" ".join([self.name, *arguments])]
+        configuration = "\n".join(texts).replace(str(directory), "DIR").replace(str(port), "PORT")
+        return Broker(
+            name=self.name,
+            version=_version_of([*_command(program), *self._version_args]),
+            durability=self.durability,
+            configuration=configuration.strip(),
+        )
+
+
+@final
+class StartedPeer:
+    """A broker with its configuration written, to be started and ended.
+
+    Attributes:
+        peer: its kind.
+        process: to start and stop.
+        port: where it will listen.
+        broker: what records say of it.
+    """
+
+    __slots__ = ("broker", "peer", "port", "process")
+
+    def __init__(self, peer: Peer, process: BrokerProcess, port: int, broker: Broker) -> None:
+        self.peer = peer
+        self.process = process
+        self.port = port
+        self.broker = broker
+
+
+def _perdure(program: str, directory: Path, port: int) -> Launch:
+    serve = ["serve", "--data", str(directory / "data"), "--bind", f"127.0.0.1:{port}"]
+    # The child runs the code that runs here, wherever it was imported from.
+    environment = {"PYTHONPATH": str(Path(perdure.__file__).parents[1])}
+    return Launch(
+        [*_command(program), *serve],
+        environment=environment if program == sys.executable else None,
+    )
+
+
+def _mosquitto(program: str, directory: Path, port: int) -> Launch:
+    text = (
+        f"listener {port} 127.0.0.1\n"
+        "allow_anonymous true\n"
+        "max_inflight_messages 1000\n"
+        "max_queued_messages 0\n"
+        "persistence true\n"
+        f"persistence_location {directory}/\n"
+    )
+    # Started by root, it would become a user that cannot write into the directory.
+    text += "user root\n"
+    return Launch(
+        [program, "-c", str(directory / "mosquitto.conf")], files={"mosquitto.conf": text}
+    )
+
+
+def _nats(program: str, directory: Path, port: int) -> Launch:
+    text = (
+        "server_name: bench\n"
+        "listen: 127.0.0.1:-1\n"
+        f'jetstream {{ store_dir: "{directory}/jetstream" }}\n'
+        f"mqtt {{ listen: 127.0.0.1:{port}, max_ack_pending: 1000 }}\n"
+    )
+    return Launch([program, "-c", str(directory / "nats.conf")], files={"nats.conf": text})
+
+
+def _rabbitmq(program: str, directory: Path, port: int) -> Launch:
+    text = (
+        f"listeners.tcp = none\nmqtt.listeners.tcp.1 = 127.0.0.1:{port}\n"
+        "mqtt.allow_anonymous = true\nmqtt.default_user = guest\nmqtt.default_pass = guest\n"
+        "mqtt.prefetch = 1000\nmqtt.subscription_ttl = 86400000\n"
+    )
+    node = f"bench{port}@localhost"
+    environment = {
+        "RABBITMQ_NODENAME": node,
+        "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq.conf"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "enabled_plugins"),
+        "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
+        "RABBITMQ_LOG_BASE": str(directory / "log"),
+        "RABBITMQ_PID_FILE": str(directory / "pid"),
+        "RABBITMQ_DIST_PORT": str(free_port()),
+        "HOME": str(directory),
+    }
+    files = {"rabbitmq.conf": text, "enabled_plugins": "[rabbitmq_mqtt].\n"}
+    return Launch([program], files=files, environment=environment)
+
+
+def _version_of(command: list[str]) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603 - a program that was found by its name
+            command, capture_output=True, text=True, timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    match = _VERSION.search(done.stdout + done.stderr)
+    return match[0] if match else ""
+
+
+def _command(program: str) -> list[str]:
+    """A program as a command: our own interpreter stands for the package that runs in it."""
+    return [program, "-m", "perdure"] if program == sys.executable else [program]
+
+
+PEERS: Final[Mapping[str, Peer]] = {
+    peer.name: peer
+    for peer in (
+        Peer(
+            "perdure",
+            program=sys.executable,
+            version_args=["--version"],
+            durability="PUBACK after fsync",
+            launch=_perdure,
+            speaks=(4, 5),
+        ),
+        Peer(
+            "mosquitto",
+            program="mosquitto",
+            version_args=["-h"],
+            durability="PUBACK from memory; snapshot each 1800 s",
+            launch=_mosquitto,
+            speaks=(4, 5),
+        ),
+        Peer(
+            "nats",
+            program="nats-server",
+            version_args=["--version"],
+            durability="PUBACK after JetStream stored it in a file; fsync each 2 minutes",
+            launch=_nats,
+            speaks=(4,),
+        ),
+        Peer(
+            "rabbitmq",
+            program="rabbitmq-server",
+            version_args=["--version"],
+            durability="PUBACK after the classic durable queue wrote it to a file",
+            launch=_rabbitmq,
+            speaks=(4,),
+        ),
+    )
+}
+"""Brokers by the name that ``--start`` takes."""

@@ -1,0 +1,91 @@
+"""``perdure bench``: each scenario, small, against a broker of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from perdure.bench.result import Result
+from perdure.cli.main import run
+
+SHORT = ("--duration", "0.3", "--warmup", "0.1")
+
+SCENARIOS: dict[str, tuple[str, ...]] = {
+    "conn": ("conn", "--clients", "20"),
+    "p2p": ("p2p", "--pairs", "5", *SHORT),
+    "p2p, QoS 2, 5.0": ("p2p", "--pairs", "5", "-q", "2", "-V", "5", *SHORT),
+    "p2p, QoS 0": ("p2p", "--pairs", "5", "-q", "0", *SHORT),
+    "p2p, open loop": ("p2p", "--pairs", "5", "--rate", "300", "--clean", *SHORT),
+    "p2p, company": ("p2p", "--pairs", "3", "--with-offline", "20", "--with-retained", "30",
+                     "--with-recorded", "40", *SHORT),
+    "fanin": ("fanin", "--publishers", "5", *SHORT),
+    "fanout": ("fanout", "--subscribers", "5", *SHORT),
+    "offline": ("offline", "--sessions", "10", "--messages", "20", "--publishers", "3",
+                "--restart"),
+    "replay": ("replay", "--devices", "10", "--messages", "5", "--publishers", "3"),
+    "replay, 5.0": ("replay", "--devices", "10", "--messages", "5", "-V", "5"),
+    "idle": ("idle", "--connections", "10", "--restart", "--settle", "0.1"),
+}  # fmt: skip
+
+
+def record(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_scenario_loses_nothing(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    expected = "lost=0,repeated=0,out_of_order=0,refused=0,sessions_lost=0,unacknowledged=0"
+    code = run(["bench", *SCENARIOS[name], "--start", "perdure", "--json", "--expect", expected])
+    found = record(capsys)
+    assert code == 0, found["expectations"]
+    assert found["broker"]["name"] == "perdure"
+    assert all(phase["done"] > 0 for phase in found["phases"])
+    assert all(phase["memory_bytes"] > 0 for phase in found["phases"])
+
+
+@pytest.mark.slow
+def test_a_run_is_shown_saved_and_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = tmp_path / "run.json"
+    command = ["bench", "p2p", "--pairs", "2", *SHORT, "--start", "perdure"]
+    code = run([*command, "--save", str(saved), "--expect", "p99<1us,lost=0"])
+    assert code == 1
+    shown = capsys.readouterr().out
+    assert "p2p: 2 pairs, MQTT 3.1.1 QoS 1, durable sessions, 64 B" in shown
+    assert "expected p99<1us: MISSED" in shown
+    assert "expected lost=0: met" in shown
+    result = msgspec.json.decode(saved.read_bytes(), type=Result)
+    assert result.totals.sent == result.totals.received > 0
+    assert len(result.phases) == 1
+
+
+def test_no_broker_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "conn", "--clients", "1", "-p", "1", "-h", "127.0.0.1"]) == 69
+    assert "cannot connect to 127.0.0.1:1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--expect", "speed>1"),
+        ("--start", "perdure", "--pid", "1"),
+        ("--program", "x"),
+        ("--size", "5"),
+        ("--qos", "3"),
+    ],
+)
+def test_wrong_options(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "p2p", *options]) == 64
+    assert capsys.readouterr().err
+
+
+def test_only_durable_sessions_can_be_offline(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "offline", "-q", "0", "-p", "1"]) == 69
+    assert "only for durable sessions" in capsys.readouterr().err
