@@ -306,7 +306,10 @@ class Listener:
                 context = {"message": "opening a connection failed", "exception": exc}
                 task.get_loop().call_exception_handler(context)
         shell.abort()
-        if not shell.connected:
+        if shell.connected:
+            # uvloop does not report the loss of a transport whose opening was cancelled.
+            shell.connection_lost(None)
+        else:
             accepted.close()
             self.shell_lost(shell)
 

@@ -98,7 +98,9 @@ class TcpShell(asyncio.Protocol):
         self.handler.resume_writing()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Tell the connection, then the listener, and let go of both ends."""
+        """Tell the connection, then the listener, and let go of both ends; once."""
+        if self._lost:
+            return
         self._lost = self._closing = True
         if self._timer is not None:
             self._timer.cancel()

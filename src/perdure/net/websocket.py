@@ -138,7 +138,9 @@ class WebSocketShell(asyncio.Protocol):
         self.handler.resume_writing()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Tell the connection, then the listener, and let go of both ends."""
+        """Tell the connection, then the listener, and let go of both ends; once."""
+        if self._lost:
+            return
         self._lost = self._closing = True
         self._set_timer(None)
         handler, self.handler = self.handler, NO_HANDLER

@@ -136,6 +136,22 @@ async def test_taking_leave_breaks_handshakes_off(
     await listener.wait_idle()
 
 
+@pytest.mark.parametrize("kind", ["tcp", "ws"])
+@pytest.mark.parametrize("turns", range(5))
+async def test_taking_leave_at_each_turn_of_an_opening(bench: Bench, kind: str, turns: int) -> None:
+    """Whatever the loop has done of an opening when it is cancelled, the place is free again."""
+    listener = bench.listen(kind)
+    with socket.create_connection(("127.0.0.1", listener.port)):
+        while listener.connections == 0:
+            await asyncio.sleep(0)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await listener.close_connections(0x8B)
+    async with asyncio.timeout(5):
+        await listener.wait_idle()
+    assert listener.connections == 0
+
+
 async def test_close_aborts_whatever_is_left(bench: Bench) -> None:
     listener = bench.listen()
     with socket.create_connection(("127.0.0.1", listener.port)):

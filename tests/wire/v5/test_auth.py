@@ -55,6 +55,8 @@ def test_right_password(broker: Broker, name: str, version: int) -> None:
     peer.expect_nothing()
 
 
+@pytest.mark.spec("MQTT-3.1.4-2")
+@pytest.mark.spec("MQTT-3.2.2-8")
 @pytest.mark.spec("MQTT-3.2.2-7")
 @pytest.mark.parametrize(
     ("username", "password"),
@@ -293,6 +295,7 @@ def connected(broker: Broker, name: str) -> Peer:
     return peer
 
 
+@pytest.mark.spec("MQTT-3.15.2-1")
 @scram
 @pytest.mark.spec("MQTT-4.12.0-2")
 @pytest.mark.spec("MQTT-4.12.0-3")
@@ -449,6 +452,7 @@ def test_auth_without_a_method_in_connect(broker: Broker, name: str, reason: int
     peer.expect_refusal(Reason.PROTOCOL_ERROR, Reason.MALFORMED)
 
 
+@pytest.mark.spec("MQTT-4.12.0-6")
 def test_connack_without_a_method_has_none(broker: Broker, name: str) -> None:
     """[MQTT-4.12.0-6]: no AUTH from the server, and no method in its CONNACK."""
     connack = ada(broker, name).connack

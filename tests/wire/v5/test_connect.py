@@ -8,6 +8,8 @@ from tests.wire.packets import V5, Kind, Prop, Reason, Value, Will
 from tests.wire.v5.samples import SAMPLE
 
 
+@pytest.mark.spec("MQTT-3.2.0-1")
+@pytest.mark.spec("MQTT-3.1.4-5")
 def test_connack_is_the_first_packet(broker: Broker, name: str) -> None:
     """[MQTT-3.2.0-1] [MQTT-3.1.4-5]: even if packets follow the CONNECT in one segment."""
     peer = broker.peer()
@@ -17,6 +19,8 @@ def test_connack_is_the_first_packet(broker: Broker, name: str) -> None:
     peer.expect_packet(Kind.SUBACK, packet_id=3, reasons=(0,))
 
 
+@pytest.mark.spec("MQTT-2.2.2-1")
+@pytest.mark.spec("MQTT-3.2.2-1")
 @pytest.mark.spec("MQTT-3.2.0-1")
 @pytest.mark.parametrize("version", [4, 5])
 def test_connack_has_the_layout_of_the_version(broker: Broker, name: str, version: int) -> None:
@@ -236,6 +240,8 @@ def test_takeover_across_versions(broker: Broker, name: str) -> None:
     newest.expect_nothing()
 
 
+@pytest.mark.spec("MQTT-3.1.4-1")
+@pytest.mark.spec("MQTT-3.1.4-3")
 def test_a_refused_connect_does_not_take_over(broker: Broker, name: str) -> None:
     """[MQTT-3.1.4-1] comes before [MQTT-3.1.4-3]: only a valid CONNECT closes the other."""
     first = broker.connect(name)

@@ -292,6 +292,7 @@ def test_connected_sessions_survive_a_crash(broker: Broker, name: str) -> None:
     again.receive_publish(f"{name}/t", b"x", qos=1)
 
 
+@pytest.mark.spec("MQTT-3.1.2-4")
 def test_clean_start_is_not_undone_by_a_crash(broker: Broker, name: str) -> None:
     """[MQTT-3.1.2-4]: once the CONNACK is out the old session is gone for good."""
     first = broker.connect(name, expiry=600)

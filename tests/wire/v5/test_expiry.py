@@ -139,6 +139,38 @@ def test_exchange_past_pubrec_does_not_expire(broker: Broker, name: str) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.spec("MQTT-4.3.3-7")
+@pytest.mark.trap(13)
+def test_sent_qos2_message_does_not_expire(broker: Broker, name: str) -> None:
+    """Once its PUBLISH was sent, expiry no longer applies: it is sent again on resume."""
+    subscriber = broker.connect(f"{name}-subscriber", expiry=60)
+    subscriber.subscribe((f"{name}/t", 2))
+    publisher = broker.connect(name)
+    publisher.publish(f"{name}/t", b"x", qos=2, properties=[(Prop.MESSAGE_EXPIRY, 1)])
+    packet_id = subscriber.expect_publish(f"{name}/t", b"x").packet_id
+    subscriber.abort()
+    elapse(2.2)
+    again = resume(broker, name)
+    again.receive_publish(f"{name}/t", b"x", qos=2, dup=True, packet_id=packet_id)
+    again.expect_nothing()
+
+
+@pytest.mark.slow
+@pytest.mark.spec("MQTT-4.3.3-13")
+def test_inbound_exchange_goes_on_after_the_expiry(broker: Broker, name: str) -> None:
+    """The receiver completes the exchange although the message's time is over."""
+    peer = broker.connect(name)
+    properties = [(Prop.MESSAGE_EXPIRY, 1)]
+    peer.send(V5.publish(f"{name}/t", b"x", qos=2, packet_id=5, properties=properties))
+    peer.expect_packet(Kind.PUBREC, packet_id=5)
+    elapse(1.5)
+    peer.send(V5.publish(f"{name}/t", b"x", qos=2, packet_id=5, dup=True, properties=properties))
+    assert peer.expect_packet(Kind.PUBREC, packet_id=5).reason < 0x80
+    peer.send(V5.pubrel(5))
+    peer.expect_packet(Kind.PUBCOMP, packet_id=5, reason=0)
+
+
+@pytest.mark.slow
 def test_sent_and_unacknowledged_message_may_expire(broker: Broker, name: str) -> None:
     """4.4: it is sent again or dropped, and the queue goes on either way."""
     subscriber = broker.connect(f"{name}-subscriber", expiry=60)

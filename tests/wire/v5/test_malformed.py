@@ -83,6 +83,7 @@ def test_property_field_that_does_not_end(broker: Broker, kind: Kind, raw: bytes
     peer.expect_refusal(MALFORMED)
 
 
+@pytest.mark.spec("MQTT-1.5.7-1")
 @pytest.mark.spec("MQTT-1.5.4-1")
 @pytest.mark.spec("MQTT-1.5.4-2")
 @pytest.mark.parametrize("bad", BAD_TEXT.values(), ids=BAD_TEXT)

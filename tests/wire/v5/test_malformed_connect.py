@@ -161,6 +161,7 @@ def test_will_topic_is_not_utf8(broker: Broker, bad: bytes) -> None:
     peer.expect_refused_connect(MALFORMED, Reason.TOPIC_INVALID)
 
 
+@pytest.mark.spec("MQTT-1.5.7-1")
 @pytest.mark.parametrize("bad", BAD_TEXT.values(), ids=BAD_TEXT)
 @pytest.mark.parametrize("side", ["key", "value"])
 def test_user_property_is_not_utf8(broker: Broker, bad: bytes, side: str) -> None:
@@ -171,6 +172,7 @@ def test_user_property_is_not_utf8(broker: Broker, bad: bytes, side: str) -> Non
     peer.expect_refused_connect(MALFORMED)
 
 
+@pytest.mark.spec("MQTT-4.7.3-1")
 @pytest.mark.parametrize("topic", ["", "#", "+", "a/#", "a/+/b", "a#", "+a"])
 @pytest.mark.spec("MQTT-3.3.2-2")
 def test_will_topic_is_no_topic_name(broker: Broker, topic: str) -> None:
@@ -344,6 +346,7 @@ def test_packets_after_a_refused_connect_have_no_effect(broker: Broker, name: st
     watcher.receive_publish(f"{name}/t", b"control", qos=1)
 
 
+@pytest.mark.spec("MQTT-3.2.2-6")
 def test_refused_connect_has_no_properties_of_a_session(broker: Broker) -> None:
     """[MQTT-3.2.2-6]: Session Present is 0 with a refusal."""
     peer = broker.peer()

@@ -46,6 +46,8 @@ def test_no_reason_string_elsewhere_if_not_wanted(broker: Broker, name: str) -> 
     assert peer.take(Kind.PUBACK, 7).properties == []
 
 
+@pytest.mark.spec("MQTT-3.1.2-29")
+@pytest.mark.spec("MQTT-3.3.2-17")
 @pytest.mark.parametrize("asked", [0, 1])
 def test_messages_keep_their_user_properties(broker: Broker, name: str, asked: int) -> None:
     """[MQTT-3.1.2-29] excludes PUBLISH: [MQTT-3.3.2-17] holds whatever was asked."""

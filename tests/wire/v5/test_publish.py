@@ -172,6 +172,7 @@ def test_dup_is_not_propagated(broker: Broker, name: str, qos: int) -> None:
     subscriber.receive_publish(f"{name}/t", b"x", qos=qos, dup=False)
 
 
+@pytest.mark.spec("MQTT-4.3.1-1")
 @pytest.mark.spec("MQTT-2.2.1-2")
 def test_qos0_has_no_packet_id(broker: Broker, name: str) -> None:
     """Bytes after the topic are properties and payload, even if they look like an identifier."""
@@ -196,6 +197,7 @@ def test_answers_by_qos(broker: Broker, name: str) -> None:
     peer.expect_packet(Kind.PUBCOMP, packet_id=4, reason=0)
 
 
+@pytest.mark.spec("MQTT-4.3.2-4")
 @pytest.mark.spec("MQTT-2.2.1-5")
 @pytest.mark.parametrize("packet_id", [1, 2, 255, 256, 32_767, 32_768, 65_534, 65_535])
 @pytest.mark.parametrize("qos", [1, 2])

@@ -34,6 +34,7 @@ def test_each_message_has_an_unused_packet_id(broker: Broker, name: str) -> None
     assert len(set(ids)) == 10
 
 
+@pytest.mark.spec("MQTT-4.3.2-3")
 @pytest.mark.spec("MQTT-4.4.0-1")
 @pytest.mark.spec("MQTT-3.3.1-1")
 @pytest.mark.spec("MQTT-4.6.0-1")
@@ -91,6 +92,7 @@ def test_out_of_order_acknowledgements(broker: Broker, name: str, order: tuple[i
     again.expect_nothing()
 
 
+@pytest.mark.spec("MQTT-4.4.0-2")
 @pytest.mark.parametrize("reason", [0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99])
 def test_every_puback_ends_the_exchange(broker: Broker, name: str, reason: int) -> None:
     """4.3.2: with any reason code the message counts as acknowledged."""
@@ -197,6 +199,7 @@ def test_ids_of_a_burst_differ(broker: Broker, name: str) -> None:
             in_flight.clear()
 
 
+@pytest.mark.spec("MQTT-4.6.0-1")
 def test_new_messages_follow_those_sent_again(broker: Broker, name: str) -> None:
     """[MQTT-4.6.0-1]: first what is repeated, in the original order, then what is new."""
     subscriber, publisher = pair(broker, name)
@@ -267,6 +270,7 @@ def test_downgrade_to_qos0_leaves_nothing_behind(broker: Broker, name: str) -> N
     resume(broker, name).expect_nothing()
 
 
+@pytest.mark.spec("MQTT-4.3.2-5")
 def test_duplicate_qos1_publish_is_a_new_message(broker: Broker, name: str) -> None:
     """[MQTT-4.3.2-5]: after its PUBACK the identifier names a new message, DUP or not."""
     subscriber, publisher = pair(broker, name)

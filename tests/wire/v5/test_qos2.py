@@ -209,6 +209,7 @@ def test_exchange_step_by_step(broker: Broker, name: str) -> None:
     resume(broker, f"{name}-subscriber").expect_nothing()
 
 
+@pytest.mark.spec("MQTT-4.3.3-3")
 @pytest.mark.spec("MQTT-4.4.0-1")
 @pytest.mark.spec("MQTT-3.3.1-1")
 @pytest.mark.trap(3)
@@ -267,6 +268,7 @@ def test_mixed_states_are_resumed_in_order(broker: Broker, name: str) -> None:
     again.expect_nothing()
 
 
+@pytest.mark.spec("MQTT-4.4.0-2")
 @pytest.mark.spec("MQTT-4.3.3-4")
 @pytest.mark.parametrize("reason", [0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99])
 def test_negative_pubrec_ends_the_exchange(broker: Broker, name: str, reason: int) -> None:
@@ -289,6 +291,19 @@ def test_positive_pubrec(broker: Broker, name: str, reason: int) -> None:
     subscriber.expect_packet(Kind.PUBREL, packet_id=found.packet_id, reason=0)
     subscriber.send(V5.pubcomp(found.packet_id, 0))
     subscriber.expect_nothing()
+
+
+@pytest.mark.spec("MQTT-4.6.0-4")
+def test_pubrels_follow_their_pubrecs(broker: Broker, name: str) -> None:
+    """PUBREL packets go out in the order in which the PUBREC packets came."""
+    subscriber, publisher = pair(broker, name)
+    for index in range(5):
+        publisher.publish(f"{name}/t", b"%d" % index, qos=2)
+    ids = [subscriber.expect_publish(f"{name}/t", b"%d" % i).packet_id for i in range(5)]
+    order = [ids[i] for i in (3, 0, 4, 1, 2)]
+    subscriber.send(*(V5.pubrec(packet_id) for packet_id in order))
+    for packet_id in order:
+        subscriber.expect_packet(Kind.PUBREL, packet_id=packet_id, reason=0)
 
 
 @pytest.mark.trap(12)

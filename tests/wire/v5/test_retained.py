@@ -111,6 +111,7 @@ def test_retain_flag_of_a_live_message(
     retain(broker, f"{name}/t", b"")
 
 
+@pytest.mark.spec("MQTT-3.3.1-9")
 @pytest.mark.parametrize("as_published", [0, RETAIN_AS_PUBLISHED])
 def test_retain_flag_of_a_stored_message(broker: Broker, name: str, as_published: int) -> None:
     """[MQTT-3.3.1-9] does not depend on Retain As Published."""

@@ -109,6 +109,7 @@ def test_taken_over_session_lives_on(broker: Broker, name: str) -> None:
     assert again.packet_id == original.packet_id
 
 
+@pytest.mark.spec("MQTT-4.1.0-2")
 @pytest.mark.slow
 def test_session_expires(broker: Broker, name: str) -> None:
     """3.1.2.11.2: after the interval the session is gone."""
@@ -289,6 +290,7 @@ def test_session_without_subscriptions_is_a_session(broker: Broker, name: str) -
     broker.connect(name, clean=False, session_present=True)
 
 
+@pytest.mark.spec("MQTT-3.1.2-10")
 def test_will_is_no_longer_part_of_the_state_after_disconnect(broker: Broker, name: str) -> None:
     """[MQTT-3.1.2-10]: DISCONNECT 0x00 removes it; a later break publishes the new one only."""
     watcher = broker.connect(f"{name}-watcher")

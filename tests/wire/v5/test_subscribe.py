@@ -75,6 +75,7 @@ def test_subscription_holds_from_its_suback(broker: Broker, name: str, qos: int)
         subscriber.close()
 
 
+@pytest.mark.spec("MQTT-4.6.0-6")
 def test_subscribe_and_publish_in_one_segment(broker: Broker, name: str) -> None:
     """[MQTT-4.6.0-6]: packets of one connection are processed in order."""
     peer = broker.connect(name)

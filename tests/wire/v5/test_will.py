@@ -63,6 +63,7 @@ def test_will_after_a_disconnect_with_another_reason(
     watcher.receive_publish(f"{name}/w", b"gone")
 
 
+@pytest.mark.spec("MQTT-3.14.2-1")
 @pytest.mark.spec("MQTT-3.1.2-8")
 @pytest.mark.parametrize(
     "bad",
@@ -234,6 +235,7 @@ def test_will_retain(broker: Broker, name: str, retain: bool) -> None:
     watcher.publish(f"{name}/w", b"", retain=True)
 
 
+@pytest.mark.spec("MQTT-3.3.1-6")
 def test_will_of_zero_length_clears_the_retained_message(broker: Broker, name: str) -> None:
     """[MQTT-3.3.1-6] holds for wills too: they are published as any message."""
     watcher = watch(broker, name)
@@ -338,6 +340,7 @@ def test_each_connection_brings_its_own_will(broker: Broker, name: str) -> None:
     expect_no_will(watcher, name)
 
 
+@pytest.mark.spec("MQTT-4.7.2-1")
 def test_will_to_a_topic_with_dollar(broker: Broker, name: str) -> None:
     """[MQTT-4.7.2-1]: `#` does not receive it."""
     watcher = broker.connect(f"{name}-watcher")
