@@ -49,11 +49,15 @@ class Shell(Protocol):
 
     @property
     def connected(self) -> bool:
-        """Whether it has had a transport: then, and only then, it will report its loss."""
+        """Whether it has had a transport: then it reports its loss, once its opening is over."""
         ...
 
     def abort(self) -> None:
         """Close at once."""
+        ...
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Let go of both ends; a second call does nothing."""
         ...
 
 
