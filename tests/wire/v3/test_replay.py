@@ -1,0 +1,232 @@
+"""Asking for the past with ``$replay/<from>/<filter>``, which 3.1.1 clients can do too."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+import pytest
+from tests.wire.harness import Broker
+from tests.wire.packets import V3, Kind
+from tests.wire.peer import SUBJECT
+from tests.wire.v3.clients import (
+    FAILURE,
+    durable,
+    join,
+    numbered,
+    payloads_of,
+    resume,
+    send_publishes,
+    take_publishes,
+)
+
+pytestmark = pytest.mark.skipif(SUBJECT != "perdure", reason="only Perdure keeps the past")
+
+
+def record(broker: Broker, name: str, *topics: str, count: int = 10) -> None:
+    """Publishes messages that nobody is subscribed to."""
+    publisher = join(broker, f"{name}-recorder")
+    for payload in numbered(count):
+        for topic in topics:
+            publisher.publish(topic, payload, qos=1)
+    publisher.disconnect()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_everything_in_order_then_live(broker: Broker, name: str, qos: int, clean: bool) -> None:
+    """From 0: all that was recorded before the subscription, then what is published."""
+    record(broker, name, f"{name}/t")
+    peer = join(broker, name, clean=clean)
+    peer.subscribe((f"$replay/0/{name}/t", qos))
+    for payload in numbered(10):
+        peer.receive_publish(f"{name}/t", payload, qos=min(qos, 1), retain=False, dup=False)
+    peer.publish(f"{name}/t", b"live", qos=1)
+    peer.receive_publish(f"{name}/t", b"live", qos=min(qos, 1), retain=False)
+    peer.expect_nothing()
+
+
+@pytest.mark.parametrize("form", ["microseconds", "rfc3339", "rfc3339-offset"])
+def test_from_a_time(broker: Broker, name: str, form: str) -> None:
+    """Only what was recorded at that time or later."""
+    record(broker, name, f"{name}/t", count=5)
+    moment_us = time.time_ns() // 1000
+    stamp = datetime.fromtimestamp(moment_us / 1_000_000, UTC).isoformat()
+    start = {
+        "microseconds": str(moment_us),
+        "rfc3339": stamp.replace("+00:00", "Z"),
+        "rfc3339-offset": stamp,
+    }[form]
+    publisher = join(broker, f"{name}-publisher")
+    for payload in numbered(5, 5):
+        publisher.publish(f"{name}/t", payload, qos=1)
+    peer = join(broker, name)
+    peer.subscribe((f"$replay/{start}/{name}/t", 1))
+    for payload in numbered(5, 5):
+        peer.receive_publish(f"{name}/t", payload, qos=1)
+    peer.expect_nothing()
+
+
+def test_from_the_future(broker: Broker, name: str) -> None:
+    """Nothing of the past; an ordinary subscription from then on."""
+    record(broker, name, f"{name}/t", count=3)
+    peer = join(broker, name)
+    peer.subscribe((f"$replay/{(time.time_ns() // 1000) + 3_600_000_000}/{name}/t", 1))
+    peer.expect_nothing()
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "matching"),
+    [
+        ("{}/#", ["{}/a/x", "{}/a/y", "{}/b/x", "{}/c"]),
+        ("{}/+/x", ["{}/a/x", "{}/b/x"]),
+        ("{}/a/+", ["{}/a/x", "{}/a/y"]),
+        ("{}/c", ["{}/c"]),
+        ("{}/c/#", ["{}/c"]),
+        ("{}/nothing/#", []),
+        ("$x{}/#", ["$x{}/d"]),
+    ],
+)
+@pytest.mark.trap(28)
+def test_filters(broker: Broker, name: str, topic_filter: str, matching: list[str]) -> None:
+    """The log's own order over all topics that match."""
+    topics = [t.format(name) for t in ("{}/a/x", "{}/a/y", "{}/b/x", "{}/c", "$x{}/d")]
+    record(broker, name, *topics, count=4)
+    peer = join(broker, name)
+    peer.subscribe((f"$replay/0/{topic_filter.format(name)}", 1))
+    wanted = [topic.format(name) for topic in matching]
+    for payload in numbered(4):
+        for topic in wanted:
+            peer.receive_publish(topic, payload, qos=1)
+    peer.expect_nothing()
+
+
+def test_only_what_is_recorded(broker: Broker, name: str) -> None:
+    """QoS 0 is not, by default; QoS 1 and 2 are, retained or not."""
+    publisher = join(broker, f"{name}-publisher")
+    for qos in (0, 1, 2):
+        publisher.publish(f"{name}/t", b"%d" % qos, qos=qos, retain=qos == 1)
+    peer = join(broker, name)
+    peer.subscribe((f"$replay/0/{name}/t", 2))
+    for qos in (1, 2):
+        peer.receive_publish(f"{name}/t", b"%d" % qos, qos=qos)
+    peer.expect_nothing()
+
+
+@pytest.mark.trap(33)
+def test_live_messages_join_behind_the_replay(broker: Broker, name: str) -> None:
+    """No gap, no repeat, no overtaking while messages keep coming."""
+    publisher = join(broker, f"{name}-publisher")
+    send_publishes(publisher, f"{name}/t", numbered(2000), qos=1)
+    publisher.take(Kind.PUBACK, 2000)
+    peer = join(broker, name)
+    peer.send(V3.subscribe((f"$replay/0/{name}/t", 1), packet_id=1))
+    send_publishes(publisher, f"{name}/t", numbered(1000, 2000), qos=1, first_id=2001)
+    got = []
+    while len(got) < 3000:
+        found = peer.take(Kind.PUBLISH)
+        got.append(found.payload)
+        peer.send(V3.puback(found.packet_id))
+    assert got == numbered(3000)
+    peer.take(Kind.SUBACK, 1)
+    peer.expect_nothing()
+
+
+@pytest.mark.parametrize("ending", ["disconnect", "abort", "kill"])
+def test_interrupted_replay_goes_on(broker: Broker, name: str, ending: str) -> None:
+    """The replay of a durable session belongs to its state."""
+    publisher = join(broker, f"{name}-publisher")
+    send_publishes(publisher, f"{name}/t", numbered(600), qos=1)
+    publisher.take(Kind.PUBACK, 600)
+    peer = durable(broker, name, (f"$replay/0/{name}/t", 1))
+    for payload in numbered(100):
+        peer.receive_publish(f"{name}/t", payload, qos=1)
+    peer.fence()
+    if ending == "kill":
+        join(broker).publish("settle", b"", qos=1)
+        broker.kill9()
+    else:
+        getattr(peer, ending)()
+    again = resume(broker, name)
+    for payload in numbered(500, 100):
+        again.receive_publish(f"{name}/t", payload, qos=1)
+    again.publish(f"{name}/t", b"live", qos=1)
+    again.receive_publish(f"{name}/t", b"live", qos=1)
+
+
+def test_again_and_again(broker: Broker, name: str) -> None:
+    """Each SUBSCRIBE replays; there is one subscription, which live messages come through once."""
+    record(broker, name, f"{name}/t", count=3)
+    peer = join(broker, name)
+    for _ in range(3):
+        peer.subscribe((f"$replay/0/{name}/t", 1))
+        for payload in numbered(3):
+            peer.receive_publish(f"{name}/t", payload, qos=1)
+    publisher = join(broker, f"{name}-publisher")
+    publisher.publish(f"{name}/t", b"live", qos=1)
+    peer.receive_publish(f"{name}/t", b"live", qos=1)
+    peer.expect_nothing()
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_unsubscribe(broker: Broker, name: str, plain: bool) -> None:
+    """By the name that was subscribed, or by the filter in it."""
+    record(broker, name, f"{name}/t", count=3)
+    peer = join(broker, name)
+    peer.subscribe((f"$replay/0/{name}/t", 1))
+    assert payloads_of(take_publishes(peer, 3)) == numbered(3)
+    peer.unsubscribe(f"{name}/t" if plain else f"$replay/0/{name}/t")
+    peer.publish(f"{name}/t", b"x", qos=1)
+    peer.expect_nothing()
+
+
+def test_retained_message_is_not_sent_besides(broker: Broker, name: str) -> None:
+    """It is part of the past already."""
+    publisher = join(broker, f"{name}-publisher")
+    publisher.publish(f"{name}/t", b"kept", qos=1, retain=True)
+    peer = join(broker, name)
+    peer.subscribe((f"$replay/0/{name}/t", 1))
+    peer.receive_publish(f"{name}/t", b"kept", qos=1)
+    peer.expect_nothing()
+
+
+@pytest.mark.parametrize(
+    "topic_filter",
+    [
+        "$replay/",
+        "$replay/0",
+        "$replay/0/",
+        "$replay//t",
+        "$replay/yesterday/t",
+        "$replay/-1/t",
+        "$replay/1.5/t",
+        "$replay/2026-13-01T00:00:00Z/t",
+        "$replay/2026-01-01T00:00:00/t",
+        "$replay/99999999999999999999999/t",
+        "$replay/+/t",
+    ],
+)
+def test_what_is_no_replay_filter(broker: Broker, name: str, topic_filter: str) -> None:
+    """0x80, and the connection stands."""
+    peer = join(broker, name)
+    peer.subscribe((topic_filter, 1), codes=(FAILURE,))
+    peer.expect_nothing()
+
+
+def test_nobody_else_is_replayed_to(broker: Broker, name: str) -> None:
+    record(broker, name, f"{name}/t", count=3)
+    other = join(broker, f"{name}-other")
+    other.subscribe((f"{name}/t", 1))
+    peer = join(broker, name)
+    peer.subscribe((f"$replay/0/{name}/t", 1))
+    assert payloads_of(take_publishes(peer, 3)) == numbered(3)
+    other.expect_nothing()
+
+
+def test_publish_to_replay_topics_is_no_replay(broker: Broker, name: str) -> None:
+    """``$replay`` is a prefix of filters; a message published below it replays nothing."""
+    record(broker, name, f"{name}/t", count=3)
+    peer = join(broker, name)
+    peer.subscribe((f"{name}/#", 1))
+    peer.publish(f"$replay/0/{name}/t", b"x", qos=1)
+    peer.expect_nothing()
