@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from perdure.broker.commit import LEVEL_FSYNC
-from perdure.broker.replay import requested_by_property, split_replay_filter
+from perdure.broker.replay import REPLAY_PREFIX, requested_by_property, split_replay_filter
 from perdure.errors import MalformedPacket, MqttError, ProtocolViolation, StorageError
 from perdure.model import Feed, Subscription
 from perdure.mqtt.packets import EMPTY, Suback, Subscribe, SubscribeFilter, Unsuback, Unsubscribe
@@ -319,9 +319,13 @@ def _check_syntax(filters: list[str]) -> None:
     reason code 0x8F is for a filter that is correctly formed and not allowed (3.9.3).
     """
     for topic_filter in filters:
+        plain = topic_filter
+        if plain.startswith(REPLAY_PREFIX):
+            # The time before the filter may have an offset from UTC, with a + in it.
+            plain = plain.removeprefix(REPLAY_PREFIX).partition("/")[2]
         try:
-            validate_wildcards(topic_filter)
-            parse_shared(topic_filter)
+            validate_wildcards(plain)
+            parse_shared(plain)
         except MqttError as error:
             raise MalformedPacket(error.message) from error
 
