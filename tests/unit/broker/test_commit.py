@@ -131,6 +131,19 @@ def test_a_sync_does_not_vouch_for_the_open_batch() -> None:
     assert bench.committer.synced_offset == written
 
 
+def test_offsets_without_a_write_are_synced_when_all_writes_are() -> None:
+    bench = Bench()
+    bench.add("first")
+    bench.turn()
+    bench.store.allocate_offset(bench.clock.now_us())
+    assert not bench.committer.catch_up()
+    bench.loop.run_for(10_000)
+    bench.committer.write()
+    assert bench.committer.catch_up()
+    assert bench.committer.synced_offset == bench.store.last_offset
+    assert not bench.committer.catch_up()
+
+
 def test_who_waits_with_nothing_to_write_waits_for_what_came_before() -> None:
     bench = Bench()
     bench.add("first")

@@ -95,6 +95,21 @@ def test_a_retained_message_that_was_replaced_is_the_new_one() -> None:
     assert reader.payloads() == [b"new"]
 
 
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("granted", [0, 1, 2])
+def test_a_retained_message_reaches_a_session_in_memory(qos: int, granted: int) -> None:
+    """One that is not recorded lies before the fence of a later subscription, and a QoS 2
+    delivery that is stored nowhere waits for no sync."""
+    world = make_world()
+    publisher, reader = Client(world, "p"), Client(world, "r")
+    publisher.connect(expiry_s=0, clean=True)
+    publisher.deliver("t", b"kept", qos=qos, retain=True)
+    world.run_for(100_000)
+    reader.connect(expiry_s=0, clean=True)
+    reader.subscribe("t", qos=granted)
+    assert reader.payloads() == [b"kept"]
+
+
 @pytest.mark.trap(16)
 def test_a_qos_2_subscription_lives_on_after_a_restart() -> None:
     """Trap 16: it gets what is published before its client is back, and after."""
