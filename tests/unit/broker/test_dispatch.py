@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.broker.harness import Client, make_world, stalled_world
+from tests.unit.broker.harness import QUIET, Client, make_world, stalled_world
 
+from perdure.config.schema import Config, StorageConfig
 from perdure.mqtt.packets import Ack, Publish
 
 
@@ -98,8 +99,7 @@ def test_a_retained_message_that_was_replaced_is_the_new_one() -> None:
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("granted", [0, 1, 2])
 def test_a_retained_message_reaches_a_session_in_memory(qos: int, granted: int) -> None:
-    """One that is not recorded lies before the fence of a later subscription, and a QoS 2
-    delivery that is stored nowhere waits for no sync."""
+    """A QoS 2 delivery that is stored nowhere waits for no sync."""
     world = make_world()
     publisher, reader = Client(world, "p"), Client(world, "r")
     publisher.connect(expiry_s=0, clean=True)
@@ -107,6 +107,19 @@ def test_a_retained_message_reaches_a_session_in_memory(qos: int, granted: int) 
     world.run_for(100_000)
     reader.connect(expiry_s=0, clean=True)
     reader.subscribe("t", qos=granted)
+    assert reader.payloads() == [b"kept"]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_retained_message_that_is_not_recorded_comes_once(qos: int) -> None:
+    """The fence passes its offset, so a later subscription finds it on the right side."""
+    world = make_world(config=Config(sys=QUIET, storage=StorageConfig(record=("other/#",))))
+    publisher, reader = Client(world, "p"), Client(world, "r")
+    publisher.connect(expiry_s=0, clean=True)
+    publisher.deliver("t", b"kept", qos=qos, retain=True)
+    world.run_for(100_000)
+    reader.connect()
+    reader.subscribe("t", qos=2)
     assert reader.payloads() == [b"kept"]
 
 
