@@ -38,9 +38,9 @@ def bob(broker: Broker, client_id: str, *, clean: bool = True, will: Will | None
     return join(broker, client_id, clean=clean, username="bob", password="päss wörd", will=will)
 
 
-@pytest.mark.spec("MQTT-3.2.2-4")
-@pytest.mark.spec("MQTT-3.2.2-5")
-@pytest.mark.spec("MQTT-3.1.4-5")
+@pytest.mark.spec("MQTT-3.2.2-4@3.1.1")
+@pytest.mark.spec("MQTT-3.2.2-5@3.1.1")
+@pytest.mark.spec("MQTT-3.1.4-5@3.1.1")
 @pytest.mark.parametrize(
     ("username", "password"),
     [
@@ -91,7 +91,7 @@ def test_accepted(broker: Broker, name: str) -> None:
         peer.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-3.3.5-2")
+@pytest.mark.spec("MQTT-3.3.5-2@3.1.1")
 @pytest.mark.parametrize("retain", [False, True])
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("topic", ["secret", "news/today", "inbox/a/b", "bobby/x", "users/bob/x"])
@@ -131,7 +131,7 @@ def test_publish_is_authorised(broker: Broker, name: str, topic: str) -> None:
     watcher.receive_publish(topic, b"x", qos=1)
 
 
-@pytest.mark.spec("MQTT-3.8.4-5")
+@pytest.mark.spec("MQTT-3.8.4-5@3.1.1")
 @pytest.mark.parametrize(
     ("topic_filter", "granted"),
     [
@@ -163,7 +163,7 @@ def test_delivery_is_authorised(
     peer.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-3.8.4-5")
+@pytest.mark.spec("MQTT-3.8.4-5@3.1.1")
 def test_refused_filter_among_others(broker: Broker, name: str) -> None:
     """Each filter has its own code; the good ones hold. Mosquitto 2.0 grants all."""
     peer = bob(broker, name)

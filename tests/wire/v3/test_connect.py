@@ -36,11 +36,11 @@ def connect_with_flags(client_id: str, flags: int) -> bytes:
     return packet(0x10, text("MQTT") + b"\x04" + bytes([flags]) + u16(60) + payload)
 
 
-@pytest.mark.spec("MQTT-3.1.2-9")
-@pytest.mark.spec("MQTT-3.1.2-19")
-@pytest.mark.spec("MQTT-3.1.2-21")
-@pytest.mark.spec("MQTT-3.1.3-1")
-@pytest.mark.spec("MQTT-3.1.4-4")
+@pytest.mark.spec("MQTT-3.1.2-9@3.1.1")
+@pytest.mark.spec("MQTT-3.1.2-19@3.1.1")
+@pytest.mark.spec("MQTT-3.1.2-21@3.1.1")
+@pytest.mark.spec("MQTT-3.1.3-1@3.1.1")
+@pytest.mark.spec("MQTT-3.1.4-4@3.1.1")
 @pytest.mark.parametrize(
     "flags", [*filter(is_legal, range(256))], ids=lambda value: f"{value:#04x}"
 )
@@ -53,13 +53,14 @@ def test_legal_flags(broker: Broker, name: str, flags: int) -> None:
     peer.disconnect()
 
 
-@pytest.mark.spec("MQTT-3.1.2-3")
-@pytest.mark.spec("MQTT-3.1.2-11")
-@pytest.mark.spec("MQTT-3.1.2-13")
-@pytest.mark.spec("MQTT-3.1.2-14")
-@pytest.mark.spec("MQTT-3.1.2-15")
-@pytest.mark.spec("MQTT-3.1.2-22")
-@pytest.mark.spec("MQTT-3.1.4-1")
+@pytest.mark.spec("MQTT-3.1.2-3@3.1.1")
+@pytest.mark.spec("MQTT-3.1.2-11@3.1.1")
+@pytest.mark.spec("MQTT-3.1.2-13@3.1.1")
+@pytest.mark.spec("MQTT-3.1.2-14@3.1.1")
+@pytest.mark.spec("MQTT-3.1.2-15@3.1.1")
+@pytest.mark.spec("MQTT-3.1.2-22@3.1.1")
+@pytest.mark.spec("MQTT-3.1.4-1@3.1.1")
+@pytest.mark.spec("MQTT-3.2.2-6@3.1.1")
 @pytest.mark.parametrize(
     "flags",
     [flags for flags in range(256) if not is_legal(flags)],
@@ -95,10 +96,10 @@ CLIENT_IDS = {
 }
 
 
-@pytest.mark.spec("MQTT-3.1.3-2")
-@pytest.mark.spec("MQTT-3.1.3-3")
-@pytest.mark.spec("MQTT-3.1.3-4")
-@pytest.mark.spec("MQTT-3.1.3-5")
+@pytest.mark.spec("MQTT-3.1.3-2@3.1.1")
+@pytest.mark.spec("MQTT-3.1.3-3@3.1.1")
+@pytest.mark.spec("MQTT-3.1.3-4@3.1.1")
+@pytest.mark.spec("MQTT-3.1.3-5@3.1.1")
 @pytest.mark.parametrize("client_id", CLIENT_IDS.values(), ids=CLIENT_IDS.keys())
 def test_client_id_names_a_session(broker: Broker, client_id: str) -> None:
     """1 to 23 characters of 0-9a-zA-Z must be allowed; the rest may be, and is."""
@@ -107,7 +108,7 @@ def test_client_id_names_a_session(broker: Broker, client_id: str) -> None:
     join(broker, client_id, clean=True, present=False).disconnect()
 
 
-@pytest.mark.spec("MQTT-3.1.3-2")
+@pytest.mark.spec("MQTT-3.1.3-2@3.1.1")
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -136,8 +137,8 @@ def test_similar_client_ids_are_two_clients(broker: Broker, one: str, other: str
         join(broker, client_id, clean=True).disconnect()
 
 
-@pytest.mark.spec("MQTT-3.1.3-6")
-@pytest.mark.spec("MQTT-3.1.3-7")
+@pytest.mark.spec("MQTT-3.1.3-6@3.1.1")
+@pytest.mark.spec("MQTT-3.1.3-7@3.1.1")
 def test_empty_client_ids_are_unique(broker: Broker, name: str) -> None:
     """Each gets an identifier of its own, so none takes another over."""
     peers = [join(broker, "", clean=True, present=False) for _ in range(5)]
@@ -149,9 +150,9 @@ def test_empty_client_ids_are_unique(broker: Broker, name: str) -> None:
         peer.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-3.1.3-8")
-@pytest.mark.spec("MQTT-3.2.2-4")
-@pytest.mark.spec("MQTT-3.2.2-5")
+@pytest.mark.spec("MQTT-3.1.3-8@3.1.1")
+@pytest.mark.spec("MQTT-3.2.2-4@3.1.1")
+@pytest.mark.spec("MQTT-3.2.2-5@3.1.1")
 @pytest.mark.parametrize("with_will", [False, True])
 def test_empty_client_id_without_clean_session(broker: Broker, name: str, with_will: bool) -> None:
     """Return code 0x02, then the close."""
@@ -162,7 +163,7 @@ def test_empty_client_id_without_clean_session(broker: Broker, name: str, with_w
     peer.expect_closed()
 
 
-@pytest.mark.spec("MQTT-3.1.4-5")
+@pytest.mark.spec("MQTT-3.1.4-5@3.1.1")
 @pytest.mark.parametrize(
     ("connect", "code"),
     [
@@ -183,7 +184,7 @@ def test_nothing_behind_a_refused_connect_is_processed(
     watcher.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-3.1.2-2")
+@pytest.mark.spec("MQTT-3.1.2-2@3.1.1")
 @pytest.mark.parametrize("level", [0, 1, 2, 3, 6, 7, 64, 127, 255])
 def test_unknown_protocol_level(broker: Broker, name: str, level: int) -> None:
     """Return code 0x01, then the close; 3 belongs to the name MQIsdp."""
@@ -193,7 +194,7 @@ def test_unknown_protocol_level(broker: Broker, name: str, level: int) -> None:
     peer.expect_closed()
 
 
-@pytest.mark.spec("MQTT-3.1.2-1")
+@pytest.mark.spec("MQTT-3.1.2-1@3.1.1")
 @pytest.mark.parametrize(
     "protocol",
     ["", "M", "MQT", "MQTTT", "mqtt", "MQTt", "MQTT ", "\ufeffMQTT", "MQIsdpX", "HTTP", "A" * 300],
@@ -208,7 +209,7 @@ def test_unknown_protocol_name(broker: Broker, name: str, protocol: str) -> None
         peer.expect_closed()
 
 
-@pytest.mark.spec("MQTT-3.2.0-1")
+@pytest.mark.spec("MQTT-3.2.0-1@3.1.1")
 def test_connack_comes_first(broker: Broker, name: str) -> None:
     """Packets may follow a CONNECT without waiting; their answers follow the CONNACK in order."""
     peer = broker.peer(4)
@@ -225,7 +226,7 @@ def test_connack_comes_first(broker: Broker, name: str) -> None:
     peer.receive_publish(name, b"early", qos=1)
 
 
-@pytest.mark.spec("MQTT-3.1.0-2")
+@pytest.mark.spec("MQTT-3.1.0-2@3.1.1")
 @pytest.mark.parametrize("in_one_segment", [False, True])
 @pytest.mark.parametrize("same_id", [False, True])
 def test_second_connect(broker: Broker, name: str, in_one_segment: bool, same_id: bool) -> None:
@@ -279,7 +280,7 @@ def test_will_of_any_shape(broker: Broker, name: str, topic: str, size: int) -> 
     join(broker, name, will=will).disconnect()
 
 
-@pytest.mark.spec("MQTT-3.1.0-1")
+@pytest.mark.spec("MQTT-3.1.0-1@3.1.1")
 @pytest.mark.parametrize(
     "first",
     [

@@ -42,8 +42,8 @@ def settle(broker: Broker) -> None:
 
 
 @both
-@pytest.mark.spec("MQTT-4.1.0-1")
-@pytest.mark.spec("MQTT-4.5.0-1")
+@pytest.mark.spec("MQTT-4.1.0-1@3.1.1")
+@pytest.mark.spec("MQTT-4.5.0-1@3.1.1")
 @pytest.mark.trap(26)
 @pytest.mark.trap(32)
 @pytest.mark.parametrize("qos", [1, 2])
@@ -70,7 +70,7 @@ def test_acknowledged_messages_survive(
 
 
 @both
-@pytest.mark.spec("MQTT-4.4.0-1")
+@pytest.mark.spec("MQTT-4.4.0-1@3.1.1")
 @pytest.mark.trap(3)
 @pytest.mark.parametrize("qos", [1, 2])
 def test_identifiers_survive(broker: Broker, name: str, how: str, qos: int) -> None:
@@ -115,7 +115,7 @@ def test_acknowledgements_out_of_order_survive(broker: Broker, name: str, how: s
 
 
 @both
-@pytest.mark.spec("MQTT-4.3.3-1")
+@pytest.mark.spec("MQTT-4.3.3-1@3.1.1")
 @pytest.mark.trap(12)
 def test_outbound_release_survives(broker: Broker, name: str, how: str) -> None:
     """Past its PUBREC a message is never sent again, only its PUBREL."""
@@ -147,7 +147,7 @@ def test_outbound_release_survives(broker: Broker, name: str, how: str) -> None:
 
 
 @both
-@pytest.mark.spec("MQTT-4.3.3-2")
+@pytest.mark.spec("MQTT-4.3.3-2@3.1.1")
 @pytest.mark.trap(10)
 @pytest.mark.parametrize("online", [False, True])
 def test_inbound_identifier_survives(broker: Broker, name: str, how: str, online: bool) -> None:
@@ -211,8 +211,8 @@ def test_subscriptions_survive(broker: Broker, name: str, how: str) -> None:
 
 
 @both
-@pytest.mark.spec("MQTT-3.3.1-5")
-@pytest.mark.spec("MQTT-3.3.1-10")
+@pytest.mark.spec("MQTT-3.3.1-5@3.1.1")
+@pytest.mark.spec("MQTT-3.3.1-10@3.1.1")
 def test_retained_messages_survive(broker: Broker, name: str, how: str) -> None:
     """The last one of each topic, and not those that were cleared."""
     publisher = join(broker, f"{name}-publisher")
@@ -230,7 +230,7 @@ def test_retained_messages_survive(broker: Broker, name: str, how: str) -> None:
 
 
 @both
-@pytest.mark.spec("MQTT-3.1.2-6")
+@pytest.mark.spec("MQTT-3.1.2-6@3.1.1")
 @pytest.mark.trap(46)
 def test_discarded_session_stays_discarded(broker: Broker, name: str, how: str) -> None:
     """By CONNECT with clean session, connected or not when the broker ends."""
@@ -260,7 +260,7 @@ def test_connected_sessions_are_not_connected_any_more(broker: Broker, name: str
         again.receive_publish(name, payload, qos=1, dup=False)
 
 
-@pytest.mark.spec("MQTT-3.1.2-8")
+@pytest.mark.spec("MQTT-3.1.2-8@3.1.1")
 @pytest.mark.trap(44)
 def test_will_survives_a_kill(broker: Broker, name: str) -> None:
     """3.1.2.5: after a failure the server may publish it late, but has to: it was stored."""
@@ -275,7 +275,7 @@ def test_will_survives_a_kill(broker: Broker, name: str) -> None:
     again.receive_publish(f"{name}/will", b"end", qos=1)
 
 
-@pytest.mark.spec("MQTT-3.14.4-3")
+@pytest.mark.spec("MQTT-3.14.4-3@3.1.1")
 def test_discarded_will_stays_discarded(broker: Broker, name: str) -> None:
     watcher = durable(broker, f"{name}-watcher", (f"{name}/will", 1))
     will = Will(topic=f"{name}/will", payload=b"gone", qos=1)
@@ -288,7 +288,7 @@ def test_discarded_will_stays_discarded(broker: Broker, name: str) -> None:
     again.receive_publish(f"{name}/will", b"end", qos=1)
 
 
-@pytest.mark.spec("MQTT-4.5.0-1")
+@pytest.mark.spec("MQTT-4.5.0-1@3.1.1")
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("read", [1, 400])
 def test_kill_amid_a_burst(broker: Broker, name: str, qos: int, read: int) -> None:
@@ -315,8 +315,8 @@ def test_kill_amid_a_burst(broker: Broker, name: str, qos: int, read: int) -> No
     assert len(got) >= acknowledged
 
 
-@pytest.mark.spec("MQTT-4.3.3-2")
-@pytest.mark.spec("MQTT-4.6.0-6")
+@pytest.mark.spec("MQTT-4.3.3-2@3.1.1")
+@pytest.mark.spec("MQTT-4.6.0-6@3.1.1")
 def test_exactly_once_through_many_kills(broker: Broker, name: str) -> None:
     """Publisher and subscriber behave as 4.4 tells them; the broker dies after every step."""
     publisher = durable(broker, f"{name}-publisher")

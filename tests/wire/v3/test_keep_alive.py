@@ -18,7 +18,7 @@ BROKER_OPTIONS = Options(settings={"mqtt.connect_timeout_ms": "1000"})
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.spec("MQTT-3.1.2-24")
+@pytest.mark.spec("MQTT-3.1.2-24@3.1.1")
 @pytest.mark.parametrize("ping_first", [False, True])
 def test_silence_ends_the_connection(broker: Broker, name: str, ping_first: bool) -> None:
     """Not before one and a half times the keep alive, and soon after it."""
@@ -41,8 +41,8 @@ KEPT_ALIVE_BY = {
 }
 
 
-@pytest.mark.spec("MQTT-3.1.2-23")
-@pytest.mark.spec("MQTT-3.1.2-24")
+@pytest.mark.spec("MQTT-3.1.2-23@3.1.1")
+@pytest.mark.spec("MQTT-3.1.2-24@3.1.1")
 def test_any_packet_keeps_the_connection(broker: Broker, name: str) -> None:
     """Each of these types alone; what the broker sends does not count."""
     peers = {label: join(broker, f"{name}-{label}", keep_alive=1) for label in KEPT_ALIVE_BY}
@@ -54,7 +54,7 @@ def test_any_packet_keeps_the_connection(broker: Broker, name: str) -> None:
         peer.fence()
 
 
-@pytest.mark.spec("MQTT-3.1.2-24")
+@pytest.mark.spec("MQTT-3.1.2-24@3.1.1")
 def test_receiving_does_not_count(broker: Broker, name: str) -> None:
     """A subscriber that only listens is disconnected, however much it is sent."""
     publisher = join(broker, f"{name}-publisher")
@@ -68,7 +68,7 @@ def test_receiving_does_not_count(broker: Broker, name: str) -> None:
         publisher.publish(name, b"x")
 
 
-@pytest.mark.spec("MQTT-3.1.2-24")
+@pytest.mark.spec("MQTT-3.1.2-24@3.1.1")
 def test_zero_turns_it_off(broker: Broker, name: str) -> None:
     quiet = join(broker, name, keep_alive=0)
     other = join(broker, f"{name}-other", keep_alive=1)
@@ -77,8 +77,8 @@ def test_zero_turns_it_off(broker: Broker, name: str) -> None:
     quiet.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-3.1.2-24")
-@pytest.mark.spec("MQTT-3.1.2-4")
+@pytest.mark.spec("MQTT-3.1.2-24@3.1.1")
+@pytest.mark.spec("MQTT-3.1.2-4@3.1.1")
 def test_session_outlives_the_timeout(broker: Broker, name: str) -> None:
     """3.1.2.10: as if the network had failed."""
     durable(broker, name, (name, 1)).disconnect()

@@ -28,6 +28,7 @@ BROKER_OPTIONS = Options(
         "mqtt.client_id_bytes_max": "30",
         "mqtt.allow_empty_client_id": "false",
         "mqtt.shared_subscription_available": "false",
+        "mqtt.wildcard_subscription_available": "false",
         "session.subscriptions_max": "3",
         "session.pending_messages_max": "10",
     },
@@ -87,14 +88,14 @@ def test_length_of_client_id(broker: Broker, name: str, length: int) -> None:
         peer.expect_connack(0)
 
 
-@pytest.mark.spec("MQTT-3.1.3-9")
+@pytest.mark.spec("MQTT-3.1.3-9@3.1.1")
 def test_no_empty_client_id(broker: Broker) -> None:
     peer = broker.peer(4)
     peer.send(V3.connect("", clean=True))
     peer.expect_refused_connect(BAD_IDENTIFIER)
 
 
-@pytest.mark.spec("MQTT-3.8.4-6")
+@pytest.mark.spec("MQTT-3.8.4-6@3.1.1")
 def test_granted_qos_is_lowered(broker: Broker, name: str) -> None:
     """A server may grant less than was asked for, and says so in SUBACK."""
     peer = join(broker, name)
@@ -120,7 +121,7 @@ def test_will_above_the_maximum_qos(broker: Broker, name: str) -> None:
         peer.expect_closed()
 
 
-@pytest.mark.spec("MQTT-3.9.3-2")
+@pytest.mark.spec("MQTT-3.9.3-2@3.1.1")
 def test_number_of_subscriptions(broker: Broker, name: str) -> None:
     """0x80 for each filter beyond; replacing one is not adding one."""
     peer = join(broker, name)
@@ -135,7 +136,7 @@ def test_number_of_subscriptions(broker: Broker, name: str) -> None:
     peer.receive_publish(f"{name}/4", b"x", qos=1)
 
 
-@pytest.mark.spec("MQTT-3.9.3-2")
+@pytest.mark.spec("MQTT-3.9.3-2@3.1.1")
 @pytest.mark.parametrize(
     "topic_filter", ["a/b/c/d/e/f", "+/+/+/+/+/+", "a/b/c/d/e/#", "$share/g/t"]
 )
@@ -145,6 +146,16 @@ def test_filter_that_is_not_offered(broker: Broker, name: str, topic_filter: str
     peer.subscribe((name, 1), (topic_filter, 1), codes=(1, FAILURE))
     peer.publish(name, b"x", qos=1)
     peer.receive_publish(name, b"x", qos=1)
+
+
+@pytest.mark.spec("MQTT-3.8.3-2@3.1.1")
+@pytest.mark.parametrize("topic_filter", ["#", "+", "a/#", "a/+/b"])
+def test_no_wildcards(broker: Broker, name: str, topic_filter: str) -> None:
+    """A server that does not support filters with wildcards must refuse each of them."""
+    peer = join(broker, name)
+    peer.subscribe((topic_filter, 1), (name, 0), codes=(FAILURE, 0))
+    peer.publish(name, b"x", qos=1)
+    peer.receive_publish(name, b"x", qos=0)
 
 
 def test_topic_that_is_too_deep(broker: Broker, name: str) -> None:

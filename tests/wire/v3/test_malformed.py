@@ -47,9 +47,9 @@ def truncations() -> list[object]:
     return found
 
 
-@pytest.mark.spec("MQTT-4.8.0-1")
-@pytest.mark.spec("MQTT-3.8.3-3")
-@pytest.mark.spec("MQTT-3.10.3-2")
+@pytest.mark.spec("MQTT-4.8.0-1@3.1.1")
+@pytest.mark.spec("MQTT-3.8.3-3@3.1.1")
+@pytest.mark.spec("MQTT-3.10.3-2@3.1.1")
 @pytest.mark.parametrize("raw", truncations())
 def test_truncated(broker: Broker, name: str, raw: bytes) -> None:
     """Length 2 of SUBSCRIBE and UNSUBSCRIBE is the packet without any filter."""
@@ -70,12 +70,12 @@ REQUIRED_FLAGS = {
 }
 
 
-@pytest.mark.spec("MQTT-2.2.2-1")
-@pytest.mark.spec("MQTT-2.2.2-2")
-@pytest.mark.spec("MQTT-3.6.1-1")
-@pytest.mark.spec("MQTT-3.8.1-1")
-@pytest.mark.spec("MQTT-3.10.1-1")
-@pytest.mark.spec("MQTT-3.14.1-1")
+@pytest.mark.spec("MQTT-2.2.2-1@3.1.1")
+@pytest.mark.spec("MQTT-2.2.2-2@3.1.1")
+@pytest.mark.spec("MQTT-3.6.1-1@3.1.1")
+@pytest.mark.spec("MQTT-3.8.1-1@3.1.1")
+@pytest.mark.spec("MQTT-3.10.1-1@3.1.1")
+@pytest.mark.spec("MQTT-3.14.1-1@3.1.1")
 @pytest.mark.parametrize(
     ("kind", "flags"),
     [
@@ -103,8 +103,8 @@ def test_disconnect_with_reserved_flags_and_rest(broker: Broker, name: str, raw:
     peer.expect_closed()
 
 
-@pytest.mark.spec("MQTT-3.3.1-4")
-@pytest.mark.spec("MQTT-3.3.1-2")
+@pytest.mark.spec("MQTT-3.3.1-4@3.1.1")
+@pytest.mark.spec("MQTT-3.3.1-2@3.1.1")
 @pytest.mark.parametrize(
     "first",
     [
@@ -125,7 +125,7 @@ def test_publish_flags(broker: Broker, name: str, first: int) -> None:
     watcher.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-2.3.1-1")
+@pytest.mark.spec("MQTT-2.3.1-1@3.1.1")
 @pytest.mark.parametrize(
     "raw",
     [
@@ -145,7 +145,7 @@ def test_packet_identifier_zero(broker: Broker, name: str, raw: bytes) -> None:
     peer.expect_closed()
 
 
-@pytest.mark.spec("MQTT-4.8.0-1")
+@pytest.mark.spec("MQTT-4.8.0-1@3.1.1")
 @pytest.mark.parametrize(
     "raw",
     [
@@ -190,7 +190,7 @@ def test_longer_than_its_type(broker: Broker, name: str, raw: bytes) -> None:
     watcher.receive_publish(f"{name}/will", b"gone")
 
 
-@pytest.mark.spec("MQTT-3.8.3-4")
+@pytest.mark.spec("MQTT-3.8.3-4@3.1.1")
 @pytest.mark.parametrize("options", [0x03, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xFC, 0xFF])
 @pytest.mark.parametrize("place", ["only", "last"])
 def test_requested_qos(broker: Broker, name: str, options: int, place: str) -> None:

@@ -16,7 +16,7 @@ FULL = V3.connect(
 )
 
 
-@pytest.mark.spec("MQTT-3.1.4-1")
+@pytest.mark.spec("MQTT-3.1.4-1@3.1.1")
 @pytest.mark.parametrize("length", range(len(FULL) - 2))
 def test_every_truncation(broker: Broker, length: int) -> None:
     """A CONNECT whose remaining length ends it inside each of its fields."""
@@ -25,8 +25,8 @@ def test_every_truncation(broker: Broker, length: int) -> None:
     peer.expect_closed()
 
 
-@pytest.mark.spec("MQTT-2.2.2-1")
-@pytest.mark.spec("MQTT-2.2.2-2")
+@pytest.mark.spec("MQTT-2.2.2-1@3.1.1")
+@pytest.mark.spec("MQTT-2.2.2-2@3.1.1")
 @pytest.mark.parametrize("flags", range(1, 16))
 def test_fixed_header_flags(broker: Broker, name: str, flags: int) -> None:
     peer = broker.peer(4)
@@ -34,10 +34,10 @@ def test_fixed_header_flags(broker: Broker, name: str, flags: int) -> None:
     peer.expect_closed()
 
 
-@pytest.mark.spec("MQTT-3.1.4-1")
-@pytest.mark.spec("MQTT-3.1.2-18")
-@pytest.mark.spec("MQTT-3.1.2-20")
-@pytest.mark.spec("MQTT-3.1.2-11")
+@pytest.mark.spec("MQTT-3.1.4-1@3.1.1")
+@pytest.mark.spec("MQTT-3.1.2-18@3.1.1")
+@pytest.mark.spec("MQTT-3.1.2-20@3.1.1")
+@pytest.mark.spec("MQTT-3.1.2-11@3.1.1")
 @pytest.mark.parametrize(
     ("flags", "payload"),
     [
@@ -60,9 +60,9 @@ def test_fields_do_not_match_the_flags(broker: Broker, flags: int, payload: byte
     peer.expect_closed()
 
 
-@pytest.mark.spec("MQTT-3.3.2-2")
-@pytest.mark.spec("MQTT-4.7.1-1")
-@pytest.mark.spec("MQTT-4.7.3-1")
+@pytest.mark.spec("MQTT-3.3.2-2@3.1.1")
+@pytest.mark.spec("MQTT-4.7.1-1@3.1.1")
+@pytest.mark.spec("MQTT-4.7.3-1@3.1.1")
 @pytest.mark.parametrize("topic", ["", "#", "+", "a/#", "a/+/b", "a#", "+a", "a/b+"])
 def test_will_topic_is_no_topic_name(broker: Broker, name: str, topic: str) -> None:
     """A will is published under its topic, so wildcards and emptiness are refused here."""

@@ -107,7 +107,7 @@ def test_5_0_takes_3_1_1_over(broker: Broker, name: str, clean: bool) -> None:
     newer.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-4.4.0-1")
+@pytest.mark.spec("MQTT-4.4.0-1@3.1.1")
 @pytest.mark.trap(3)
 @pytest.mark.parametrize("order", [(4, 5), (5, 4)])
 def test_unacknowledged_messages_change_version(

@@ -17,9 +17,9 @@ from tests.wire.v3.clients import (
 BROKER_OPTIONS = UNLIMITED
 
 
-@pytest.mark.spec("MQTT-4.2.0-1")
-@pytest.mark.spec("MQTT-4.6.0-5")
-@pytest.mark.spec("MQTT-4.6.0-6")
+@pytest.mark.spec("MQTT-4.2.0-1@3.1.1")
+@pytest.mark.spec("MQTT-4.6.0-5@3.1.1")
+@pytest.mark.spec("MQTT-4.6.0-6@3.1.1")
 @pytest.mark.parametrize("granted", [0, 1, 2])
 @pytest.mark.parametrize("published", [0, 1, 2])
 @pytest.mark.parametrize("topic_filter", ["{}/t", "{}/+", "{}/#"])
@@ -37,7 +37,7 @@ def test_one_topic(
     assert payloads_of(take_publishes(peer, 200)) == numbered(200)
 
 
-@pytest.mark.spec("MQTT-4.6.0-6")
+@pytest.mark.spec("MQTT-4.6.0-6@3.1.1")
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_several_publishers_and_topics(broker: Broker, name: str, qos: int) -> None:
     """Each publisher's messages on each topic keep their order among all the others."""
@@ -68,7 +68,7 @@ def test_several_publishers_and_topics(broker: Broker, name: str, qos: int) -> N
     assert all(steps == list(range(50)) for steps in seen.values())
 
 
-@pytest.mark.spec("MQTT-4.6.0-6")
+@pytest.mark.spec("MQTT-4.6.0-6@3.1.1")
 def test_mixed_qos_of_one_publisher(broker: Broker, name: str) -> None:
     """Within each QoS the order holds; between them it may not."""
     publisher = join(broker, f"{name}-publisher")
@@ -87,7 +87,7 @@ def test_mixed_qos_of_one_publisher(broker: Broker, name: str) -> None:
     assert seen == {qos: list(range(qos, 60, 3)) for qos in range(3)}
 
 
-@pytest.mark.spec("MQTT-4.6.0-6")
+@pytest.mark.spec("MQTT-4.6.0-6@3.1.1")
 def test_every_subscriber_sees_the_same_order(broker: Broker, name: str) -> None:
     """Two publishers race; all subscribers of a topic agree on who was first."""
     one, two = join(broker, f"{name}-1"), join(broker, f"{name}-2")

@@ -10,14 +10,14 @@ from tests.wire.v3.clients import UNLIMITED, join, numbered, payloads_of, take_p
 BROKER_OPTIONS = UNLIMITED
 
 
-@pytest.mark.spec("MQTT-3.8.4-6")
-@pytest.mark.spec("MQTT-4.3.1-1")
-@pytest.mark.spec("MQTT-4.3.2-1")
-@pytest.mark.spec("MQTT-4.3.2-2")
-@pytest.mark.spec("MQTT-4.3.3-1")
-@pytest.mark.spec("MQTT-4.3.3-2")
-@pytest.mark.spec("MQTT-4.5.0-1")
-@pytest.mark.spec("MQTT-3.3.4-1")
+@pytest.mark.spec("MQTT-3.8.4-6@3.1.1")
+@pytest.mark.spec("MQTT-4.3.1-1@3.1.1")
+@pytest.mark.spec("MQTT-4.3.2-1@3.1.1")
+@pytest.mark.spec("MQTT-4.3.2-2@3.1.1")
+@pytest.mark.spec("MQTT-4.3.3-1@3.1.1")
+@pytest.mark.spec("MQTT-4.3.3-2@3.1.1")
+@pytest.mark.spec("MQTT-4.5.0-1@3.1.1")
+@pytest.mark.spec("MQTT-3.3.4-1@3.1.1")
 @pytest.mark.parametrize("published", [0, 1, 2])
 @pytest.mark.parametrize("granted", [0, 1, 2])
 @pytest.mark.parametrize("other", [False, True])
@@ -56,7 +56,7 @@ def test_remaining_length_edges(broker: Broker, name: str, length: int) -> None:
     peer.expect(V3.publish(name, payload))
 
 
-@pytest.mark.spec("MQTT-3.3.1-3")
+@pytest.mark.spec("MQTT-3.3.1-3@3.1.1")
 @pytest.mark.trap(10)
 @pytest.mark.parametrize("qos", [1, 2])
 def test_dup_is_not_passed_on(broker: Broker, name: str, qos: int) -> None:
@@ -75,7 +75,7 @@ def test_dup_is_not_passed_on(broker: Broker, name: str, qos: int) -> None:
     subscriber.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-2.3.1-5")
+@pytest.mark.spec("MQTT-2.3.1-5@3.1.1")
 def test_qos_0_has_no_packet_identifier(broker: Broker, name: str) -> None:
     peer = join(broker, name)
     peer.subscribe((name, 1))
@@ -83,7 +83,7 @@ def test_qos_0_has_no_packet_identifier(broker: Broker, name: str) -> None:
     peer.expect(V3.publish(name, b"\x00\x07rest"))
 
 
-@pytest.mark.spec("MQTT-2.3.1-6")
+@pytest.mark.spec("MQTT-2.3.1-6@3.1.1")
 @pytest.mark.parametrize("packet_id", [1, 2, 255, 256, 0x1234, 65_534, 65_535])
 def test_acknowledgements_bear_the_identifier(broker: Broker, name: str, packet_id: int) -> None:
     peer = join(broker, name)
@@ -95,7 +95,7 @@ def test_acknowledgements_bear_the_identifier(broker: Broker, name: str, packet_
     peer.expect(V3.pubcomp(packet_id))
 
 
-@pytest.mark.spec("MQTT-2.3.1-4")
+@pytest.mark.spec("MQTT-2.3.1-4@3.1.1")
 def test_identifiers_of_both_directions_are_independent(broker: Broker, name: str) -> None:
     """The same identifier may be in use from us and to us at the same time."""
     publisher = join(broker, f"{name}-publisher")
@@ -114,8 +114,8 @@ def test_identifiers_of_both_directions_are_independent(broker: Broker, name: st
     peer.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-2.3.1-2")
-@pytest.mark.spec("MQTT-2.3.1-4")
+@pytest.mark.spec("MQTT-2.3.1-2@3.1.1")
+@pytest.mark.spec("MQTT-2.3.1-4@3.1.1")
 @pytest.mark.parametrize("qos", [1, 2])
 def test_unacknowledged_messages_have_different_identifiers(
     broker: Broker, name: str, qos: int
@@ -130,7 +130,7 @@ def test_unacknowledged_messages_have_different_identifiers(
     assert payloads_of(found) == numbered(100)
 
 
-@pytest.mark.spec("MQTT-4.5.0-1")
+@pytest.mark.spec("MQTT-4.5.0-1@3.1.1")
 def test_every_matching_subscriber_gets_it_once(broker: Broker, name: str) -> None:
     publisher = join(broker, name)
     filters = [f"{name}/a/b", f"{name}/+/b", f"{name}/#", f"{name}/a/+", "+/a/b", f"{name}/a/b/#"]
@@ -188,7 +188,7 @@ def test_split_at_every_byte(broker: Broker, name: str) -> None:
         peer.expect(V3.puback(3))
 
 
-@pytest.mark.spec("MQTT-3.12.4-1")
+@pytest.mark.spec("MQTT-3.12.4-1@3.1.1")
 def test_ping(broker: Broker, name: str) -> None:
     peer = join(broker, name)
     peer.send(V3.pingreq() * 3)

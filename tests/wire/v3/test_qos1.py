@@ -19,8 +19,8 @@ from tests.wire.v3.clients import (
 BROKER_OPTIONS = UNLIMITED
 
 
-@pytest.mark.spec("MQTT-4.3.2-2")
-@pytest.mark.spec("MQTT-4.6.0-2")
+@pytest.mark.spec("MQTT-4.3.2-2@3.1.1")
+@pytest.mark.spec("MQTT-4.6.0-2@3.1.1")
 @pytest.mark.parametrize("count", [1, 2, 100, 5000])
 def test_pubacks_come_in_the_order_of_the_publishes(broker: Broker, name: str, count: int) -> None:
     """3.1.1 has no receive maximum: any number may be under way at once."""
@@ -30,7 +30,7 @@ def test_pubacks_come_in_the_order_of_the_publishes(broker: Broker, name: str, c
         peer.expect(V3.puback(packet_id))
 
 
-@pytest.mark.spec("MQTT-4.3.2-2")
+@pytest.mark.spec("MQTT-4.3.2-2@3.1.1")
 @pytest.mark.parametrize("dup", [False, True])
 def test_identifier_is_free_after_puback(broker: Broker, name: str, dup: bool) -> None:
     """After its PUBACK the same identifier is a new message, whatever DUP says."""
@@ -54,9 +54,9 @@ def test_same_identifier_before_puback(broker: Broker, name: str, count: int) ->
     subscriber.receive_publish(name, b"x", qos=1)
 
 
-@pytest.mark.spec("MQTT-2.3.1-3")
-@pytest.mark.spec("MQTT-3.3.1-1")
-@pytest.mark.spec("MQTT-4.4.0-1")
+@pytest.mark.spec("MQTT-2.3.1-3@3.1.1")
+@pytest.mark.spec("MQTT-3.3.1-1@3.1.1")
+@pytest.mark.spec("MQTT-4.4.0-1@3.1.1")
 @pytest.mark.trap(3)
 @pytest.mark.parametrize("ending", ["close", "abort", "disconnect", "violation"])
 def test_unacknowledged_is_sent_again_after_a_reconnect(
@@ -84,7 +84,7 @@ def test_unacknowledged_is_sent_again_after_a_reconnect(
     assert fresh.packet_id not in {before.packet_id for before in first}
 
 
-@pytest.mark.spec("MQTT-4.4.0-1")
+@pytest.mark.spec("MQTT-4.4.0-1@3.1.1")
 def test_sent_again_on_every_reconnect(broker: Broker, name: str) -> None:
     publisher = join(broker, f"{name}-publisher")
     peer = durable(broker, name, (name, 1))
@@ -263,8 +263,8 @@ def test_counters_of_a_clean_session_do_not_outlive_it(broker: Broker, name: str
 
 
 @pytest.mark.slow
-@pytest.mark.spec("MQTT-2.3.1-4")
-@pytest.mark.spec("MQTT-4.6.0-6")
+@pytest.mark.spec("MQTT-2.3.1-4@3.1.1")
+@pytest.mark.spec("MQTT-4.6.0-6@3.1.1")
 @pytest.mark.trap(1)
 @pytest.mark.timeout(110)
 def test_identifiers_wrap(broker: Broker, name: str) -> None:

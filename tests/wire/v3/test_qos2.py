@@ -19,7 +19,7 @@ from tests.wire.v3.clients import (
 BROKER_OPTIONS = UNLIMITED
 
 
-@pytest.mark.spec("MQTT-4.3.3-2")
+@pytest.mark.spec("MQTT-4.3.3-2@3.1.1")
 @pytest.mark.trap(10)
 @pytest.mark.trap(11)
 @pytest.mark.parametrize("dup", [False, True])
@@ -40,7 +40,7 @@ def test_repeated_publish_is_one_message(broker: Broker, name: str, count: int, 
     subscriber.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-4.3.3-2")
+@pytest.mark.spec("MQTT-4.3.3-2@3.1.1")
 @pytest.mark.parametrize("dup", [False, True])
 def test_identifier_is_free_after_pubrel(broker: Broker, name: str, dup: bool) -> None:
     """From PUBREL on the same identifier is a new message, a first one with DUP included."""
@@ -59,7 +59,7 @@ def test_identifier_is_free_after_pubrel(broker: Broker, name: str, dup: bool) -
     peer.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-4.3.3-2")
+@pytest.mark.spec("MQTT-4.3.3-2@3.1.1")
 @pytest.mark.parametrize("packet_id", [1, 500, 65_535])
 def test_pubrel_of_nothing(broker: Broker, name: str, packet_id: int) -> None:
     """PUBREL must be answered with PUBCOMP, also for an identifier released before."""
@@ -69,7 +69,7 @@ def test_pubrel_of_nothing(broker: Broker, name: str, packet_id: int) -> None:
         peer.expect(V3.pubcomp(packet_id))
 
 
-@pytest.mark.spec("MQTT-4.3.3-2")
+@pytest.mark.spec("MQTT-4.3.3-2@3.1.1")
 def test_repeated_pubrel(broker: Broker, name: str) -> None:
     peer = join(broker, name)
     peer.subscribe((name, 2))
@@ -82,7 +82,7 @@ def test_repeated_pubrel(broker: Broker, name: str) -> None:
     peer.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-4.6.0-3")
+@pytest.mark.spec("MQTT-4.6.0-3@3.1.1")
 @pytest.mark.parametrize("count", [2, 100, 3000])
 def test_pubrecs_come_in_the_order_of_the_publishes(broker: Broker, name: str, count: int) -> None:
     """3.1.1 has no receive maximum: any number may be unreleased at once."""
@@ -95,7 +95,7 @@ def test_pubrecs_come_in_the_order_of_the_publishes(broker: Broker, name: str, c
         peer.expect(V3.pubcomp(packet_id))
 
 
-@pytest.mark.spec("MQTT-4.6.0-4")
+@pytest.mark.spec("MQTT-4.6.0-4@3.1.1")
 def test_pubrels_come_in_the_order_of_the_pubrecs(broker: Broker, name: str) -> None:
     publisher = join(broker, f"{name}-publisher")
     peer = join(broker, name)
@@ -133,9 +133,9 @@ def test_releases_out_of_order(broker: Broker, name: str, order: str) -> None:
 # --- the publisher's connection breaks ---------------------------------------------------
 
 
-@pytest.mark.spec("MQTT-4.1.0-1")
-@pytest.mark.spec("MQTT-4.3.3-2")
-@pytest.mark.spec("MQTT-4.4.0-1")
+@pytest.mark.spec("MQTT-4.1.0-1@3.1.1")
+@pytest.mark.spec("MQTT-4.3.3-2@3.1.1")
+@pytest.mark.spec("MQTT-4.4.0-1@3.1.1")
 @pytest.mark.trap(12)
 @pytest.mark.trap(15)
 @pytest.mark.parametrize("retain", [False, True])
@@ -165,7 +165,7 @@ def test_publisher_resumes_before_pubrel(
     late.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-4.3.3-2")
+@pytest.mark.spec("MQTT-4.3.3-2@3.1.1")
 def test_publisher_resumes_after_pubrel(broker: Broker, name: str) -> None:
     """A PUBREL sent again is answered, and its message is not delivered again."""
     peer = durable(broker, name)
@@ -182,7 +182,7 @@ def test_publisher_resumes_after_pubrel(broker: Broker, name: str) -> None:
     again.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-3.1.2-6")
+@pytest.mark.spec("MQTT-3.1.2-6@3.1.1")
 def test_clean_session_forgets_unreleased_identifiers(broker: Broker, name: str) -> None:
     """After a clean start the same identifier is a new message."""
     peer = join(broker, name, clean=True)
@@ -224,8 +224,8 @@ def test_unreleased_identifiers_do_not_exhaust_anything(broker: Broker, name: st
 # --- the subscriber's connection breaks --------------------------------------------------
 
 
-@pytest.mark.spec("MQTT-3.3.1-1")
-@pytest.mark.spec("MQTT-4.4.0-1")
+@pytest.mark.spec("MQTT-3.3.1-1@3.1.1")
+@pytest.mark.spec("MQTT-4.4.0-1@3.1.1")
 @pytest.mark.trap(3)
 def test_subscriber_resumes_before_pubrec(broker: Broker, name: str) -> None:
     """PUBLISH comes again: same identifier, DUP."""
@@ -238,8 +238,8 @@ def test_subscriber_resumes_before_pubrec(broker: Broker, name: str) -> None:
     again.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-4.3.3-1")
-@pytest.mark.spec("MQTT-4.4.0-1")
+@pytest.mark.spec("MQTT-4.3.3-1@3.1.1")
+@pytest.mark.spec("MQTT-4.4.0-1@3.1.1")
 @pytest.mark.trap(12)
 @pytest.mark.parametrize("saw_pubrel", [False, True])
 def test_subscriber_resumes_after_pubrec(broker: Broker, name: str, saw_pubrel: bool) -> None:
@@ -266,7 +266,7 @@ def test_subscriber_resumes_after_pubrec(broker: Broker, name: str, saw_pubrel: 
     final.receive_publish(name, b"final", qos=2, dup=False)
 
 
-@pytest.mark.spec("MQTT-4.4.0-1")
+@pytest.mark.spec("MQTT-4.4.0-1@3.1.1")
 def test_mixed_states_on_resume(broker: Broker, name: str) -> None:
     """Some completed, some released, some only sent, some QoS 1: each goes on where it was."""
     publisher = join(broker, f"{name}-publisher")
@@ -357,7 +357,7 @@ def test_acknowledgement_of_nothing(broker: Broker, name: str, kind: Kind) -> No
     assert found.kind is Kind.PINGRESP
 
 
-@pytest.mark.spec("MQTT-2.3.1-4")
+@pytest.mark.spec("MQTT-2.3.1-4@3.1.1")
 def test_identifier_stays_taken_until_pubcomp(broker: Broker, name: str) -> None:
     """A released exchange still owns its identifier."""
     publisher = join(broker, f"{name}-publisher")

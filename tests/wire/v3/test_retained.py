@@ -30,9 +30,9 @@ def retain(broker: Broker, name: str, *messages: tuple[str, bytes], qos: int = 1
     publisher.disconnect()
 
 
-@pytest.mark.spec("MQTT-3.3.1-5")
-@pytest.mark.spec("MQTT-3.3.1-6")
-@pytest.mark.spec("MQTT-3.3.1-8")
+@pytest.mark.spec("MQTT-3.3.1-5@3.1.1")
+@pytest.mark.spec("MQTT-3.3.1-6@3.1.1")
+@pytest.mark.spec("MQTT-3.3.1-8@3.1.1")
 @pytest.mark.parametrize("published", [0, 1, 2])
 @pytest.mark.parametrize("granted", [0, 1, 2])
 def test_new_subscription_gets_it(broker: Broker, name: str, published: int, granted: int) -> None:
@@ -44,7 +44,7 @@ def test_new_subscription_gets_it(broker: Broker, name: str, published: int, gra
     peer.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-3.3.1-9")
+@pytest.mark.spec("MQTT-3.3.1-9@3.1.1")
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_established_subscription_gets_retain_0(broker: Broker, name: str, qos: int) -> None:
     """However the message was published."""
@@ -55,8 +55,8 @@ def test_established_subscription_gets_retain_0(broker: Broker, name: str, qos: 
     peer.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-3.3.1-5")
-@pytest.mark.spec("MQTT-3.3.1-7")
+@pytest.mark.spec("MQTT-3.3.1-5@3.1.1")
+@pytest.mark.spec("MQTT-3.3.1-7@3.1.1")
 @pytest.mark.trap(53)
 @pytest.mark.parametrize("qos", [(0, 0), (0, 1), (1, 0), (1, 2), (2, 1), (2, 0)])
 def test_newer_replaces_older(broker: Broker, name: str, qos: tuple[int, int]) -> None:
@@ -69,8 +69,8 @@ def test_newer_replaces_older(broker: Broker, name: str, qos: tuple[int, int]) -
     peer.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-3.3.1-10")
-@pytest.mark.spec("MQTT-3.3.1-11")
+@pytest.mark.spec("MQTT-3.3.1-10@3.1.1")
+@pytest.mark.spec("MQTT-3.3.1-11@3.1.1")
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_empty_payload_removes(broker: Broker, name: str, qos: int) -> None:
     """It is passed on to current subscribers, removes the stored one and is not stored itself."""
@@ -89,7 +89,7 @@ def test_empty_payload_removes(broker: Broker, name: str, qos: int) -> None:
     late.receive_publish(name, b"again", retain=True)
 
 
-@pytest.mark.spec("MQTT-3.3.1-10")
+@pytest.mark.spec("MQTT-3.3.1-10@3.1.1")
 def test_removing_nothing(broker: Broker, name: str) -> None:
     retain(broker, name, (name, b""))
     peer = join(broker, name)
@@ -97,7 +97,7 @@ def test_removing_nothing(broker: Broker, name: str) -> None:
     peer.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-3.3.1-12")
+@pytest.mark.spec("MQTT-3.3.1-12@3.1.1")
 @pytest.mark.parametrize("payload", [b"passing", b""])
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_retain_0_changes_nothing(broker: Broker, name: str, payload: bytes, qos: int) -> None:
@@ -112,7 +112,7 @@ def test_retain_0_changes_nothing(broker: Broker, name: str, payload: bytes, qos
     late.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-3.1.2-7")
+@pytest.mark.spec("MQTT-3.1.2-7@3.1.1")
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("ending", ["disconnect", "abort"])
 def test_outlives_its_publisher(broker: Broker, name: str, clean: bool, ending: str) -> None:
@@ -126,8 +126,8 @@ def test_outlives_its_publisher(broker: Broker, name: str, clean: bool, ending: 
     peer.receive_publish(name, b"kept", retain=True)
 
 
-@pytest.mark.spec("MQTT-3.3.1-6")
-@pytest.mark.spec("MQTT-4.7.2-1")
+@pytest.mark.spec("MQTT-3.3.1-6@3.1.1")
+@pytest.mark.spec("MQTT-4.7.2-1@3.1.1")
 @pytest.mark.trap(28)
 @pytest.mark.parametrize(
     ("topic_filter", "matches"),
@@ -176,7 +176,7 @@ def test_wildcard_at_the_front_does_not_get_dollar_topics(
     retain(broker, name, (f"$x{name}/a", b""), (f"{name}/a", b""))
 
 
-@pytest.mark.spec("MQTT-3.8.4-3")
+@pytest.mark.spec("MQTT-3.8.4-3@3.1.1")
 @pytest.mark.parametrize("times", [1, 3])
 def test_resubscribe_sends_it_again(broker: Broker, name: str, times: int) -> None:
     """An identical filter replaces the subscription, and its retained messages are sent again."""
@@ -188,7 +188,7 @@ def test_resubscribe_sends_it_again(broker: Broker, name: str, times: int) -> No
     peer.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-3.3.1-6")
+@pytest.mark.spec("MQTT-3.3.1-6@3.1.1")
 def test_each_filter_brings_its_own(broker: Broker, name: str) -> None:
     """Two filters of one SUBSCRIBE, as of two: each gets what matches it."""
     retain(broker, name, (f"{name}/a", b"1"))

@@ -20,11 +20,12 @@ from tests.wire.v3.clients import (
 BROKER_OPTIONS = UNLIMITED
 
 
-@pytest.mark.spec("MQTT-3.1.2-4")
-@pytest.mark.spec("MQTT-3.1.2-6")
-@pytest.mark.spec("MQTT-3.2.2-1")
-@pytest.mark.spec("MQTT-3.2.2-2")
-@pytest.mark.spec("MQTT-3.2.2-3")
+@pytest.mark.spec("MQTT-3.1.2-4@3.1.1")
+@pytest.mark.spec("MQTT-3.1.2-6@3.1.1")
+@pytest.mark.spec("MQTT-3.1.4-3@3.1.1")
+@pytest.mark.spec("MQTT-3.2.2-1@3.1.1")
+@pytest.mark.spec("MQTT-3.2.2-2@3.1.1")
+@pytest.mark.spec("MQTT-3.2.2-3@3.1.1")
 @pytest.mark.parametrize("ending", ["disconnect", "close", "abort", "takeover"])
 @pytest.mark.parametrize("second", [False, True])
 @pytest.mark.parametrize("first", [False, True])
@@ -38,8 +39,8 @@ def test_session_present(broker: Broker, name: str, first: bool, second: bool, e
     join(broker, name, clean=False, present=not second)
 
 
-@pytest.mark.spec("MQTT-3.1.2-4")
-@pytest.mark.spec("MQTT-4.1.0-1")
+@pytest.mark.spec("MQTT-3.1.2-4@3.1.1")
+@pytest.mark.spec("MQTT-4.1.0-1@3.1.1")
 @pytest.mark.parametrize("ending", ["disconnect", "close", "abort"])
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_subscriptions_are_kept(broker: Broker, name: str, qos: int, ending: str) -> None:
@@ -55,8 +56,8 @@ def test_subscriptions_are_kept(broker: Broker, name: str, qos: int, ending: str
     again.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-3.1.2-5")
-@pytest.mark.spec("MQTT-4.5.0-1")
+@pytest.mark.spec("MQTT-3.1.2-5@3.1.1")
+@pytest.mark.spec("MQTT-4.5.0-1@3.1.1")
 @pytest.mark.parametrize("ending", ["disconnect", "close", "abort"])
 @pytest.mark.parametrize("published", [1, 2])
 @pytest.mark.parametrize("granted", [1, 2])
@@ -94,8 +95,8 @@ def test_offline_qos_0(broker: Broker, name: str, published: int, granted: int) 
     again.receive_publish(f"{name}/1", b"after", qos=1)
 
 
-@pytest.mark.spec("MQTT-3.1.2-5")
-@pytest.mark.spec("MQTT-4.6.0-6")
+@pytest.mark.spec("MQTT-3.1.2-5@3.1.1")
+@pytest.mark.spec("MQTT-4.6.0-6@3.1.1")
 @pytest.mark.parametrize("count", [100, 5000])
 def test_long_backlog(broker: Broker, name: str, count: int) -> None:
     """In order over several topics and publishers, each once."""
@@ -122,7 +123,7 @@ def test_long_backlog(broker: Broker, name: str, count: int) -> None:
         assert seen == list(range(int(topic.rsplit("/", 1)[1]), count, 7))
 
 
-@pytest.mark.spec("MQTT-4.6.0-6")
+@pytest.mark.spec("MQTT-4.6.0-6@3.1.1")
 @pytest.mark.trap(33)
 @pytest.mark.parametrize("qos", [1, 2])
 def test_live_messages_join_behind_the_backlog(broker: Broker, name: str, qos: int) -> None:
@@ -165,7 +166,7 @@ def test_backlog_delivered_in_parts(broker: Broker, name: str, rounds: int) -> N
     last.receive_publish(name, b"end", qos=1)
 
 
-@pytest.mark.spec("MQTT-3.1.2-6")
+@pytest.mark.spec("MQTT-3.1.2-6@3.1.1")
 @pytest.mark.trap(46)
 def test_clean_session_discards_everything(broker: Broker, name: str) -> None:
     """Subscriptions, pending messages, unacknowledged ones and unreleased identifiers."""
@@ -189,7 +190,8 @@ def test_clean_session_discards_everything(broker: Broker, name: str) -> None:
     last.receive_publish(f"{name}/t", b"fresh", qos=1, dup=False)
 
 
-@pytest.mark.spec("MQTT-3.1.2-6")
+@pytest.mark.spec("MQTT-3.1.2-6@3.1.1")
+@pytest.mark.spec("MQTT-4.1.0-2@3.1.1")
 @pytest.mark.parametrize("ending", ["disconnect", "close", "abort"])
 def test_clean_session_ends_with_its_connection(broker: Broker, name: str, ending: str) -> None:
     """Nothing is kept for it, and nothing comes of it when it is back."""
@@ -208,7 +210,7 @@ def test_clean_session_ends_with_its_connection(broker: Broker, name: str, endin
 # --- DISCONNECT --------------------------------------------------------------------------
 
 
-@pytest.mark.spec("MQTT-3.14.4-3")
+@pytest.mark.spec("MQTT-3.14.4-3@3.1.1")
 def test_server_closes_after_disconnect(broker: Broker, name: str) -> None:
     """The server closes if the client has not, and sends nothing."""
     peer = join(broker, name)
@@ -216,7 +218,7 @@ def test_server_closes_after_disconnect(broker: Broker, name: str) -> None:
     peer.expect_closed()
 
 
-@pytest.mark.spec("MQTT-3.14.4-2")
+@pytest.mark.spec("MQTT-3.14.4-2@3.1.1")
 def test_nothing_behind_disconnect_is_processed(broker: Broker, name: str) -> None:
     watcher = join(broker, f"{name}-watcher")
     watcher.subscribe((f"{name}/#", 1))
@@ -247,7 +249,7 @@ def test_publish_and_disconnect_in_one_segment(broker: Broker, name: str, qos: i
 # --- takeover ----------------------------------------------------------------------------
 
 
-@pytest.mark.spec("MQTT-3.1.4-2")
+@pytest.mark.spec("MQTT-3.1.4-2@3.1.1")
 @pytest.mark.parametrize("second", [False, True])
 @pytest.mark.parametrize("first", [False, True])
 def test_takeover_closes_the_older_connection(
@@ -259,7 +261,7 @@ def test_takeover_closes_the_older_connection(
     newer.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-3.1.4-2")
+@pytest.mark.spec("MQTT-3.1.4-2@3.1.1")
 @pytest.mark.trap(20)
 def test_takeover_keeps_what_was_not_acknowledged(broker: Broker, name: str) -> None:
     """The acknowledgements that the older connection sends too late count for nothing."""

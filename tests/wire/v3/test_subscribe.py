@@ -19,10 +19,10 @@ from tests.wire.v3.clients import (
 BROKER_OPTIONS = UNLIMITED
 
 
-@pytest.mark.spec("MQTT-2.3.1-7")
-@pytest.mark.spec("MQTT-3.8.4-1")
-@pytest.mark.spec("MQTT-3.8.4-2")
-@pytest.mark.spec("MQTT-3.10.4-4")
+@pytest.mark.spec("MQTT-2.3.1-7@3.1.1")
+@pytest.mark.spec("MQTT-3.8.4-1@3.1.1")
+@pytest.mark.spec("MQTT-3.8.4-2@3.1.1")
+@pytest.mark.spec("MQTT-3.10.4-4@3.1.1")
 @pytest.mark.parametrize("packet_id", [1, 2, 255, 256, 0x0D0A, 65_534, 65_535])
 def test_answers_bear_the_identifier(broker: Broker, name: str, packet_id: int) -> None:
     peer = join(broker, name)
@@ -32,9 +32,9 @@ def test_answers_bear_the_identifier(broker: Broker, name: str, packet_id: int) 
     peer.expect(b"\xb0\x02" + packet_id.to_bytes(2, "big"))
 
 
-@pytest.mark.spec("MQTT-3.8.4-5")
-@pytest.mark.spec("MQTT-3.8.4-6")
-@pytest.mark.spec("MQTT-3.9.3-1")
+@pytest.mark.spec("MQTT-3.8.4-5@3.1.1")
+@pytest.mark.spec("MQTT-3.8.4-6@3.1.1")
+@pytest.mark.spec("MQTT-3.9.3-1@3.1.1")
 @pytest.mark.parametrize(
     "wanted",
     [(0,), (1,), (2,), (0, 1, 2), (2, 1, 0), (1, 1, 1), (2, 0, 2, 0), (0, 1, 2) * 20],
@@ -52,7 +52,7 @@ def test_one_code_for_each_filter_in_order(
         peer.receive_publish(topic, b"x", qos=qos)
 
 
-@pytest.mark.spec("MQTT-3.8.4-4")
+@pytest.mark.spec("MQTT-3.8.4-4@3.1.1")
 def test_many_filters_in_one_packet(broker: Broker, name: str) -> None:
     """As if each had come in a SUBSCRIBE of its own."""
     peer = join(broker, name)
@@ -64,8 +64,8 @@ def test_many_filters_in_one_packet(broker: Broker, name: str) -> None:
     peer.receive_publish(f"{name}/0", b"first", qos=1)
 
 
-@pytest.mark.spec("MQTT-3.8.4-4")
-@pytest.mark.spec("MQTT-3.8.4-3")
+@pytest.mark.spec("MQTT-3.8.4-4@3.1.1")
+@pytest.mark.spec("MQTT-3.8.4-3@3.1.1")
 @pytest.mark.parametrize("qos", [(0, 2), (2, 0), (1, 2), (2, 1)])
 def test_same_filter_twice_in_one_packet(broker: Broker, name: str, qos: tuple[int, int]) -> None:
     """Handled as a sequence: the second replaces the first, and there is one subscription."""
@@ -76,7 +76,7 @@ def test_same_filter_twice_in_one_packet(broker: Broker, name: str, qos: tuple[i
     peer.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-3.8.4-3")
+@pytest.mark.spec("MQTT-3.8.4-3@3.1.1")
 @pytest.mark.parametrize("before", [0, 1, 2])
 @pytest.mark.parametrize("after", [0, 1, 2])
 def test_resubscribe_replaces(broker: Broker, name: str, before: int, after: int) -> None:
@@ -94,7 +94,7 @@ def test_resubscribe_replaces(broker: Broker, name: str, before: int, after: int
     peer.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-3.8.4-3")
+@pytest.mark.spec("MQTT-3.8.4-3@3.1.1")
 @pytest.mark.trap(18)
 def test_downgrade_to_qos_0_with_messages_in_flight(broker: Broker, name: str) -> None:
     """What is in flight is finished as it began; nothing leaks, however often it is repeated."""
@@ -115,7 +115,7 @@ def test_downgrade_to_qos_0_with_messages_in_flight(broker: Broker, name: str) -
     peer.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-3.8.4-3")
+@pytest.mark.spec("MQTT-3.8.4-3@3.1.1")
 def test_resubscribe_does_not_interrupt_the_flow(broker: Broker, name: str) -> None:
     """Messages published around a re-subscription all arrive, each once."""
     publisher = join(broker, f"{name}-publisher")
@@ -131,7 +131,7 @@ def test_resubscribe_does_not_interrupt_the_flow(broker: Broker, name: str) -> N
     peer.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-3.3.5-1")
+@pytest.mark.spec("MQTT-3.3.5-1@3.1.1")
 @pytest.mark.parametrize(
     ("filters", "best"),
     [
@@ -192,7 +192,7 @@ def test_subscribe_and_publish_in_one_segment(broker: Broker, name: str) -> None
 # --- UNSUBSCRIBE -------------------------------------------------------------------------
 
 
-@pytest.mark.spec("MQTT-3.10.4-5")
+@pytest.mark.spec("MQTT-3.10.4-5@3.1.1")
 @pytest.mark.parametrize("count", [1, 3, 100])
 def test_unsubscribe_from_nothing(broker: Broker, name: str, count: int) -> None:
     """UNSUBACK comes even if no filter was there; it has no codes."""
@@ -201,7 +201,7 @@ def test_unsubscribe_from_nothing(broker: Broker, name: str, count: int) -> None
     peer.expect(b"\xb0\x02\x00\x05")
 
 
-@pytest.mark.spec("MQTT-3.10.4-1")
+@pytest.mark.spec("MQTT-3.10.4-1@3.1.1")
 @pytest.mark.parametrize(
     ("subscribed", "unsubscribed"),
     [
@@ -230,8 +230,8 @@ def test_unsubscribe_compares_characters(
     peer.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-3.10.4-2")
-@pytest.mark.spec("MQTT-3.10.4-6")
+@pytest.mark.spec("MQTT-3.10.4-2@3.1.1")
+@pytest.mark.spec("MQTT-3.10.4-6@3.1.1")
 def test_unsubscribe_from_many(broker: Broker, name: str) -> None:
     """As if each had come in an UNSUBSCRIBE of its own; the others stay."""
     peer = join(broker, name)
@@ -244,7 +244,7 @@ def test_unsubscribe_from_many(broker: Broker, name: str) -> None:
     peer.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-3.10.4-2")
+@pytest.mark.spec("MQTT-3.10.4-2@3.1.1")
 def test_unsubscribe_leaves_overlapping_ones(broker: Broker, name: str) -> None:
     """The filter that is left delivers, at its own QoS."""
     peer = join(broker, name)
@@ -257,7 +257,7 @@ def test_unsubscribe_leaves_overlapping_ones(broker: Broker, name: str) -> None:
     peer.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-3.10.4-3")
+@pytest.mark.spec("MQTT-3.10.4-3@3.1.1")
 @pytest.mark.parametrize("qos", [1, 2])
 def test_unsubscribe_completes_what_has_begun(broker: Broker, name: str, qos: int) -> None:
     """Messages in flight are finished, after a reconnect too."""

@@ -23,7 +23,7 @@ def test_values_are_there(broker: Broker, name: str, topic_filter: str) -> None:
 WILDCARDS = ["#", "+/broker/version", "+/broker/uptime", "+/broker/#", "+/#", "+/+/+"]
 
 
-@pytest.mark.spec("MQTT-4.7.2-1")
+@pytest.mark.spec("MQTT-4.7.2-1@3.1.1")
 @pytest.mark.trap(28)
 @pytest.mark.parametrize("topic_filter", WILDCARDS)
 def test_wildcards_do_not_reach_retained_values(
@@ -35,7 +35,7 @@ def test_wildcards_do_not_reach_retained_values(
 
 
 @pytest.mark.slow
-@pytest.mark.spec("MQTT-4.7.2-1")
+@pytest.mark.spec("MQTT-4.7.2-1@3.1.1")
 @pytest.mark.trap(28)
 def test_wildcards_do_not_reach_live_values(broker: Broker, name: str) -> None:
     """Neither a connected client nor one that is offline, over more than one interval."""

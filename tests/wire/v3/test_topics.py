@@ -135,10 +135,10 @@ MISSES = [
 ]
 
 
-@pytest.mark.spec("MQTT-3.3.2-3")
-@pytest.mark.spec("MQTT-4.7.1-2")
-@pytest.mark.spec("MQTT-4.7.1-3")
-@pytest.mark.spec("MQTT-4.7.3-4")
+@pytest.mark.spec("MQTT-3.3.2-3@3.1.1")
+@pytest.mark.spec("MQTT-4.7.1-2@3.1.1")
+@pytest.mark.spec("MQTT-4.7.1-3@3.1.1")
+@pytest.mark.spec("MQTT-4.7.3-4@3.1.1")
 @pytest.mark.parametrize("qos", [0, 1])
 @pytest.mark.parametrize(("topic_filter", "topic"), MATCHES)
 def test_match(broker: Broker, name: str, topic_filter: str, topic: str, qos: int) -> None:
@@ -150,8 +150,8 @@ def test_match(broker: Broker, name: str, topic_filter: str, topic: str, qos: in
     peer.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-4.7.2-1")
-@pytest.mark.spec("MQTT-4.7.3-4")
+@pytest.mark.spec("MQTT-4.7.2-1@3.1.1")
+@pytest.mark.spec("MQTT-4.7.3-4@3.1.1")
 @pytest.mark.trap(28)
 @pytest.mark.parametrize("qos", [0, 1])
 @pytest.mark.parametrize(("topic_filter", "topic"), MISSES)
@@ -162,7 +162,7 @@ def test_miss(broker: Broker, name: str, topic_filter: str, topic: str, qos: int
     peer.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-4.7.2-1")
+@pytest.mark.spec("MQTT-4.7.2-1@3.1.1")
 @pytest.mark.trap(28)
 def test_matching_holds_for_an_offline_session(broker: Broker, name: str) -> None:
     """What is replayed from storage is matched by the same rules as what is live."""
@@ -215,9 +215,9 @@ INVALID_FILTERS = [
 ]
 
 
-@pytest.mark.spec("MQTT-4.7.1-2")
-@pytest.mark.spec("MQTT-4.7.1-3")
-@pytest.mark.spec("MQTT-4.7.3-1")
+@pytest.mark.spec("MQTT-4.7.1-2@3.1.1")
+@pytest.mark.spec("MQTT-4.7.1-3@3.1.1")
+@pytest.mark.spec("MQTT-4.7.3-1@3.1.1")
 @pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("topic_filter", INVALID_FILTERS)
 def test_invalid_filter_in_subscribe(
@@ -230,7 +230,7 @@ def test_invalid_filter_in_subscribe(
     peer.expect_closed()
 
 
-@pytest.mark.spec("MQTT-4.7.3-1")
+@pytest.mark.spec("MQTT-4.7.3-1@3.1.1")
 @pytest.mark.parametrize("topic_filter", ["", "a#", "+a", "a/#/b"])
 def test_invalid_filter_in_unsubscribe(broker: Broker, name: str, topic_filter: str) -> None:
     peer = join(broker, name)
@@ -238,9 +238,9 @@ def test_invalid_filter_in_unsubscribe(broker: Broker, name: str, topic_filter: 
     peer.expect_closed()
 
 
-@pytest.mark.spec("MQTT-3.3.2-2")
-@pytest.mark.spec("MQTT-4.7.1-1")
-@pytest.mark.spec("MQTT-4.7.3-1")
+@pytest.mark.spec("MQTT-3.3.2-2@3.1.1")
+@pytest.mark.spec("MQTT-4.7.1-1@3.1.1")
+@pytest.mark.spec("MQTT-4.7.3-1@3.1.1")
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("topic", ["", "+", "#", "a/+", "a/#", "a+", "#a", "+/a", "a/+/b"])
 def test_invalid_topic_in_publish(broker: Broker, name: str, topic: str, qos: int) -> None:
@@ -252,7 +252,7 @@ def test_invalid_topic_in_publish(broker: Broker, name: str, topic: str, qos: in
     watcher.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-4.7.3-3")
+@pytest.mark.spec("MQTT-4.7.3-3@3.1.1")
 @pytest.mark.parametrize("levels", [2, 16, 100])
 @pytest.mark.parametrize("token", ["", "x"])
 def test_many_levels(broker: Broker, name: str, levels: int, token: str) -> None:

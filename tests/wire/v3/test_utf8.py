@@ -58,20 +58,20 @@ def refuse(broker: Broker, name: str, field: str, raw: bytes) -> None:
     peer.expect_closed()
 
 
-@pytest.mark.spec("MQTT-1.5.3-1")
-@pytest.mark.spec("MQTT-3.1.3-4")
-@pytest.mark.spec("MQTT-3.1.3-10")
-@pytest.mark.spec("MQTT-3.1.3-11")
-@pytest.mark.spec("MQTT-3.3.2-1")
-@pytest.mark.spec("MQTT-3.8.3-1")
-@pytest.mark.spec("MQTT-3.10.3-1")
+@pytest.mark.spec("MQTT-1.5.3-1@3.1.1")
+@pytest.mark.spec("MQTT-3.1.3-4@3.1.1")
+@pytest.mark.spec("MQTT-3.1.3-10@3.1.1")
+@pytest.mark.spec("MQTT-3.1.3-11@3.1.1")
+@pytest.mark.spec("MQTT-3.3.2-1@3.1.1")
+@pytest.mark.spec("MQTT-3.8.3-1@3.1.1")
+@pytest.mark.spec("MQTT-3.10.3-1@3.1.1")
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("raw", ILL_FORMED.values(), ids=ILL_FORMED.keys())
 def test_ill_formed(broker: Broker, name: str, field: str, raw: bytes) -> None:
     refuse(broker, name, field, raw)
 
 
-@pytest.mark.spec("MQTT-1.5.3-1")
+@pytest.mark.spec("MQTT-1.5.3-1@3.1.1")
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("raw", SURROGATES.values(), ids=SURROGATES.keys())
 def test_surrogates(broker: Broker, name: str, field: str, raw: bytes) -> None:
@@ -79,8 +79,8 @@ def test_surrogates(broker: Broker, name: str, field: str, raw: bytes) -> None:
     refuse(broker, name, field, raw)
 
 
-@pytest.mark.spec("MQTT-1.5.3-2")
-@pytest.mark.spec("MQTT-4.7.3-2")
+@pytest.mark.spec("MQTT-1.5.3-2@3.1.1")
+@pytest.mark.spec("MQTT-4.7.3-2@3.1.1")
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("raw", NUL.values(), ids=NUL.keys())
 def test_nul(broker: Broker, name: str, field: str, raw: bytes) -> None:
@@ -104,8 +104,8 @@ WELL_FORMED = {
 }
 
 
-@pytest.mark.spec("MQTT-1.5.3-3")
-@pytest.mark.spec("MQTT-4.7.3-4")
+@pytest.mark.spec("MQTT-1.5.3-3@3.1.1")
+@pytest.mark.spec("MQTT-4.7.3-4@3.1.1")
 @pytest.mark.parametrize("value", WELL_FORMED.values(), ids=WELL_FORMED.keys())
 def test_topic_keeps_its_bytes(broker: Broker, name: str, value: str) -> None:
     """Names and filters are compared and delivered as they are, a byte order mark included."""
@@ -117,9 +117,9 @@ def test_topic_keeps_its_bytes(broker: Broker, name: str, value: str) -> None:
     assert topic.encode() in found.raw
 
 
-@pytest.mark.spec("MQTT-1.5.3-3")
-@pytest.mark.spec("MQTT-3.10.4-1")
-@pytest.mark.spec("MQTT-4.7.3-4")
+@pytest.mark.spec("MQTT-1.5.3-3@3.1.1")
+@pytest.mark.spec("MQTT-3.10.4-1@3.1.1")
+@pytest.mark.spec("MQTT-4.7.3-4@3.1.1")
 @pytest.mark.parametrize(
     ("topic", "topic_filter"),
     [

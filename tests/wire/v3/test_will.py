@@ -35,7 +35,7 @@ VIOLATIONS = {
 }
 
 
-@pytest.mark.spec("MQTT-3.1.2-8")
+@pytest.mark.spec("MQTT-3.1.2-8@3.1.1")
 @pytest.mark.trap(45)
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("ending", ["close", "abort", "half_close"])
@@ -50,7 +50,7 @@ def test_published_when_the_network_fails(
     watcher.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-3.1.2-8")
+@pytest.mark.spec("MQTT-3.1.2-8@3.1.1")
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("raw", VIOLATIONS.values(), ids=VIOLATIONS.keys())
 def test_published_when_the_client_breaks_the_protocol(
@@ -69,8 +69,8 @@ def test_published_when_the_client_breaks_the_protocol(
 
 
 @pytest.mark.slow
-@pytest.mark.spec("MQTT-3.1.2-8")
-@pytest.mark.spec("MQTT-3.1.2-24")
+@pytest.mark.spec("MQTT-3.1.2-8@3.1.1")
+@pytest.mark.spec("MQTT-3.1.2-24@3.1.1")
 def test_published_when_the_keep_alive_is_over(broker: Broker, name: str) -> None:
     watcher = watching(broker, name)
     peer = dying(broker, name, keep_alive=1)
@@ -78,8 +78,8 @@ def test_published_when_the_keep_alive_is_over(broker: Broker, name: str) -> Non
     watcher.receive_publish(f"{name}/will", b"gone", qos=1)
 
 
-@pytest.mark.spec("MQTT-3.1.2-8")
-@pytest.mark.spec("MQTT-3.1.4-2")
+@pytest.mark.spec("MQTT-3.1.2-8@3.1.1")
+@pytest.mark.spec("MQTT-3.1.4-2@3.1.1")
 @pytest.mark.trap(43)
 @pytest.mark.trap(44)
 @pytest.mark.parametrize("second", [True, False])
@@ -104,8 +104,8 @@ def test_published_when_the_session_is_taken_over(
     watcher.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-3.1.2-10")
-@pytest.mark.spec("MQTT-3.14.4-3")
+@pytest.mark.spec("MQTT-3.1.2-10@3.1.1")
+@pytest.mark.spec("MQTT-3.14.4-3@3.1.1")
 @pytest.mark.parametrize("clean", [True, False])
 def test_discarded_at_disconnect(broker: Broker, name: str, clean: bool) -> None:
     watcher = watching(broker, name)
@@ -116,7 +116,7 @@ def test_discarded_at_disconnect(broker: Broker, name: str, clean: bool) -> None
     watcher.receive_publish(f"{name}/end", b"end")
 
 
-@pytest.mark.spec("MQTT-3.1.2-10")
+@pytest.mark.spec("MQTT-3.1.2-10@3.1.1")
 @pytest.mark.trap(44)
 def test_published_once(broker: Broker, name: str) -> None:
     """It goes with its connection; a session that is resumed without one has none."""
@@ -129,7 +129,7 @@ def test_published_once(broker: Broker, name: str) -> None:
     watcher.receive_publish(f"{name}/end", b"end")
 
 
-@pytest.mark.spec("MQTT-3.1.2-12")
+@pytest.mark.spec("MQTT-3.1.2-12@3.1.1")
 @pytest.mark.parametrize("clean", [True, False])
 def test_no_will_flag(broker: Broker, name: str, clean: bool) -> None:
     watcher = watching(broker, name)
@@ -138,8 +138,8 @@ def test_no_will_flag(broker: Broker, name: str, clean: bool) -> None:
     watcher.receive_publish(f"{name}/end", b"end")
 
 
-@pytest.mark.spec("MQTT-3.1.2-16")
-@pytest.mark.spec("MQTT-3.1.2-17")
+@pytest.mark.spec("MQTT-3.1.2-16@3.1.1")
+@pytest.mark.spec("MQTT-3.1.2-17@3.1.1")
 @pytest.mark.parametrize("retain", [False, True])
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("granted", [0, 1, 2])
@@ -157,7 +157,7 @@ def test_qos_and_retain(broker: Broker, name: str, qos: int, retain: bool, grant
     late.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-3.3.1-10")
+@pytest.mark.spec("MQTT-3.3.1-10@3.1.1")
 def test_empty_retained_will_clears(broker: Broker, name: str) -> None:
     """A will is published like any message: zero bytes with RETAIN remove what is retained."""
     watcher = watching(broker, name)
@@ -178,7 +178,7 @@ def test_message_is_passed_on_whole(broker: Broker, name: str, size: int) -> Non
     watcher.receive_publish(f"{name}/will", payload, qos=1)
 
 
-@pytest.mark.spec("MQTT-3.1.2-5")
+@pytest.mark.spec("MQTT-3.1.2-5@3.1.1")
 @pytest.mark.parametrize("qos", [1, 2])
 def test_kept_for_an_offline_session(broker: Broker, name: str, qos: int) -> None:
     durable(broker, f"{name}-watcher", (f"{name}/will", qos)).disconnect()
@@ -212,7 +212,7 @@ def test_will_follows_what_was_published_before(broker: Broker, name: str) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.spec("MQTT-3.1.2-8")
+@pytest.mark.spec("MQTT-3.1.2-8@3.1.1")
 def test_will_of_a_client_that_stays_is_not_published(broker: Broker, name: str) -> None:
     """A client that keeps pinging beyond its keep alive stays."""
     watcher = watching(broker, name)

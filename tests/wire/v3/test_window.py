@@ -88,7 +88,7 @@ def test_qos_0_passes_a_full_window(broker: Broker, name: str) -> None:
     assert payloads_of(take_publishes(peer, 2)) == numbered(2, 3)
 
 
-@pytest.mark.spec("MQTT-4.4.0-1")
+@pytest.mark.spec("MQTT-4.4.0-1@3.1.1")
 @pytest.mark.trap(5)
 @pytest.mark.parametrize("qos", [1, 2])
 def test_resume_with_a_full_window(broker: Broker, name: str, qos: int) -> None:
