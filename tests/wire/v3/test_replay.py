@@ -230,3 +230,42 @@ def test_publish_to_replay_topics_is_no_replay(broker: Broker, name: str) -> Non
     peer.subscribe((f"{name}/#", 1))
     peer.publish(f"$replay/0/{name}/t", b"x", qos=1)
     peer.expect_nothing()
+
+
+@pytest.mark.slow
+@pytest.mark.trap(27)
+@pytest.mark.parametrize("killed", [False, True])
+def test_order_while_the_structure_of_topics_is_learned(
+    broker: Broker, name: str, killed: bool
+) -> None:
+    """Far more topics below one level than it takes for the log to treat that level as varying.
+
+    Half of them come before the level is learned; every filter still gets one order.
+    """
+    topics = [f"{name}/devices/{index}/temperature" for index in range(300)]
+    durable(broker, f"{name}-offline", (f"{name}/devices/+/temperature", 1)).disconnect()
+    publisher = join(broker, f"{name}-publisher")
+    rounds = 4
+    for round_ in range(rounds):
+        for index, topic in enumerate(topics):
+            publisher.send(V3.publish(topic, b"%d" % round_, qos=1, packet_id=index + 1))
+        for index in range(len(topics)):
+            publisher.expect(V3.puback(index + 1))
+        if killed and round_ == 1:
+            broker.kill9()
+            publisher = join(broker, f"{name}-publisher")
+    everything = [(topic, b"%d" % round_) for round_ in range(rounds) for topic in topics]
+    offline = resume(broker, f"{name}-offline")
+    for topic, payload in everything:
+        offline.receive_publish(topic, payload, qos=1)
+    peer = join(broker, name)
+    for topic_filter in (f"{name}/#", f"{name}/+/+/temperature", f"{name}/devices/#"):
+        peer.subscribe((f"$replay/0/{topic_filter}", 1))
+        for topic, payload in everything:
+            peer.receive_publish(topic, payload, qos=1)
+        peer.unsubscribe(topic_filter)
+    for topic in topics[::60]:
+        peer.subscribe((f"$replay/0/{topic}", 1))
+        for payload in numbered(rounds):
+            peer.receive_publish(topic, payload, qos=1)
+    peer.expect_nothing()
