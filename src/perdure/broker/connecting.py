@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 CLIENT_ID_NOT_VALID: Final = 0x85
 NOT_AUTHORIZED: Final = 0x87
+PACKET_TOO_LARGE: Final = 0x95
 BAD_AUTHENTICATION_METHOD: Final = 0x8C
 CONTINUE_AUTHENTICATION: Final = 0x18
 ASSIGNED_PREFIX: Final = "perdure-"
@@ -70,6 +71,19 @@ class Connecting:
             persistent_s=services.session_config.expiry_persistent_s,
             max_s=services.session_config.expiry_max_s,
         )
+        keep_alive_s = self._keep_alive(packet)
+        answer = self._answer(
+            connection,
+            packet,
+            client_id=client_id,
+            assigned=assigned,
+            expiry_s=expiry_s,
+            keep_alive_s=keep_alive_s,
+            step=step,
+        )
+        if not sender.fits(Connack(False, 0, answer)):
+            # [MQTT-3.1.2-24]. A session would be of no use to a client that never hears of it.
+            raise MqttError(PACKET_TOO_LARGE, "the maximum packet size has no room for CONNACK")
         await services.registry.acquire(client_id)
         try:
             if connection.is_closed:
@@ -94,10 +108,10 @@ class Connecting:
             services.registry.release(client_id)
         if packet.protocol >= 5 and properties.topic_alias_maximum:
             sender.aliases = OutboundAliases(properties.topic_alias_maximum)
+        if packet.protocol >= 5:
+            connection.accept_aliases(services.mqtt_config.topic_alias_maximum)
+        connection.start_keep_alive(keep_alive_s)
         self._limit_rates(connection)
-        connack = self._connack(
-            connection, packet, present=present, expiry_s=expiry_s, assigned=assigned, step=step
-        )
         services.log.info(
             "connection.opened",
             client_id=client_id,
@@ -105,7 +119,7 @@ class Connecting:
             protocol=packet.protocol,
             session_present=present,
         )
-        opened = SessionOpened(connection, session, connack)
+        opened = SessionOpened(connection, session, Connack(present, 0, answer))
         if session.stored:
             services.committer.wait(opened, self._level)
             services.turn.schedule()
@@ -180,56 +194,50 @@ class Connecting:
             raise MqttError(result.reason_code, "authentication failed")
         return Identity(client_id, result.username, result.superuser)
 
-    def _connack(
+    def _keep_alive(self, packet: Connect) -> int:
+        """The keep alive that the client is held to, seconds; 0 = none."""
+        longest_s = self._services.mqtt_config.keep_alive_max_s
+        if longest_s and (not packet.keep_alive or packet.keep_alive > longest_s):
+            return longest_s
+        return packet.keep_alive
+
+    def _answer(
         self,
         connection: Connection,
         packet: Connect,
         *,
-        present: bool,
-        expiry_s: int,
+        client_id: str,
         assigned: bool,
+        expiry_s: int,
+        keep_alive_s: int,
         step: AuthStep | None,
-    ) -> Connack:
-        """CONNACK with what the client must know of us; starts the connection's timers."""
-        services = self._services
-        config = services.mqtt_config
-        keep_alive_s = packet.keep_alive
-        if config.keep_alive_max_s and (not keep_alive_s or keep_alive_s > config.keep_alive_max_s):
-            keep_alive_s = config.keep_alive_max_s
-        connection.start_keep_alive(keep_alive_s)
-        session = connection.session
-        assert session is not None
+    ) -> Properties:
+        """What CONNACK tells the client of us and of its session."""
         if packet.protocol < 5:
-            return Connack(present, 0, Properties())
-        connection.accept_aliases(config.topic_alias_maximum)
+            return Properties()
+        config = self._services.mqtt_config
         requested = packet.properties.session_expiry_interval or 0
         info = config.response_information
         if info:
-            info = info.replace("%c", session.client_id)
+            info = info.replace("%c", client_id)
         wants_info = packet.properties.request_response_information == 1
-        return Connack(
-            present,
-            0,
-            Properties(
-                session_expiry_interval=expiry_s if expiry_s != requested else None,
-                receive_maximum=config.receive_maximum,
-                maximum_qos=config.maximum_qos if config.maximum_qos < 2 else None,
-                retain_available=None if config.retain_available else 0,
-                maximum_packet_size=config.packet_size_max,
-                assigned_client_identifier=session.client_id if assigned else None,
-                topic_alias_maximum=config.topic_alias_maximum or None,
-                wildcard_subscription_available=None
-                if config.wildcard_subscription_available
-                else 0,
-                subscription_identifier_available=None
-                if config.subscription_identifier_available
-                else 0,
-                shared_subscription_available=None if config.shared_subscription_available else 0,
-                server_keep_alive=keep_alive_s if keep_alive_s != packet.keep_alive else None,
-                response_information=info if info and wants_info else None,
-                authentication_method=connection.auth_name or None,
-                authentication_data=step.data if step is not None else None,
-            ),
+        return Properties(
+            session_expiry_interval=expiry_s if expiry_s != requested else None,
+            receive_maximum=config.receive_maximum,
+            maximum_qos=config.maximum_qos if config.maximum_qos < 2 else None,
+            retain_available=None if config.retain_available else 0,
+            maximum_packet_size=config.packet_size_max,
+            assigned_client_identifier=client_id if assigned else None,
+            topic_alias_maximum=config.topic_alias_maximum or None,
+            wildcard_subscription_available=None if config.wildcard_subscription_available else 0,
+            subscription_identifier_available=None
+            if config.subscription_identifier_available
+            else 0,
+            shared_subscription_available=None if config.shared_subscription_available else 0,
+            server_keep_alive=keep_alive_s if keep_alive_s != packet.keep_alive else None,
+            response_information=info if info and wants_info else None,
+            authentication_method=connection.auth_name or None,
+            authentication_data=step.data if step is not None else None,
         )
 
 
@@ -254,12 +262,7 @@ class Enhanced:
         connection.auth_name = name
         step = method.start(client_id, packet.properties.authentication_data)
         while step.state is AuthState.CONTINUE:
-            connection.sender.packet(
-                Auth(
-                    CONTINUE_AUTHENTICATION,
-                    Properties(authentication_method=name, authentication_data=step.data),
-                )
-            )
+            _send_auth(connection, CONTINUE_AUTHENTICATION, name, step)
             answer = await connection.next_auth()
             self._check(answer, name)
             if answer.reason != CONTINUE_AUTHENTICATION:
@@ -306,11 +309,16 @@ class Enhanced:
             if step.state is AuthState.FAILED:
                 raise MqttError(step.reason_code, "re-authentication failed")
             reason = 0
-        connection.sender.packet(
-            Auth(reason, Properties(authentication_method=name, authentication_data=step.data))
-        )
+        _send_auth(connection, reason, name, step)
 
     def _check(self, packet: Auth, name: str) -> None:
         if packet.properties.authentication_method != name:
             # [MQTT-4.12.0-5] every AUTH of an exchange carries the method of the CONNECT.
             raise MqttError(0x82, "the authentication method must not change")
+
+
+def _send_auth(connection: Connection, reason: int, name: str, step: AuthStep) -> None:
+    """Send AUTH, or give up the exchange: it would wait for ever for what was not sent."""
+    packet = Auth(reason, Properties(authentication_method=name, authentication_data=step.data))
+    if not connection.sender.packet(packet):
+        raise MqttError(PACKET_TOO_LARGE, "the maximum packet size has no room for AUTH")

@@ -66,6 +66,7 @@ UNSPECIFIED_ERROR: Final = 0x80
 UNSUPPORTED_PROTOCOL_VERSION: Final = 0x84
 PACKET_ID_NOT_FOUND: Final = 0x92
 RECEIVE_MAXIMUM_EXCEEDED: Final = 0x93
+NO_MATCHING_SUBSCRIBERS: Final = 0x10
 NOT_AUTHORIZED: Final = 0x87
 KEEP_ALIVE_TIMEOUT: Final = 0x8D
 DISCONNECT_WITH_WILL: Final = 0x04
@@ -549,21 +550,30 @@ class Connection:
         if qos:
             kind = PUBACK if qos == 1 else PUBREC
             services.committer.wait(
-                PublishAck(self, kind, packet_id, self.received_us), self._level
+                PublishAck(self, kind, packet_id, message.offset, self.received_us), self._level
             )
 
-    def acknowledge(self, kind: int, packet_id: int, started_us: int) -> None:
+    def acknowledge(self, kind: int, packet_id: int, offset: int, started_us: int) -> None:
         """The message is committed: PUBACK or PUBREC."""
         session = self.session
         if session is None or self._state != CONNECTED:
             return
-        elapsed_us = self._services.clock.monotonic_us() - started_us
+        services = self._services
+        elapsed_us = services.clock.monotonic_us() - started_us
+        reason = 0
         if kind == PUBACK:
             session.inbound.acknowledged()
-            self._services.metrics.publish_to_ack_seconds_1.observe(elapsed_us)
+            services.metrics.publish_to_ack_seconds_1.observe(elapsed_us)
+            unheard = services.dispatcher.unheard
+            if unheard and offset in unheard and self.sender.version >= 5:
+                unheard.discard(offset)
+                if not services.metrics.sessions_offline:
+                    # 3.4.2.1. What offline sessions want is not known here (and not asked), so
+                    # while there are any, nobody is told that there is no subscriber.
+                    reason = NO_MATCHING_SUBSCRIBERS
         else:
-            self._services.metrics.publish_to_ack_seconds_2.observe(elapsed_us)
-        self.sender.ack(kind, packet_id)
+            services.metrics.publish_to_ack_seconds_2.observe(elapsed_us)
+        self.sender.ack(kind, packet_id, reason)
 
     def refuse_publish(self, kind: int, packet_id: int, reason_code: int) -> None:
         """PUBACK or PUBREC with an error: the message was not taken (5.0)."""
@@ -698,7 +708,7 @@ class Denial:
         if self._reason:
             connection.refuse_publish(self._kind, self._packet_id, self._reason)
         else:
-            connection.acknowledge(self._kind, self._packet_id, connection.received_us)
+            connection.acknowledge(self._kind, self._packet_id, 0, connection.received_us)
 
     def failed(self, error: Exception, *, in_doubt: bool) -> None:
         """Earlier messages of the same commit failed: their connection is closed anyway."""

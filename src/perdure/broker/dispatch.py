@@ -10,7 +10,7 @@ beyond it to none.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, TypeAlias, final
+from typing import TYPE_CHECKING, Final, TypeAlias, final
 
 from perdure.broker.router import Audience, Router
 from perdure.model import InboxEntry, Message, Subscription
@@ -53,6 +53,9 @@ class Passed:
         self.qos: int = 0
 
 
+UNHEARD_MAX: Final = 10_000
+"""Messages without a subscriber that are remembered until they are acknowledged."""
+
 Item: TypeAlias = Message | Addressed | Passed
 
 
@@ -67,7 +70,7 @@ class Dispatcher:
         gate_qos2: hold QoS 2 messages back until they are synced.
     """
 
-    __slots__ = ("_gate_qos2", "_metrics", "_queue", "_router", "offset")
+    __slots__ = ("_gate_qos2", "_metrics", "_queue", "_router", "offset", "unheard")
 
     def __init__(self, router: Router, metrics: Metrics, *, offset: int, gate_qos2: bool) -> None:
         self._router = router
@@ -76,6 +79,8 @@ class Dispatcher:
         self._queue: deque[Item] = deque()
         self.offset: int = offset
         """The fence: see the module."""
+        self.unheard: set[int] = set()
+        """Offsets of recent QoS 1 messages that no connected session and no group wanted."""
 
     def accept(self, items: list[Item]) -> None:
         """Items that are written (or not recorded), in log order."""
@@ -115,6 +120,11 @@ class Dispatcher:
         audiences = self._router.match(message.topic)
         if not audiences:
             self._metrics.messages_dropped_no_subscriber += 1
+            if message.qos == 1 and message.offset:
+                if len(self.unheard) >= UNHEARD_MAX:
+                    # Publishers of 3.1.1 never ask. Whoever does is only told less by this.
+                    self.unheard.clear()
+                self.unheard.add(message.offset)
             return
         if len(audiences) == 1:
             audience = audiences[0]

@@ -96,17 +96,20 @@ class Publishing:
 class PublishAck:
     """PUBACK or PUBREC that waits for the commit of its message."""
 
-    __slots__ = ("connection", "kind", "packet_id", "started_us")
+    __slots__ = ("connection", "kind", "offset", "packet_id", "started_us")
 
-    def __init__(self, connection: Connection, kind: int, packet_id: int, started_us: int) -> None:
+    def __init__(
+        self, connection: Connection, kind: int, packet_id: int, offset: int, started_us: int
+    ) -> None:
         self.connection: Connection = connection
         self.kind: int = kind
         self.packet_id: int = packet_id
+        self.offset: int = offset
         self.started_us: int = started_us
 
     def committed(self) -> None:
         """[MQTT-4.3.2-4] [MQTT-4.3.3-8] the message is ours now: say so."""
-        self.connection.acknowledge(self.kind, self.packet_id, self.started_us)
+        self.connection.acknowledge(self.kind, self.packet_id, self.offset, self.started_us)
 
     def failed(self, error: StorageError, *, in_doubt: bool) -> None:
         """The message was not taken, or nobody knows."""

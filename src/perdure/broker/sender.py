@@ -105,6 +105,11 @@ class Sender:
         self._add(data)
         return True
 
+    def fits(self, packet: Packet) -> bool:
+        """Whether the client's size limit leaves a form of a packet."""
+        limit = self.packet_size_max
+        return not limit or encode_within(packet, self.version, limit) is not None
+
     def ack(self, kind: int, packet_id: int, reason: int = 0) -> None:
         """Send PUBACK, PUBREC, PUBREL or PUBCOMP."""
         self._metrics.packets_sent[kind] += 1

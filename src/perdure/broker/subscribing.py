@@ -315,8 +315,9 @@ class Subscribing:
 def _check_syntax(filters: list[str]) -> None:
     """Refuse what is no topic filter before any of the packet takes effect.
 
-    [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.8.2-1] [MQTT-4.8.2-2]: such a packet is malformed. The
-    reason code 0x8F is for a filter that is correctly formed and not allowed (3.9.3).
+    [MQTT-4.7.1-1] [MQTT-4.7.1-2]: such a packet is malformed. [MQTT-4.8.2-1] [MQTT-4.8.2-2]: a
+    filter that is well formed and no shared subscription, though it begins like one, is against
+    the protocol (1.2). The reason code 0x8F is for what could be allowed and is not (3.9.3).
     """
     for topic_filter in filters:
         plain = topic_filter
@@ -324,8 +325,11 @@ def _check_syntax(filters: list[str]) -> None:
             # The time before the filter may have an offset from UTC, with a + in it.
             plain = plain.removeprefix(REPLAY_PREFIX).partition("/")[2]
         try:
-            validate_wildcards(plain)
             parse_shared(plain)
+        except MqttError as error:
+            raise ProtocolViolation(error.message) from error
+        try:
+            validate_wildcards(plain)
         except MqttError as error:
             raise MalformedPacket(error.message) from error
 

@@ -150,6 +150,8 @@ class Decoder:
             remaining = data[at + 1]
             body = at + 2
             if remaining > 0x7F:
+                if first < 0x10:
+                    self._check_header(first, 0)  # whatever the length turns out to be
                 remaining = self._long_length(data, at + 1, end)
                 if remaining < 0:
                     self._needed = end - at + 1
@@ -218,8 +220,12 @@ class Decoder:
     def _check_header(self, first: int, size: int) -> None:
         """Everything that is wrong with a packet before its body is looked at."""
         kind = first >> 4
-        if kind == 0 or (kind == AUTH and self.version == V311):
-            raise MalformedPacket(f"the packet type {kind} is reserved")
+        if kind == 0:
+            # 2.1.2: forbidden. No clause says which error it is; like the types that go the
+            # other way it is a packet that must not be sent, whatever its flags.
+            raise ProtocolViolation("the packet type 0 is forbidden")
+        if kind == AUTH and self.version == V311:
+            raise MalformedPacket("the packet type 15 is reserved")
         if not self.connected and kind != CONNECT:
             # [MQTT-3.1.0-1]
             raise ProtocolViolation(f"the first packet is {KIND_NAMES[kind]}, not CONNECT")

@@ -222,20 +222,28 @@ def _check_value(spec: PropertySpec, value: int | str | bytes) -> None:
             raise MqttError(TOPIC_ALIAS_INVALID, "a topic alias must not be 0")
         raise ProtocolViolation(f"the property {spec.name} must not be 0")
     if spec.id == RESPONSE_TOPIC and isinstance(value, str):
-        check_topic_name(value, "response topic")
+        _check_response_topic(value)
 
 
 def check_topic_name(topic: str, what: str) -> None:
     """A topic name has at least one character ([MQTT-4.7.3-1]) and no wildcard.
 
     Raises:
-        MalformedPacket: as a wildcard is refused in PUBLISH ([MQTT-3.3.2-2]), in the will and
-            in a response topic ([MQTT-3.3.2-14]).
+        MalformedPacket: as a wildcard is refused in PUBLISH ([MQTT-3.3.2-2]) and in the will.
     """
     if not topic:
         raise MalformedPacket(f"the {what} is empty")
     if "+" in topic or "#" in topic:
         raise MalformedPacket(f"the {what} holds a wildcard")
+
+
+def _check_response_topic(topic: str) -> None:
+    """The packet can be parsed whatever stands there, so what is not allowed there is a protocol
+    error (1.2), as with the values of other properties."""
+    if not topic:
+        raise ProtocolViolation("the response topic is empty")  # [MQTT-4.7.3-1]
+    if "+" in topic or "#" in topic:
+        raise ProtocolViolation("the response topic holds a wildcard")  # [MQTT-3.3.2-14]
 
 
 @final

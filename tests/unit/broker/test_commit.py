@@ -221,10 +221,10 @@ def test_acknowledgements_keep_the_order_of_their_messages() -> None:
     )
     world.run_for(50_000)
     assert [packet for packet in client.received if isinstance(packet, Ack)] == [
-        Ack(PUBACK, 5),
+        Ack(PUBACK, 5, 0x10),
         Ack(PUBREC, 3),
         Ack(PUBACK, 9, 0x87),
-        Ack(PUBACK, 1),
+        Ack(PUBACK, 1, 0x10),
     ]
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 from tests.unit.broker.harness import QUIET, Client, make_world, stalled_world
 
+from perdure.broker.dispatch import UNHEARD_MAX
 from perdure.config.schema import Config, StorageConfig
-from perdure.mqtt.packets import Ack, Publish
+from perdure.mqtt.packets import PUBACK, PUBREC, Ack, Publish
+from perdure.testing.world import World
+
+NOBODY = 0x10
 
 
 def test_a_qos_2_message_waits_for_its_sync_and_what_follows_waits_with_it() -> None:
@@ -137,3 +141,67 @@ def test_a_qos_2_subscription_lives_on_after_a_restart() -> None:
     reader.connect()
     publisher.deliver("t", b"after", qos=2)
     assert reader.payloads() == [b"before", b"after"]
+
+
+def _reason(publisher: Client, topic: str) -> int:
+    packet_id = publisher.publish(topic)
+    found = publisher.take(Ack)
+    assert (found.kind, found.packet_id) == (PUBACK, packet_id)
+    return found.reason
+
+
+def _publisher(world: World, version: int = 5) -> Client:
+    publisher = Client(world, "p", version=version)
+    publisher.connect(clean=True, expiry_s=0)
+    return publisher
+
+
+def test_a_publisher_is_told_that_nobody_listens() -> None:
+    """3.4.2.1: PUBACK 0x10, while that is known and no longer."""
+    world = make_world()
+    publisher, reader = _publisher(world), Client(world, "r")
+    assert _reason(publisher, "t") == NOBODY
+    reader.connect(clean=True, expiry_s=60)
+    reader.subscribe("t")
+    assert _reason(publisher, "t") == 0
+    assert _reason(publisher, "other") == NOBODY
+    reader.disconnect()
+    assert _reason(publisher, "t") == 0  # it is kept for the reader
+    assert _reason(publisher, "other") == 0  # what the reader wants was not asked
+    reader.connect()
+    reader.disconnect(expiry_s=0)
+    assert _reason(publisher, "t") == NOBODY
+    assert not world.live.services.dispatcher.unheard
+
+
+def test_a_group_listens() -> None:
+    world = make_world()
+    publisher, member = _publisher(world), Client(world, "m")
+    member.connect(clean=True, expiry_s=0)
+    member.subscribe("$share/g/t")
+    assert _reason(publisher, "t") == 0
+
+
+@pytest.mark.parametrize("durability", ["os", "memory"])
+def test_who_does_not_wait_is_not_told(durability: str) -> None:
+    """The acknowledgement leaves before the message is dispatched."""
+    world = make_world(durability=durability)
+    assert _reason(_publisher(world), "t") == 0
+
+
+def test_qos_2_and_version_311_know_no_such_thing() -> None:
+    world = make_world()
+    publisher = _publisher(world)
+    packet_id = publisher.publish("t", qos=2)
+    assert publisher.take(Ack) == Ack(PUBREC, packet_id)
+    old = _publisher(world, 4)
+    assert _reason(old, "t") == 0
+
+
+def test_what_nobody_asks_for_is_forgotten() -> None:
+    world = make_world()
+    unheard = world.live.services.dispatcher.unheard
+    unheard.update(range(-UNHEARD_MAX, 0))
+    old = _publisher(world, 4)
+    old.deliver("t")
+    assert len(unheard) == 1

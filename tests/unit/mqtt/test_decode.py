@@ -138,7 +138,10 @@ def test_reserved_flags(version: int, kind: int) -> None:
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_reserved_packet_types(version: int) -> None:
-    assert refused(b"\x00\x00", version) == 0x81
+    for first in range(16):
+        # Known from the first byte, whatever the length and even if that is no length.
+        for rest in (b"\x00", b"\x01\x00", b"\xc0", b"\x80\x80\x80\x80\x01"):
+            assert refused(bytes((first,)) + rest, version) == 0x82
     if version == 4:
         assert refused(b"\xf0\x00", version) == 0x81
         assert refused(b"\xf0\x00", version, from_client=False) == 0x81
@@ -267,8 +270,8 @@ def test_an_empty_topic() -> None:
         pytest.param("02 01 02", 0x82, id="payload format 2"),
         pytest.param("04 01 00 01 00", 0x82, id="two payload formats"),
         pytest.param("0a 02 00000001 02 00000001", 0x82, id="two expiries"),
-        pytest.param("04 08 0001 2b", 0x81, marks=pytest.mark.spec("MQTT-3.3.2-14")),
-        pytest.param("03 08 0000", 0x81, marks=pytest.mark.spec("MQTT-4.7.3-1")),
+        pytest.param("04 08 0001 2b", 0x82, marks=pytest.mark.spec("MQTT-3.3.2-14")),
+        pytest.param("03 08 0000", 0x82, marks=pytest.mark.spec("MQTT-4.7.3-1")),
         pytest.param("04 03 0001 ff", 0x81, marks=pytest.mark.spec("MQTT-3.3.2-19")),
         pytest.param("08 08 0001 61 08 0001 61", 0x82, id="two response topics"),
         pytest.param("07 26 0001 61 0001 00", 0x81, id="user property with U+0000"),

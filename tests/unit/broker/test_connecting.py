@@ -1,0 +1,31 @@
+"""CONNECT: what a client's Maximum Packet Size leaves room for."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.broker.harness import Client, make_world
+
+from perdure.mqtt.encode import encode
+from perdure.mqtt.packets import Connack, Connect, Properties
+
+
+@pytest.mark.spec("MQTT-3.1.2-24")
+def test_no_room_for_connack() -> None:
+    """A client that cannot be told that it is connected is refused, and leaves no session."""
+    world = make_world()
+    client = Client(world, "c")
+    size = len(encode(client.connect(clean=True), 5))
+    client.disconnect(expiry_s=0)
+    for limit in (1, 2, 4, 5, 8, size - 1):
+        client.open()
+        limited = Properties(session_expiry_interval=60, maximum_packet_size=limit)
+        client.send(Connect(5, False, 0, "c", properties=limited))
+        world.run_for(50_000)
+        assert client.is_lost
+        reasons = [found.reason for found in client.received if isinstance(found, Connack)]
+        assert reasons == ([0x95] if limit >= 5 else [])
+        assert world.live.services.metrics.sessions_offline == 0
+    client.open()
+    client.send(Connect(5, False, 0, "c", properties=Properties(maximum_packet_size=size)))
+    answer = client.take(Connack)
+    assert (answer.reason, answer.session_present) == (0, False)
