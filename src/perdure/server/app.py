@@ -33,7 +33,8 @@ from perdure.server.scheduler import LoopScheduler
 from perdure.server.systemd import Notifier
 from perdure.storage.contract import Database
 from perdure.storage.memory.store import MemoryDatabase
-from perdure.storage.rocksdb.store import RocksDatabase
+from perdure.storage.rocksdb.engine import Engine
+from perdure.storage.rocksdb.store import EngineFactory, RocksDatabase
 
 log = get_logger("server")
 
@@ -43,17 +44,19 @@ KEY_FILE: Final = "broker.key"
 KEY_BYTES: Final = 32
 
 
-def open_database(config: Config) -> Database:
+def open_database(config: Config, *, engine: EngineFactory = Engine) -> Database:
     """Open the durable state that the configuration names.
+
+    Args:
+        config: which backend, where, how large.
+        engine: what opens RocksDB.
 
     Raises:
         StorageError: the directory is locked, damaged or not writable.
     """
     if config.storage.backend == "memory":
         return MemoryDatabase()
-    path = Path(config.storage.path)
-    path.mkdir(parents=True, exist_ok=True)
-    return RocksDatabase.open(path, config=config.storage.rocksdb)
+    return RocksDatabase.open(config.storage.path, config=config.storage.rocksdb, engine=engine)
 
 
 @final
@@ -117,18 +120,24 @@ def certificate_listeners(config: Config) -> list[str]:
     return names
 
 
-async def serve(config: Config, *, reload: Callable[[], Config] | None = None) -> None:
+async def serve(
+    config: Config,
+    *,
+    reload: Callable[[], Config] | None = None,
+    engine: EngineFactory = Engine,
+) -> None:
     """Run a broker until a signal stops it.
 
     Args:
         config: checked configuration.
         reload: reads the configuration again (SIGHUP).
+        engine: what opens RocksDB.
 
     Raises:
         PerdureError: it could not start.
     """
     files = await asyncio.to_thread(read_files, config.auth)
-    database = open_database(config)
+    database = open_database(config, engine=engine)
     loop = asyncio.get_running_loop()
     failure: list[BaseException] = []
     failed = asyncio.Event()
@@ -215,8 +224,13 @@ async def serve(config: Config, *, reload: Callable[[], Config] | None = None) -
         access.close()
 
 
-def run(config: Config, *, reload: Callable[[], Config] | None = None) -> int:
+def run(
+    config: Config,
+    *,
+    reload: Callable[[], Config] | None = None,
+    engine: EngineFactory = Engine,
+) -> int:
     """Run a broker in the foreground; returns the exit code."""
     process.raise_open_files()
-    process.run(serve(config, reload=reload))
+    process.run(serve(config, reload=reload, engine=engine))
     return 0

@@ -14,17 +14,13 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from typing import Generic, TypeVar, final
 
-from perdure.testing import packets
 from perdure.testing.delivery import Ledger, Verdict, audit
-from perdure.testing.peers import Peer, Publisher, Subscriber
+from perdure.testing.peers import Publisher, Subscriber
 from perdure.testing.process import BrokerProcess, ProcessError
-
-P = TypeVar("P", bound=Peer)
+from perdure.testing.seats import Seat
 
 TICK_S = 0.01
-RETRY_S = 0.02
 SUBACK_TIMEOUT_S = 10.0
 STALL_S = 15.0
 QUIET_S = 0.5
@@ -37,81 +33,6 @@ MESSAGES_PER_ROUND_MAX = 3000
 
 SITES, METRICS = 6, ("a", "b", "c", "d")
 TOPICS = tuple(f"load/{site}/{metric}" for site in range(SITES) for metric in METRICS)
-
-
-class _Link(asyncio.Protocol):
-    """The socket of one peer."""
-
-    def __init__(self, peer: Peer, after: Callable[[], None]) -> None:
-        self.peer = peer
-        self.closed = asyncio.get_running_loop().create_future()
-        self.transport: asyncio.Transport | None = None
-        self._after = after
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        self.write(self.peer.connect())
-
-    def data_received(self, data: bytes) -> None:
-        self.write(self.peer.receive(data))
-        self._after()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.peer.is_connected = False
-        self.transport = None
-        if not self.closed.done():
-            self.closed.set_result(None)
-
-    def write(self, data: bytes) -> None:
-        if data and self.transport is not None:
-            self.transport.write(data)
-
-
-@final
-class _Seat(Generic[P]):
-    """A peer, whether it is wanted online, and its link while there is one."""
-
-    def __init__(self, peer: P, port: int, *, after: Callable[[], None] = lambda: None) -> None:
-        self.peer = peer
-        self.is_wanted = True
-        self.link: _Link | None = None
-        self._port = port
-        self._after = after
-        self._task = asyncio.get_running_loop().create_task(self._stay_connected())
-
-    def write(self, data: bytes) -> None:
-        """Send, if there is a link."""
-        if self.link is not None:
-            self.link.write(data)
-
-    def cut(self) -> None:
-        """Close the connection without DISCONNECT."""
-        if self.link is not None and self.link.transport is not None:
-            self.link.transport.abort()
-
-    async def close(self) -> None:
-        """End it for good."""
-        self.write(packets.disconnect())
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        if self.link is not None and self.link.transport is not None:
-            self.link.transport.close()
-            await self.link.closed
-
-    async def _stay_connected(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            if self.is_wanted:
-                try:
-                    _, self.link = await loop.create_connection(
-                        lambda: _Link(self.peer, self._after), "127.0.0.1", self._port
-                    )
-                    await self.link.closed
-                except OSError:
-                    pass
-                self.link = None
-            await asyncio.sleep(RETRY_S)
 
 
 class Outcome:
@@ -167,16 +88,14 @@ class KillRounds:
         self._ledger = Ledger()
         self._quota = 0
         self._is_draining = False
-        self._publishers: list[_Seat[Publisher]] = []
-        self._subscribers: list[_Seat[Subscriber]] = []
+        self._publishers: list[Seat[Publisher]] = []
+        self._subscribers: list[Seat[Subscriber]] = []
 
     async def run(self, rounds: int) -> Outcome:
         """Run them; stops after the first chapter with a breach."""
         try:
             await self._broker.start()
-            self._subscribers = [
-                _Seat(peer, self._broker.port) for peer in self._make_subscribers()
-            ]
+            self._subscribers = [Seat(peer, self._broker.port) for peer in self._make_subscribers()]
             await self._wait_for_subscriptions()
             await self._broker.stop()
             for first in range(0, rounds, self._chapter_rounds):
@@ -276,7 +195,7 @@ class KillRounds:
             receipts = subscriber.peer.receipts
             self._outcome.add(audit(self._ledger, receipts, strict_order=True))
 
-    def _fill(self, seat: _Seat[Publisher]) -> None:
+    def _fill(self, seat: Seat[Publisher]) -> None:
         """Send new messages while the window and the round's quota last."""
         peer = seat.peer
         if self._is_draining or not peer.is_connected:
@@ -287,9 +206,9 @@ class KillRounds:
             fresh.append(peer.publish(self._chance.choice(TOPICS), qos=self._chance.choice((1, 2))))
         seat.write(b"".join(fresh))
 
-    def _seat_publisher(self, client_id: str, *, protocol: int) -> _Seat[Publisher]:
+    def _seat_publisher(self, client_id: str, *, protocol: int) -> Seat[Publisher]:
         peer = Publisher(client_id, protocol=protocol, ledger=self._ledger, clock=_now_us)
-        seat = _Seat(peer, self._broker.port, after=lambda: self._fill(seat))
+        seat = Seat(peer, self._broker.port, after=lambda: self._fill(seat))
         return seat
 
     def _make_subscribers(self) -> list[Subscriber]:
@@ -312,7 +231,7 @@ class KillRounds:
             await asyncio.sleep(TICK_S)
         raise ProcessError(f"no SUBACK in {SUBACK_TIMEOUT_S:.0f} s:\n{self._broker.log_tail()}")
 
-    def _seats(self) -> list[_Seat[Publisher] | _Seat[Subscriber]]:
+    def _seats(self) -> list[Seat[Publisher] | Seat[Subscriber]]:
         return [*self._publishers, *self._subscribers]
 
     def _under_way(self) -> int:

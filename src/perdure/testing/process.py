@@ -9,7 +9,7 @@ import asyncio
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import final
 
@@ -51,18 +51,27 @@ class BrokerProcess:
         command: program and arguments.
         port: where it will listen.
         log: file to which its output is appended.
+        on_killed: called after each ``kill``, while nothing runs: the machine may die with it.
 
     Attributes:
         kill_count: how often it was killed.
         listening: set from the end of ``start`` until just before ``kill`` or ``stop``.
     """
 
-    def __init__(self, command: Sequence[str], *, port: int, log: Path) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        port: int,
+        log: Path,
+        on_killed: Callable[[], None] = lambda: None,
+    ) -> None:
         self.port = port
         self.kill_count = 0
         self.listening = asyncio.Event()
         self._command = tuple(command)
         self._log = log
+        self._on_killed = on_killed
         self._process: asyncio.subprocess.Process | None = None
 
     async def spawn(self) -> None:
@@ -97,6 +106,7 @@ class BrokerProcess:
         self._process.kill()
         await self._process.wait()
         self.kill_count += 1
+        self._on_killed()
 
     async def stop(self) -> int | None:
         """SIGTERM it if it runs, and kill it if that does not help; returns its exit code."""

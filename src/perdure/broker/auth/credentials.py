@@ -355,19 +355,30 @@ def load_or_create_key(path: Path, fresh: bytes) -> bytes:
         ConfigError: the file cannot be read or written, or is not a key.
     """
     try:
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            key = path.read_bytes()
-        else:
-            with os.fdopen(handle, "wb") as file:
-                file.write(fresh)
-            key = fresh
+        if not path.exists():
+            _write_key(path, fresh)
+        key = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot use key file {path}: {error.strerror}") from error
     if len(key) != 32:
         raise ConfigError(f"key file {path} is damaged", hint="delete it; a new one is made")
     return key
+
+
+def _write_key(path: Path, key: bytes) -> None:
+    """Make the file as a whole or not at all, also if the power goes: a broker that finds half
+    a key does not start."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(key)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
 
 
 def _cost(entry: SlowHash) -> tuple[object, ...]:

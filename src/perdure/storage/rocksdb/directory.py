@@ -31,7 +31,7 @@ class DirectoryLock:
 
     def __init__(self, path: Path) -> None:
         try:
-            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _make(path)
             self._file = os.open(path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StorageUnavailable(f"{path} cannot be used: {error.strerror}") from error
@@ -55,6 +55,18 @@ class DirectoryLock:
     def release(self) -> None:
         """Give the directory to others."""
         os.close(self._file)
+
+
+def _make(path: Path) -> None:
+    """Make a directory that is not there; its name, and those above it, survive a power cut."""
+    missing = [step for step in (path, *path.parents) if not step.exists()]
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for step in missing:
+        handle = os.open(step.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def probe(path: Path) -> None:

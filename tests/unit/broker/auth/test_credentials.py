@@ -276,6 +276,22 @@ def test_key_file_is_made_once_and_private(tmp_path: Path) -> None:
         load_or_create_key(tmp_path / "none" / "auth.key", b"x" * 32)
 
 
+def test_key_file_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut or a full disk must not leave a part of it: no broker starts on that."""
+    path = tmp_path / "auth.key"
+
+    def full(_: int) -> None:
+        assert not path.exists()
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(ConfigError, match="No space left"):
+            load_or_create_key(path, b"k" * 32)
+    assert list(tmp_path.iterdir()) == []
+    assert load_or_create_key(path, b"x" * 32) == b"x" * 32
+
+
 names = st.text(st.characters(codec="utf-8", exclude_characters=":\r\n"), min_size=1).filter(
     lambda name: not name.startswith(("#", "\ufeff")) and bool(name.strip())
 )

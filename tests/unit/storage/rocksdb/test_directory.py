@@ -20,6 +20,26 @@ def test_lock_is_exclusive_and_released(tmp_path: Path) -> None:
     DirectoryLock(path).release()
 
 
+def test_names_of_new_directories_are_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda file: synced.append(Path(f"/proc/self/fd/{file}").readlink())
+    )
+    DirectoryLock(tmp_path / "new" / "data").release()
+    assert set(synced) == {tmp_path, tmp_path / "new"}
+    synced.clear()
+    DirectoryLock(tmp_path / "new" / "data").release()
+    assert synced == []
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageUnavailable, match="cannot be used"):
+        DirectoryLock(tmp_path / "file" / "data")
+
+
 def test_owner_without_a_name_is_still_an_owner(tmp_path: Path) -> None:
     lock = DirectoryLock(tmp_path)
     (tmp_path / "perdure.lock").write_bytes(b"")
