@@ -106,6 +106,8 @@ class Committer:
         self.batch: Batch = database.batch()
         self.writable: bool = True
         """Whether the store takes writes; False between a failure and its recovery."""
+        self.failure_count: int = 0
+        """Writes and syncs that failed: who writes in several steps sees that one is missing."""
         self.synced_offset: int = database.last_offset
         """Everything in the log up to here is safe against power loss."""
         self._memory: list[Waiter] = []
@@ -304,6 +306,7 @@ class Committer:
             waiter.failed(error, in_doubt=False)
 
     def _mark_failed(self, error: StorageError, *, in_doubt: bool) -> None:
+        self.failure_count += 1
         if not self.writable and not in_doubt:
             return
         self.writable = False

@@ -56,6 +56,26 @@ class Feeds:
         """Run the rest of a subscription's feed."""
         run_eagerly(self._services.scheduler, self._run(session, name), name="feed")
 
+    async def pass_offset(self, session: LiveSession, offset: int) -> None:
+        """Give all that feeds have up to an offset of the log, which is to be dropped, whether
+        the client has room or not: it is read from the private stream when there is."""
+        services = self._services
+        for name in list(session.subs):
+            while session.is_open:
+                sub = session.subs.get(name)
+                if sub is None or sub.feed is None or name in session.joining:
+                    break
+                if sub.feed.after_offset >= offset:
+                    break
+                session.fall_behind(services.dispatcher.offset)
+                services.turn.now_us = services.clock.now_us()
+                if sub.feed.retained:
+                    await self._retained_page(session, name)
+                else:
+                    await self._recorded_page(session, name)
+                services.turn.run()
+                await services.room.breathe()
+
     def join_all(self, session: LiveSession) -> None:
         """All that the feeds gave has been dispatched: what was joining is live."""
         for name in session.joining:

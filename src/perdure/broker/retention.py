@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from perdure.errors import StorageError
+import msgspec
+
+from perdure.broker.dispatch import Passed
+from perdure.errors import StorageError, StorageUnavailable
 from perdure.model import InboxEntry, Message, StoredSession
-from perdure.session.interest import Interest
+from perdure.session.interest import Interest, combine
 from perdure.storage.contract import GenerationInfo
 
 if TYPE_CHECKING:
@@ -80,13 +83,13 @@ class Retention:
             Messages carried over.
         """
         services = self._services
+        failures = services.committer.failure_count
         carried = 0
         async for record in services.database.sessions():
             carried += await self._carry_session(record.client_id, info)
         for group in list(services.shares.groups.values()):
             carried += await self._carry_group(group.key, info)
-        services.turn.run()
-        await services.committer.sync_now()
+        await self._make_durable(failures)
         services.database.drop_generation(info.generation)
         services.log.info(
             "generation.dropped",
@@ -96,6 +99,19 @@ class Retention:
             carried=carried,
         )
         return carried
+
+    async def _make_durable(self, failures: int) -> None:
+        """Sync what was carried over; nothing may be dropped unless every step was written.
+
+        Raises:
+            StorageError: it was not.
+        """
+        services = self._services
+        services.turn.run()
+        if services.committer.failure_count == failures:
+            await services.committer.sync_now()
+        if services.committer.failure_count != failures:
+            raise StorageUnavailable("the store failed while messages were carried over")
 
     def _rotate_if_due(self, now_us: int) -> None:
         services = self._services
@@ -149,11 +165,11 @@ class Retention:
         """Drop a generation although something in it may be owed: tombstones take the serial
         numbers of what is lost."""
         services = self._services
+        failures = services.committer.failure_count
         lost = 0
         async for record in services.database.sessions():
             lost += await self._carry_session(record.client_id, info, keep=False)
-        services.turn.run()
-        await services.committer.sync_now()
+        await self._make_durable(failures)
         services.database.drop_generation(info.generation)
         services.metrics.messages_dropped_retention += lost
         services.log.warning(
@@ -172,10 +188,17 @@ class Retention:
                     return 0
                 services.turn.put_cursor_now(live)
                 services.turn.run()
+            fed = 0
+            if keep and live is not None:
+                await services.feeds.pass_offset(live, info.until_offset - 1)
             stored = await services.database.open_session(client_id)
-            if stored is None or stored.cursor.offset >= info.until_offset - 1:
+            if stored is None:
                 return 0
-            return await self._carry(stored, live, info, keep=keep)
+            if keep and live is None:
+                fed = await self._carry_feeds(stored, info)
+            if stored.cursor.offset >= info.until_offset - 1:
+                return fed
+            return fed + await self._carry(stored, live, info, keep=keep)
         finally:
             services.registry.release(client_id)
 
@@ -224,6 +247,48 @@ class Retention:
             await services.room.breathe()
         if live is not None:
             live.inbox_until = max(live.inbox_until, until)
+        return count
+
+    async def _carry_feeds(self, stored: StoredSession, info: GenerationInfo) -> int:
+        """What feeds of an offline session have still to give from a generation, put behind all
+        that is in its private stream already."""
+        services = self._services
+        client_id, epoch = stored.record.client_id, stored.record.epoch
+        until = info.until_offset - 1
+        count = 0
+        for sub in stored.subscriptions:
+            feed = sub.feed
+            while feed is not None and feed.after_offset < until:
+                page = await services.database.read(
+                    [sub.filter],
+                    after_offset=feed.after_offset,
+                    until_offset=until,
+                    limit=CARRY_PAGE,
+                )
+                now_us = services.clock.now_us()
+                batch = services.committer.batch
+                for message in page.messages:
+                    wanted = combine([sub], message, client_id)
+                    if wanted is None or not wanted.qos:
+                        continue
+                    offset = services.database.allocate_offset(now_us)
+                    entry = InboxEntry(
+                        offset,
+                        message,
+                        qos=wanted.qos,
+                        retain=wanted.retain,
+                        identifiers=wanted.identifiers,
+                    )
+                    batch.put_inbox(client_id, entry, epoch=epoch)
+                    # A session that comes back reads up to the fence, so that must pass it.
+                    services.turn.dispatch(Passed(offset))
+                    count += 1
+                feed = msgspec.structs.replace(feed, after_offset=page.through_offset)
+                batch.put_subscription(
+                    client_id, msgspec.structs.replace(sub, feed=feed), epoch=epoch
+                )
+                services.turn.run()
+                await services.room.breathe()
         return count
 
     async def _carry_group(self, key: str, info: GenerationInfo) -> int:

@@ -6,9 +6,9 @@ are asked together, and the broker is looked into: nothing may be left over.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from perdure.testing.delivery import Ledger, audit
+from perdure.testing.delivery import Ledger, Receipts, Stamp, audit
 from perdure.testing.peers import Publisher, Subscriber
 from perdure.testing.world import World
 
@@ -16,14 +16,26 @@ EXAMPLES_MAX = 5
 
 
 def broken_promises(
-    ledger: Ledger, publishers: Sequence[Publisher], subscribers: Sequence[Subscriber]
+    ledger: Ledger,
+    publishers: Sequence[Publisher],
+    subscribers: Sequence[Subscriber],
+    groups: Sequence[Receipts] = (),
 ) -> list[str]:
-    """What publishers and subscribers have to complain of, in words."""
+    """What publishers and subscribers have to complain of, in words.
+
+    Args:
+        ledger: what was published.
+        publishers: all of them.
+        subscribers: members of groups too; what a group received is not theirs alone.
+        groups: what each group received.
+    """
     found: list[str] = []
     for peer in [*publishers, *subscribers]:
         found += peer.breaches[:EXAMPLES_MAX]
-    for subscriber in subscribers:
-        verdict = audit(ledger, subscriber.receipts, strict_order=True)
+    own = [s.receipts for s in subscribers if not any(s.receipts is group for group in groups)]
+    verdicts = [audit(ledger, receipts, strict_order=True) for receipts in own]
+    verdicts += [audit(ledger, receipts, any_order=True) for receipts in groups]
+    for verdict in verdicts:
         found += verdict.examples
         if verdict.breaches > len(verdict.examples):
             found.append(f"{verdict.name}: {verdict.breaches} breaches in all")
@@ -51,4 +63,25 @@ def unsettled(world: World, client_ids: Sequence[str]) -> list[str]:
             "not idle": int(not outbound.is_idle()),
         }
         found += [f"{client_id}: {what}: {count}" for what, count in left.items() if count]
+    for key, group in broker.services.shares.groups.items():
+        if group.lagging or group.returned:
+            found.append(f"group {key}: lagging {group.lagging}, {len(group.returned)} returned")
+    return found
+
+
+def wrong_retained(ledger: Ledger, retained: Mapping[str, bytes]) -> list[str]:
+    """Topics whose retained message is older than the last that was acknowledged.
+
+    Each topic has one publisher.
+    """
+    found: list[str] = []
+    for (publisher, topic), flow in ledger.flows.items():
+        if not topic.startswith("state/"):
+            continue
+        acknowledged = [index + 1 for index, at in enumerate(flow.acknowledged_at_us) if at]
+        if not acknowledged:
+            continue
+        stamp = Stamp.decode(retained.get(topic, b""))
+        if stamp is None or stamp.publisher != publisher or stamp.number < acknowledged[-1]:
+            found.append(f"{topic}: {stamp} is retained, {acknowledged[-1]} was acknowledged")
     return found

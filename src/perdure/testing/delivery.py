@@ -174,8 +174,16 @@ class Verdict(msgspec.Struct):
             self.examples.append(f"{self.name}: {kind}: {text}")
 
 
-def audit(ledger: Ledger, receipts: Receipts, *, strict_order: bool = False) -> Verdict:
-    """Compare what one subscriber received with what was published.
+def audit(
+    ledger: Ledger, receipts: Receipts, *, strict_order: bool = False, any_order: bool = False
+) -> Verdict:
+    """Compare what one subscriber, or one shared group, received with what was published.
+
+    Args:
+        ledger: what was published.
+        receipts: what was received.
+        strict_order: order holds across QoS levels.
+        any_order: no order was promised, as among the members of a group.
 
     Publishers and the subscriber may go on in other threads meanwhile: it looks at a copy.
     """
@@ -193,7 +201,7 @@ def audit(ledger: Ledger, receipts: Receipts, *, strict_order: bool = False) -> 
         name = f"{publisher} {topic}"
         arrivals = arrivals.copy()
         _audit_arrivals(verdict, name, flow, arrivals, receipts.since_us, granted)
-        for qos in (-1,) if strict_order else (0, 1, 2):
+        for qos in () if any_order else (-1,) if strict_order else (0, 1, 2):
             _audit_order(verdict, name, flow, arrivals, qos)
     for (publisher, topic), flow in list(ledger.flows.items()):
         if receipts.granted(topic) < 1:

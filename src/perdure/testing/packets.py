@@ -132,11 +132,18 @@ def subscribe(packet_id: int, filters: Sequence[tuple[str, int]], *, protocol: i
 
 
 def publish(
-    topic: str, payload: bytes, *, qos: int, packet_id: int, dup: bool, protocol: int
+    topic: str,
+    payload: bytes,
+    *,
+    qos: int,
+    packet_id: int,
+    dup: bool,
+    protocol: int,
+    retain: bool = False,
 ) -> bytes:
     """PUBLISH at QoS 1 or 2."""
     body = _string(topic) + packet_id.to_bytes(2, "big") + (b"\0" if protocol >= 5 else b"")
-    return _packet(PUBLISH, (8 if dup else 0) | qos << 1, body + payload)
+    return _packet(PUBLISH, (8 if dup else 0) | qos << 1 | int(retain), body + payload)
 
 
 def acknowledgement(kind: int, packet_id: int) -> bytes:

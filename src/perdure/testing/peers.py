@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import final
+from typing import TypeAlias, final
 
 import msgspec
 
@@ -112,6 +112,7 @@ class _Outgoing(msgspec.Struct):
     topic: str
     stamp: Stamp
     qos: int
+    retain: bool = False
     is_released: bool = False
     is_resent: bool = False
 
@@ -142,11 +143,11 @@ class Publisher(Peer):
         self._payload_size = payload_size
         self._packet_id = 0
 
-    def publish(self, topic: str, *, qos: int) -> bytes:
+    def publish(self, topic: str, *, qos: int, retain: bool = False) -> bytes:
         """Send the next message of this publisher on a topic."""
         stamp = self._ledger.send(self.client_id, topic, qos=qos, at_us=self._clock())
         packet_id = self._free_packet_id()
-        outgoing = self.under_way[packet_id] = _Outgoing(topic, stamp, qos)
+        outgoing = self.under_way[packet_id] = _Outgoing(topic, stamp, qos, retain)
         return self._publish(packet_id, outgoing, dup=False)
 
     def on_connected(self) -> bytes:
@@ -207,6 +208,7 @@ class Publisher(Peer):
             packet_id=packet_id,
             dup=dup,
             protocol=self.protocol,
+            retain=outgoing.retain,
         )
 
     def _free_packet_id(self) -> int:
@@ -223,6 +225,10 @@ class _Delivery(msgspec.Struct):
     connection: int
 
 
+_Name: TypeAlias = tuple[str, bytes, bool]
+"""What makes a delivery known again: topic, payload, RETAIN."""
+
+
 @final
 class Subscriber(Peer):
     """Subscribes durably, acknowledges when it likes, and remembers every packet identifier.
@@ -231,6 +237,11 @@ class Subscriber(Peer):
         filters: topic filters, each with its maximum QoS.
         chance: decides which acknowledgements are held back.
         hold: share of the acknowledgements that are held back, to be sent in chance order.
+        prefix: put before each filter: ``$share/{group}/`` or ``$replay/{from}/``.
+        receipts: shared with other members of a group, perhaps; None = its own.
+
+    Attributes:
+        retained: the latest retained message of each topic. They are not in the receipts.
     """
 
     HELD_MAX = 64
@@ -243,18 +254,22 @@ class Subscriber(Peer):
         protocol: int,
         chance: random.Random,
         hold: float = 0.0,
+        prefix: str = "",
+        receipts: Receipts | None = None,
     ) -> None:
         super().__init__(client_id, protocol=protocol)
         self.filters = tuple(filters)
-        self.receipts = Receipts(client_id, dict(filters))
+        self.receipts = receipts or Receipts(client_id, dict(filters))
+        self.retained: dict[str, bytes] = {}
         self.is_subscribed = False
+        self._prefix = prefix
         self.hold = hold
         self.window = 0
         self._chance = chance
         self._held: list[bytes] = []
-        self._in_use: dict[int, tuple[str, bytes]] = {}
-        self._recorded: dict[int, tuple[str, bytes]] = {}
-        self._deliveries: dict[tuple[str, bytes], _Delivery] = {}
+        self._in_use: dict[int, _Name] = {}
+        self._recorded: dict[int, _Name] = {}
+        self._deliveries: dict[_Name, _Delivery] = {}
 
     def forget_messages(self) -> None:
         """Start a new count; the session and its exchanges go on."""
@@ -271,7 +286,12 @@ class Subscriber(Peer):
         self._in_use.clear()
         if self.is_subscribed:
             return b""
-        return packets.subscribe(SUBSCRIBE_ID, self.filters, protocol=self.protocol)
+        return self.subscribe()
+
+    def subscribe(self) -> bytes:
+        """SUBSCRIBE, also again: then retained messages come once more, and nothing is lost."""
+        filters = [(self._prefix + name, qos) for name, qos in self.filters]
+        return packets.subscribe(SUBSCRIBE_ID, filters, protocol=self.protocol)
 
     def on_packet(self, packet: Packet) -> bytes:
         """Take messages and their releases."""
@@ -302,27 +322,39 @@ class Subscriber(Peer):
         return b"".join(answers)
 
     def _take(self, message: packets.Publication) -> bytes:
-        name = (message.topic, message.payload)
+        name = (message.topic, message.payload, message.retain)
         if not message.qos:
-            self.receipts.take(message.topic, message.payload, qos=0)
+            self._keep(message)
             return b""
         self._check_redelivery(message, name)
         self._in_use[message.packet_id] = name
         if message.qos == 1:
-            self.receipts.take(message.topic, message.payload, qos=1)
+            self._keep(message)
             return self._answer(packets.PUBACK, message.packet_id)
         recorded = self._recorded.get(message.packet_id)
         if recorded is None:
-            self.receipts.take(message.topic, message.payload, qos=2)
+            self._keep(message)
         elif recorded != name:
             self.blame(f"{message.packet_id} carries a new message before its release")
         self._recorded[message.packet_id] = name
         return self._answer(packets.PUBREC, message.packet_id)
 
-    def _check_redelivery(self, message: packets.Publication, name: tuple[str, bytes]) -> None:
+    def _keep(self, message: packets.Publication) -> None:
+        if message.retain:
+            self.retained[message.topic] = message.payload
+        else:
+            self.receipts.take(message.topic, message.payload, qos=message.qos)
+
+    def _check_redelivery(self, message: packets.Publication, name: _Name) -> None:
         """Compare with how the same message came before, and with what is in flight."""
         what = f"{message.topic} {message.payload[:24]!r}"
         earlier = self._deliveries.get(name)
+        if message.retain or self._prefix.startswith("$share/"):
+            # A retained message comes again with each SUBSCRIBE, and what passes to another
+            # member and back is another delivery: only what is in flight can be compared.
+            if self._in_use.get(message.packet_id, name) != name:
+                self.blame(f"{what}: its packet identifier {message.packet_id} is in flight")
+            return
         if earlier is None:
             if message.packet_id in self._in_use:
                 self.blame(f"{what}: its packet identifier {message.packet_id} is in flight")

@@ -27,9 +27,9 @@ from perdure.config.schema import (
     SysConfig,
 )
 from perdure.errors import StorageFull, StorageUnavailable
-from perdure.testing.checkers import broken_promises, unsettled
+from perdure.testing.checkers import broken_promises, unsettled, wrong_retained
 from perdure.testing.client import PeerT, Seat
-from perdure.testing.delivery import Ledger, audit
+from perdure.testing.delivery import Ledger, Receipts, audit
 from perdure.testing.network import Weather
 from perdure.testing.peers import Publisher, Subscriber
 from perdure.testing.storage import FaultyDatabase
@@ -53,6 +53,8 @@ class Plan:
     Attributes:
         steps: events of the unkind half.
         crashes, storage_faults, generations: whether there are any.
+        suspends: reads of the store wait, as a server's would.
+        clock_steps: somebody sets the wall clock.
         config: of the broker.
         durability: of the listener; empty = the broker's.
     """
@@ -61,6 +63,8 @@ class Plan:
     crashes: bool = True
     storage_faults: bool = True
     generations: bool = True
+    suspends: bool = False
+    clock_steps: bool = False
     config: Config = field(default_factory=Config)
     durability: str = ""
 
@@ -87,6 +91,8 @@ class Plan:
             crashes=chance.random() < 0.8,
             storage_faults=chance.random() < 0.4,
             generations=chance.random() < 0.4,
+            suspends=chance.random() < 0.25,
+            clock_steps=chance.random() < 0.25,
             config=config,
         )
 
@@ -147,6 +153,8 @@ class Simulation:
             )
             for number, protocol in enumerate((4, 5, 5))
         ]
+        self.group = Receipts("group", {"load/#": 2})
+        self.world.suspends = self.plan.suspends
         self.subscribers = [self._seat(peer) for peer in self._make_subscribers()]
         self._is_healed = False
         self._power_cuts = 0
@@ -185,7 +193,10 @@ class Simulation:
             (3, self._take_over),
             (4, self._stall),
             (4, self._hold),
+            (4, self._subscribe_again),
         ]
+        if self.plan.clock_steps:
+            actions.append((2, self._step_clock))
         if self.plan.crashes:
             actions += [(3, self._kill), (2, self._die_in_write)]
         if self.plan.storage_faults:
@@ -200,8 +211,13 @@ class Simulation:
         if not peer.is_connected or len(peer.under_way) > 40:
             return
         count = self.chance.choice((1, 2, 5, 20))
+        # One QoS for each state: a QoS 1 message that is sent again after a QoS 2 message was
+        # taken is the newer of the two, by MQTT's rules.
+        state_qos = 1 + peer.protocol % 2
         data = [
-            peer.publish(self.chance.choice(TOPICS), qos=self.chance.choice((1, 2)))
+            peer.publish(f"state/{peer.client_id}", qos=state_qos, retain=True)
+            if self.chance.random() < 0.2
+            else peer.publish(self.chance.choice(TOPICS), qos=self.chance.choice((1, 2)))
             for _ in range(count)
         ]
         self._tell(f"{peer.client_id} publishes {count}")
@@ -245,6 +261,17 @@ class Simulation:
 
     def _hold(self) -> None:
         self.chance.choice(self.subscribers).peer.hold = self.chance.choice((0.0, 0.2, 0.8))
+
+    def _subscribe_again(self) -> None:
+        seat = self.chance.choice(self.subscribers)
+        if seat.peer.is_connected:
+            self._tell(f"{seat.peer.client_id} subscribes again")
+            seat.write(seat.peer.subscribe())
+
+    def _step_clock(self) -> None:
+        change_us = self.chance.choice((-60_000_000, -5_000, 5_000, 60_000_000))
+        self._tell(f"the clock is set by {change_us} us")
+        self.world.clock.step_wall_us(change_us)
 
     def _kill(self) -> None:
         if self.world.broker is None:
@@ -339,13 +366,30 @@ class Simulation:
                 break
         # What comes now has come before.
         world.run_for(DRAIN_STEP_US)
+        self._come_late()
+
+    def _come_late(self) -> None:
+        """Someone asks for the retained messages, someone for all of the past."""
+        state = Subscriber("late-state", [("state/+", 2)], protocol=5, chance=self.chance)
+        past = Subscriber(
+            "late-past", [("load/#", 2)], protocol=4, chance=self.chance, prefix="$replay/0/"
+        )
+        for peer in (state, past):
+            self._seat(peer).connect()
+        self.world.run_for(20 * DRAIN_STEP_US)
+        self.report.breaches += wrong_retained(self.ledger, state.retained)
+        if not self.plan.generations:
+            self.report.breaches += broken_promises(self.ledger, [], [past])
 
     def _audit(self) -> None:
         report = self.report
         for seat in self.publishers:
             report.breaches += [f"still under way: {m}" for m in seat.peer.under_way.values()]
         report.breaches += broken_promises(
-            self.ledger, [seat.peer for seat in self.publishers], self._subscriber_peers()
+            self.ledger,
+            [seat.peer for seat in self.publishers],
+            self._subscriber_peers(),
+            [self.group],
         )
         report.breaches += unsettled(self.world, [p.client_id for p in self._subscriber_peers()])
         report.published = self.ledger.acknowledged_count
@@ -387,9 +431,21 @@ class Simulation:
             ("sub-all", 4, [("load/#", 2)]),
             ("sub-column", 5, [("load/+/a", 1)]),
             ("sub-exact", 5, [(topic, 2) for topic in TOPICS[::3]]),
+            ("sub-state", 5, [("state/+", 2)]),
             ("sub-two", 5, [("load/+/b", 2), ("load/+/c", 1)]),
         ]
-        return [
+        members = [
+            Subscriber(
+                f"member-{number}",
+                [("load/#", 2)],
+                protocol=4 + number % 2,
+                chance=self.chance,
+                prefix="$share/g/",
+                receipts=self.group,
+            )
+            for number in range(3)
+        ]
+        return members + [
             Subscriber(name, filters, protocol=protocol, chance=self.chance)
             for name, protocol, filters in plans
         ]

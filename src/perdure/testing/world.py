@@ -78,6 +78,8 @@ class World:
         self.deaths = 0
         self.blocking_us = (100, 3_000)
         """Least and most time that a sync takes."""
+        self.suspends = False
+        """Reads of the store wait now and then, as a server's would."""
 
     @property
     def live(self) -> Broker:
@@ -110,6 +112,8 @@ class World:
         )
         self.broker = broker
         self.scheduler = scheduler
+        if self.suspends:
+            self.store.pause = lambda: self._pause(scheduler)
         try:
             scheduler.run(broker.start())
         except ProcessDied:
@@ -168,6 +172,12 @@ class World:
     def logged(self, event: str) -> list[dict[str, object]]:
         """The values of each time that an event was logged."""
         return [values for name, values in self.events if name == event]
+
+    async def _pause(self, scheduler: VirtualScheduler) -> None:
+        if self.chance.random() < 0.3:
+            gate = scheduler.gate()
+            scheduler.call_later(self.chance.choice((0, 50, 400, 2_000)), gate.open)
+            await gate
 
     def _died(self) -> None:
         self.deaths += 1
