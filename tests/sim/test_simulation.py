@@ -17,7 +17,7 @@ from perdure.config.schema import Config, StorageConfig, SysConfig
 from perdure.testing.simulator import Plan, Report, Simulation
 from perdure.testing.storage import FaultyDatabase
 
-SEEDS = 80
+SEEDS = 50
 CANARY_SEEDS = 12
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
 
