@@ -1,8 +1,8 @@
 """RocksDB as this room sees it: named tables of bytes, one atomic write, one sync.
 
-The only module that imports ``rocksdict``. A test that wants a disk to fail replaces the
-``Engine``; everything above it knows tables by name only, so the database can be closed and
-opened again underneath (``recover``) while batches are open.
+With ``iterators`` the only module that imports ``rocksdict``. A test that wants a disk to fail
+replaces the ``Engine``; everything above it knows tables by name only, so the database can be
+closed and opened again underneath (``recover``) while batches are open.
 
 Facts about rocksdict 0.3.29 that shape it: ``write`` holds the GIL even through a synced write,
 ``flush_wal(True)`` gives it up, so writes are never synced by themselves. A reference to a column
@@ -18,12 +18,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 import rocksdict
 
 from perdure.config.schema import RocksdbConfig
-from perdure.errors import StorageCorrupt, StorageError, StorageFull, StorageUnavailable
+from perdure.errors import StorageError
+from perdure.storage.rocksdb.iterators import Seeker, bounded, items, keys
+from perdure.storage.rocksdb.status import storage_error
 
 META: Final = "default"
 STATE: Final = "state"
@@ -39,22 +41,8 @@ _INFO_LOG_BYTES_MAX: Final = 1024 * 1024
 _INFO_LOG_COUNT: Final = 3
 _MANIFEST_BYTES: Final = 64 * 1024
 
-_FULL = ("No space left", "Disk quota exceeded", "File too large", "MaxAllowedSpace")
-
 Operations = list[Any]
 """A flat list: table name, key, value (None = delete), table name, key, ..."""
-
-
-def storage_error(error: Exception) -> StorageError:
-    """The error of our own tree that a RocksDB status means."""
-    if isinstance(error, StorageError):
-        return error
-    text = str(error)
-    if any(part in text for part in _FULL):
-        return StorageFull("no space left for the database", hint=text)
-    if text.startswith("Corruption"):
-        return StorageCorrupt(text)
-    return StorageUnavailable(text)
 
 
 class Engine:
@@ -166,30 +154,15 @@ class Engine:
 
     def items(self, table: str, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Keys and values in ``[first, end)``; to be used up or dropped before the next await."""
-        # Not rocksdict's own items(): it ends silently at a block that is damaged.
-        options = _bounded(end)
-        iterator = self._tables[table].iter(options)
-        valid, key, value, forward = iterator.valid, iterator.key, iterator.value, iterator.next
-        iterator.seek(first)
-        while valid():
-            yield key(), value()
-            forward()
-        _check(iterator)
+        return items(self._tables[table], first, end)
 
     def keys(self, table: str, first: bytes, end: bytes) -> Iterator[bytes]:
         """Keys in ``[first, end)``."""
-        options = _bounded(end)
-        iterator = self._tables[table].iter(options)
-        valid, key, forward = iterator.valid, iterator.key, iterator.next
-        iterator.seek(first)
-        while valid():
-            yield key()
-            forward()
-        _check(iterator)
+        return keys(self._tables[table], first, end)
 
     def seeker(self, table: str, end: bytes) -> Seeker:
         """An iterator that can jump, over the keys below ``end``."""
-        options = _bounded(end)
+        options = bounded(end)
         return Seeker(self._tables[table].iter(options), options)
 
     def table_bytes(self, name: str) -> int:
@@ -262,62 +235,6 @@ class Engine:
         options.set_compression_per_level([none, none, lz4, lz4, lz4, lz4, lz4])
         options.set_level_compaction_dynamic_level_bytes(False)
         return options
-
-
-@final
-class Seeker:
-    """An iterator over the keys of a table that can jump forward."""
-
-    __slots__ = ("_iterator", "_options")
-
-    def __init__(self, iterator: rocksdict.RdictIter, options: rocksdict.ReadOptions) -> None:
-        self._iterator = iterator
-        # Kept alive for the bound in them.
-        self._options = options
-
-    def seek(self, key: bytes) -> bytes | None:
-        """Go to the first key at or after this one, and return it; None = there is none."""
-        iterator = self._iterator
-        iterator.seek(key)
-        if iterator.valid():
-            found: bytes = iterator.key()
-            return found
-        _check(iterator)
-        return None
-
-    def next(self) -> bytes | None:
-        """Go to the next key and return it; None = there is none."""
-        iterator = self._iterator
-        iterator.next()
-        if iterator.valid():
-            found: bytes = iterator.key()
-            return found
-        _check(iterator)
-        return None
-
-    def value(self) -> bytes:
-        """The value of the key that was returned last."""
-        value: bytes = self._iterator.value()
-        return value
-
-
-def _bounded(end: bytes) -> rocksdict.ReadOptions:
-    """Options to read below a key.
-
-    RocksDB reads the bound where the options hold it, and the iterator does not keep them: they
-    must live as long as it does.
-    """
-    options = rocksdict.ReadOptions()
-    options.set_iterate_upper_bound(end)
-    return options
-
-
-def _check(iterator: rocksdict.RdictIter) -> None:
-    """Raise what stopped an iterator, if it was not the end."""
-    try:
-        iterator.status()
-    except Exception as error:
-        raise storage_error(error) from error
 
 
 def prefix_end(prefix: bytes) -> bytes:

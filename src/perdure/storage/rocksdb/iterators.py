@@ -1,0 +1,94 @@
+"""Iterators over a RocksDB table, which end with an error where the data are damaged.
+
+Compiled with the layouts that use them: a replay makes several calls here for each message.
+rocksdict's own ``items()`` is not used, because it ends silently at a damaged block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, final
+
+import rocksdict
+
+from perdure.storage.rocksdb.status import storage_error
+
+
+@final
+class Seeker:
+    """An iterator over the keys of a table that can jump forward."""
+
+    __slots__ = ("_iterator", "_options")
+
+    def __init__(self, iterator: rocksdict.RdictIter, options: rocksdict.ReadOptions) -> None:
+        self._iterator = iterator
+        # Kept alive for the bound in them.
+        self._options = options
+
+    def seek(self, key: bytes) -> bytes | None:
+        """Go to the first key at or after this one, and return it; None = there is none."""
+        iterator = self._iterator
+        iterator.seek(key)
+        if iterator.valid():
+            found: bytes = iterator.key()
+            return found
+        check_status(iterator)
+        return None
+
+    def next(self) -> bytes | None:
+        """Go to the next key and return it; None = there is none."""
+        iterator = self._iterator
+        iterator.next()
+        if iterator.valid():
+            found: bytes = iterator.key()
+            return found
+        check_status(iterator)
+        return None
+
+    def value(self) -> bytes:
+        """The value of the key that was returned last."""
+        value: bytes = self._iterator.value()
+        return value
+
+
+def bounded(end: bytes) -> rocksdict.ReadOptions:
+    """Options to read below a key.
+
+    RocksDB reads the bound where the options hold it, and the iterator does not keep them: they
+    must live as long as it does.
+    """
+    options = rocksdict.ReadOptions()
+    options.set_iterate_upper_bound(end)
+    return options
+
+
+def check_status(iterator: rocksdict.RdictIter) -> None:
+    """Raise what stopped an iterator, if it was not the end."""
+    try:
+        iterator.status()
+    except Exception as error:
+        raise storage_error(error) from error
+
+
+def items(table: Any, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and values of a table in ``[first, end)``."""
+    options = bounded(end)
+    iterator = table.iter(options)
+    valid, key, value, forward = iterator.valid, iterator.key, iterator.value, iterator.next
+    iterator.seek(first)
+    while valid():
+        yield key(), value()
+        forward()
+    check_status(iterator)
+
+
+def keys(table: Any, first: bytes, end: bytes) -> Iterator[bytes]:
+    """Keys of a table in ``[first, end)``."""
+    options = bounded(end)
+    iterator = table.iter(options)
+    valid, key, forward = iterator.valid, iterator.key, iterator.next
+    iterator.seek(first)
+    while valid():
+        yield key()
+        forward()
+    check_status(iterator)
