@@ -23,7 +23,9 @@ from typing import Final, final
 import msgspec
 
 from perdure.config.schema import RocksdbConfig
-from perdure.storage.rocksdb.engine import Engine, Operations, Seeker, storage_error
+from perdure.storage.rocksdb.engine import Engine, Operations
+from perdure.storage.rocksdb.iterators import Seeker
+from perdure.storage.rocksdb.status import storage_error
 
 FULL: Final = "IO error: No space left on device"
 BROKEN: Final = "IO error: Input/output error"
