@@ -1,10 +1,11 @@
-"""``PERDURE_PURE_PYTHON=1``: run from source even where compiled modules are installed.
+"""Which build runs, and ``PERDURE_PURE_PYTHON=1``: source although compiled modules are installed.
 
-For debugging (a compiled frame has no local variables) and to compare both builds.
+The latter is for debugging (a compiled frame has no local variables) and to compare both builds.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Sequence
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
@@ -27,6 +28,12 @@ class SourceFinder:
             if spec is not None:
                 return spec
         return None
+
+
+def build() -> str:
+    """``compiled`` or ``pure``: what the hot modules are."""
+    origin = importlib.import_module("perdure.mqtt.decode").__file__ or ""
+    return "pure" if origin.endswith(".py") else "compiled"
 
 
 def use_source() -> None:

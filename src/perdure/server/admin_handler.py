@@ -12,6 +12,7 @@ from perdure.broker.services import Services
 from perdure.config.units import format_time
 from perdure.errors import StorageUnavailable
 from perdure.model import StoredSession
+from perdure.pure import build
 from perdure.server.admin import Row
 from perdure.server.explain import explain, explain_session
 from perdure.server.inspect import (
@@ -154,6 +155,7 @@ class BrokerAdmin:
         now_us = services.clock.now_us()
         return {
             "version": self._version,
+            "build": build(),
             "started_at": format_time(self._started_us),
             "uptime_s": (now_us - self._started_us) // 1_000_000,
             "storage": "ok" if services.committer.writable else "failed",

@@ -24,6 +24,7 @@ from perdure.net.listener import Listener
 from perdure.net.settings import listener_settings
 from perdure.observe.logs import get_logger
 from perdure.observe.metrics import Metrics
+from perdure.pure import build
 from perdure.server import process
 from perdure.server.admin import AdminServer
 from perdure.server.admin_handler import BrokerAdmin
@@ -151,6 +152,13 @@ async def serve(
         raise failure[0]
 
     scheduler = LoopScheduler(loop, task_failed)
+    kind = build()
+    log.info("server.build", version=__version__, build=kind)
+    if kind == "pure":
+        log.warning(
+            "server.not_compiled",
+            hint="about half as fast as a compiled build: install with a C compiler at hand",
+        )
     metrics = Metrics()
     key_path = Path(config.storage.path) / KEY_FILE
     decoy_key = secrets.token_bytes(KEY_BYTES)
