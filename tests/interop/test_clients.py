@@ -143,7 +143,7 @@ async def test_every_client_reads_every_other(
 @pytest.mark.skipif(not shutil.which("mosquitto_rr"), reason="mosquitto_rr is not installed")
 async def test_mosquitto_rr_gets_its_response(broker: BrokerProcess) -> None:
     """A responder answers on the response topic with the correlation data (MQTT 5.0)."""
-    common = ("-h", "127.0.0.1", "-p", str(broker.port), "-V", "5")
+    common = ("-h", "127.0.0.1", "-p", str(broker.port), "-V", "5", "-q", "1")
     await run("mosquitto_sub", *common, "-i", "responder", "-c", "-x", "60", "-t", "ask", "-E")
     asking = asyncio.create_task(
         run("mosquitto_rr", *common, "-t", "ask", "-e", "answer/1", "-m", "how many", "-W", "15")

@@ -57,6 +57,7 @@ class LiveSession:
         "ended",
         "feeding",
         "generation",
+        "greeted",
         "groups",
         "holder",
         "identity",
@@ -133,6 +134,8 @@ class LiveSession:
         self.resumed: bool = False
         """It existed before its connection."""
         self.taken_over: bool = False
+        self.greeted: bool = False
+        """CONNACK is out; nothing may go before it."""
         self.is_open: bool = True
         """A connection holds it; False for good once it was let go."""
         self.generation: int = services.authorizer.generation
@@ -317,6 +320,10 @@ class LiveSession:
 
     def give_qos0(self, message: Message, retain: bool, identifiers: tuple[int, ...]) -> None:
         """Send a message with QoS 0, if its client is not too slow for it."""
+        if not self.greeted:
+            # [MQTT-3.2.0-1] CONNACK is first, and it waits for the commit of the session. To a
+            # client that is not connected yet QoS 0 owes nothing.
+            return
         services = self._services
         if self.sender.congested:
             # [MQTT-4.3.1-1] promises nothing: a slow client loses QoS 0, not the broker memory.

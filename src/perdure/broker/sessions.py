@@ -147,6 +147,7 @@ class Sessions:
     def opened(self, session: LiveSession, connection: Connection) -> None:
         """CONNACK is out: let what is owed follow."""
         services = self._services
+        session.greeted = True
         if session.lagging:
             services.catchup.start(session)
         for sub in list(session.subs.values()):

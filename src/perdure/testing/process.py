@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import final
 
-from perdure.errors import PerdureError
-
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
 POLL_S = 0.01
@@ -22,10 +20,8 @@ LOG_TAIL_LINES = 12
 
 
 @final
-class ProcessError(PerdureError):
+class ProcessError(RuntimeError):
     """The process did not start, or ended by itself."""
-
-    code = "process_failed"
 
 
 def perdure_command(data: Path, port: int, *options: str) -> list[str]:

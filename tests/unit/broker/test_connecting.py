@@ -1,4 +1,4 @@
-"""CONNECT: what a client's Maximum Packet Size leaves room for."""
+"""CONNECT: what a client's Maximum Packet Size leaves room for, and what comes first."""
 
 from __future__ import annotations
 
@@ -29,3 +29,24 @@ def test_no_room_for_connack() -> None:
     client.send(Connect(5, False, 0, "c", properties=Properties(maximum_packet_size=size)))
     answer = client.take(Connack)
     assert (answer.reason, answer.session_present) == (0, False)
+
+
+@pytest.mark.spec("MQTT-3.2.0-1")
+@pytest.mark.parametrize("version", [4, 5])
+def test_connack_is_the_first_packet_of_a_resumed_session(version: int) -> None:
+    """A message at QoS 0 that is dispatched while CONNACK waits for its commit stays behind."""
+    world = make_world()
+    subscriber, publisher = Client(world, "s", version=version), Client(world, "p")
+    subscriber.connect()
+    subscriber.subscribe("t", qos=0)
+    subscriber.cut()
+    publisher.connect()
+    subscriber.received.clear()
+    subscriber.connect(wait=False)
+    for _ in range(40):
+        publisher.publish("t", b"x", qos=0)
+        world.run_for(100)
+    assert isinstance(subscriber.received[0], Connack)
+    assert subscriber.received[0].session_present
+    # What was published after CONNACK does come.
+    assert subscriber.messages
