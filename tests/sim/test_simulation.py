@@ -39,6 +39,17 @@ def test_every_promise_is_kept(seed: int) -> None:
     assert report.published > 0
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_the_os_level_survives_the_death_of_the_broker(seed: int) -> None:
+    """Power cuts apart, nothing differs from ``fsync``."""
+    config = Config(storage=StorageConfig(durability="os"), sys=SysConfig(interval_s=0))
+    plan = Plan(power_cuts=False, storage_faults=False, config=config)
+    report = Simulation(seed, plan=plan).run()
+    print(*report.story, *report.breaches, sep="\n")
+    assert report.breaches == []
+    assert report.crashes > 0
+
+
 def test_a_seed_decides_everything() -> None:
     first, second = Simulation(7).run(), Simulation(7).run()
     assert first == second

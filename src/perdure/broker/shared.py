@@ -343,7 +343,9 @@ class Shares:
             self._remove(group, session)
         if not services.committer.writable:
             return
+        # What waits with DUP may have been sent before a crash.
         sent = {d.offset for d in session.outbound.inflight.values()}
+        sent.update(d.offset for d in session.outbound.pending if d.dup)
         for offset, entry in list(session.shares.items()):
             share = self.groups.get(entry.group_key)
             if share is None or entry.message is None:

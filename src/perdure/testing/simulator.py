@@ -53,6 +53,7 @@ class Plan:
     Attributes:
         steps: events of the unkind half.
         crashes, storage_faults, generations: whether there are any.
+        power_cuts: crashes may take what was not synced with them.
         suspends: reads of the store wait, as a server's would.
         clock_steps: somebody sets the wall clock.
         config: of the broker.
@@ -61,6 +62,7 @@ class Plan:
 
     steps: int = STEPS
     crashes: bool = True
+    power_cuts: bool = True
     storage_faults: bool = True
     generations: bool = True
     suspends: bool = False
@@ -155,9 +157,9 @@ class Simulation:
         ]
         self.group = Receipts("group", {"load/#": 2})
         self.world.suspends = self.plan.suspends
+        self.world.power_cuts = self.plan.power_cuts
         self.subscribers = [self._seat(peer) for peer in self._make_subscribers()]
         self._is_healed = False
-        self._power_cuts = 0
 
     def run(self) -> Report:
         """Run it."""
@@ -277,7 +279,7 @@ class Simulation:
         if self.world.broker is None:
             self._start()
             return
-        power = self.chance.random() < 0.5
+        power = self.plan.power_cuts and self.chance.random() < 0.5
         self._tell("power is cut" if power else "the broker is killed")
         self.report.crashes += 1
         self.world.kill(power=power, keep_some=self.chance.random() < 0.5)

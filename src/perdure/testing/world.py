@@ -80,6 +80,8 @@ class World:
         """Least and most time that a sync takes."""
         self.suspends = False
         """Reads of the store wait now and then, as a server's would."""
+        self.power_cuts = True
+        """A broker that dies in a write may take the machine with it."""
 
     @property
     def live(self) -> Broker:
@@ -181,7 +183,7 @@ class World:
 
     def _died(self) -> None:
         self.deaths += 1
-        self.kill(power=self.chance.random() < 0.5, keep_some=True)
+        self.kill(power=self.power_cuts and self.chance.random() < 0.5, keep_some=True)
 
     def _log(self) -> FilteringBoundLogger:
         events = self.events

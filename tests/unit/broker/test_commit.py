@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Literal
 
 import pytest
 from tests.unit.broker.harness import QUIET, Client, make_world, stalled_world
@@ -207,6 +208,30 @@ def test_a_listener_may_wait_for_less(durability: str) -> None:
     client.connect(expiry_s=0, clean=True)
     assert client.publish("t") == client.take(Ack).packet_id
     assert world.store.sync_count == 0
+
+
+@pytest.mark.parametrize(("durability", "waits_us"), [("os", 1_100_000), ("fsync", 0)])
+def test_what_a_power_cut_may_take(durability: Literal["os", "fsync"], waits_us: int) -> None:
+    """``fsync``: nothing that was acknowledged; ``os``: at most the last second of it."""
+    config = Config(sys=QUIET, storage=StorageConfig(durability=durability))
+    world = make_world(config=config)
+    reader, publisher = Client(world, "r"), Client(world, "p")
+    reader.connect()
+    reader.subscribe("t")
+    world.run_for(2_000_000)
+    reader.disconnect()
+    publisher.connect(expiry_s=0, clean=True)
+    for number in range(5):
+        publisher.deliver("t", b"%d" % number)
+    world.run_for(waits_us)
+    for number in range(5, 10):
+        publisher.deliver("t", b"%d" % number)
+    world.kill(power=True)
+    world.start()
+    assert reader.connect().session_present
+    kept = reader.payloads()
+    assert kept == [b"%d" % number for number in range(len(kept))]
+    assert len(kept) >= (5 if durability == "os" else 10)
 
 
 def test_acknowledgements_keep_the_order_of_their_messages() -> None:

@@ -281,3 +281,23 @@ def test_no_member_gets_what_it_cannot_take_at_once() -> None:
     bodies = _send(publisher, 20)
     assert len(slow.messages) == 2
     assert _got(slow, quick) == bodies
+
+
+def test_a_qos_2_message_that_was_sent_before_a_crash_stays_with_its_member() -> None:
+    """It waits behind a small window now, but its member had it before."""
+    world = make_world()
+    publisher = _publisher(world)
+    member, other = _member(world, "a", acks=False, qos=2), Client(world, "b")
+    bodies = _send(publisher, 5, qos=2)
+    assert len(member.messages) == 5
+    world.kill()
+    world.start()
+    other.connect()
+    other.subscribe(NAME, qos=2)
+    member.messages.clear()
+    member.connect(receive_maximum=1)
+    world.run_for(50_000)
+    again = Client(world, "a")
+    again.connect()
+    assert _got(again) == bodies
+    assert _got(other) == []
