@@ -60,8 +60,8 @@ class Turn:
         self._items: list[Item] = []
         self.now_us: int = 0
         """Wall time of this turn, microseconds; whoever brings something sets it."""
-        self._dirty: set[LiveSession] = set()
-        self._dirty_groups: set[SharedGroup] = set()
+        self._dirty: dict[LiveSession, None] = {}  # in order: the same events, the same batch
+        self._dirty_groups: dict[SharedGroup, None] = {}
         self._cursor_timer: bool = False
         self._cursors_due: bool = False
         self._senders: list[Sender] = []
@@ -87,7 +87,7 @@ class Turn:
 
     def dirty(self, session: LiveSession) -> None:
         """The cursor of a durable session has moved."""
-        self._dirty.add(session)
+        self._dirty[session] = None
         self._start_cursor_timer()
 
     def _start_cursor_timer(self) -> None:
@@ -98,17 +98,17 @@ class Turn:
     def put_cursor_now(self, session: LiveSession) -> None:
         """Add a session's cursor to the open batch: something waits for it."""
         if self._committer.writable:
-            self._dirty.discard(session)
+            self._dirty.pop(session, None)
             session.put_cursor(self._committer.batch)
 
     def dirty_group(self, group: SharedGroup) -> None:
         """A group's position has moved; it is written like a cursor."""
-        self._dirty_groups.add(group)
+        self._dirty_groups[group] = None
         self._start_cursor_timer()
 
     def clean(self, session: LiveSession) -> None:
         """The cursor was written by somebody else, or does not matter any more."""
-        self._dirty.discard(session)
+        self._dirty.pop(session, None)
 
     def is_overloaded(self) -> bool:
         """Whether so much waits for a commit that peers must pause."""
@@ -178,12 +178,12 @@ class Turn:
         if not self._committer.writable:
             return
         dirty = self._dirty
-        self._dirty = set()
+        self._dirty = {}
         batch = self._committer.batch
         for session in dirty:
             session.put_cursor(batch)
         groups = self._dirty_groups
-        self._dirty_groups = set()
+        self._dirty_groups = {}
         for group in groups:
             group.put(batch)
 

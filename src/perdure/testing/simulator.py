@@ -394,6 +394,7 @@ class Simulation:
             [self.group],
         )
         report.breaches += unsettled(self.world, [p.client_id for p in self._subscriber_peers()])
+        report.crashes += self.world.deaths
         report.published = self.ledger.acknowledged_count
         report.delivered = sum(seat.peer.receipts.count for seat in self.subscribers)
 
