@@ -14,10 +14,10 @@ from perdure.mqtt.properties import FLAG, TABLE, TEXT, UINT16, UINT32, WILL, Pro
 from perdure.mqtt.reason_codes import FROM_CLIENT, FROM_SERVER
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
-topics = st.text(
-    st.characters(exclude_characters="\0+#", exclude_categories=["Cs"]), min_size=1, max_size=20
-)
-filters = texts.filter(bool)
+# What names something holds no control characters and no non-characters (``name_of``).
+names = st.text(st.characters(exclude_categories=["Cs", "Cc", "Cn"]), max_size=20)
+topics = names.filter(lambda name: name and not set(name) & {"+", "#"})
+filters = names.filter(bool)
 blobs = st.binary(max_size=200)
 packet_ids = st.integers(1, 65_535)
 pairs = st.lists(st.tuples(texts, texts), min_size=1, max_size=3).map(tuple)
@@ -85,13 +85,13 @@ def wills(draw: st.DrawFn, version: int) -> Will:
 @st.composite
 def connects(draw: st.DrawFn, version: int) -> Packet:
     """CONNECT."""
-    username = draw(st.none() | texts)
+    username = draw(st.none() | names)
     password = draw(st.none() | blobs) if version == 5 or username is not None else None
     return p.Connect(
         version,
         draw(st.booleans()),
         draw(st.integers(0, 65_535)),
-        draw(texts),
+        draw(names),
         username,
         password,
         draw(st.none() | wills(version)),

@@ -15,16 +15,12 @@ import subprocess
 from pathlib import Path
 from typing import Final, final
 
-from perdure.errors import PerdureError
-
 MEBIBYTE: Final = 1024 * 1024
 
 
 @final
-class VolumesUnavailable(PerdureError):
+class VolumesUnavailable(RuntimeError):
     """This machine does not let us mount file systems."""
-
-    code = "volumes_unavailable"
 
 
 class Volume:
