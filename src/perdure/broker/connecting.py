@@ -109,7 +109,7 @@ class Connecting:
         if packet.protocol >= 5 and properties.topic_alias_maximum:
             sender.aliases = OutboundAliases(properties.topic_alias_maximum)
         if packet.protocol >= 5:
-            connection.accept_aliases(services.mqtt_config.topic_alias_maximum)
+            connection.exchange.accept_aliases(services.mqtt_config.topic_alias_maximum)
         connection.start_keep_alive(keep_alive_s)
         self._limit_rates(connection)
         services.log.info(
@@ -134,11 +134,10 @@ class Connecting:
         def bucket(rate: int) -> TokenBucket | None:
             return TokenBucket(rate, now_us=now_us) if rate else None
 
-        connection.limit_rates(
-            bucket(limits.publish_rate),
-            bucket(limits.publish_bytes_rate),
-            bucket(limits.subscribe_rate),
+        connection.exchange.limit_rates(
+            bucket(limits.publish_rate), bucket(limits.publish_bytes_rate)
         )
+        connection.limit_subscribe_rate(bucket(limits.subscribe_rate))
 
     def _client_id(self, packet: Connect) -> tuple[str, bool]:
         """The client id, assigned if the client has none [MQTT-3.1.3-6] [MQTT-3.1.3-7]."""

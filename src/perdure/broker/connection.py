@@ -15,13 +15,11 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final, final
 
 from perdure.broker.commit import LEVEL_FSYNC
-from perdure.broker.publishing import OwedAck, PublishAck
+from perdure.broker.exchange import Exchange
 from perdure.broker.scheduler import Gate, Timer, run_eagerly
 from perdure.broker.sender import Sender
 from perdure.errors import MqttError, ProtocolViolation
-from perdure.model import Message
 from perdure.mqtt import reason_codes
-from perdure.mqtt.aliases import InboundAliases
 from perdure.mqtt.decode import Decoder
 from perdure.mqtt.packets import (
     EMPTY,
@@ -29,8 +27,6 @@ from perdure.mqtt.packets import (
     PUBACK,
     PUBCOMP,
     PUBLISH,
-    PUBREC,
-    PUBREL,
     V5,
     V311,
     Ack,
@@ -45,9 +41,6 @@ from perdure.mqtt.packets import (
     Subscribe,
     Unsubscribe,
 )
-from perdure.session.inbound import RECEIVE_DUPLICATE, RECEIVE_EXCEEDED
-from perdure.session.outbound import ACK_RELEASE, ACK_SETTLED
-from perdure.topic.names import validate_topic_name
 
 if TYPE_CHECKING:
     from perdure.broker.auth.authenticate import EnhancedMethod
@@ -84,24 +77,20 @@ class Connection:
     """
 
     __slots__ = (
-        "_aliases",
         "_auth_gate",
         "_backlog",
         "_busy",
         "_decoder",
         "_keep_alive_timer",
-        "_level",
-        "_publish_bucket",
-        "_publish_bytes_bucket",
         "_reading_paused",
         "_services",
-        "_slow_decoder_failed",
         "_state",
         "_stream",
         "_subscribe_bucket",
         "auth_method",
         "auth_name",
         "counted_protocol",
+        "exchange",
         "keep_alive_us",
         "peer",
         "problem_information",
@@ -118,16 +107,12 @@ class Connection:
         self._services = services
         self._stream = stream
         self.peer: PeerInfo = peer
-        self._level: int = level
         self._decoder = Decoder(server_side=True, packet_size_max=config.packet_size_max)
-        self._aliases: InboundAliases | None = None
         self._state: int = NEW
         self._auth_gate: Gate | None = None
         self._busy: bool = False
         self._backlog: list[Packet] = []
         self._reading_paused: bool = False
-        self._publish_bucket: TokenBucket | None = None
-        self._publish_bytes_bucket: TokenBucket | None = None
         self._subscribe_bucket: TokenBucket | None = None
         self.sender = Sender(
             stream,
@@ -135,6 +120,7 @@ class Connection:
             services.metrics,
             buffer_bytes=services.session_config.outbound_buffer_bytes,
         )
+        self.exchange = Exchange(services, self, level=level)
         self.session: LiveSession | None = None
         self.will: Will | None = None
         self.problem_information: bool = True
@@ -379,20 +365,9 @@ class Connection:
         self._stream.pause_reading()
         return packet
 
-    def accept_aliases(self, maximum: int) -> None:
-        """Topic aliases that the client may set, from our CONNACK."""
-        self._aliases = InboundAliases(maximum)
-
-    def limit_rates(
-        self,
-        publish: TokenBucket | None,
-        publish_bytes: TokenBucket | None,
-        subscribe: TokenBucket | None,
-    ) -> None:
-        """Rates that this client is held to."""
-        self._publish_bucket = publish
-        self._publish_bytes_bucket = publish_bytes
-        self._subscribe_bucket = subscribe
+    def limit_subscribe_rate(self, bucket: TokenBucket | None) -> None:
+        """Rate of SUBSCRIBE packets that this client is held to."""
+        self._subscribe_bucket = bucket
 
     def _slow(self, packet: Packet) -> bool:
         """Handle a packet off the hot path; False if those behind it must wait."""
@@ -419,7 +394,7 @@ class Connection:
             if self._subscribe_bucket is not None:
                 wait_us = self._subscribe_bucket.take(1, self.received_us)
             if wait_us:
-                self._throttle(wait_us)
+                self.throttle(wait_us)
             work = services.subscribing.subscribe(self, packet)
         elif isinstance(packet, Unsubscribe):
             work = services.subscribing.unsubscribe(self, packet)
@@ -445,6 +420,8 @@ class Connection:
     def _process(self, packets: list[Packet]) -> None:
         """Handle packets in order, until one of them must be waited for."""
         received = self._services.metrics.packets_received
+        publish = self.exchange.publish
+        acknowledged = self.exchange.acknowledged
         at = 0
         try:
             for packet in packets:
@@ -453,10 +430,10 @@ class Connection:
                 received[kind] += 1
                 if kind == PUBLISH:
                     assert isinstance(packet, Publish)
-                    self._publish(packet)
+                    publish(packet)
                 elif PUBACK <= kind <= PUBCOMP:
                     assert isinstance(packet, Ack)
-                    self._acknowledged(packet)
+                    acknowledged(packet)
                 elif not self._slow(packet):
                     self._backlog = packets[at:] + self._backlog
                     return
@@ -482,184 +459,6 @@ class Connection:
         # [MQTT-3.1.2-2] of 3.1.1 demands return code 1, which clients of every level can read.
         return V311
 
-    # The hot path.
-
-    def _publish(self, packet: Publish) -> None:
-        session = self.session
-        assert session is not None
-        services = self._services
-        topic = packet.topic
-        if packet.topic_alias:
-            if self._aliases is None:
-                raise MqttError(0x94, "no topic aliases were offered")
-            topic = self._aliases.resolve(packet)
-        qos = packet.qos
-        config = services.mqtt_config
-        if qos > config.maximum_qos:
-            raise MqttError(0x9B, f"QoS {qos} is not supported")
-        if packet.retain and not config.retain_available:
-            raise MqttError(0x9A, "retained messages are not supported")
-        services.metrics.messages_received[qos] += 1
-        services.metrics.payload_bytes_received += len(packet.payload)
-        packet_id = packet.packet_id
-        if qos == 1:
-            if not session.inbound.publish_qos1():
-                raise MqttError(RECEIVE_MAXIMUM_EXCEEDED, "receive maximum exceeded")
-        elif qos == 2:
-            result = session.inbound.publish_qos2(packet_id)
-            if result == RECEIVE_DUPLICATE:
-                # [MQTT-4.3.3-10] the same message again; its commit may still be under way.
-                services.committer.wait(OwedAck(self, PUBREC, packet_id, 0), self._level)
-                services.turn.schedule()
-                return
-            if result == RECEIVE_EXCEEDED:
-                raise MqttError(RECEIVE_MAXIMUM_EXCEEDED, "receive maximum exceeded")
-        validate_topic_name(topic, levels_max=config.topic_levels_max)
-        if self._publish_bucket is not None or self._publish_bytes_bucket is not None:
-            self._take_rate(len(packet.payload))
-        authorizer = services.authorizer
-        if (not authorizer.allow_all or topic[0] == "$") and not authorizer.publish(
-            session.identity, topic
-        ):
-            self._deny_publish(packet)
-            return
-        if qos:
-            refusal = services.publishing.refusal()
-            if refusal:
-                if self.sender.version < 5:
-                    self.storage_lost(refusal)
-                else:
-                    self.refuse_publish(PUBACK if qos == 1 else PUBREC, packet_id, refusal)
-                return
-        now_us = services.turn.now_us
-        message = Message(
-            topic,
-            packet.payload,
-            qos,
-            packet.retain,
-            session.client_id,
-            packet.forward,
-            now_us + packet.expiry_s * 1_000_000 if packet.expiry_s >= 0 else 0,
-            now_us,
-        )
-        if qos == 2 and session.durable:
-            services.committer.batch.put_awaiting_release(
-                session.client_id, packet_id, epoch=session.record.epoch
-            )
-        services.publishing.take(message)
-        if qos:
-            kind = PUBACK if qos == 1 else PUBREC
-            services.committer.wait(
-                PublishAck(self, kind, packet_id, message.offset, self.received_us), self._level
-            )
-
-    def acknowledge(self, kind: int, packet_id: int, offset: int, started_us: int) -> None:
-        """The message is committed: PUBACK or PUBREC."""
-        session = self.session
-        if session is None or self._state != CONNECTED:
-            return
-        services = self._services
-        elapsed_us = services.clock.monotonic_us() - started_us
-        reason = 0
-        if kind == PUBACK:
-            session.inbound.acknowledged()
-            services.metrics.publish_to_ack_seconds_1.observe(elapsed_us)
-            unheard = services.dispatcher.unheard
-            if unheard and offset in unheard and self.sender.version >= 5:
-                unheard.discard(offset)
-                if not services.metrics.sessions_offline:
-                    # 3.4.2.1. What offline sessions want is not known here (and not asked), so
-                    # while there are any, nobody is told that there is no subscriber.
-                    reason = NO_MATCHING_SUBSCRIBERS
-        else:
-            services.metrics.publish_to_ack_seconds_2.observe(elapsed_us)
-        self.sender.ack(kind, packet_id, reason)
-
-    def refuse_publish(self, kind: int, packet_id: int, reason_code: int) -> None:
-        """PUBACK or PUBREC with an error: the message was not taken (5.0)."""
-        session = self.session
-        if session is None or self._state != CONNECTED:
-            return
-        if kind == PUBACK:
-            session.inbound.acknowledged()
-        else:
-            session.inbound.reject_qos2(packet_id)
-        self.sender.ack(kind, packet_id, reason_code)
-
-    def _deny_publish(self, packet: Publish) -> None:
-        """The client may not publish there: 5.0 is told so; 3.1.1 has no way to say it, so the
-        message is acknowledged and dropped [MQTT-3.3.5-2]."""
-        services = self._services
-        services.metrics.messages_dropped_not_authorized += 1
-        session = self.session
-        assert session is not None
-        if not packet.qos:
-            return
-        kind = PUBACK if packet.qos == 1 else PUBREC
-        reason = NOT_AUTHORIZED if self.sender.version >= 5 else 0
-        if kind == PUBREC and not reason and session.durable:
-            services.committer.batch.put_awaiting_release(
-                session.client_id, packet.packet_id, epoch=session.record.epoch
-            )
-        # Through the commit queue, so that it cannot overtake earlier acknowledgements.
-        services.committer.wait(Denial(self, kind, packet.packet_id, reason), self._level)
-        services.turn.schedule()
-
-    def _acknowledged(self, packet: Ack) -> None:
-        session = self.session
-        assert session is not None
-        outbound = session.outbound
-        kind = packet.kind
-        packet_id = packet.packet_id
-        services = self._services
-        if kind == PUBACK:
-            delivery = outbound.acknowledge(packet_id)
-            if delivery is not None and delivery.group_key:
-                services.shares.settled(session, delivery.offset)
-        elif kind == PUBREL:
-            self._release(session, packet)
-            return
-        elif kind == PUBREC:
-            held = outbound.inflight.get(packet_id)
-            result = outbound.receive(packet_id, failed=packet.reason >= 0x80)
-            if result == ACK_RELEASE:
-                if session.durable:
-                    services.turn.put_cursor_now(session)
-                services.committer.wait(OwedAck(self, PUBREL, packet_id, 0), self._level)
-                services.turn.schedule()
-                return
-            if result == ACK_SETTLED:
-                assert held is not None
-                if held.group_key:
-                    services.shares.settled(session, held.offset)
-            elif packet.reason < 0x80:
-                # [MQTT-3.6.2-1] 3.1.1 has no reason codes; its PUBREL just ends the exchange.
-                reason = 0 if session.resumed else PACKET_ID_NOT_FOUND
-                self.sender.ack(PUBREL, packet_id, reason)
-                return
-        else:
-            held = outbound.inflight.get(packet_id)
-            outbound.complete(packet_id)
-            if held is not None and held.group_key:
-                services.shares.settled(session, held.offset)
-        session.moved()
-        if outbound.pending or session.room_wanted:
-            session.pump()
-
-    def _release(self, session: LiveSession, packet: Ack) -> None:
-        """PUBREL: forget the identifier, durably, before PUBCOMP lets the client reuse it."""
-        services = self._services
-        known = session.inbound.release(packet.packet_id)
-        if known and session.durable:
-            services.committer.batch.delete_awaiting_release(
-                session.client_id, packet.packet_id, epoch=session.record.epoch
-            )
-        # 3.7.2.1: an unknown identifier is no error during recovery, when the client repeats a
-        # PUBREL whose PUBCOMP was lost.
-        reason = 0 if known or session.resumed else PACKET_ID_NOT_FOUND
-        services.committer.wait(OwedAck(self, PUBCOMP, packet.packet_id, reason), self._level)
-        services.turn.schedule()
-
     def _disconnected(self, packet: Disconnect) -> None:
         expiry_s = packet.properties.session_expiry_interval
         session = self.session
@@ -672,44 +471,9 @@ class Connection:
 
     # Rates.
 
-    def _take_rate(self, payload_bytes: int) -> None:
-        wait_us = 0
-        now_us = self.received_us
-        if self._publish_bucket is not None:
-            wait_us = self._publish_bucket.take(1, now_us)
-        if self._publish_bytes_bucket is not None:
-            wait_us = max(wait_us, self._publish_bytes_bucket.take(payload_bytes, now_us))
-        if wait_us:
-            self._throttle(wait_us)
-
-    def _throttle(self, wait_us: int) -> None:
+    def throttle(self, wait_us: int) -> None:
         """Read nothing for a while; what was read already is processed."""
         if not self._reading_paused:
             self._reading_paused = True
             self._stream.pause_reading()
             self._services.scheduler.call_later(wait_us, self.commits_caught_up)
-
-
-@final
-class Denial:
-    """The answer to a PUBLISH that the client may not make, in its place among the others."""
-
-    __slots__ = ("_connection", "_kind", "_packet_id", "_reason")
-
-    def __init__(self, connection: Connection, kind: int, packet_id: int, reason: int) -> None:
-        self._connection = connection
-        self._kind = kind
-        self._packet_id = packet_id
-        self._reason = reason
-
-    def committed(self) -> None:
-        """Everything before it is answered."""
-        connection = self._connection
-        if self._reason:
-            connection.refuse_publish(self._kind, self._packet_id, self._reason)
-        else:
-            connection.acknowledge(self._kind, self._packet_id, 0, connection.received_us)
-
-    def failed(self, error: Exception, *, in_doubt: bool) -> None:
-        """Earlier messages of the same commit failed: their connection is closed anyway."""
-        self._connection.storage_lost(UNSPECIFIED_ERROR)

@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
 
 from perdure.broker.dispatch import Passed
-from perdure.errors import StorageError
 from perdure.model import Message
-from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL
 from perdure.topic.matching import matches
 
 if TYPE_CHECKING:
-    from perdure.broker.connection import Connection
     from perdure.broker.services import Services
 
 QUOTA_EXCEEDED = 0x97
@@ -90,61 +87,3 @@ class Publishing:
             message.published_at_us,
             self._services.database.allocate_offset(now_us),
         )
-
-
-@final
-class PublishAck:
-    """PUBACK or PUBREC that waits for the commit of its message."""
-
-    __slots__ = ("connection", "kind", "offset", "packet_id", "started_us")
-
-    def __init__(
-        self, connection: Connection, kind: int, packet_id: int, offset: int, started_us: int
-    ) -> None:
-        self.connection: Connection = connection
-        self.kind: int = kind
-        self.packet_id: int = packet_id
-        self.offset: int = offset
-        self.started_us: int = started_us
-
-    def committed(self) -> None:
-        """[MQTT-4.3.2-4] [MQTT-4.3.3-8] the message is ours now: say so."""
-        self.connection.acknowledge(self.kind, self.packet_id, self.offset, self.started_us)
-
-    def failed(self, error: StorageError, *, in_doubt: bool) -> None:
-        """The message was not taken, or nobody knows."""
-        connection = self.connection
-        code = QUOTA_EXCEEDED if error.code == "storage_full" else UNSPECIFIED_ERROR
-        if in_doubt or connection.sender.version < 5:
-            # In doubt the client must keep the message and send it again under the same
-            # identifier, so nothing that ends the exchange may be sent.
-            connection.storage_lost(code)
-        else:
-            connection.refuse_publish(self.kind, self.packet_id, code)
-
-
-@final
-class OwedAck:
-    """An acknowledgement that waits for session state: PUBREL after PUBREC, PUBCOMP after
-    PUBREL, PUBREC again for a duplicate."""
-
-    __slots__ = ("connection", "kind", "packet_id", "reason")
-
-    def __init__(self, connection: Connection, kind: int, packet_id: int, reason: int) -> None:
-        assert kind in (PUBACK, PUBREC, PUBREL, PUBCOMP)
-        self.connection: Connection = connection
-        self.kind: int = kind
-        self.packet_id: int = packet_id
-        self.reason: int = reason
-
-    def committed(self) -> None:
-        """The state is durable."""
-        connection = self.connection
-        if self.kind == PUBCOMP and not self.reason and connection.session is not None:
-            connection.session.inbound.acknowledged()
-        if connection.is_connected:
-            connection.sender.ack(self.kind, self.packet_id, self.reason)
-
-    def failed(self, error: StorageError, *, in_doubt: bool) -> None:
-        """The state is not durable: the client must ask again after a reconnect."""
-        self.connection.storage_lost(UNSPECIFIED_ERROR)

@@ -1,0 +1,376 @@
+"""The message exchanges of one connection: PUBLISH and its acknowledgements, both ways.
+
+This is the hot path: everything is inline, and an acknowledgement that must wait for a commit is
+one small waiter. What each packet does to a session is in ``session.inbound`` and
+``session.outbound``; here it meets authorisation, rates and the commit.
+
+Invariant: acknowledgements go out in the order of the packets they answer [MQTT-4.6.0-2]
+[MQTT-4.6.0-3], refusals included, so all of them pass through the commit queue.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from perdure.broker.publishing import QUOTA_EXCEEDED, UNSPECIFIED_ERROR
+from perdure.errors import MqttError, StorageError
+from perdure.model import Message
+from perdure.mqtt.aliases import InboundAliases
+from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
+from perdure.session.inbound import RECEIVE_DUPLICATE, RECEIVE_EXCEEDED
+from perdure.session.outbound import ACK_RELEASE, ACK_SETTLED
+from perdure.topic.names import validate_topic_name
+
+if TYPE_CHECKING:
+    from perdure.broker.connection import Connection
+    from perdure.broker.live_session import LiveSession
+    from perdure.broker.quotas import TokenBucket
+    from perdure.broker.sender import Sender
+    from perdure.broker.services import Services
+
+NO_MATCHING_SUBSCRIBERS: Final = 0x10
+NOT_AUTHORIZED: Final = 0x87
+PACKET_ID_NOT_FOUND: Final = 0x92
+RECEIVE_MAXIMUM_EXCEEDED: Final = 0x93
+
+
+@final
+class Exchange:
+    """The exchanges of one connection.
+
+    Args:
+        services: the parts of the broker.
+        connection: whose they are.
+        level: durability that acknowledgements wait for (``commit.LEVEL_*``).
+    """
+
+    __slots__ = (
+        "_aliases",
+        "_connection",
+        "_level",
+        "_publish_bucket",
+        "_publish_bytes_bucket",
+        "_sender",
+        "_services",
+    )
+
+    def __init__(self, services: Services, connection: Connection, *, level: int) -> None:
+        self._services: Services = services
+        self._connection: Connection = connection
+        self._sender: Sender = connection.sender
+        self._level: int = level
+        self._aliases: InboundAliases | None = None
+        self._publish_bucket: TokenBucket | None = None
+        self._publish_bytes_bucket: TokenBucket | None = None
+
+    @property
+    def has_reason_codes(self) -> bool:
+        """Whether the client can be told why (5.0)."""
+        return self._sender.version >= 5
+
+    def accept_aliases(self, maximum: int) -> None:
+        """Topic aliases that the client may set, from our CONNACK."""
+        self._aliases = InboundAliases(maximum)
+
+    def limit_rates(self, messages: TokenBucket | None, payload: TokenBucket | None) -> None:
+        """Rates of messages and payload bytes that this client is held to."""
+        self._publish_bucket = messages
+        self._publish_bytes_bucket = payload
+
+    def publish(self, packet: Publish) -> None:
+        """PUBLISH: take the message, refuse it, or raise what ends the connection."""
+        connection = self._connection
+        session = connection.session
+        assert session is not None
+        services = self._services
+        topic = packet.topic
+        if packet.topic_alias:
+            if self._aliases is None:
+                raise MqttError(0x94, "no topic aliases were offered")
+            topic = self._aliases.resolve(packet)
+        qos = packet.qos
+        config = services.mqtt_config
+        if qos > config.maximum_qos:
+            raise MqttError(0x9B, f"QoS {qos} is not supported")
+        if packet.retain and not config.retain_available:
+            raise MqttError(0x9A, "retained messages are not supported")
+        services.metrics.messages_received[qos] += 1
+        services.metrics.payload_bytes_received += len(packet.payload)
+        packet_id = packet.packet_id
+        if qos == 1:
+            if not session.inbound.publish_qos1():
+                raise MqttError(RECEIVE_MAXIMUM_EXCEEDED, "receive maximum exceeded")
+        elif qos == 2:
+            result = session.inbound.publish_qos2(packet_id)
+            if result == RECEIVE_DUPLICATE:
+                # [MQTT-4.3.3-10] the same message again; its commit may still be under way.
+                services.committer.wait(OwedAck(self, PUBREC, packet_id, 0), self._level)
+                services.turn.schedule()
+                return
+            if result == RECEIVE_EXCEEDED:
+                raise MqttError(RECEIVE_MAXIMUM_EXCEEDED, "receive maximum exceeded")
+        validate_topic_name(topic, levels_max=config.topic_levels_max)
+        if self._publish_bucket is not None or self._publish_bytes_bucket is not None:
+            self._take_rate(len(packet.payload))
+        authorizer = services.authorizer
+        if (not authorizer.allow_all or topic[0] == "$") and not authorizer.publish(
+            session.identity, topic
+        ):
+            self._deny(packet)
+            return
+        if qos:
+            refusal = services.publishing.refusal()
+            if refusal:
+                self._refuse_in_turn(packet, refusal)
+                return
+        now_us = services.turn.now_us
+        message = Message(
+            topic,
+            packet.payload,
+            qos,
+            packet.retain,
+            session.client_id,
+            packet.forward,
+            now_us + packet.expiry_s * 1_000_000 if packet.expiry_s >= 0 else 0,
+            now_us,
+        )
+        if qos == 2 and session.durable:
+            services.committer.batch.put_awaiting_release(
+                session.client_id, packet_id, epoch=session.record.epoch
+            )
+        services.publishing.take(message)
+        if qos:
+            kind = PUBACK if qos == 1 else PUBREC
+            services.committer.wait(
+                PublishAck(self, kind, packet_id, message.offset, connection.received_us),
+                self._level,
+            )
+
+    def acknowledge(self, kind: int, packet_id: int, offset: int, started_us: int) -> None:
+        """The message is committed: PUBACK or PUBREC."""
+        connection = self._connection
+        session = connection.session
+        if session is None or not connection.is_connected:
+            return
+        services = self._services
+        elapsed_us = services.clock.monotonic_us() - started_us
+        reason = 0
+        if kind == PUBACK:
+            session.inbound.acknowledged()
+            services.metrics.publish_to_ack_seconds_1.observe(elapsed_us)
+            unheard = services.dispatcher.unheard
+            if unheard and offset in unheard and self._sender.version >= 5:
+                unheard.discard(offset)
+                if not services.metrics.sessions_offline:
+                    # 3.4.2.1. What offline sessions want is not known here (and not asked), so
+                    # while there are any, nobody is told that there is no subscriber.
+                    reason = NO_MATCHING_SUBSCRIBERS
+        else:
+            services.metrics.publish_to_ack_seconds_2.observe(elapsed_us)
+        self._sender.ack(kind, packet_id, reason)
+
+    def refuse(self, kind: int, packet_id: int, reason_code: int) -> None:
+        """PUBACK or PUBREC with an error: the message was not taken (5.0)."""
+        connection = self._connection
+        session = connection.session
+        if session is None or not connection.is_connected:
+            return
+        if kind == PUBACK:
+            session.inbound.acknowledged()
+        else:
+            session.inbound.reject_qos2(packet_id)
+        self._sender.ack(kind, packet_id, reason_code)
+
+    def _refuse_in_turn(self, packet: Publish, reason_code: int) -> None:
+        """The store takes no messages. 3.1.1 has no way to say so but to close."""
+        if not self.has_reason_codes:
+            self.storage_lost(reason_code)
+            return
+        kind = PUBACK if packet.qos == 1 else PUBREC
+        if self._services.committer.writable:
+            self._wait_denial(kind, packet.packet_id, reason_code)
+        else:
+            # Whatever was before it in the commit queue has failed already.
+            self.refuse(kind, packet.packet_id, reason_code)
+
+    def _deny(self, packet: Publish) -> None:
+        """The client may not publish there: 5.0 is told so; 3.1.1 has no way to say it, so the
+        message is acknowledged and dropped [MQTT-3.3.5-2]."""
+        services = self._services
+        services.metrics.messages_dropped_not_authorized += 1
+        session = self._connection.session
+        assert session is not None
+        if not packet.qos:
+            return
+        kind = PUBACK if packet.qos == 1 else PUBREC
+        reason = NOT_AUTHORIZED if self._sender.version >= 5 else 0
+        if kind == PUBREC and not reason and session.durable:
+            services.committer.batch.put_awaiting_release(
+                session.client_id, packet.packet_id, epoch=session.record.epoch
+            )
+        self._wait_denial(kind, packet.packet_id, reason)
+
+    def _wait_denial(self, kind: int, packet_id: int, reason_code: int) -> None:
+        """Answer through the commit queue: it must not overtake earlier acknowledgements."""
+        services = self._services
+        denial = Denial(self, kind, packet_id, reason_code, self._connection.received_us)
+        services.committer.wait(denial, self._level)
+        services.turn.schedule()
+
+    def acknowledged(self, packet: Ack) -> None:
+        """PUBACK, PUBREC, PUBREL or PUBCOMP."""
+        session = self._connection.session
+        assert session is not None
+        outbound = session.outbound
+        kind = packet.kind
+        packet_id = packet.packet_id
+        services = self._services
+        if kind == PUBACK:
+            delivery = outbound.acknowledge(packet_id)
+            if delivery is not None and delivery.group_key:
+                services.shares.settled(session, delivery.offset)
+        elif kind == PUBREL:
+            self._release(session, packet)
+            return
+        elif kind == PUBREC:
+            held = outbound.inflight.get(packet_id)
+            result = outbound.receive(packet_id, failed=packet.reason >= 0x80)
+            if result == ACK_RELEASE:
+                if session.durable:
+                    services.turn.put_cursor_now(session)
+                services.committer.wait(OwedAck(self, PUBREL, packet_id, 0), self._level)
+                services.turn.schedule()
+                return
+            if result == ACK_SETTLED:
+                assert held is not None
+                if held.group_key:
+                    services.shares.settled(session, held.offset)
+            elif packet.reason < 0x80:
+                # [MQTT-3.6.2-1] 3.1.1 has no reason codes; its PUBREL just ends the exchange.
+                reason = 0 if session.resumed else PACKET_ID_NOT_FOUND
+                self._sender.ack(PUBREL, packet_id, reason)
+                return
+        else:
+            held = outbound.inflight.get(packet_id)
+            outbound.complete(packet_id)
+            if held is not None and held.group_key:
+                services.shares.settled(session, held.offset)
+        session.moved()
+        if outbound.pending or session.room_wanted:
+            session.pump()
+
+    def _release(self, session: LiveSession, packet: Ack) -> None:
+        """PUBREL: forget the identifier, durably, before PUBCOMP lets the client reuse it."""
+        services = self._services
+        known = session.inbound.release(packet.packet_id)
+        if known and session.durable:
+            services.committer.batch.delete_awaiting_release(
+                session.client_id, packet.packet_id, epoch=session.record.epoch
+            )
+        # 3.7.2.1: an unknown identifier is no error during recovery, when the client repeats a
+        # PUBREL whose PUBCOMP was lost.
+        reason = 0 if known or session.resumed else PACKET_ID_NOT_FOUND
+        services.committer.wait(OwedAck(self, PUBCOMP, packet.packet_id, reason), self._level)
+        services.turn.schedule()
+
+    def answer(self, kind: int, packet_id: int, reason: int) -> None:
+        """The state behind PUBREC, PUBREL or PUBCOMP is durable: send it."""
+        connection = self._connection
+        if kind == PUBCOMP and not reason and connection.session is not None:
+            connection.session.inbound.acknowledged()
+        if connection.is_connected:
+            self._sender.ack(kind, packet_id, reason)
+
+    def storage_lost(self, reason_code: int) -> None:
+        """A commit that the client waits for has failed."""
+        self._connection.storage_lost(reason_code)
+
+    def _take_rate(self, payload_bytes: int) -> None:
+        wait_us = 0
+        now_us = self._connection.received_us
+        if self._publish_bucket is not None:
+            wait_us = self._publish_bucket.take(1, now_us)
+        if self._publish_bytes_bucket is not None:
+            wait_us = max(wait_us, self._publish_bytes_bucket.take(payload_bytes, now_us))
+        if wait_us:
+            self._connection.throttle(wait_us)
+
+
+@final
+class PublishAck:
+    """PUBACK or PUBREC that waits for the commit of its message."""
+
+    __slots__ = ("exchange", "kind", "offset", "packet_id", "started_us")
+
+    def __init__(
+        self, exchange: Exchange, kind: int, packet_id: int, offset: int, started_us: int
+    ) -> None:
+        self.exchange: Exchange = exchange
+        self.kind: int = kind
+        self.packet_id: int = packet_id
+        self.offset: int = offset
+        self.started_us: int = started_us
+
+    def committed(self) -> None:
+        """[MQTT-4.3.2-4] [MQTT-4.3.3-8] the message is ours now: say so."""
+        self.exchange.acknowledge(self.kind, self.packet_id, self.offset, self.started_us)
+
+    def failed(self, error: StorageError, *, in_doubt: bool) -> None:
+        """The message was not taken, or nobody knows."""
+        code = QUOTA_EXCEEDED if error.code == "storage_full" else UNSPECIFIED_ERROR
+        if in_doubt or not self.exchange.has_reason_codes:
+            # In doubt the client must keep the message and send it again under the same
+            # identifier, so nothing that ends the exchange may be sent.
+            self.exchange.storage_lost(code)
+        else:
+            self.exchange.refuse(self.kind, self.packet_id, code)
+
+
+@final
+class OwedAck:
+    """An acknowledgement that waits for session state: PUBREL after PUBREC, PUBCOMP after
+    PUBREL, PUBREC again for a duplicate."""
+
+    __slots__ = ("exchange", "kind", "packet_id", "reason")
+
+    def __init__(self, exchange: Exchange, kind: int, packet_id: int, reason: int) -> None:
+        assert kind in (PUBACK, PUBREC, PUBREL, PUBCOMP)
+        self.exchange: Exchange = exchange
+        self.kind: int = kind
+        self.packet_id: int = packet_id
+        self.reason: int = reason
+
+    def committed(self) -> None:
+        """The state is durable."""
+        self.exchange.answer(self.kind, self.packet_id, self.reason)
+
+    def failed(self, error: StorageError, *, in_doubt: bool) -> None:
+        """The state is not durable: the client must ask again after a reconnect."""
+        self.exchange.storage_lost(UNSPECIFIED_ERROR)
+
+
+@final
+class Denial:
+    """The answer to a PUBLISH that the client may not make, in its place among the others."""
+
+    __slots__ = ("_exchange", "_kind", "_packet_id", "_reason", "_started_us")
+
+    def __init__(
+        self, exchange: Exchange, kind: int, packet_id: int, reason: int, started_us: int
+    ) -> None:
+        self._exchange = exchange
+        self._kind = kind
+        self._packet_id = packet_id
+        self._reason = reason
+        self._started_us = started_us
+
+    def committed(self) -> None:
+        """Everything before it is answered."""
+        if self._reason:
+            self._exchange.refuse(self._kind, self._packet_id, self._reason)
+        else:
+            self._exchange.acknowledge(self._kind, self._packet_id, 0, self._started_us)
+
+    def failed(self, error: Exception, *, in_doubt: bool) -> None:
+        """Earlier messages of the same commit failed: their connection is closed anyway."""
+        self._exchange.storage_lost(UNSPECIFIED_ERROR)
