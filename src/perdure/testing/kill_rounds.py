@@ -70,7 +70,12 @@ class KillRounds:
         seed: fixes all choices.
         say: told what happens.
         chapter_rounds: rounds between two audits.
+
+    Attributes:
+        forgives: reason codes that peers do not complain of.
     """
+
+    forgives: frozenset[int] = frozenset()
 
     def __init__(
         self,
@@ -141,12 +146,7 @@ class KillRounds:
         """One life of the broker, until kill -9."""
         chance = self._chance
         self._quota = MESSAGES_PER_ROUND_MAX
-        for seat in self._subscribers:
-            seat.is_wanted = chance.random() < 0.6
-            seat.peer.hold = chance.choice((0.0, 0.0, 0.1, 0.5))
-            seat.peer.window = chance.choice((0, 5, 20, 200))
-            if not seat.is_wanted:
-                seat.cut()
+        self._choose_subscribers()
         if chance.random() < KILL_IN_START:
             await self._broker.spawn()
             await asyncio.sleep(chance.uniform(0, START_KILL_AFTER_S))
@@ -154,6 +154,16 @@ class KillRounds:
             await self._broker.start()
             await asyncio.sleep(chance.uniform(0, KILL_AFTER_S))
         await self._broker.kill()
+
+    def _choose_subscribers(self) -> None:
+        """Who is there in this round, and how quick."""
+        chance = self._chance
+        for seat in self._subscribers:
+            seat.is_wanted = chance.random() < 0.6
+            seat.peer.hold = chance.choice((0.0, 0.0, 0.1, 0.5))
+            seat.peer.window = chance.choice((0, 5, 20, 200))
+            if not seat.is_wanted:
+                seat.cut()
 
     async def _tick(self) -> None:
         """Small events within a round: held acknowledgements go out, connections break."""
@@ -208,6 +218,7 @@ class KillRounds:
 
     def _seat_publisher(self, client_id: str, *, protocol: int) -> Seat[Publisher]:
         peer = Publisher(client_id, protocol=protocol, ledger=self._ledger, clock=_now_us)
+        peer.forgives = self.forgives
         seat = Seat(peer, self._broker.port, after=lambda: self._fill(seat))
         return seat
 
@@ -219,10 +230,13 @@ class KillRounds:
             ("sub-row", 4, [("load/3/+", 1)]),
             ("sub-two", 5, [("load/+/b", 2), ("load/+/c", 1)]),
         ]
-        return [
+        peers = [
             Subscriber(name, filters, protocol=protocol, chance=self._chance)
             for name, protocol, filters in plans
         ]
+        for peer in peers:
+            peer.forgives = self.forgives
+        return peers
 
     async def _wait_for_subscriptions(self) -> None:
         for _ in range(int(SUBACK_TIMEOUT_S / TICK_S)):
