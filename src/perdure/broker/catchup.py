@@ -6,14 +6,17 @@ a session whose position has come there is live from then on: no gap, no repeat,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
+from perdure.errors import StorageError
 from perdure.model import InboxEntry, Message
 from perdure.session.interest import Interest
 
 if TYPE_CHECKING:
     from perdure.broker.live_session import LiveSession
     from perdure.broker.services import Services
+
+UNSPECIFIED_ERROR: Final = 0x80
 
 
 @final
@@ -46,6 +49,11 @@ class CatchUp:
                 await self._step(session, interest)
                 if session.lagging:
                     await services.room.breathe()
+        except StorageError as error:
+            # The client comes again for what it is owed; others may be able to read theirs.
+            services.read_failed(error, client_id=session.client_id)
+            if session.is_open:
+                session.holder.close(UNSPECIFIED_ERROR)
         finally:
             session.catching_up = False
 

@@ -314,6 +314,14 @@ class Committer:
         if self.listener is not None:
             self.listener.storage_failed(error, in_doubt=in_doubt)
 
+    def lost(self, error: StorageError) -> None:
+        """The store has failed outside a commit; what was not synced is in doubt."""
+        waiting = self._unsynced
+        self._unsynced = []
+        self._mark_failed(error, in_doubt=True)
+        for waiter in waiting:
+            waiter.failed(error, in_doubt=True)
+
     def recovered(self) -> None:
         """The store takes writes again; a batch opened meanwhile is kept."""
         self.writable = True

@@ -18,7 +18,7 @@ from perdure.broker.commit import LEVEL_FSYNC
 from perdure.broker.exchange import Exchange
 from perdure.broker.scheduler import Gate, Timer, run_eagerly
 from perdure.broker.sender import Sender
-from perdure.errors import MqttError, ProtocolViolation
+from perdure.errors import MqttError, ProtocolViolation, StorageError
 from perdure.mqtt import reason_codes
 from perdure.mqtt.decode import Decoder
 from perdure.mqtt.packets import (
@@ -57,6 +57,7 @@ CLOSED: Final = 3
 
 UNSPECIFIED_ERROR: Final = 0x80
 UNSUPPORTED_PROTOCOL_VERSION: Final = 0x84
+SERVER_UNAVAILABLE: Final = 0x88
 PACKET_ID_NOT_FOUND: Final = 0x92
 RECEIVE_MAXIMUM_EXCEEDED: Final = 0x93
 NO_MATCHING_SUBSCRIBERS: Final = 0x10
@@ -414,6 +415,9 @@ class Connection:
             await work
         except MqttError as error:
             self.fail(error)
+        except StorageError as error:
+            self._services.read_failed(error, address=self.peer.address)
+            self.storage_lost(UNSPECIFIED_ERROR if self._state == CONNECTED else SERVER_UNAVAILABLE)
         if self._busy and self._state == CONNECTED:
             self.go_on()
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from perdure.broker.scheduler import run_eagerly
+from perdure.errors import StorageError
 from perdure.model import Feed, Message, Subscription
 from perdure.topic.names import is_wildcard
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from perdure.broker.live_session import LiveSession
     from perdure.broker.services import Services
 
+UNSPECIFIED_ERROR: Final = 0x80
 SCAN_FACTOR: Final = 8
 """Retained topics looked at for each one that a page may return."""
 
@@ -102,6 +104,15 @@ class Feeds:
         return None
 
     async def _run(self, session: LiveSession, name: str) -> None:
+        try:
+            await self._feed(session, name)
+        except StorageError as error:
+            # The feed goes on from what is stored when the client comes again.
+            self._services.read_failed(error, client_id=session.client_id)
+            if session.is_open:
+                session.holder.close(UNSPECIFIED_ERROR)
+
+    async def _feed(self, session: LiveSession, name: str) -> None:
         services = self._services
         while session.is_open:
             sub = session.subs.get(name)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from perdure.broker.scheduler import Timer
+from perdure.broker.services import RETRY_US
+from perdure.errors import StorageError
 from perdure.session.expiry import expires_at_us
 from perdure.session.will import will_due_us
 
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
 
 DUE_PAGE: Final = 256
 """Sessions handled in one go."""
-RETRY_US: Final = 1_000_000
-"""How long to wait when the store takes no writes."""
 DELAY_MAX_US: Final = 86_400_000_000
 """Longest timer, so that a change of the wall clock is noticed within a day."""
 
@@ -79,9 +79,13 @@ class Reaper:
                     await self._handle(record.client_id)
                 services.turn.run()
                 await services.room.breathe()
+            next_us = await services.database.next_deadline_us()
+        except StorageError as error:
+            services.read_failed(error, task="reaper")
+            next_us = services.clock.now_us() + RETRY_US
         finally:
             self._running = False
-        self.note(await services.database.next_deadline_us())
+        self.note(next_us)
 
     async def _handle(self, client_id: str) -> None:
         services = self._services

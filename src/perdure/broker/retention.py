@@ -73,6 +73,9 @@ class Retention:
             await services.database.sweep_retained(now_us, limit=10_000)
         except StorageError as error:
             services.log.error("retention.failed", error=error.message, code=error.code)
+            if services.database.has_failed and services.committer.writable:
+                # No commit has met this failure, and none may be acknowledged behind it.
+                services.committer.lost(error)
         finally:
             self._running = False
 
@@ -294,9 +297,9 @@ class Retention:
     async def _carry_group(self, key: str, info: GenerationInfo) -> int:
         """The same for a group that has not come past the generation."""
         services = self._services
-        group = services.shares.groups[key]
+        group = services.shares.groups.get(key)
         until = info.until_offset - 1
-        if not group.lagging or group.position >= until:
+        if group is None or not group.lagging or group.position >= until:
             return 0
         count = 0
         after = group.position

@@ -6,14 +6,16 @@ A record, not an actor: it decides nothing.
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, final
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, final
 
 from perdure.broker.auth.authenticate import Authenticator, EnhancedMethods
 from perdure.broker.auth.authorize import Authorizer
 from perdure.broker.scheduler import Scheduler
 from perdure.clock import Clock
 from perdure.config.schema import LimitsConfig, MqttConfig, SessionConfig, StorageConfig
-from perdure.observe.metrics import Metrics
+from perdure.errors import StorageError
+from perdure.observe.metrics import Metrics, add
 from perdure.storage.contract import Database
 
 if TYPE_CHECKING:
@@ -37,6 +39,10 @@ if TYPE_CHECKING:
     from perdure.broker.subscribing import Subscribing
     from perdure.broker.sys_publisher import SysPublisher
     from perdure.broker.turn import Turn
+
+
+RETRY_US: Final = 1_000_000
+"""How long work waits that found the store unreadable."""
 
 
 @final
@@ -111,8 +117,39 @@ class Services:
     sys: SysPublisher
     turn: Turn
 
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> None:
+        """Run work of the broker itself as a task, again and again while the store fails it.
+
+        Args:
+            work: makes the coroutine; harmless to begin again.
+            name: for the log.
+        """
+        self.scheduler.spawn(self._attempt(work, name), name=name)
+
+    async def _attempt(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        while True:
+            try:
+                await work()
+            except StorageError as error:
+                self.read_failed(error, task=name)
+            else:
+                return
+            gate = self.scheduler.gate()
+            self.scheduler.call_later(RETRY_US, gate.open)
+            await gate
+
+    def read_failed(self, error: StorageError, **about: str) -> None:
+        """Say that something could not be read; whoever wanted it tries again."""
+        add(self.metrics.storage_errors, (error.code, str(error.retriable).lower()))
+        self.log.error(
+            "storage.read_failed", error=error.message, code=error.code, hint=error.hint, **about
+        )
+
     def gauges(self) -> None:
-        """Bring the metrics that are states, not counts, up to date."""
+        """Bring the metrics that are states, not counts, up to date.
+
+        While the store fails, those that describe it stay as they were: it may not be open.
+        """
         metrics = self.metrics
         database = self.database
         metrics.retained_messages = database.retained_count
@@ -123,9 +160,11 @@ class Services:
         metrics.pending_messages = sum(
             len(session.outbound.pending) for session in self.registry.live.values()
         )
+        metrics.storage_backlog_messages = self.committer.backlog()
+        if not self.committer.writable:
+            return
         generations = database.generations()
         metrics.storage_generations = len(generations)
         metrics.storage_messages = sum(info.message_count for info in generations)
         metrics.storage_bytes = sum(info.bytes for info in generations)
         metrics.storage_streams = sum(info.stream_count for info in generations)
-        metrics.storage_backlog_messages = self.committer.backlog()

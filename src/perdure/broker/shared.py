@@ -14,11 +14,14 @@ settled, because nobody else would know of them after a crash.
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from perdure.broker.services import RETRY_US
+from perdure.errors import StorageError
 from perdure.model import GroupRecord, InboxEntry, Message, StoredSession, Subscription
 from perdure.storage.contract import Batch
 from perdure.topic.shared import NOBODY, Chooser, make_chooser
@@ -195,6 +198,9 @@ class SharedGroup:
                     self._give_returned()
                 else:
                     await self._page()
+        except StorageError as error:
+            services.read_failed(error, group=self.key)
+            services.scheduler.call_later(RETRY_US, self.start)
         finally:
             self._catching_up = False
 
@@ -203,13 +209,15 @@ class SharedGroup:
             return
         entries = await self._services.database.read_group_entries(self.key, limit=RETURNED_PAGE)
         outstanding = {offset for member in self.members for offset in member.session.shares}
+        returned: list[InboxEntry] = []
         while entries:
-            self.returned.extend(e for e in entries if e.offset not in outstanding)
+            returned.extend(e for e in entries if e.offset not in outstanding)
             if len(entries) < RETURNED_PAGE:
                 break
             entries = await self._services.database.read_group_entries(
                 self.key, limit=RETURNED_PAGE, after_offset=entries[-1].offset
             )
+        self.returned.extend(returned)
         self.returned_loaded = True
 
     def _give_returned(self) -> None:
@@ -320,7 +328,7 @@ class Shares:
         services.metrics.shared_subscriptions += 1
         if len(group.members) == 1:
             services.router.put_group(group)
-            services.scheduler.spawn(self._reclaim_offline(group), name="reclaim")
+            services.spawn(functools.partial(self._reclaim_offline, group), name="reclaim")
 
     def leave(self, session: LiveSession, sub: Subscription) -> None:
         """A connected session has unsubscribed. What was given to it stays with it."""
@@ -330,9 +338,9 @@ class Shares:
         self._remove(group, session)
         if session.durable:
             self._services.committer.batch.delete_group_member(group.key, session.client_id)
-            self._services.scheduler.spawn(self._discard_if_empty(group), name="group")
+            self._services.spawn(functools.partial(self._discard_if_empty, group), name="group")
         elif not group.members:
-            self._services.scheduler.spawn(self._discard_if_empty(group), name="group")
+            self._services.spawn(functools.partial(self._discard_if_empty, group), name="group")
 
     def left(self, session: LiveSession, *, ends: bool) -> None:
         """A session's connection is gone; its session is kept, or ends with it."""
@@ -361,7 +369,7 @@ class Shares:
             for group in groups:
                 if session.durable:
                     services.committer.batch.delete_group_member(group.key, session.client_id)
-                services.scheduler.spawn(self._discard_if_empty(group), name="group")
+                services.spawn(functools.partial(self._discard_if_empty, group), name="group")
 
     def settled(self, session: LiveSession, offset: int) -> None:
         """A member has settled what a group gave it."""
@@ -411,7 +419,7 @@ class Shares:
                 group = self.groups.get(key)
                 if group is not None:
                     services.committer.batch.delete_group_member(key, client_id)
-                    services.scheduler.spawn(self._discard_if_empty(group), name="group")
+                    services.spawn(functools.partial(self._discard_if_empty, group), name="group")
 
     def _return(self, session: LiveSession, group: SharedGroup, entry: InboxEntry) -> None:
         """Give an unsettled entry of a session back to its group."""

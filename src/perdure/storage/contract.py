@@ -185,6 +185,11 @@ class Database(Protocol):
         ...
 
     @property
+    def has_failed(self) -> bool:
+        """Whether a write or a sync has failed, so that all are refused until ``recover``."""
+        ...
+
+    @property
     def retained_count(self) -> int:
         """Number of retained topics."""
         ...

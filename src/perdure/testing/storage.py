@@ -90,6 +90,10 @@ class FaultyDatabase:
         return self.inner.last_offset
 
     @property
+    def has_failed(self) -> bool:
+        return self.inner.has_failed
+
+    @property
     def retained_count(self) -> int:
         return self.inner.retained_count
 

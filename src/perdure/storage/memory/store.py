@@ -207,6 +207,10 @@ class MemoryDatabase:
         return self._last_offset
 
     @property
+    def has_failed(self) -> bool:
+        return self._failed
+
+    @property
     def retained_count(self) -> int:
         return len(self._live.retained)
 

@@ -215,6 +215,10 @@ class RocksDatabase:
         return self._offsets.last
 
     @property
+    def has_failed(self) -> bool:
+        return self._failure is not None
+
+    @property
     def retained_count(self) -> int:
         return self._marks.retained_count
 
@@ -333,7 +337,13 @@ class RocksDatabase:
                 engine.abandon()
             self._engine = self._engine_factory(self._path, self._config, read_only=False)
             synced = self._synced_commit
-            self._load(0)
+            try:
+                self._load(0)
+            except BaseException:
+                # What is half loaded would answer reads with half the truth.
+                engine, self._engine = self._engine, None
+                engine.abandon()
+                raise
             if self._marks.commit < synced:
                 raise StorageCorrupt(
                     f"{self._path} came back at commit {self._marks.commit}, "
