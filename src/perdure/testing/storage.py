@@ -39,6 +39,7 @@ class FaultyDatabase:
         die_after_write: it dies after that write has taken effect, not before.
         write_error: every write fails with this, until ``heal``.
         sync_error: every sync fails with this, until ``heal``.
+        read_error: every read that may wait fails with this, until ``heal``.
         forgets: a failed sync has lost what was written since the last good one.
         pause: awaited before each read, as if the store were a server; None = reads never wait.
         write_count: batches written.
@@ -51,6 +52,7 @@ class FaultyDatabase:
         self.die_after_write = False
         self.write_error: StorageError | None = None
         self.sync_error: StorageError | None = None
+        self.read_error: StorageError | None = None
         self.forgets = False
         self.pause: Callable[[], Awaitable[None]] | None = None
         self.write_count = 0
@@ -76,6 +78,7 @@ class FaultyDatabase:
         """What made it fail is gone: the next ``recover`` succeeds."""
         self.write_error = None
         self.sync_error = None
+        self.read_error = None
         self.inner.fail_with = None
 
     @property
@@ -224,6 +227,8 @@ class FaultyDatabase:
         return self.inner.disk_bytes()
 
     def generations(self) -> list[GenerationInfo]:
+        if self.read_error is not None and self.has_failed:
+            raise self.read_error  # as while a database is closed, to be opened again
         return self.inner.generations()
 
     def streams(self, generation: int) -> list[StreamInfo]:
@@ -241,3 +246,5 @@ class FaultyDatabase:
     async def _wait(self) -> None:
         if self.pause is not None:
             await self.pause()
+        if self.read_error is not None:
+            raise self.read_error

@@ -190,6 +190,22 @@ def test_a_failed_sync_leaves_all_in_doubt() -> None:
     assert not bench.committer.writable
 
 
+def test_a_failure_outside_commits_leaves_all_in_doubt() -> None:
+    """What is not synced must not be vouched for by a sync of the store that comes back."""
+    bench = Bench(interval_us=5_000)
+    bench.add("synced")
+    bench.turn()
+    bench.loop.run_for(400)
+    bench.add("written")
+    bench.turn()
+    bench.committer.lost(StorageUnavailable("broken"))
+    assert bench.story == ["synced", "written failed in doubt"]
+    assert not bench.committer.writable
+    bench.committer.recovered()
+    bench.loop.run_for(10_000)
+    assert bench.story == ["synced", "written failed in doubt"]
+
+
 @pytest.mark.trap(35)
 @pytest.mark.parametrize("qos", [1, 2])
 def test_no_acknowledgement_before_the_sync(qos: int) -> None:
