@@ -19,7 +19,7 @@ SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10*
 
 
 @pytest.mark.slow
-@pytest.mark.trap(3, 4, 5, 7, 16, 17, 20, 33)
+@pytest.mark.trap(3, 4, 5, 7, 16, 17, 20, 22, 33)
 @pytest.mark.timeout(60 + 5 * ROUNDS)
 async def test_nothing_acknowledged_is_lost_repeated_or_disordered(tmp_path: Path) -> None:
     print(f"\n{ROUNDS} rounds; repeat with: make crash ROUNDS={ROUNDS} SEED={SEED}")
