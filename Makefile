@@ -18,6 +18,7 @@ SEED ?=
 ROUNDS ?= 200
 TESTS ?= tests
 DEMO ?=
+BENCH ?=
 export PYTHONUNBUFFERED := 1
 
 .PHONY: help
@@ -78,6 +79,13 @@ crash: setup ## ROUNDS rounds of kill -9 with real processes (SEED=n repeats a r
 sim: setup ## repeat a simulated run: make sim SEED=n
 	@test -n "$(SEED)" || { echo "usage: make sim SEED=n (a failing test prints its seed)" >&2; exit 64; }
 	PERDURE_SEED=$(SEED) $(BIN)/python -m pytest -q -s tests/sim
+
+.PHONY: bench
+bench: ## what the broker promises in numbers, on a compiled build (BENCH="layouts memory" for a part)
+	@tools/make_venv.sh "$(PYTHON)" build/bench
+	@build/bench/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/core.txt
+	@build/bench/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
+	build/bench/bin/python -m benchmarks $(BENCH)
 
 .PHONY: docs
 docs: setup ## write the generated pages: docs/traps.md, docs/reference/conformance.md

@@ -188,6 +188,7 @@ _NUMBERS: Final = frozenset(
         "late_p99_ms",
         "memory_bytes",
         "memory_peak_bytes",
+        "others_cpu_share",
         "seconds",
     }
 )

@@ -172,6 +172,14 @@ class BrokerProcess:
         return " / ".join(lines[-_LOG_LINES:])
 
 
+def machine_cpu_s() -> float:
+    """CPU seconds that the whole machine has spent since it started, on all cores."""
+    first = (_PROC / "stat").read_text(encoding="utf-8").partition("\n")[0]
+    # user nice system idle iowait irq softirq steal; guests are within user and nice.
+    ticks = [int(field) for field in first.split()[1:9]]
+    return (sum(ticks) - ticks[3] - ticks[4]) / _TICKS
+
+
 def free_port() -> int:
     """A TCP port of the loopback address on which nobody listens now."""
     with socket.socket() as probe:

@@ -24,6 +24,7 @@ PHASE_FIELDS: Final = (
     "cpu_s_per_million",
     "broker_cpu",
     "generator_cpu",
+    "others_cpu",
     "memory_peak",
 )
 LATENCY_FIELDS: Final = ("phase", "latency", "p50", "p90", "p99", "p99.9", "max", "mean")
@@ -66,6 +67,7 @@ def phase_rows(result: Result) -> list[Row]:
             "cpu_s_per_million": _number(phase.cpu_s_per_million),
             "broker_cpu": _share(phase.broker_cpu_share),
             "generator_cpu": _share(phase.generator_cpu_share),
+            "others_cpu": _share(phase.others_cpu_share),
             "memory_peak": size(phase.memory_peak_bytes),
         }
         for phase in result.phases

@@ -73,6 +73,8 @@ class Phase(msgspec.Struct, kw_only=True):
             message goes to many.
         memory_bytes, memory_peak_bytes: of the broker, at the end.
         generator_cpu_share: of one core.
+        others_cpu_share: cores that neither the broker nor the generator used; None if the broker
+            is not known.
         extra: what only this phase has.
         series: (second, done per second, delivered per second), for plots.
     """
@@ -92,6 +94,7 @@ class Phase(msgspec.Struct, kw_only=True):
     memory_bytes: int | None = None
     memory_peak_bytes: int | None = None
     generator_cpu_share: float = 0.0
+    others_cpu_share: float | None = None
     extra: dict[str, float] = {}
     series: list[tuple[float, float, float]] = []
 

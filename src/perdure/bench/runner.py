@@ -16,7 +16,7 @@ from perdure.bench.errors import BenchError
 from perdure.bench.loop import Link, Loop, Pacing, allow_files
 from perdure.bench.meter import Meter
 from perdure.bench.pacing import ClosedLoop, OpenLoop
-from perdure.bench.process import BrokerProcess, ProcessProbe
+from perdure.bench.process import BrokerProcess, ProcessProbe, machine_cpu_s
 from perdure.bench.publisher import Publisher
 from perdure.bench.result import Latency, Phase, Totals
 from perdure.bench.settings import Settings
@@ -27,6 +27,8 @@ CONNECTING_MAX: Final = 100
 """Connections being made at a time: no more than a listener's usual backlog."""
 GENERATOR_LIMIT: Final = 0.9
 """Share of a core from which on the generator may be what limits a closed loop."""
+OTHERS_LIMIT: Final = 0.25
+"""Share of a core from which on other processes disturb the figures."""
 _STEP_NS: Final = 200_000_000
 _STALL_S: Final = 60.0
 
@@ -407,6 +409,7 @@ class Stopwatch:
         self._last = (0.0, self._acked, self._received)
         self._cpu = self._probe.cpu_s() if self._probe else 0.0
         self._own_cpu = time.process_time()
+        self._machine_cpu = machine_cpu_s()
         self._begun = time.monotonic()
 
     @property
@@ -472,12 +475,20 @@ class Stopwatch:
             phase.broker_cpu_s = round(cpu, 3)
             phase.broker_cpu_share = round(cpu / seconds, 3)
             phase.cpu_s_per_million = round(cpu / counted * 1e6, 3) if counted else None
+            others = machine_cpu_s() - self._machine_cpu - cpu - own
+            phase.others_cpu_share = round(max(0.0, others) / seconds, 3)
             phase.memory_bytes, phase.memory_peak_bytes = self._probe.memory_bytes()
         self._warn(phase)
         return phase
 
     def _warn(self, phase: Phase) -> None:
         run, share = self._run, phase.generator_cpu_share
+        others = phase.others_cpu_share
+        if others is not None and others > OTHERS_LIMIT:
+            run.warnings.append(
+                f"{phase.name}: other processes used {others:.0%} of a core: rates and latencies "
+                "are worse than they would be alone"
+            )
         if share < GENERATOR_LIMIT:
             return
         if phase.broker_cpu_share is not None and phase.broker_cpu_share > share:

@@ -44,11 +44,12 @@ class ReportOptions(msgspec.Struct, frozen=True):
 
     Attributes:
         expect: expectations, see ``bench.expectations``.
-        save: file to write.
+        html, save: files to write.
         progress: show it, on a terminal.
     """
 
     expect: str
+    html: Path | None
     save: Path | None
     progress: bool
 
@@ -166,6 +167,8 @@ def report_options(command: _F) -> _F:
 
     @click.option("--expect", default="", metavar="TEXT",
                   help="What must hold ('p99<50ms,lost=0'); exit 1 if it does not.")  # fmt: skip
+    @click.option("--html", type=click.Path(path_type=Path), metavar="FILE",
+                  help="Write a page with plots.")  # fmt: skip
     @click.option("--save", type=click.Path(path_type=Path), metavar="FILE",
                   help="Write the record (JSON), for perdure bench report.")  # fmt: skip
     @click.option("--no-progress", is_flag=True, help="Show no progress on the terminal.")
@@ -173,11 +176,12 @@ def report_options(command: _F) -> _F:
     def with_report(
         *args: Any,
         expect: str,
+        html: Path | None,
         save: Path | None,
         no_progress: bool,
         **kwargs: Any,
     ) -> Any:
-        report = ReportOptions(expect, save, not no_progress)
+        report = ReportOptions(expect, html, save, not no_progress)
         return command(*args, report=report, **kwargs)
 
     return with_report  # type: ignore[return-value]

@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
-import msgspec
 
-from perdure.bench import expectations
-from perdure.bench.errors import BenchError
-from perdure.bench.measure import measure
 from perdure.bench.peers import PEERS
-from perdure.bench.result import Broker, Result
-from perdure.bench.runner import Progress, Target
 from perdure.bench.settings import Settings
-from perdure.cli.bench_options import (
-    COUNT,
-    ReportOptions,
-    TargetOptions,
-    load_options,
-    report_options,
-    target_options,
-)
-from perdure.cli.bench_screen import progress, show
-from perdure.cli.exit_codes import CommandFailed, ExitCode
+from perdure.cli.bench_options import COUNT, load_options, report_options, target_options
+from perdure.cli.bench_run import ComparePlan, report_on, run_scenario
 from perdure.cli.output import Output, output_options
-from perdure.errors import UsageError
 
-_HELP = {"help_option_names": ["--help"]}
+_HELP: Final = {"help_option_names": ["--help"]}
 
 
 @click.group(context_settings=_HELP)
@@ -47,6 +29,7 @@ def command() -> None:
       perdure bench p2p --pairs 1000 --start perdure
       perdure bench p2p --pairs 1000 --rate 10000 --expect 'p99<10ms,lost=0'
       perdure bench offline --sessions 1000 --messages 100 --start perdure --restart
+      perdure bench compare --with mosquitto p2p --pairs 100
     """
 
 
@@ -58,7 +41,7 @@ def command() -> None:
 @output_options
 def conn(clients: int, load: dict[str, Any], **rest: Any) -> int:
     """Connects, subscriptions and resumes per second."""
-    return _run(Settings(scenario="conn", subscribers=clients, **load), **rest)
+    return run_scenario(Settings(scenario="conn", subscribers=clients, **load), **rest)
 
 
 @command.command(context_settings=_HELP)
@@ -69,7 +52,9 @@ def conn(clients: int, load: dict[str, Any], **rest: Any) -> int:
 @output_options
 def p2p(pairs: int, load: dict[str, Any], **rest: Any) -> int:
     """Pairs with topics of their own."""
-    return _run(Settings(scenario="p2p", publishers=pairs, subscribers=pairs, **load), **rest)
+    return run_scenario(
+        Settings(scenario="p2p", publishers=pairs, subscribers=pairs, **load), **rest
+    )
 
 
 @command.command(context_settings=_HELP)
@@ -82,7 +67,7 @@ def p2p(pairs: int, load: dict[str, Any], **rest: Any) -> int:
 def fanin(publishers: int, subscribers: int, load: dict[str, Any], **rest: Any) -> int:
     """Many publishers to one subscriber with a wildcard."""
     settings = Settings(scenario="fanin", publishers=publishers, subscribers=subscribers, **load)
-    return _run(settings, **rest)
+    return run_scenario(settings, **rest)
 
 
 @command.command(context_settings=_HELP)
@@ -95,7 +80,7 @@ def fanin(publishers: int, subscribers: int, load: dict[str, Any], **rest: Any) 
 def fanout(publishers: int, subscribers: int, load: dict[str, Any], **rest: Any) -> int:
     """One publisher to many subscribers."""
     settings = Settings(scenario="fanout", publishers=publishers, subscribers=subscribers, **load)
-    return _run(settings, **rest)
+    return run_scenario(settings, **rest)
 
 
 @command.command(context_settings=_HELP)
@@ -119,7 +104,7 @@ def offline(
         restart=restart,
         **load,
     )
-    return _run(settings, **rest)
+    return run_scenario(settings, **rest)
 
 
 @command.command(context_settings=_HELP)
@@ -135,7 +120,7 @@ def replay(devices: int, messages: int, publishers: int, load: dict[str, Any], *
     settings = Settings(
         scenario="replay", subscribers=devices, messages=messages, publishers=publishers, **load
     )
-    return _run(settings, **rest)
+    return run_scenario(settings, **rest)
 
 
 @command.command(context_settings=_HELP)
@@ -154,59 +139,51 @@ def idle(
     settings = Settings(
         scenario="idle", subscribers=connections, restart=restart, settle_s=settle_s, **load
     )
-    return _run(settings, **rest)
+    return run_scenario(settings, **rest)
 
 
-def _run(settings: Settings, *, where: TargetOptions, report: ReportOptions, out: Output) -> int:
-    """Measure once, print, write the files, and judge."""
-    try:
-        expected = expectations.parse(report.expect)
-    except UsageError as error:
-        raise click.UsageError(f"--expect: {error.message}; {error.hint}") from error
-    try:
-        with progress(wanted=report.progress) as tell:
-            result = _measured(settings, where, tell)
-    except BenchError as error:
-        raise CommandFailed(error.message, ExitCode.UNAVAILABLE, hint=error.hint) from error
-    verdicts = expectations.judge(expected, result)
-    show(out, result, verdicts)
-    if report.save is not None:
-        _write(report.save, msgspec.json.format(msgspec.json.encode(result)) + b"\n")
-    return ExitCode.OK if all(verdict.is_met for verdict in verdicts) else ExitCode.EXPECTATION
+@command.command(context_settings=_HELP)
+@click.argument("records", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
+@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a page.")
+@output_options
+def report(records: tuple[Path, ...], html: Path | None, out: Output) -> int:
+    """Show saved runs (--save), or put several side by side on one page."""
+    return report_on(records, html, out)
 
 
-def _measured(settings: Settings, where: TargetOptions, tell: Progress | None) -> Result:
-    with _target(where) as (target, broker, directory):
-        return measure(settings, target, broker=broker, directory=directory, progress=tell)
+@command.group(context_settings=_HELP)
+@click.option("--with", "names", multiple=True, type=click.Choice(list(PEERS)),
+              help="A broker to compare with; may be repeated. Default: all.")  # fmt: skip
+@click.option("--rounds", type=COUNT, default=3, show_default=True, help="Runs of each broker.")
+@click.option("--name", metavar="NAME", help="Of the record; the scenario if not given.")
+@click.option("--records", "directory", type=click.Path(path_type=Path, file_okay=False),
+              default=Path("benchmarks/records"), show_default=True,
+              help="Where it is written.")  # fmt: skip
+@click.option("--perdure", "program", metavar="PATH", help="Which perdure to start.")
+@click.pass_context
+def compare(
+    context: click.Context,
+    names: tuple[str, ...],
+    rounds: int,
+    name: str | None,
+    directory: Path,
+    program: str | None,
+) -> None:
+    """Let Perdure and other brokers take turns at one scenario, and record the ratios.
+
+    Each run has a freshly started broker on an empty directory; the configuration is in the
+    record. Options of the scenario follow its name.
+
+    \b
+    Examples:
+      perdure bench compare --with mosquitto p2p --pairs 1000
+      perdure bench compare --rounds 5 --name sparse p2p --pairs 1000 --rate 10000
+    """
+    others = names or tuple(peer for peer in PEERS if peer != "perdure")
+    context.obj = ComparePlan(
+        ("perdure", *dict.fromkeys(others)), rounds, name or "", directory, program
+    )
 
 
-@contextmanager
-def _target(where: TargetOptions) -> Iterator[tuple[Target, Broker, Path]]:
-    """The broker to measure; one that was started ends afterwards."""
-    password = where.password_file.read_bytes().rstrip(b"\r\n") if where.password_file else None
-    if not where.start:
-        target = Target(
-            where.host,
-            where.port,
-            pid=where.pid,
-            username=where.username,
-            password=password,
-        )
-        yield target, Broker(name=f"{where.host}:{where.port}"), Path.cwd()
-        return
-    peer = PEERS[where.start]
-    with tempfile.TemporaryDirectory(prefix="perdure-bench-") as directory:
-        started = peer.prepare(Path(directory), program=where.program)
-        started.process.start()
-        try:
-            target = Target("127.0.0.1", started.port, process=started.process)
-            yield target, started.broker, Path(directory)
-        finally:
-            started.process.stop()
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise CommandFailed(f"cannot write {path}: {error.strerror}", ExitCode.DATA) from error
+for _scenario in (conn, p2p, fanin, fanout, offline, replay, idle):
+    compare.add_command(_scenario)

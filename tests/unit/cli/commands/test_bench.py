@@ -55,8 +55,9 @@ def test_a_run_is_shown_saved_and_judged(
 ) -> None:
     saved = tmp_path / "run.json"
     command = ["bench", "p2p", "--pairs", "2", *SHORT, "--start", "perdure"]
-    code = run([*command, "--save", str(saved), "--expect", "p99<1us,lost=0"])
-    assert code == 1
+    page = tmp_path / "run.html"
+    files = ["--save", str(saved), "--html", str(page)]
+    assert run([*command, *files, "--expect", "p99<1us,lost=0"]) == 1
     shown = capsys.readouterr().out
     assert "p2p: 2 pairs, MQTT 3.1.1 QoS 1, durable sessions, 64 B" in shown
     assert "expected p99<1us: MISSED" in shown
@@ -64,6 +65,46 @@ def test_a_run_is_shown_saved_and_judged(
     result = msgspec.json.decode(saved.read_bytes(), type=Result)
     assert result.totals.sent == result.totals.received > 0
     assert len(result.phases) == 1
+    assert "perdure bench p2p" in page.read_text()
+    page.unlink()
+    assert run(["bench", "report", str(saved), str(saved), "--html", str(page)]) == 0
+    assert capsys.readouterr().out.count("p2p: 2 pairs") == 2
+    assert "perdure, run 2" in page.read_text()
+
+
+@pytest.mark.slow
+def test_a_comparison_is_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.bench.peers._SYSTEM_PATH", "")
+    monkeypatch.setenv("PATH", "")
+    command = ["bench", "compare", "--with", "nats", "--rounds", "2", "--name", "x"]
+    scenario = ["p2p", "--pairs", "2", *SHORT, "--expect", "lost=0"]
+    assert run([*command, "--records", str(tmp_path), *scenario]) == 0
+    told = capsys.readouterr()
+    assert "nats is skipped: not installed" in told.err
+    assert "nats: skipped, not installed" in told.out
+    (record,) = tmp_path.glob("*-x.json")
+    (summary,) = tmp_path.glob("*-x.md")
+    assert "2 rounds, interleaved" in summary.read_text()
+    assert run(["bench", "report", str(record), "--json"]) == 0
+    assert run([*command, "--records", str(tmp_path), *scenario, "--expect", "p99<1us"]) == 1
+    assert "expected p99<1us" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "scenario", [("replay",), ("p2p", "--start", "perdure"), ("p2p", "--pid", "1")]
+)
+def test_what_cannot_be_compared(scenario: tuple[str, ...]) -> None:
+    assert run(["bench", "compare", *scenario]) == 64
+
+
+def test_a_file_that_is_no_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.json"
+    for content in ("{}", "no"):
+        path.write_text(content)
+        assert run(["bench", "report", str(path)]) == 65
+        assert "is not a record" in capsys.readouterr().err
 
 
 def test_no_broker_is_told(capsys: pytest.CaptureFixture[str]) -> None:
