@@ -16,7 +16,11 @@ COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes \
 
 SEED ?=
 ROUNDS ?= 200
-TESTS ?= tests
+# Files of tests run side by side; those that load the machine themselves run alone afterwards.
+PARALLEL_TESTS := tests/unit tests/contract tests/sim tests/wire
+SERIAL_TESTS := tests/crash tests/interop
+TESTS ?= $(PARALLEL_TESTS)
+WORKERS ?= 3
 DEMO ?=
 BENCH ?=
 export PYTHONUNBUFFERED := 1
@@ -42,8 +46,11 @@ demo: setup ## the three promises on real clients, through a kill -9 (DEMO="--he
 	@$(BIN)/python -m examples.demo $(DEMO)
 
 .PHONY: test
-test: setup ## all tests (TESTS=tests/unit for a part)
-	$(BIN)/python -m pytest -q $(TESTS)
+test: setup ## all tests (TESTS=tests/unit for a part, WORKERS=n for more at once)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(TESTS)
+ifeq ($(TESTS),$(PARALLEL_TESTS))
+	$(BIN)/python -m pytest -q $(SERIAL_TESTS)
+endif
 
 COMPILED := build/compiled
 
