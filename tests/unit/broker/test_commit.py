@@ -78,7 +78,9 @@ def test_each_level_has_its_moment() -> None:
     assert bench.story == ["memory", "os", "fsync"]
 
 
+@pytest.mark.trap(22)
 def test_a_batch_gathers_while_one_is_synced() -> None:
+    """Trap 22: who comes meanwhile is neither forgotten nor answered by the sync under way."""
     bench = Bench(interval_us=0)
     bench.add("first")
     bench.turn()
