@@ -223,6 +223,7 @@ class _Delivery(msgspec.Struct):
 
     packet_id: int
     connection: int
+    power_cuts: int
 
 
 _Name: TypeAlias = tuple[str, bytes, bool]
@@ -241,6 +242,7 @@ class Subscriber(Peer):
         receipts: shared with other members of a group, perhaps; None = its own.
 
     Attributes:
+        power_cuts: times that the broker's machine lost its power, to be counted from outside.
         retained: the latest retained message of each topic. They are not in the receipts.
     """
 
@@ -261,6 +263,8 @@ class Subscriber(Peer):
         self.filters = tuple(filters)
         self.receipts = receipts or Receipts(client_id, dict(filters))
         self.retained: dict[str, bytes] = {}
+        self.power_cuts = 0
+        self._has_feeds = False
         self.is_subscribed = False
         self._prefix = prefix
         self.hold = hold
@@ -290,6 +294,7 @@ class Subscriber(Peer):
 
     def subscribe(self) -> bytes:
         """SUBSCRIBE, also again: then retained messages come once more, and nothing is lost."""
+        self._has_feeds = self._has_feeds or self.is_subscribed
         filters = [(self._prefix + name, qos) for name, qos in self.filters]
         return packets.subscribe(SUBSCRIBE_ID, filters, protocol=self.protocol)
 
@@ -355,7 +360,7 @@ class Subscriber(Peer):
             if self._in_use.get(message.packet_id, name) != name:
                 self.blame(f"{what}: its packet identifier {message.packet_id} is in flight")
             return
-        if earlier is None:
+        if earlier is None or self._may_be_new(message, earlier):
             if message.packet_id in self._in_use:
                 self.blame(f"{what}: its packet identifier {message.packet_id} is in flight")
         else:
@@ -365,7 +370,14 @@ class Subscriber(Peer):
                 self.blame(f"{what}: came as {earlier.packet_id}, again as {message.packet_id}")
             if not message.dup:
                 self.blame(f"{what}: came again without DUP")
-        self._deliveries[name] = _Delivery(message.packet_id, self.connection_count)
+        self._deliveries[name] = _Delivery(
+            message.packet_id, self.connection_count, self.power_cuts
+        )
+
+    def _may_be_new(self, message: packets.Publication, earlier: _Delivery) -> bool:
+        """A feed's QoS 1 messages are sent once written: a power cut may take the entry of the
+        private stream with it, and then the message is given anew."""
+        return message.qos == 1 and self._has_feeds and earlier.power_cuts != self.power_cuts
 
     def _answer(self, kind: int, packet_id: int) -> bytes:
         answer = packets.acknowledgement(kind, packet_id)

@@ -408,6 +408,8 @@ class Simulation:
 
     def _start(self) -> None:
         self._tell("a broker starts")
+        for peer in self._subscriber_peers():
+            peer.power_cuts = self.world.power_cut_count
         self.world.start()
         if self.world.broker is None:
             self._tell("and dies")

@@ -50,6 +50,7 @@ class World:
     Attributes:
         events: what the brokers logged: event and values.
         deaths: brokers that died in a write.
+        power_cut_count: times that what was not synced was lost.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class World:
         self.scheduler: VirtualScheduler | None = None
         self.events: list[tuple[str, dict[str, object]]] = []
         self.deaths = 0
+        self.power_cut_count = 0
         self.blocking_us = (100, 3_000)
         """Least and most time that a sync takes."""
         self.suspends = False
@@ -133,6 +135,7 @@ class World:
             power: and the machine with it: what was not synced is lost.
             keep_some: some of what was not synced may survive, as chance will have it.
         """
+        self.power_cut_count += power
         if self.scheduler is not None:
             self.scheduler.kill()
         self.network.broker_died()
