@@ -17,7 +17,7 @@ COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes \
 SEED ?=
 ROUNDS ?= 200
 # Files of tests run side by side; those that load the machine themselves run alone afterwards.
-PARALLEL_TESTS := tests/unit tests/contract tests/sim tests/wire
+PARALLEL_TESTS := tests/unit tests/contract tests/model tests/sim tests/wire
 SERIAL_TESTS := tests/crash tests/interop
 TESTS ?= $(PARALLEL_TESTS)
 WORKERS ?= 3
@@ -61,16 +61,15 @@ test-compiled: setup ## the same tests on the modules that mypyc has compiled
 	PYTHONPATH=$(COMPILED):. $(BIN)/python -c 'import perdure.mqtt.decode as hot; \
 		assert hot.__file__.endswith(".so"), f"not compiled: {hot.__file__}"; print(hot.__file__)'
 	PYTHONPATH=$(COMPILED):. $(BIN)/python -m pytest -q -o pythonpath=. \
-		tests/unit tests/contract tests/sim tests/wire
+		-n $(WORKERS) --dist loadfile $(PARALLEL_TESTS)
 
 .PHONY: check
-check: setup ## what CI asks of a change: format, lint, types, import law, tidy, unit tests
+check: setup ## what CI asks of a change before the tests: format, lint, types, import law, tidy
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m tools.tidy
-	$(BIN)/python -m pytest -q tests/unit
 
 .PHONY: format
 format: setup ## put the code in the house format
