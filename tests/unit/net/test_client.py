@@ -140,8 +140,8 @@ async def test_a_server_that_speaks_nonsense(broker: FakeBroker) -> None:
     connection.stream.write(b"\x00\x00")
     with pytest.raises(MqttError) as failure:
         await within(client.next_batch())
-    assert failure.value.reason_code == 0x81
-    assert (await connection.next(Disconnect)).reason == 0x81
+    assert failure.value.reason_code == 0x82
+    assert (await connection.next(Disconnect)).reason == 0x82
     await connection.gone()
 
 
