@@ -13,6 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, TypeAlias, final
 
 from perdure.broker.router import Audience, Router
+from perdure.broker.scheduler import Gate
 from perdure.model import InboxEntry, Message, Subscription
 from perdure.observe.metrics import Metrics
 from perdure.session.interest import combine
@@ -56,7 +57,20 @@ class Passed:
 UNHEARD_MAX: Final = 10_000
 """Messages without a subscriber that are remembered until they are acknowledged."""
 
-Item: TypeAlias = Message | Addressed | Passed
+
+@final
+class Barrier:
+    """A place in the queue: its gate opens when everything taken before it was handed out."""
+
+    __slots__ = ("gate", "offset", "qos")
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate: Gate = gate
+        self.offset: int = 0
+        self.qos: int = 0
+
+
+Item: TypeAlias = Message | Addressed | Passed | Barrier
 
 
 @final
@@ -102,10 +116,18 @@ class Dispatcher:
                     item.session.deliver_entry(item.entry)
             elif isinstance(item, Message):
                 self._dispatch(item)
+            elif isinstance(item, Barrier):
+                item.gate.open()
 
     def waits_for_sync(self) -> bool:
         """Whether a message is held back until the next sync."""
         return bool(self._queue)
+
+    def open_barriers(self) -> None:
+        """The store has failed: what is held back will not be handed out soon."""
+        for item in self._queue:
+            if isinstance(item, Barrier):
+                item.gate.open()
 
     def reset(self, offset: int) -> None:
         """Storage has recovered: whatever was held back is read from the log instead."""
@@ -113,6 +135,8 @@ class Dispatcher:
         self._queue = deque()
         self.offset = offset
         for item in queue:
+            if isinstance(item, Barrier):
+                item.gate.open()
             if isinstance(item, Addressed) and item.session.is_open and not item.session.durable:
                 item.session.deliver_entry(item.entry)
 

@@ -1,6 +1,7 @@
 """SUBSCRIBE and UNSUBSCRIBE.
 
-A subscription is in effect, and durable, before its SUBACK leaves (trap 51). The retained
+A subscription is in effect, and durable, before its SUBACK leaves (trap 51). It changes nothing
+for the messages that were taken before it: those are handed out first. The retained
 messages that it brings, if few, are committed with it; more of them, and a replay, follow as a
 feed (``feeds``).
 """
@@ -95,6 +96,9 @@ class Subscribing:
             raise MqttError(IDENTIFIERS_NOT_SUPPORTED, "subscription identifiers not supported")
         _check_syntax([wish.filter for wish in packet.filters])
         replay_us = requested_by_property(packet)
+        await self._services.turn.settled()
+        if connection.is_closed:
+            return
         reasons: list[int] = []
         feeds: list[str] = []
         for wish in packet.filters:
@@ -114,6 +118,9 @@ class Subscribing:
         session = connection.session
         assert session is not None
         _check_syntax(packet.filters)
+        await self._services.turn.settled()
+        if connection.is_closed:
+            return
         reasons: list[int] = []
         for name in packet.filters:
             existing = session.subs.get(self._stored_name(name))

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from perdure.broker.commit import Committer
-from perdure.broker.dispatch import Addressed, Dispatcher, Item, Passed
+from perdure.broker.dispatch import Addressed, Barrier, Dispatcher, Item, Passed
 from perdure.broker.scheduler import Scheduler
 from perdure.errors import StorageError
 
@@ -78,6 +78,16 @@ class Turn:
         """Something was taken: dispatch it once its batch is written."""
         self._items.append(item)
         self.schedule()
+
+    async def settled(self) -> None:
+        """Wait until everything taken so far was handed out, or the store keeps it from that."""
+        dispatcher = self.dispatcher
+        assert dispatcher is not None
+        if not self._committer.writable or not (self._items or dispatcher.waits_for_sync()):
+            return
+        gate = self._scheduler.gate()
+        self.dispatch(Barrier(gate))
+        await gate
 
     def flush_later(self, sender: Sender) -> None:
         """Write what the sender has gathered at the end of this turn."""
@@ -150,7 +160,11 @@ class Turn:
         items = self._items
         self._items = []
         assert self.dispatcher is not None
-        self.dispatcher.accept(items if committer.write() else _without_store(items))
+        if committer.write():
+            self.dispatcher.accept(items)
+        else:
+            self.dispatcher.accept(_without_store(items))
+            self.dispatcher.open_barriers()
 
     def synced(self) -> None:
         """A sync has finished (from the committer)."""
@@ -168,6 +182,8 @@ class Turn:
         """The store refuses writes (from the committer)."""
         for listener in self.on_storage_failed:
             listener.storage_failed(error, in_doubt=in_doubt)
+        if self.dispatcher is not None:
+            self.dispatcher.open_barriers()
         paused = self._paused
         self._paused = []
         for peer in paused:

@@ -260,19 +260,40 @@ def test_connected_sessions_are_not_connected_any_more(broker: Broker, name: str
         again.receive_publish(name, payload, qos=1, dup=False)
 
 
+@both
+@pytest.mark.spec("MQTT-3.3.1-5@3.1.1")
+def test_retained_qos_0_survives(broker: Broker, name: str, how: str) -> None:
+    """3.3.1.3 lets a server discard it at any time; Perdure keeps what it had time to write."""
+    publisher = join(broker, f"{name}-publisher")
+    publisher.publish(name, b"kept", qos=0, retain=True)
+    settle(broker)
+    die(broker, how)
+    peer = join(broker, name)
+    peer.subscribe((name, 0))
+    peer.receive_publish(name, b"kept", qos=0, retain=True)
+
+
+@both
 @pytest.mark.spec("MQTT-3.1.2-8@3.1.1")
 @pytest.mark.trap(44)
-def test_will_survives_a_kill(broker: Broker, name: str) -> None:
-    """3.1.2.5: after a failure the server may publish it late, but has to: it was stored."""
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("retain", [True, False])
+def test_will_survives(broker: Broker, name: str, how: str, clean: bool, retain: bool) -> None:
+    """3.1.2.5: after a failure or a stop the server may publish it late, but has to, once."""
     watcher = durable(broker, f"{name}-watcher", (f"{name}/will", 1))
-    will = Will(topic=f"{name}/will", payload=b"gone", qos=1)
-    join(broker, name, clean=False, will=will)
+    will = Will(topic=f"{name}/will", payload=b"gone", qos=1, retain=retain)
+    join(broker, name, clean=clean, will=will)
     watcher.fence()
-    broker.kill9()
+    die(broker, how)
     again = resume(broker, f"{name}-watcher")
     again.receive_publish(f"{name}/will", b"gone", qos=1)
     again.publish(f"{name}/will", b"end", qos=1)
     again.receive_publish(f"{name}/will", b"end", qos=1)
+    late = join(broker, f"{name}-late")
+    late.subscribe((f"{name}/will", 1))
+    if retain:
+        late.receive_publish(f"{name}/will", b"gone", retain=True)
+    late.expect_nothing()
 
 
 @pytest.mark.spec("MQTT-3.14.4-3@3.1.1")

@@ -120,6 +120,32 @@ def test_slow_subscriber_does_not_hold_up_others(broker: Broker, name: str) -> N
     assert got == numbered(3000)
 
 
+@pytest.mark.trap(34)
+def test_flood_of_qos_0_beside_qos_1(broker: Broker, name: str) -> None:
+    """To a subscriber that does not read: QoS 0 may be dropped, QoS 1 not; both keep their order.
+
+    4.3.1 lets a server lose QoS 0 messages, but not the connection's way back to normal.
+    """
+    publisher = join(broker, f"{name}-publisher")
+    peer = join(broker, name)
+    peer.subscribe((name, 1))
+    filler = b" " + b"f" * 20_000
+    for index in range(1000):
+        publisher.send(V3.publish(name, b"%d" % index + filler, qos=0))
+        if index % 100 == 0:
+            publisher.publish(name, b"%d" % index, qos=1)
+    publisher.publish(name, b"last", qos=1)
+    seen: dict[int, list[int]] = {0: [], 1: []}
+    while (found := peer.expect_packet(Kind.PUBLISH)).payload != b"last":
+        seen[found.qos].append(int(found.payload.split()[0]))
+        peer.acknowledge(found)
+    assert seen[1] == list(range(0, 1000, 100))
+    assert seen[0] == sorted(set(seen[0]))
+    peer.fence()
+    publisher.publish(name, b"small", qos=0)
+    assert peer.take(Kind.PUBLISH).payload == b"small"
+
+
 @pytest.mark.trap(30)
 @pytest.mark.trap(34)
 def test_large_messages_to_a_subscriber_that_does_not_read(broker: Broker, name: str) -> None:

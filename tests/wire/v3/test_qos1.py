@@ -287,7 +287,12 @@ def test_identifiers_wrap(broker: Broker, name: str) -> None:
         peer.send(*(V3.puback(packet.packet_id) for packet in found))
         for packet_id in range(1, len(payloads) + 1):
             publisher.expect(V3.puback(packet_id))
+    # No identifier but the held one's neighbours is free for long: these wait or take another.
+    send_publishes(publisher, name, numbered(5, total), qos=1)
+    publisher.take(Kind.PUBACK, 5)
     peer.send(V3.puback(held))
+    for payload in numbered(5, total):
+        peer.receive_publish(name, payload, qos=1)
     for payload in numbered(10):
         publisher.publish(name, payload, qos=1)
         peer.receive_publish(name, payload, qos=1)

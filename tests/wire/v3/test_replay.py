@@ -132,7 +132,9 @@ def test_live_messages_join_behind_the_replay(broker: Broker, name: str) -> None
     peer.expect_nothing()
 
 
-@pytest.mark.parametrize("ending", ["disconnect", "abort", "kill"])
+@pytest.mark.parametrize(
+    "ending", ["disconnect", "abort", pytest.param("kill", marks=pytest.mark.slow)]
+)
 def test_interrupted_replay_goes_on(broker: Broker, name: str, ending: str) -> None:
     """The replay of a durable session belongs to its state."""
     publisher = join(broker, f"{name}-publisher")

@@ -297,6 +297,36 @@ def test_flapping_client(broker: Broker, name: str, clean: bool) -> None:
     join(broker, name, clean=clean, present=not clean).expect_nothing()
 
 
+@pytest.mark.spec("MQTT-4.4.0-1@3.1.1")
+@pytest.mark.trap(31)
+@pytest.mark.trap(42)
+@pytest.mark.parametrize("leave", ["takeover", "abort"])
+def test_flapping_client_with_a_backlog(broker: Broker, name: str, leave: str) -> None:
+    """Interrupted again and again while it catches up: each message settled once, in order."""
+    count = 2000
+    durable(broker, name, (name, 1)).disconnect()
+    publisher = join(broker, f"{name}-publisher")
+    send_publishes(publisher, name, numbered(count), qos=1)
+    publisher.take(Kind.PUBACK, count)
+    peer = resume(broker, name)
+    done = 0
+    for round_ in range(20):
+        read = round_ * 7 % 50
+        found = take_publishes(peer, read)
+        assert payloads_of(found) == numbered(read, done)
+        keep = read // 2
+        peer.send(*(V3.puback(packet.packet_id) for packet in found[:keep]))
+        peer.fence()
+        done += keep
+        if leave == "abort":
+            peer.abort()
+        peer = resume(broker, name)
+    rest = numbered(count - done, done)
+    for payload in rest:
+        peer.receive_publish(name, payload, qos=1)
+    peer.expect_nothing()
+
+
 @pytest.mark.trap(42)
 @pytest.mark.parametrize("clean", [True, False])
 def test_connects_at_the_same_time(broker: Broker, name: str, clean: bool) -> None:

@@ -173,20 +173,25 @@ def test_suback_means_that_it_is_in_effect(
         peer.receive_publish(f"{own}/t", b"now", qos=1)
 
 
-def test_subscribe_and_publish_in_one_segment(broker: Broker, name: str) -> None:
-    """The subscription holds for the publish behind it."""
-    peer = join(broker, name)
-    for index in range(1, 30):
-        topic = f"{name}/{index}"
-        peer.send(
-            V3.subscribe((topic, 1), packet_id=index),
-            V3.publish(topic, b"x", qos=1, packet_id=index),
-        )
-        peer.take(Kind.SUBACK, index)
-        peer.take(Kind.PUBACK, index)
-        found = peer.take(Kind.PUBLISH)
-        assert (found.topic, found.payload) == (topic, b"x")
-        peer.send(V3.puback(found.packet_id))
+@pytest.mark.spec("MQTT-3.3.5-1@3.1.1")
+@pytest.mark.parametrize("order", [(1, 2, 0), (2, 0, 1), (0, 1, 2)])
+def test_overlapping_subscriptions_of_an_offline_session(
+    broker: Broker, name: str, order: tuple[int, int, int]
+) -> None:
+    """What is read from storage follows the same rule as what is live."""
+    filters = [f"{name}/a/b", f"{name}/+/b", f"{name}/#"]
+    pairs = list(zip(filters, order, strict=True))
+    durable(broker, name, *pairs).disconnect()
+    publisher = join(broker, f"{name}-publisher")
+    topics = {"a/b": max(order), "c/b": max(order[1:]), "c": order[2]}
+    for topic in topics:
+        publisher.publish(f"{name}/{topic}", b"x", qos=2)
+    again = resume(broker, name)
+    for topic, qos in topics.items():
+        if qos:
+            again.receive_publish(f"{name}/{topic}", b"x", qos=qos)
+    again.publish(f"{name}/a/b", b"end", qos=2)
+    again.receive_publish(f"{name}/a/b", b"end", qos=max(order))
 
 
 # --- UNSUBSCRIBE -------------------------------------------------------------------------
