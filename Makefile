@@ -52,6 +52,12 @@ ifeq ($(TESTS),$(PARALLEL_TESTS))
 	$(BIN)/python -m pytest -q $(SERIAL_TESTS)
 endif
 
+.PHONY: test-spark
+test-spark: setup ## the tests of the data pipeline, with Spark (needs Java 17; 1 GB to install)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+		-r requirements/build.txt -r requirements/spark.txt
+	$(BIN)/python -m pytest -q tests/unit/pipeline tests/spark
+
 COMPILED := build/compiled
 
 .PHONY: test-compiled
@@ -111,6 +117,8 @@ lock: ## write requirements/*.txt again from pyproject.toml (needs uv)
 	$(COMPILE) requirements/build.in -o requirements/build.txt
 	$(COMPILE) pyproject.toml -o requirements/core.txt
 	$(COMPILE) pyproject.toml --extra dev -c requirements/core.txt -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra dev --extra spark -c requirements/dev.txt \
+		-o requirements/spark.txt
 
 .PHONY: clean
 clean: ## remove what make and the tools produced

@@ -211,6 +211,7 @@ def check_locks(root: Path) -> Iterator[Finding]:
     asked = {
         "requirements/core.txt": project["dependencies"],
         "requirements/dev.txt": project["dependencies"] + project["optional-dependencies"]["dev"],
+        "requirements/spark.txt": project["optional-dependencies"]["spark"],
     }
     for name, requirements in asked.items():
         text = (root / name).read_text(encoding="utf-8")

@@ -24,7 +24,7 @@ import rocksdict
 
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageError
-from perdure.storage.rocksdb.iterators import Seeker, bounded, items, keys
+from perdure.storage.rocksdb.iterators import Seeker, bounded, items, keys, last_key, pages
 from perdure.storage.rocksdb.status import storage_error
 
 META: Final = "default"
@@ -159,6 +159,21 @@ class Engine:
     def keys(self, table: str, first: bytes, end: bytes) -> Iterator[bytes]:
         """Keys in ``[first, end)``."""
         return keys(self._tables[table], first, end)
+
+    def pages(
+        self, table: str, first: bytes, end: bytes, *, rows_max: int, bytes_max: int
+    ) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        """Keys and values in ``[first, end)``, many at a time: the fastest way to all of them.
+
+        Args:
+            rows_max: rows of a page.
+            bytes_max: bytes of values after which a page ends.
+        """
+        return pages(self._tables[table], first, end, rows_max=rows_max, bytes_max=bytes_max)
+
+    def last_key(self, table: str, first: bytes, end: bytes) -> bytes | None:
+        """The last key in ``[first, end)``, or None."""
+        return last_key(self._tables[table], first, end)
 
     def seeker(self, table: str, end: bytes) -> Seeker:
         """An iterator that can jump, over the keys below ``end``."""

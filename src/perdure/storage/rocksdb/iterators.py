@@ -1,16 +1,19 @@
 """Iterators over a RocksDB table, which end with an error where the data are damaged.
 
 Compiled with the layouts that use them: a replay makes several calls here for each message.
-rocksdict's own ``items()`` is not used, because it ends silently at a damaged block.
+rocksdict's own ``items()`` ends silently at a damaged block; only ``pages`` uses it, because it is
+the fastest, and looks behind its end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, final
 
 import rocksdict
 
+from perdure.errors import StorageUnavailable
 from perdure.storage.rocksdb.status import storage_error
 
 
@@ -92,3 +95,48 @@ def keys(table: Any, first: bytes, end: bytes) -> Iterator[bytes]:
         yield key()
         forward()
     check_status(iterator)
+
+
+def pages(
+    table: Any, first: bytes, end: bytes, *, rows_max: int, bytes_max: int
+) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """Keys and values of a table in ``[first, end)``, many at a time.
+
+    Args:
+        rows_max: rows of a page.
+        bytes_max: bytes of values after which a page ends.
+    """
+    options = bounded(end)
+    rows: Iterator[tuple[bytes, bytes]] = iter(table.items(from_key=first, read_opt=options))
+    while True:
+        found: list[bytes] = []
+        values: list[bytes] = []
+        take_key, take_value = found.append, values.append
+        size = 0
+        for key, value in islice(rows, rows_max):
+            take_key(key)
+            take_value(value)
+            size += len(value)
+            if size >= bytes_max:
+                break
+        if not found:
+            break
+        first = found[-1] + b"\x00"
+        yield found, values
+    iterator = table.iter(options)
+    iterator.seek(first)
+    if iterator.valid():
+        raise StorageUnavailable("a table could not be read to its end")
+    check_status(iterator)
+
+
+def last_key(table: Any, first: bytes, end: bytes) -> bytes | None:
+    """The last key of a table in ``[first, end)``, or None."""
+    options = rocksdict.ReadOptions()
+    iterator = table.iter(options)
+    iterator.seek_for_prev(end)
+    if iterator.valid() and iterator.key() == end:
+        iterator.prev()
+    found: bytes | None = iterator.key() if iterator.valid() else None
+    check_status(iterator)
+    return found if found is not None and found >= first else None

@@ -110,6 +110,11 @@ class SkipScanLayout:
         return (self._data, self._index)
 
     @property
+    def scanner(self) -> Scanner:
+        """Reads its rows."""
+        return self._scanner
+
+    @property
     def stream_count(self) -> int:
         return self._trie.stream_count
 
@@ -156,17 +161,17 @@ class SkipScanLayout:
         self, filters: Sequence[str], *, after_offset: int, until_offset: int
     ) -> Iterator[Message]:
         last = -1
-        plan = self._plan(filters)
+        plan = self.plan(filters)
         for offset, key, value in self._scanner.rows(plan, after_offset, until_offset):
             if offset != last:
                 last = offset
-                yield decode_message(self._topic(key), offset, value)
+                yield decode_message(self.topic(key), offset, value)
 
     def count(
         self, filters: Sequence[str], *, after_offset: int, until_offset: int, limit: int
     ) -> int:
         found = 0
-        for stream, constraints in self._plan(filters).items():
+        for stream, constraints in self.plan(filters).items():
             left = limit - found
             if left <= 0:
                 break
@@ -182,7 +187,7 @@ class SkipScanLayout:
                         break
         return found
 
-    def _plan(self, filters: Sequence[str]) -> Plan:
+    def plan(self, filters: Sequence[str]) -> Plan:
         """The streams to read, each with what its tokens must be; None = all of the stream."""
         plan: Plan = {}
         for topic_filter in filters:
@@ -205,7 +210,7 @@ class SkipScanLayout:
         self._matches[topic_filter] = (self._trie.stream_count, found)
         return found
 
-    def _topic(self, key: bytes) -> str:
+    def topic(self, key: bytes) -> str:
         """The topic of a data key, rebuilt."""
         part = key[:8] + key[DATA_HEAD:]
         topic = self._topics.get(part)
@@ -232,6 +237,10 @@ class SkipScanLayout:
     def streams(self) -> list[tuple[int, str]]:
         return self._trie.streams()
 
+    def pattern(self, stream: int) -> str:
+        """The levels of a stream, with ``+`` where it varies."""
+        return self._trie.pattern(stream)
+
     def successor(self, generation: int) -> SkipScanLayout:
         """The layout of the next generation, which begins with what this one has learned."""
         return SkipScanLayout(self._engine, generation, self._trie.inherit())
@@ -242,7 +251,7 @@ class SkipScanLayout:
         for key, value in engine.items(self._data, b"", pack_offset(2**64 - 1)):
             messages += 1
             try:
-                topic = self._topic(key)
+                topic = self.topic(key)
                 message = decode_message(topic, unpack_data(key)[1], value)
                 expected = self._learn(topic)
             except (StorageCorrupt, struct.error) as error:

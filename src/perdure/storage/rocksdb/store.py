@@ -436,6 +436,10 @@ class RocksDatabase:
             self._failure = error
             raise
 
+    def tables(self) -> tuple[Engine, Generations]:
+        """What is open now, for ``bulk``, which reads rows and not messages."""
+        return self._use(), self._generations
+
     def check(self) -> Iterator[Finding]:
         """Look at every row; yields what is wrong (``check.py``). Nothing may write meanwhile."""
         return Checker(self._use(), self._generations, self._marks).run()

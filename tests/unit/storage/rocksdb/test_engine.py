@@ -46,6 +46,30 @@ def test_rows_are_read_within_bounds(engine: Engine) -> None:
     assert list(engine.keys(STATE, b"", ALL_END)) == [b"a", b"c"]
 
 
+def test_pages_end_after_rows_or_bytes(engine: Engine) -> None:
+    for key in (b"a", b"b", b"c", b"d", b"e"):
+        engine.write([STATE, key, key * 10])
+
+    def keys(rows_max: int, bytes_max: int) -> list[list[bytes]]:
+        pages = engine.pages(STATE, b"b", b"e", rows_max=rows_max, bytes_max=bytes_max)
+        return [page for page, _ in pages]
+
+    assert keys(2, 1000) == [[b"b", b"c"], [b"d"]]
+    assert keys(9, 20) == [[b"b", b"c"], [b"d"]]
+    assert keys(3, 1000) == [[b"b", b"c", b"d"]]
+    assert list(engine.pages(STATE, b"x", b"y", rows_max=1, bytes_max=1)) == []
+
+
+def test_the_last_key_below_a_bound(engine: Engine) -> None:
+    assert engine.last_key(STATE, b"", ALL_END) is None
+    for key in (b"b", b"d"):
+        engine.write([STATE, key, b""])
+    assert engine.last_key(STATE, b"", ALL_END) == b"d"
+    assert engine.last_key(STATE, b"", b"d") == b"b"
+    assert engine.last_key(STATE, b"c", b"d") is None
+    assert engine.last_key(STATE, b"", b"b") is None
+
+
 def test_operations_on_a_dropped_table_are_left_out(engine: Engine) -> None:
     engine.create_table("g1")
     engine.write(["g1", b"k", b"v"])
@@ -97,6 +121,8 @@ def test_a_damaged_block_is_noticed(path: Path) -> None:
         list(engine.items(STATE, b"", ALL_END))
     with pytest.raises(StorageCorrupt):
         list(engine.keys(STATE, b"", ALL_END))
+    with pytest.raises(StorageCorrupt):
+        list(engine.pages(STATE, b"", ALL_END, rows_max=100, bytes_max=10**9))
     seeker = engine.seeker(STATE, ALL_END)
 
     def walk() -> None:

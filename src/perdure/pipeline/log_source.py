@@ -1,0 +1,139 @@
+"""Plans and reads parts of a log as Arrow record batches. Knows no Spark.
+
+``plan`` runs where the query is planned, ``read`` in whatever process got the part: what passes
+between them is plain data. A process keeps the directory open from one part of a query to the
+next, because opening replays what the broker has not yet flushed to table files.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from perdure.errors import StorageUnavailable
+from perdure.pipeline.decode import Names, decode_page
+from perdure.pipeline.options import CLOCK_BACK_MAX_US, Narrowing, ReadOptions
+from perdure.storage.contract import GenerationInfo
+from perdure.storage.rocksdb.bulk import FilterSets, LogFiles, Slice, pack_slices
+
+PAGE_ROWS: Final = 16_384
+"""Rows of a record batch, at least; smaller and larger ones were slower."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What one task reads.
+
+    Attributes:
+        path: data directory.
+        database_id: that must be in it.
+        query: parts with the same one may share an open directory.
+        slices: ranges, oldest first.
+        filter_sets: wanted topics.
+        published_from, published_until: bounds of ``published_at``, or None.
+    """
+
+    path: str
+    database_id: str
+    query: str
+    slices: tuple[Slice, ...]
+    filter_sets: FilterSets
+    published_from: int | None = None
+    published_until: int | None = None
+
+
+def plan(files: LogFiles, options: ReadOptions, narrowing: Narrowing) -> list[Part]:
+    """The parts of a read: of about equal size, in the order of the log."""
+    filter_sets = options.filter_sets + narrowing.filter_sets
+    after = max(options.after_offset, narrowing.after_offset)
+    until = min(options.until_offset, narrowing.until_offset)
+    newest = files.newest()
+    if newest is None or after >= until:
+        return []
+    slices = files.slices(
+        filter_sets, after, min(until, newest.offset), rows_max=options.rows_per_partition
+    )
+    if narrowing.published_until is not None:
+        slices = _published_before(files.generations(), slices, narrowing.published_until)
+    return [
+        Part(
+            path=options.path,
+            database_id=files.database_id,
+            query=query,
+            slices=group,
+            filter_sets=filter_sets,
+            published_from=narrowing.published_from,
+            published_until=narrowing.published_until,
+        )
+        for query in [uuid.uuid4().hex]
+        for group in pack_slices(slices, rows_max=options.rows_per_partition)
+    ]
+
+
+def _published_before(
+    generations: Sequence[GenerationInfo], slices: Sequence[Slice], until_us: int
+) -> list[Slice]:
+    """Slices without those that are surely later than a moment."""
+    # Offsets that were ahead of the clock when a generation began tell of a clock that had been
+    # far in the future: there the offset says nothing about the time.
+    sound = {
+        info.generation
+        for info in generations
+        if info.since_offset - info.created_at_us <= CLOCK_BACK_MAX_US
+    }
+    bound = until_us + CLOCK_BACK_MAX_US
+    kept = []
+    for part in slices:
+        if part.generation not in sound or part.until_offset <= bound:
+            kept.append(part)
+        elif part.after_offset < bound:
+            kept.append(msgspec.structs.replace(part, until_offset=bound))
+    return kept
+
+
+def read(part: Part, columns: Sequence[str]) -> Iterator[Any]:
+    """The rows of a part as record batches.
+
+    Raises:
+        StorageUnavailable: a generation was dropped meanwhile, or the directory is another one.
+    """
+    files = _opened.get(part)
+    for each in part.slices:
+        layout = files.layout(each.generation)
+        names = Names(each.generation, layout.topic, layout.pattern)
+        for page in files.pages(part.filter_sets, each, rows_max=PAGE_ROWS):
+            batch = decode_page(
+                page,
+                columns,
+                names,
+                published_from=part.published_from,
+                published_until=part.published_until,
+            )
+            if batch.num_rows:
+                yield batch
+
+
+class _Opened:
+    """The directory that this process read last."""
+
+    def __init__(self) -> None:
+        self._query = ""
+        self._files: LogFiles | None = None
+
+    def get(self, part: Part) -> LogFiles:
+        if self._files is None or self._query != part.query:
+            if self._files is not None:
+                self._files.close()
+                self._files = None
+            self._files, self._query = LogFiles(Path(part.path)), part.query
+        if self._files.database_id != part.database_id:
+            raise StorageUnavailable(
+                f"{part.path} holds another database than the one this query was planned for"
+            )
+        return self._files
+
+
+_opened = _Opened()

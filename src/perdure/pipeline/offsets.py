@@ -1,0 +1,131 @@
+"""Where a stream of micro-batches stands in a log. Knows no Spark.
+
+An offset is a JSON object, kept by Spark in the query's checkpoint::
+
+    {"database": "<id>", "shards": {"0": {"generation": 7, "offset": 1764...}}}
+
+Everything up to ``offset`` was read. Messages become visible in offset order, so a batch between
+two offsets has the same messages whenever it is read again.
+
+Invariant: a stream passes over messages that it has not read only if it was told to skip what was
+dropped; a database that was replaced is always an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from perdure.errors import ConfigError, StorageCorrupt
+from perdure.pipeline.options import ReadOptions
+from perdure.storage.rocksdb.bulk import LogFiles
+
+SHARD: Final = "0"
+"""The embedded log has one shard."""
+
+
+class ShardPosition(msgspec.Struct, frozen=True):
+    """A position in one shard: everything up to ``offset`` was read."""
+
+    generation: int
+    offset: int
+
+
+class StreamPosition(msgspec.Struct, frozen=True):
+    """A position in a database."""
+
+    database: str
+    shards: dict[str, ShardPosition]
+
+    @property
+    def offset(self) -> int:
+        """The offset in the only shard."""
+        return self.shards[SHARD].offset
+
+    @property
+    def generation(self) -> int:
+        """The generation in the only shard; 0 = before the first message."""
+        return self.shards[SHARD].generation
+
+    def to_dict(self) -> dict[str, Any]:
+        """As Spark keeps it."""
+        made: dict[str, Any] = msgspec.to_builtins(self)
+        return made
+
+
+def position(database_id: str, generation: int, offset: int) -> StreamPosition:
+    """A position in the only shard."""
+    return StreamPosition(database_id, {SHARD: ShardPosition(generation, offset)})
+
+
+def parse_position(data: Mapping[str, Any]) -> StreamPosition:
+    """A position as Spark kept it.
+
+    Raises:
+        StorageCorrupt: it is not one of ours.
+    """
+    try:
+        found = msgspec.convert(data, StreamPosition)
+    except msgspec.ValidationError as error:
+        raise StorageCorrupt(f"the checkpoint holds an offset of another source: {error}") from None
+    if set(found.shards) != {SHARD}:
+        raise StorageCorrupt("the checkpoint holds an offset of a log with other shards")
+    return found
+
+
+def initial(files: LogFiles, options: ReadOptions) -> StreamPosition:
+    """Where a new stream begins."""
+    return position(files.database_id, 0, options.after_offset)
+
+
+def latest(
+    files: LogFiles, start: StreamPosition, options: ReadOptions, *, rows_max: int, cap: int
+) -> StreamPosition:
+    """Where the next micro-batch ends.
+
+    Args:
+        files: the log as it is now.
+        start: where it begins.
+        options: of the reader.
+        rows_max: most messages of it; 0 = all there are.
+        cap: an offset that it does not pass.
+    """
+    check(files, start, options)
+    newest = files.newest()
+    if newest is None or newest.offset <= start.offset:
+        return start
+    until = min(newest.offset, cap)
+    if until <= start.offset:
+        return start
+    if rows_max:
+        until = files.bound(options.filter_sets, start.offset, until, rows_max)
+    generation = max(info.generation for info in files.generations() if info.since_offset <= until)
+    return position(files.database_id, generation, until)
+
+
+def check(files: LogFiles, start: StreamPosition, options: ReadOptions) -> None:
+    """Make sure that nothing after a position was dropped.
+
+    Raises:
+        ConfigError: messages may have been dropped unread, or the database is another one.
+    """
+    if start.database != files.database_id:
+        raise ConfigError(
+            f"{options.path} holds another database than the one that this stream was reading",
+            path="path",
+            hint="give the stream a new checkpoint, or the directory back",
+        )
+    oldest = files.generations()[0]
+    # A stream that has read nothing begins wherever the log begins.
+    missed = start.generation and start.generation < oldest.generation
+    if missed and start.offset + 1 < oldest.since_offset and not options.skip_data_loss:
+        raise ConfigError(
+            f"generations {start.generation} to {oldest.generation - 1} were dropped before this "
+            f"stream had read them to their end (it stood at offset {start.offset}, the log "
+            f"begins at {oldest.since_offset})",
+            path="onDataLoss",
+            hint="set option onDataLoss to skip to go on behind them; raise storage.retention "
+            "so that it does not happen again",
+        )

@@ -1,0 +1,270 @@
+"""What a reader may ask of ``format("perdure")``, checked.
+
+Knows no Spark: options are a mapping of texts, conditions are triples. Invariant: narrowing by
+conditions never leaves out a row that fulfils them, within what ``CLOCK_BACK_MAX_US`` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from perdure.config.units import parse_time
+from perdure.errors import ConfigError, MqttError
+from perdure.limits import OFFSET_MAX
+from perdure.storage.rocksdb.bulk import FilterSets
+from perdure.topic.names import validate_topic_filter
+
+ROWS_PER_PARTITION: Final = 250_000
+"""About a quarter of a second of one core; a partition costs Spark 20 to 30 ms."""
+
+CLOCK_BACK_MAX_US: Final = 3_600_000_000
+"""How far the broker's clock may have been set back for an upper bound on ``published_at`` to
+still find every row. An offset is at least the time of its message, but after the clock was set
+back it runs ahead of it, until the clock has caught up."""
+
+_LEVELS_MAX: Final = 65_536
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+OPTIONS: Final[Mapping[str, str]] = {
+    "path": "data directory of a broker, running or not",
+    "topic": "topic filter; a JSON array for several; everything if not given",
+    "from": "first moment: RFC 3339, microseconds (an offset), or how long ago (2h)",
+    "until": "last moment, likewise; batch only",
+    "rowsPerPartition": "messages in a partition, about",
+    "maxRowsPerTrigger": "most messages of a micro-batch; streams only",
+    "pushdown": "off, or once: conditions narrow what is read, and each load is used by one query",
+    "onDataLoss": "fail or skip, when messages were dropped before a stream read them",
+}
+"""Every option, with what it means."""
+
+
+class ReadOptions(msgspec.Struct, frozen=True):
+    """Checked options.
+
+    Attributes:
+        path: data directory.
+        filter_sets: a topic must match a filter of each set.
+        after_offset: exclusive.
+        until_offset: inclusive.
+        rows_per_partition: about.
+        rows_per_trigger: most messages of a micro-batch; 0 = all there are.
+        skip_data_loss: go on where messages were dropped unread.
+        pushdown: conditions may narrow what is read.
+    """
+
+    path: str
+    filter_sets: FilterSets = ()
+    after_offset: int = 0
+    until_offset: int = OFFSET_MAX
+    rows_per_partition: int = ROWS_PER_PARTITION
+    rows_per_trigger: int = 0
+    skip_data_loss: bool = False
+    pushdown: bool = False
+
+
+class Condition(NamedTuple):
+    """One condition on a column, as Spark pushes it down.
+
+    Attributes:
+        kind: ``EqualTo``, ``In``, ``GreaterThan``, ``GreaterThanOrEqual``, ``LessThan``,
+            ``LessThanOrEqual``, ``StringStartsWith``; others are not used.
+        column: its name.
+        value: a value, or several for ``In``.
+    """
+
+    kind: str
+    column: str
+    value: Any
+
+
+class Narrowing(msgspec.Struct, frozen=True):
+    """What conditions say of the rows to read.
+
+    Attributes:
+        filter_sets: as in ``ReadOptions``.
+        after_offset, until_offset: bounds.
+        published_from, published_until: bounds of ``published_at``, inclusive, or None.
+    """
+
+    filter_sets: FilterSets = ()
+    after_offset: int = 0
+    until_offset: int = OFFSET_MAX
+    published_from: int | None = None
+    published_until: int | None = None
+
+
+def parse_options(options: Mapping[str, str], now_us: int) -> ReadOptions:
+    """Checked options.
+
+    Args:
+        options: names in any case.
+        now_us: wall time, for ``from`` and ``until``.
+
+    Raises:
+        ConfigError: an option is unknown or has a value that cannot be used.
+    """
+    names = {name.lower(): name for name in OPTIONS}
+    given: dict[str, str] = {}
+    for name, value in options.items():
+        known = names.get(name.lower())
+        if known is None:
+            close = get_close_matches(name.lower(), names, n=1)
+            hint = f"did you mean {names[close[0]]}?" if close else ""
+            raise ConfigError(
+                f"unknown option {name!r}",
+                path=name,
+                hint=hint or f"the options are {', '.join(OPTIONS)}",
+            )
+        given[known] = value
+    if not given.get("path"):
+        raise ConfigError(
+            "no data directory was named", path="path", hint='.load("perdure-data") names one'
+        )
+    since, until = given.get("from"), given.get("until")
+    return ReadOptions(
+        path=given["path"],
+        filter_sets=_filter_sets(given.get("topic", "")),
+        after_offset=max(0, _moment("from", since, now_us) - 1) if since else 0,
+        until_offset=min(_moment("until", until, now_us), OFFSET_MAX) if until else OFFSET_MAX,
+        rows_per_partition=_count(given, "rowsPerPartition", ROWS_PER_PARTITION),
+        rows_per_trigger=_count(given, "maxRowsPerTrigger", 0),
+        skip_data_loss=_is_second(given, "onDataLoss", ("fail", "skip")),
+        pushdown=_is_second(given, "pushdown", ("off", "once")),
+    )
+
+
+def _filter_sets(text: str) -> FilterSets:
+    if not text:
+        return ()
+    filters = [text]
+    if text.startswith("["):
+        try:
+            filters = msgspec.json.decode(text, type=list[str])
+        except msgspec.DecodeError as error:
+            raise ConfigError(
+                f"topic: expected a filter or a JSON array of filters: {error}", path="topic"
+            ) from error
+    for topic_filter in filters:
+        try:
+            validate_topic_filter(topic_filter, levels_max=_LEVELS_MAX)
+        except MqttError as error:
+            raise ConfigError(f"topic {topic_filter!r}: {error.message}", path="topic") from error
+        if topic_filter.startswith("$share/"):
+            raise ConfigError(f"topic {topic_filter!r}: a shared filter has no rows", path="topic")
+    return (tuple(filters),)
+
+
+def _moment(name: str, text: str, now_us: int) -> int:
+    try:
+        return parse_time(text, now_us)
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}", path=name) from error
+
+
+def _count(given: Mapping[str, str], name: str, default: int) -> int:
+    text = given.get(name)
+    if text is None:
+        return default
+    if not text.isdecimal() or int(text) < 1:
+        raise ConfigError(f"{name}: expected a whole number from 1, got {text!r}", path=name)
+    return int(text)
+
+
+def _is_second(given: Mapping[str, str], name: str, words: tuple[str, str]) -> bool:
+    """Whether an option has the second of its two words; the first is the default."""
+    text = given.get(name, words[0])
+    if text not in words:
+        raise ConfigError(f"{name}: expected {' or '.join(words)}, got {text!r}", path=name)
+    return text == words[1]
+
+
+# -- conditions ----------------------------------------------------------------------------
+
+
+def narrow(conditions: Iterable[Condition]) -> Narrowing:
+    """The rows that conditions, all of which must hold, leave to be read."""
+    sets: list[tuple[str, ...]] = []
+    after, until = 0, OFFSET_MAX
+    first: int | None = None
+    last: int | None = None
+    for condition in conditions:
+        if condition.column == "topic":
+            filters = _topics(condition)
+            if filters is not None:
+                sets.append(filters)
+            continue
+        if condition.column not in {"offset", "published_at"}:
+            continue
+        low, high = _bounds(condition)
+        if condition.column == "offset":
+            after = after if low is None else max(after, low - 1)
+            until = until if high is None else min(until, high)
+            continue
+        if low is not None:
+            first = low if first is None else max(first, low)
+        if high is not None:
+            last = high if last is None else min(last, high)
+    if first is not None:
+        # An offset is never before the time at which its message was taken.
+        after = max(after, first - 1)
+    return Narrowing(tuple(sets), after, until, first, last)
+
+
+def _topics(condition: Condition) -> tuple[str, ...] | None:
+    """Filters that match every topic which fulfils a condition; None = it does not narrow."""
+    kind, _, value = condition
+    if kind == "EqualTo" or kind == "EqualNullSafe":
+        return _exact([value])
+    if kind == "In":
+        return _exact(value)
+    if kind == "StringStartsWith" and isinstance(value, str):
+        head, slash, _ = value.rpartition("/")
+        if slash and _is_topic(value):
+            return (f"{head}/#",)
+    return None
+
+
+def _exact(values: Iterable[Any]) -> tuple[str, ...]:
+    # No topic name holds a wildcard, so a value that does equals none.
+    return tuple(value for value in values if isinstance(value, str) and _is_topic(value))
+
+
+def _is_topic(text: str) -> bool:
+    return bool(text) and not any(char in text for char in "+#\0")
+
+
+def _bounds(condition: Condition) -> tuple[int | None, int | None]:
+    """Inclusive bounds that a condition puts on a number or a moment."""
+    kind, _, value = condition
+    if kind == "In":
+        numbers = [number for each in value if (number := _number(each)) is not None]
+        return (min(numbers), max(numbers)) if numbers else (None, None)
+    number = _number(value)
+    if number is None:
+        return None, None
+    match kind:
+        case "EqualTo" | "EqualNullSafe":
+            return number, number
+        case "GreaterThan":
+            return number + 1, None
+        case "GreaterThanOrEqual":
+            return number, None
+        case "LessThan":
+            return None, number - 1
+        case "LessThanOrEqual":
+            return None, number
+    return None, None
+
+
+def _number(value: Any) -> int | None:
+    if isinstance(value, datetime):
+        at = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        return (at - _EPOCH) // timedelta(microseconds=1)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return None

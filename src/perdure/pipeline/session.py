@@ -1,0 +1,203 @@
+"""A Spark session with the settings that were measured to matter, and a quiet console.
+
+``build`` is for notebooks, scripts and the ``perdure pipeline`` commands. A session that was made
+otherwise reads the log as well; it only starts its batches later and pushes no filters down.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from perdure.errors import ConfigError
+
+JAVA_MIN: Final = 17
+_JAVA_TIMEOUT_S: Final = 30
+_POLL_S: Final = 0.2
+
+SETTINGS: Final[Mapping[str, str]] = {
+    # Off in Spark by default; a Python source that takes filters needs it.
+    "spark.sql.python.filterPushdown.enabled": "true",
+    # On a local disk the default manager costs a micro-batch 40 ms more. One driver to a
+    # checkpoint.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing."
+        "FileSystemBasedCheckpointFileManager"
+    ),
+    # TCP between a task and its Python worker costs a delayed acknowledgement of 40 ms.
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Compilers that warm up fast: a session lives for seconds or minutes, not for days.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+"""Settings of every session; what the caller gives goes before them."""
+
+
+def check_java(environ: Mapping[str, str] | None = None) -> int:
+    """Make sure that Spark can start.
+
+    Args:
+        environ: environment variables; the process's own by default.
+
+    Returns:
+        The major version of Java.
+
+    Raises:
+        ConfigError: there is no Java, or it is too old; says what to do.
+    """
+    environ = os.environ if environ is None else environ
+    home = environ.get("JAVA_HOME")
+    java = (
+        str(Path(home, "bin", "java")) if home else shutil.which("java", path=environ.get("PATH"))
+    )
+    hint = (
+        f"install Java {JAVA_MIN} (Debian and Ubuntu: apt install openjdk-{JAVA_MIN}-jre-headless; "
+        f"macOS: brew install openjdk@{JAVA_MIN}) or set JAVA_HOME"
+    )
+    if java is None:
+        raise ConfigError(f"Spark needs Java {JAVA_MIN}, and there is no java", hint=hint)
+    try:
+        told = subprocess.run(  # noqa: S603 - the user's own java
+            [java, "-version"],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=_JAVA_TIMEOUT_S,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ConfigError(f"{java} does not run: {error}", hint=hint) from error
+    number = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
+    version = int(number[1]) if number else 0
+    if version < JAVA_MIN:
+        raise ConfigError(f"Spark needs Java {JAVA_MIN}, and {java} is {version}", hint=hint)
+    return version
+
+
+def build(
+    *,
+    master: str | None = None,
+    app: str = "perdure",
+    memory: str = "2g",
+    log_file: Path | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Any:
+    """A Spark session that knows ``format("perdure")``.
+
+    Args:
+        master: where Spark runs; None = this machine, all cores, unless the environment says.
+        app: name of the application.
+        memory: of the driver, as Spark writes sizes.
+        log_file: where Java logs to; None = a file in the temporary directory.
+        settings: more settings, or other values for those in ``SETTINGS``.
+
+    Raises:
+        ConfigError: the extra is not installed, or Java is missing.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ConfigError(
+            "pyspark is not installed", hint="pip install 'perdure[spark]'"
+        ) from error
+    from perdure.pipeline.source import PerdureDataSource
+
+    check_java()
+    # Spark would take the first python3 of PATH for its workers, not this one.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # Stack traces of every failed query, as JSON, on the console.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    builder = SparkSession.builder.appName(app).config("spark.driver.memory", memory)
+    if master is not None or "SPARK_REMOTE" not in os.environ:
+        builder = builder.master(master or os.environ.get("MASTER", "local[*]"))
+    for name, value in {**SETTINGS, **(settings or {})}.items():
+        builder = builder.config(name, value)
+    with _quiet(log_file or Path(tempfile.gettempdir(), f"{app}-spark-{os.getpid()}.log")):
+        spark = builder.getOrCreate()
+    # Workers of a cluster run registered sources under their own Python, found ones under the
+    # driver's path.
+    spark.dataSource.register(PerdureDataSource)
+    return spark
+
+
+@contextlib.contextmanager
+def _quiet(log_file: Path) -> Iterator[None]:
+    """Let Java, which is started meanwhile and keeps the descriptor, log to a file."""
+    sys.stderr.flush()
+    console = os.dup(2)
+    log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.dup2(log, 2)
+        yield
+    finally:
+        os.dup2(console, 2)
+        os.close(console)
+        os.close(log)
+
+
+@contextlib.contextmanager
+def progress(spark: Any, label: str, *, show: bool | None = None) -> Iterator[None]:
+    """Show how many tasks of the jobs started meanwhile are done, on a terminal.
+
+    Args:
+        spark: a session that is no Connect session.
+        label: stands before the bar.
+        show: None = if standard error is a terminal.
+    """
+    if not (sys.stderr.isatty() if show is None else show):
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    group = f"perdure-{threading.get_ident()}"
+    spark.sparkContext.setJobGroup(group, label, interruptOnCancel=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} tasks"),
+        TimeElapsedColumn(),
+    )
+    stop = threading.Event()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=None)
+
+        def follow() -> None:
+            while not stop.wait(_POLL_S):
+                total, done = task_counts(spark.sparkContext.statusTracker(), group)
+                bar.update(task, total=total or None, completed=done)
+
+        watcher = threading.Thread(target=follow, name="spark-progress", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            watcher.join()
+
+
+def task_counts(tracker: Any, group: str) -> tuple[int, int]:
+    """How many tasks the stages of a job group have that have begun, and how many are done."""
+    total = done = 0
+    for job_id in tracker.getJobIdsForGroup(group):
+        job = tracker.getJobInfo(job_id)
+        for stage_id in job.stageIds if job else ():
+            stage = tracker.getStageInfo(stage_id)
+            # Spark lists stages that it will skip, too.
+            if stage and (stage.numActiveTasks or stage.numCompletedTasks):
+                total += stage.numTasks
+                done += stage.numCompletedTasks
+    return total, done

@@ -1,0 +1,263 @@
+"""The Spark data source ``perdure``, batch and streaming.
+
+Spark imports this module to look for sources and in every worker, so what reads is imported when
+it is needed. All work is in modules that know no Spark; here are Spark's names for it, and its
+errors: one sentence with a hint, not a traceback of ours.
+
+Conditions narrow a read only where the option ``pushdown`` is ``once``. Spark 4.3.0 keeps what a
+reader planned after it took filters for every later scan of the same ``load()``, whatever the
+filters of that scan are: ``log.where(a).union(log.where(b))`` would be ``a`` twice, in silence.
+The options ``topic``, ``from`` and ``until`` belong to one ``load()`` and are always safe.
+
+Invariant: a filter that Spark pushes down only narrows what is read; Spark tries it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from perdure.errors import PerdureError
+
+if TYPE_CHECKING:
+    from perdure.pipeline.log_source import Part
+    from perdure.pipeline.options import Narrowing, ReadOptions
+    from perdure.storage.rocksdb.bulk import LogFiles
+
+_PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+"""The worker that pushes filters down. A reader that could take filters is refused by Spark where
+``spark.sql.python.filterPushdown.enabled`` is off, as it is by default; so only this worker, which
+runs when it is on, is given one."""
+
+
+class SourceError(RuntimeError):
+    """What went wrong, with what to do: Spark shows the text alone."""
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Turn errors of ours into ones that read well in Spark."""
+    try:
+        yield
+    except PerdureError as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        raise SourceError(f"perdure: {error.message}{hint}") from None
+
+
+class PerdureDataSource(DataSource):
+    """``spark.read.format("perdure").load("perdure-data")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The word for ``format``."""
+        return "perdure"
+
+    def schema(self) -> str:
+        """All columns, in Spark's DDL."""
+        from perdure.pipeline.schema import ddl
+
+        return ddl()
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        """A batch reader of the columns of ``schema``."""
+        with _told():
+            options = self._options()
+            pushes = options.pushdown and _PUSHDOWN_WORKER in sys.modules
+            return (PushdownReader if pushes else LogReader)(options, _columns(schema))
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        """A stream reader of the columns of ``schema``."""
+        with _told():
+            return LogStreamReader(self._options(), _columns(schema))
+
+    def _options(self) -> ReadOptions:
+        from perdure.clock import SystemClock
+        from perdure.pipeline.options import parse_options
+
+        return parse_options(dict(self.options), SystemClock().now_us())
+
+
+class LogPartition(InputPartition):
+    """One part of a read, as it travels to a worker."""
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
+
+
+class LogReader(DataSourceReader):
+    """Reads a range of the log once.
+
+    Args:
+        options: checked.
+        columns: wanted, in order.
+    """
+
+    def __init__(self, options: ReadOptions, columns: list[str]) -> None:
+        self._options = options
+        self._columns = columns
+        self._narrowing: Narrowing | None = None
+
+    def partitions(self) -> list[LogPartition]:
+        """The parts, of about equal size."""
+        from perdure.pipeline.log_source import plan
+        from perdure.pipeline.options import Narrowing
+
+        with _told(), _opened(self._options) as files:
+            parts = plan(files, self._options, self._narrowing or Narrowing())
+        return [LogPartition(part) for part in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The record batches of a part."""
+        if isinstance(partition, LogPartition):
+            return _read(partition.part, self._columns)
+        # Spark's own stand-in where there are no parts: nothing matches.
+        return iter(())
+
+
+class PushdownReader(LogReader):
+    """Reads less where conditions allow it."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
+        """Take note of the conditions, and leave all of them to Spark too."""
+        from perdure.pipeline.options import Condition, narrow
+
+        self._narrowing = narrow(
+            Condition(type(each).__name__, each.attribute[0], getattr(each, "value", None))
+            for each in filters
+            if len(getattr(each, "attribute", ())) == 1
+        )
+        return filters
+
+
+class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads the log as it grows.
+
+    Args:
+        options: checked.
+        columns: wanted, in order.
+
+    Raises:
+        ConfigError: ``until`` was given.
+    """
+
+    def __init__(self, options: ReadOptions, columns: list[str]) -> None:
+        from perdure.errors import ConfigError
+        from perdure.limits import OFFSET_MAX
+
+        if options.until_offset != OFFSET_MAX:
+            raise ConfigError("until is for batch reads; a stream has no end", path="until")
+        self._options = options
+        self._columns = columns
+        self._cap = OFFSET_MAX
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a new query begins."""
+        from perdure.pipeline import offsets
+
+        with _told(), _opened(self._options) as files:
+            return offsets.initial(files, self._options).to_dict()
+
+    def getDefaultReadLimit(self) -> Any:
+        """What ``maxRowsPerTrigger`` says."""
+        rows_max = self._options.rows_per_trigger
+        return ReadMaxRows(rows_max) if rows_max else ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+        """Where the next micro-batch ends."""
+        from perdure.pipeline import offsets
+
+        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
+        with _told(), _opened(self._options) as files:
+            begin = offsets.parse_position(start)
+            return offsets.latest(
+                files, begin, self._options, rows_max=rows_max, cap=self._cap
+            ).to_dict()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """How far the log reaches, so that the lag can be shown."""
+        from perdure.pipeline import offsets
+
+        with _told(), _opened(self._options) as files:
+            newest = files.newest()
+            if newest is None:
+                return None
+            return offsets.position(files.database_id, *newest).to_dict()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Take the end of the log as it is now for the end of the query."""
+        with _told(), _opened(self._options) as files:
+            newest = files.newest()
+            self._cap = newest.offset if newest else 0
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[LogPartition]:
+        """The parts of a micro-batch, the same whenever it is planned."""
+        from perdure.pipeline import offsets
+        from perdure.pipeline.log_source import plan
+        from perdure.pipeline.options import Narrowing
+
+        with _told(), _opened(self._options) as files:
+            begin, stop = offsets.parse_position(start), offsets.parse_position(end)
+            offsets.check(files, begin, self._options)
+            bounds = Narrowing(after_offset=begin.offset, until_offset=stop.offset)
+            parts = plan(files, self._options, bounds)
+        return [LogPartition(part) for part in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The record batches of a part."""
+        assert isinstance(partition, LogPartition)
+        return _read(partition.part, self._columns)
+
+
+def _read(part: Part, columns: list[str]) -> Iterator[Any]:
+    from perdure.pipeline.log_source import read
+
+    with _told():
+        yield from read(part, columns)
+
+
+@contextlib.contextmanager
+def _opened(options: ReadOptions) -> Iterator[LogFiles]:
+    from perdure.storage.rocksdb.bulk import LogFiles
+
+    files = LogFiles(Path(options.path))
+    try:
+        yield files
+    finally:
+        files.close()
+
+
+def _columns(schema: Any) -> list[str]:
+    """The names of a Spark schema whose columns are ours.
+
+    Raises:
+        ConfigError: a column is unknown or has another type.
+    """
+    from perdure.errors import ConfigError
+    from perdure.pipeline.schema import BY_NAME, arrow_schema
+
+    names = [field.name for field in schema.fields]
+    arrow_schema(names)
+    for field in schema.fields:
+        expected = BY_NAME[field.name].spark
+        if field.dataType.simpleString() != expected:
+            raise ConfigError(
+                f"column {field.name} is {expected}, not {field.dataType.simpleString()}",
+                path=field.name,
+                hint="cast it in a select",
+            )
+    return names

@@ -1,0 +1,352 @@
+"""Reads many rows of the log at once, for readers that are no broker: pages of raw rows.
+
+Knows generations, streams and offsets; what is in a row is decoded by the caller. It opens the
+directory read-only, beside the broker that writes it, takes no lock and writes nothing. What it
+sees is what was there when it was opened.
+
+A reader names the topics it wants as **filter sets**: a topic must match one filter of each set;
+no set at all means every topic, those that begin with ``$`` too.
+
+Invariant: each recorded message of a slice that is wanted comes once; those of a stream come in
+offset order. Broken into slices at any offsets, a range gives the same messages.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias, final
+
+import msgspec
+
+from perdure.config.schema import RocksdbConfig
+from perdure.errors import FormatTooNew, StorageCorrupt, StorageError, StorageUnavailable
+from perdure.limits import OFFSET_MAX
+from perdure.storage.contract import GenerationInfo
+from perdure.storage.rocksdb.generations import Generation
+from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
+from perdure.storage.rocksdb.layout_v1_scan import (
+    Constraints,
+    Plan,
+    end_of,
+    pack_offset,
+    unpack_data,
+)
+from perdure.storage.rocksdb.store import RocksDatabase
+
+FilterSets: TypeAlias = tuple[tuple[str, ...], ...]
+
+PAGE_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of values after which a page ends; with a largest message it is far below 2 GiB, where
+the offsets of an Arrow array end."""
+
+_OPEN_ATTEMPTS: Final = 20
+"""Each fails only if a compaction replaced a file between two system calls."""
+
+_VANISHED: Final = ("No such file", "Can't access")
+
+_CONSTRAINED_SHARE: Final = 64
+"""How much less a filter that fixes a varying level is taken to match, for the size of slices."""
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """A range of offsets within one generation.
+
+    Attributes:
+        generation: its number.
+        after_offset: exclusive.
+        until_offset: inclusive.
+        estimate: messages in it, about.
+    """
+
+    generation: int
+    after_offset: int
+    until_offset: int
+    estimate: int
+
+
+class Page(NamedTuple):
+    """Rows of one generation: data keys and values, as layout 1 draws them."""
+
+    keys: list[bytes]
+    values: list[bytes]
+
+
+class Position(NamedTuple):
+    """A recorded message: where it is."""
+
+    generation: int
+    offset: int
+
+
+@final
+class LogFiles:
+    """The log in a directory, as it is now.
+
+    Args:
+        path: a broker's data directory.
+
+    Raises:
+        StorageUnavailable: the directory holds no database.
+        FormatTooNew, StorageCorrupt: it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._database = _open(path)
+        self._engine, self._generations = self._database.tables()
+
+    def close(self) -> None:
+        """Let go of the files."""
+        del self._engine, self._generations
+        self._database.close()
+
+    @property
+    def database_id(self) -> str:
+        """What tells this database from every other."""
+        return self._database.format.database_id
+
+    def generations(self) -> list[GenerationInfo]:
+        """The generations, oldest first."""
+        return self._database.generations()
+
+    def newest(self) -> Position | None:
+        """The last message that can be seen; None = nothing is recorded.
+
+        Messages become visible in offset order, so no message will ever appear before it. The
+        high mark of the database would not do: it covers offsets that are still to be written.
+        """
+        for generation in sorted(self._generations, key=_number, reverse=True):
+            layout = self._layout(generation)
+            table = layout.tables[0]
+            last = -1
+            for stream, _ in layout.streams():
+                key = self._engine.last_key(table, pack_offset(stream), pack_offset(stream + 1))
+                if key is not None:
+                    last = max(last, unpack_data(key)[1])
+            if last >= 0:
+                return Position(generation.header.generation, last)
+        return None
+
+    def layout(self, generation: int) -> SkipScanLayout:
+        """The layout of a generation, which knows its topics.
+
+        Raises:
+            StorageUnavailable: the generation is not there any more.
+            FormatTooNew: it has a layout that is not read in bulk.
+        """
+        found = self._generations.get(generation)
+        if found is None:
+            raise StorageUnavailable(
+                f"generation {generation} of {self._path} was dropped while it was to be read",
+                hint="its messages had reached the end of storage retention",
+            )
+        return self._layout(found)
+
+    def slices(
+        self, filter_sets: FilterSets, after_offset: int, until_offset: int, *, rows_max: int
+    ) -> list[Slice]:
+        """Cut a range into slices of about ``rows_max`` messages; those that cannot hold a
+        wanted message are left out."""
+        found: list[Slice] = []
+        for generation in self._generations.between(after_offset, until_offset):
+            plan = self.plan(generation.header.generation, filter_sets)
+            if plan:
+                share = 1 if None in plan.values() else _CONSTRAINED_SHARE
+                found += _cut(generation, after_offset, until_offset, rows_max * share, share)
+        return found
+
+    def plan(self, generation: int, filter_sets: FilterSets) -> Plan:
+        """The streams that hold what is wanted, each with what its tokens must be."""
+        layout = self.layout(generation)
+        plan: Plan = {stream: None for stream, _ in layout.streams()}
+        for filters in filter_sets:
+            plan = intersection(plan, layout.plan(filters))
+        return plan
+
+    def pages(self, filter_sets: FilterSets, part: Slice, *, rows_max: int) -> Iterator[Page]:
+        """The rows of a slice, stream by stream.
+
+        Pages have ``rows_max`` rows and up to twice that, and not much over ``PAGE_BYTES_MAX``.
+        """
+        layout = self.layout(part.generation)
+        page, size = Page([], []), 0
+        for stream, constraints in self.plan(part.generation, filter_sets).items():
+            for keys, values in self._stream_pages(layout, stream, constraints, part, rows_max):
+                page.keys.extend(keys)
+                page.values.extend(values)
+                size += sum(map(len, values))
+                if len(page.keys) >= rows_max or size >= PAGE_BYTES_MAX:
+                    yield page
+                    page, size = Page([], []), 0
+        if page.keys:
+            yield page
+
+    def _stream_pages(
+        self,
+        layout: SkipScanLayout,
+        stream: int,
+        constraints: set[Constraints] | None,
+        part: Slice,
+        rows_max: int,
+    ) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        after, until = part.after_offset, min(part.until_offset, OFFSET_MAX)
+        if constraints is None:
+            head = pack_offset(stream)
+            yield from self._engine.pages(
+                layout.tables[0],
+                head + pack_offset(after + 1),
+                end_of(head, until),
+                rows_max=rows_max,
+                bytes_max=PAGE_BYTES_MAX,
+            )
+            return
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        last, size = -1, 0
+        for offset, key, value in layout.scanner.stream_rows(stream, constraints, after, until):
+            if offset == last:
+                continue
+            last = offset
+            keys.append(key)
+            values.append(value)
+            size += len(value)
+            if len(keys) >= rows_max or size >= PAGE_BYTES_MAX:
+                yield keys, values
+                keys, values, size = [], [], 0
+        yield keys, values
+
+    def bound(self, filter_sets: FilterSets, after: int, until: int, rows_max: int) -> int:
+        """The highest offset up to ``until`` with at most ``rows_max`` wanted messages after
+        ``after``. At least one message is let through if there is one."""
+        rough = self._rough_bound(after, until, rows_max)
+        if rough > after:
+            return rough
+        left = max(rows_max, 1)
+        for generation in self._generations.between(after, until):
+            number = generation.header.generation
+            layout = self._layout(generation)
+            last = -1
+            for offset, _, _ in layout.scanner.rows(self.plan(number, filter_sets), after, until):
+                if offset == last:
+                    continue
+                if left == 0:
+                    return offset - 1
+                last = offset
+                left -= 1
+        return until
+
+    def _rough_bound(self, after: int, until: int, rows_max: int) -> int:
+        """The farthest sparse count that is surely within ``rows_max``, whatever is wanted."""
+        best, passed = after, 0
+        for generation in self._generations.between(after, until):
+            base = bisect_right(generation.offsets, after)
+            start = generation.counts[base - 1] if base else 0
+            for offset, count in zip(
+                generation.offsets[base:], generation.counts[base:], strict=True
+            ):
+                if offset > until or passed + count - start > rows_max:
+                    return best
+                best = offset
+            passed += generation.message_count - start
+            if passed > rows_max:
+                return best
+        return until
+
+    def _layout(self, generation: Generation) -> SkipScanLayout:
+        if not isinstance(generation.layout, SkipScanLayout):
+            raise FormatTooNew(
+                f"generation {generation.header.generation} of {self._path} has layout "
+                f"{generation.header.layout}, which is not read in bulk",
+                hint="storage.rocksdb.layout: skipscan is",
+            )
+        return generation.layout
+
+
+def intersection(one: Plan, other: Plan) -> Plan:
+    """What both plans read."""
+    found: Plan = {}
+    for stream, constraints in one.items():
+        if stream not in other:
+            continue
+        others = other[stream]
+        if constraints is None or others is None:
+            found[stream] = others if constraints is None else constraints
+            continue
+        both = {merged for a in constraints for b in others if (merged := _merge(a, b)) is not None}
+        if both:
+            found[stream] = both
+    return found
+
+
+def _merge(one: Constraints, other: Constraints) -> Constraints | None:
+    """Both constraints as one; None = no topic fulfils both."""
+    tokens = dict(one)
+    for level, token in other:
+        if tokens.setdefault(level, token) != token:
+            return None
+    return tuple(sorted(tokens.items()))
+
+
+def _cut(
+    generation: Generation, after: int, until: int, rows_max: int, share: int
+) -> Iterator[Slice]:
+    """Slices of one generation, at its sparse counts."""
+    header, offsets, counts = generation.header, generation.offsets, generation.counts
+    after = max(after, header.since_offset - 1)
+    if header.until_offset:
+        until = min(until, header.until_offset - 1)
+    start = bisect_right(offsets, after)
+    stop = bisect_right(offsets, until)
+    low = counts[start - 1] if start else 0
+    high = counts[stop] if stop < len(counts) else generation.message_count
+    count = max(high - low, 1)
+    parts = -(-count // rows_max)
+    bounds = [after]
+    for part in range(1, parts):
+        at = bisect_left(counts, low + count * part // parts)
+        if at < len(offsets) and bounds[-1] < offsets[at] < until:
+            bounds.append(offsets[at])
+    bounds.append(until)
+    estimate = count // (len(bounds) - 1) // share + 1
+    for first, last in pairwise(bounds):
+        if first < last:
+            yield Slice(header.generation, first, last, estimate)
+
+
+def _open(path: Path) -> RocksDatabase:
+    # All files are opened at once: those that a compaction deletes later stay readable.
+    config = RocksdbConfig(max_open_files=-1, tail_messages=0)
+    failure: StorageError = StorageUnavailable(f"{path} could not be opened")
+    for _ in range(_OPEN_ATTEMPTS):
+        try:
+            return RocksDatabase.open(path, config=config, read_only=True)
+        except (StorageUnavailable, StorageCorrupt) as error:
+            if not (path / "CURRENT").exists() or not any(
+                text in error.message for text in _VANISHED
+            ):
+                raise
+            failure = error
+    raise failure
+
+
+def _number(generation: Generation) -> int:
+    return generation.header.generation
+
+
+def pack_slices(slices: Sequence[Slice], *, rows_max: int) -> list[tuple[Slice, ...]]:
+    """Neighbouring slices together, so that each group has about ``rows_max`` messages."""
+    groups: list[tuple[Slice, ...]] = []
+    group: list[Slice] = []
+    rows = 0
+    for part in slices:
+        if group and rows + part.estimate > rows_max:
+            groups.append(tuple(group))
+            group, rows = [], 0
+        group.append(part)
+        rows += part.estimate
+    if group:
+        groups.append(tuple(group))
+    return groups

@@ -1,0 +1,125 @@
+"""Options are checked, and conditions narrow without losing a row."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.errors import ConfigError
+from perdure.limits import OFFSET_MAX
+from perdure.pipeline.options import Condition, Narrowing, ReadOptions, narrow, parse_options
+from perdure.topic.matching import matches
+
+NOW = 1_700_000_000_000_000
+
+
+def test_defaults_read_everything() -> None:
+    assert parse_options({"path": "d"}, NOW) == ReadOptions("d", (), 0, OFFSET_MAX)
+
+
+def test_all_options_in_any_case() -> None:
+    options = parse_options(
+        {
+            "PATH": "d",
+            "topic": "a/+",
+            "From": "2h",
+            "until": "2023-11-14T22:13:20Z",
+            "rowsperpartition": "5",
+            "maxRowsPerTrigger": "7",
+            "ondataloss": "skip",
+            "pushdown": "once",
+        },
+        NOW,
+    )
+    assert options == ReadOptions("d", (("a/+",),), NOW - 7_200_000_000 - 1, NOW, 5, 7, True, True)
+
+
+def test_several_filters() -> None:
+    assert parse_options({"path": "d", "topic": '["a/#", "b"]'}, NOW).filter_sets == (("a/#", "b"),)
+
+
+@pytest.mark.parametrize(
+    ("options", "path", "text"),
+    [
+        ({}, "path", "no data directory"),
+        ({"path": "d", "topics": "a"}, "topics", "unknown option 'topics'"),
+        ({"path": "d", "topic": "a/#/b"}, "topic", "last level"),
+        ({"path": "d", "topic": "$share/g/a"}, "topic", "shared"),
+        ({"path": "d", "topic": "[1]"}, "topic", "JSON array"),
+        ({"path": "d", "from": "soon"}, "from", "expected a time"),
+        ({"path": "d", "until": "-1"}, "until", "until"),
+        ({"path": "d", "rowsPerPartition": "0"}, "rowsPerPartition", "whole number"),
+        ({"path": "d", "maxRowsPerTrigger": "many"}, "maxRowsPerTrigger", "whole number"),
+        ({"path": "d", "onDataLoss": "ignore"}, "onDataLoss", "fail or skip"),
+        ({"path": "d", "pushdown": "true"}, "pushdown", "off or once"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, str], path: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=text) as caught:
+        parse_options(options, NOW)
+    assert caught.value.path == path
+
+
+def test_a_close_name_is_suggested() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_options({"path": "d", "topik": "a"}, NOW)
+    assert caught.value.hint == "did you mean topic?"
+    with pytest.raises(ConfigError) as caught:
+        parse_options({"path": "d", "zzz": "a"}, NOW)
+    assert "rowsPerPartition" in caught.value.hint
+
+
+AT = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ([], Narrowing()),
+        ([("EqualTo", "topic", "a/b")], Narrowing((("a/b",),))),
+        ([("EqualNullSafe", "topic", "a")], Narrowing((("a",),))),
+        ([("EqualTo", "topic", "a/+")], Narrowing(((),))),
+        ([("In", "topic", ["a", "b#", "c"])], Narrowing((("a", "c"),))),
+        ([("StringStartsWith", "topic", "a/b")], Narrowing((("a/#",),))),
+        ([("StringStartsWith", "topic", "a")], Narrowing()),
+        ([("StringStartsWith", "topic", "a/+")], Narrowing()),
+        ([("StringEndsWith", "topic", "/t")], Narrowing()),
+        ([("EqualTo", "offset", 7)], Narrowing((), 6, 7)),
+        ([("In", "offset", [9, 7])], Narrowing((), 6, 9)),
+        ([("In", "offset", [])], Narrowing()),
+        ([("GreaterThan", "offset", 7), ("LessThan", "offset", 9)], Narrowing((), 7, 8)),
+        (
+            [("GreaterThanOrEqual", "offset", 7), ("LessThanOrEqual", "offset", 9)],
+            Narrowing((), 6, 9),
+        ),
+        ([("Not", "offset", 7), ("EqualTo", "qos", 1)], Narrowing()),
+        ([("EqualTo", "offset", True)], Narrowing()),
+        (
+            [("GreaterThanOrEqual", "published_at", AT)],
+            Narrowing((), NOW - 1, OFFSET_MAX, NOW, None),
+        ),
+        (
+            [("LessThan", "published_at", AT), ("LessThan", "published_at", AT + timedelta(1))],
+            Narrowing((), 0, OFFSET_MAX, None, NOW - 1),
+        ),
+        (
+            [("EqualTo", "published_at", AT.astimezone(timezone(timedelta(hours=5))))],
+            Narrowing((), NOW - 1, OFFSET_MAX, NOW, NOW),
+        ),
+    ],
+)
+def test_conditions(conditions: list[tuple[str, str, object]], expected: Narrowing) -> None:
+    assert narrow(Condition(*each) for each in conditions) == expected
+
+
+@given(
+    prefix=st.text("ab/$", max_size=5),
+    topic=st.text("ab/$", min_size=1, max_size=7),
+)
+def test_a_prefix_never_loses_a_topic(prefix: str, topic: str) -> None:
+    narrowed = narrow([Condition("StringStartsWith", "topic", prefix)])
+    if topic.startswith(prefix):
+        assert all(any(matches(each, topic) for each in one) for one in narrowed.filter_sets)

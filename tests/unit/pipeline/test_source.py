@@ -1,0 +1,133 @@
+"""Spark's names for the source: what Spark would call, without a Java machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tests.unit.pipeline.logs import START, append, open_log
+
+from perdure.storage.rocksdb import RocksDatabase
+
+pytest.importorskip("pyspark")
+from pyspark.sql import datasource as spark
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from perdure.pipeline import source
+from perdure.pipeline.source import LogReader, LogStreamReader, PushdownReader
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[RocksDatabase]:
+    opened = open_log(tmp_path / "db")
+    yield opened
+    opened.close()
+
+
+def schema(**columns: str) -> SimpleNamespace:
+    fields = [
+        SimpleNamespace(name=name, dataType=SimpleNamespace(simpleString=lambda kind=kind: kind))
+        for name, kind in columns.items()
+    ]
+    return SimpleNamespace(fields=fields)
+
+
+TOPIC = schema(topic="string", offset="bigint")
+
+
+def data_source(path: Path, **options: str) -> source.PerdureDataSource:
+    return source.PerdureDataSource({"path": str(path / "db"), **options})
+
+
+def rows(reader: LogReader | LogStreamReader, parts: list[source.LogPartition]) -> list[str]:
+    return [
+        topic
+        for part in parts
+        for batch in reader.read(part)
+        for topic in batch.column("topic").to_pylist()
+    ]
+
+
+def test_it_is_found_by_its_name() -> None:
+    import pyspark_perdure
+
+    assert pyspark_perdure.DefaultSource.name() == "perdure"
+    assert pyspark_perdure.__name__.startswith("pyspark_")
+
+
+def test_a_batch_read(database: RocksDatabase, tmp_path: Path) -> None:
+    append(database, ["a/1", "b", "a/2"], at=START)
+    reader = data_source(tmp_path, topic="a/#").reader(TOPIC)
+    assert isinstance(reader, LogReader)
+    assert sorted(rows(reader, reader.partitions())) == ["a/1", "a/2"]
+    assert list(reader.read(spark.InputPartition(None))) == []
+
+
+def test_only_the_worker_that_pushes_down_gets_a_reader_that_can(
+    database: RocksDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert type(data_source(tmp_path, pushdown="once").reader(TOPIC)) is LogReader
+    monkeypatch.setitem(sys.modules, source._PUSHDOWN_WORKER, sys)
+    assert type(data_source(tmp_path).reader(TOPIC)) is LogReader
+    append(database, ["a/1", "b", "a/2"], at=START)
+    reader = data_source(tmp_path, pushdown="once").reader(TOPIC)
+    assert isinstance(reader, PushdownReader)
+    filters = [
+        spark.EqualTo(("topic",), "b"),
+        spark.IsNotNull(("topic",)),
+        spark.Not(spark.EqualTo(("offset",), 3)),
+        spark.EqualTo(("user_properties", "name"), "x"),
+    ]
+    # Spark tries them all again: none is claimed.
+    assert reader.pushFilters(filters) == filters
+    assert rows(reader, reader.partitions()) == ["b"]
+
+
+def test_errors_are_one_sentence_with_a_hint(tmp_path: Path) -> None:
+    with pytest.raises(source.SourceError, match=r"^perdure: unknown option 'topik' \(did you"):
+        data_source(tmp_path, topik="a").reader(TOPIC)
+    with pytest.raises(source.SourceError, match="holds no database"):
+        data_source(tmp_path).reader(TOPIC).partitions()
+    with pytest.raises(source.SourceError, match="unknown column 'colour'"):
+        data_source(tmp_path).reader(schema(colour="string"))
+    with pytest.raises(source.SourceError, match="column topic is string, not int"):
+        data_source(tmp_path).reader(schema(topic="int"))
+    with pytest.raises(source.SourceError, match="until is for batch reads"):
+        data_source(tmp_path, until="1h").streamReader(TOPIC)
+
+
+def test_a_stream_goes_on_where_it_stood(database: RocksDatabase, tmp_path: Path) -> None:
+    append(database, ["a/1", "b", "a/2"], at=START)
+    reader = data_source(tmp_path, topic="a/#").streamReader(TOPIC)
+    assert isinstance(reader, LogStreamReader)
+    assert isinstance(reader.getDefaultReadLimit(), ReadAllAvailable)
+    start = reader.initialOffset()
+    one = reader.latestOffset(start, ReadMaxRows(1))
+    two = reader.latestOffset(one, ReadAllAvailable())
+    assert rows(reader, reader.partitions(start, one)) == ["a/1"]
+    assert rows(reader, reader.partitions(one, two)) == ["a/2"]
+    assert rows(reader, reader.partitions(start, two)) == ["a/1", "a/2"]
+    assert reader.latestOffset(two, ReadAllAvailable()) == two
+    assert reader.partitions(two, two) == []
+
+
+def test_available_now_ends_where_the_log_ended(database: RocksDatabase, tmp_path: Path) -> None:
+    reader = data_source(tmp_path, maxRowsPerTrigger="2").streamReader(TOPIC)
+    assert isinstance(reader, LogStreamReader)
+    assert reader.reportLatestOffset() is None
+    append(database, ["a"] * 3, at=START)
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMaxRows(2)
+    reader.prepareForTriggerAvailableNow()
+    known = reader.reportLatestOffset()
+    append(database, ["a"] * 3, at=START + 1_000_000)
+    position = reader.initialOffset()
+    sizes = []
+    while (end := reader.latestOffset(position, limit)) != position:
+        sizes.append(len(rows(reader, reader.partitions(position, end))))
+        position = end
+    assert sizes == [2, 1]
+    assert position == known

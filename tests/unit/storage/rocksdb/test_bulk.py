@@ -1,0 +1,242 @@
+"""Bulk reads give what reads give, however a range is cut and filters are combined."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from perdure.config.schema import RocksdbConfig
+from perdure.errors import FormatTooNew, StorageUnavailable
+from perdure.model import Message
+from perdure.storage.rocksdb import RocksDatabase
+from perdure.storage.rocksdb.bulk import (
+    FilterSets,
+    LogFiles,
+    Slice,
+    intersection,
+    pack_slices,
+)
+from perdure.storage.rocksdb.codec import decode_message
+from perdure.storage.rocksdb.layout_v1_scan import unpack_data
+from perdure.topic.matching import matches
+
+START = 1_700_000_000_000_000
+LEVELS = st.sampled_from(["a", "b", "c", "d", "e", "", "$x", "42"])
+TOPICS = st.lists(LEVELS, min_size=1, max_size=4).map("/".join).filter(bool)
+FILTER_LEVELS = st.sampled_from(["a", "b", "c", "", "$x", "42", "+", "+"])
+FILTERS = st.builds(
+    lambda levels, tail: "/".join([*levels, "#"] if tail else levels),
+    st.lists(FILTER_LEVELS, min_size=1, max_size=4),
+    st.booleans(),
+).filter(bool)
+CONFIG = RocksdbConfig(learn_thresholds=(2, 2), tail_messages=0)
+
+
+def write(database: RocksDatabase, topics: list[str], *, at: int, step: int = 10) -> list[Message]:
+    batch = database.batch()
+    messages = [Message(topic, topic.encode(), 1, publisher="p") for topic in topics]
+    for number, message in enumerate(messages):
+        batch.append(message, at + number * step)
+    database.write(batch)
+    return messages
+
+
+def read(
+    files: LogFiles, sets: FilterSets, slices: list[Slice], rows_max: int = 3
+) -> list[Message]:
+    found = []
+    for part in slices:
+        layout = files.layout(part.generation)
+        for page in files.pages(sets, part, rows_max=rows_max):
+            assert len(page.keys) == len(page.values) > 0
+            for key, value in zip(page.keys, page.values, strict=True):
+                found.append(decode_message(layout.topic(key), unpack_data(key)[1], value))
+    return found
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[RocksDatabase]:
+    opened = RocksDatabase.open(tmp_path / "db", config=CONFIG, now_us=START)
+    yield opened
+    opened.close()
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    topics=st.lists(TOPICS, min_size=1, max_size=40),
+    sets=st.lists(st.lists(FILTERS, min_size=1, max_size=3).map(tuple), max_size=2).map(tuple),
+    cuts=st.lists(st.integers(0, 400), max_size=4),
+    rotate=st.booleans(),
+)
+def test_equal_to_a_naive_filter_on_the_whole_log(
+    tmp_path_factory: pytest.TempPathFactory,
+    topics: list[str],
+    sets: FilterSets,
+    cuts: list[int],
+    rotate: bool,
+) -> None:
+    path = tmp_path_factory.mktemp("bulk")
+    database = RocksDatabase.open(path, config=CONFIG, now_us=START)
+    half = len(topics) // 2 if rotate else 0
+    written = write(database, topics[:half], at=START)
+    if rotate:
+        database.rotate(START + 1_000)
+    written += write(database, topics[half:], at=START + 2_000)
+    files = LogFiles(path)
+    bounds = sorted({0, *(START + cut * 10 for cut in cuts), START + 10_000})
+    slices = [
+        part
+        for after, until in pairwise(bounds)
+        for part in files.slices(sets, after, until, rows_max=7)
+    ]
+    found = read(files, sets, slices)
+    expected = [
+        message
+        for message in written
+        if all(any(matches(each, message.topic) for each in filters) for filters in sets)
+    ]
+    assert sorted(found, key=lambda message: message.offset) == expected
+    files.close()
+    database.close()
+
+
+def test_slices_follow_the_sparse_counts(database: RocksDatabase, tmp_path: Path) -> None:
+    for number in range(5):
+        write(database, ["a/b"] * 1024, at=START + number * 1024 * 10)
+    files = LogFiles(tmp_path / "db")
+    slices = files.slices((), 0, START * 2, rows_max=1024)
+    assert len(slices) == 5
+    assert [len(read(files, (), [part])) for part in slices] == [1024] * 5
+    assert len(files.slices((("other/#",),), 0, START * 2, rows_max=1024)) == 0
+    files.close()
+
+
+def test_the_newest_message_is_one_that_can_be_seen(
+    database: RocksDatabase, tmp_path: Path
+) -> None:
+    empty = LogFiles(tmp_path / "db")
+    assert empty.newest() is None
+    empty.close()
+    written = write(database, ["a", "b/c", "a"], at=START)
+    # Allocated and not written: a message with a lower offset than the mark may still come.
+    database.allocate_offset(START + 1_000_000)
+    write(database, [], at=START)
+    files = LogFiles(tmp_path / "db")
+    newest = files.newest()
+    assert newest is not None
+    assert newest == (1, written[-1].offset)
+    database.rotate(START + 2_000_000)
+    again = LogFiles(tmp_path / "db")
+    assert again.newest() == newest
+    files.close()
+    again.close()
+
+
+def test_beside_a_writer_it_sees_what_was_there_when_opened(
+    database: RocksDatabase, tmp_path: Path
+) -> None:
+    write(database, ["a"] * 3, at=START)
+    files = LogFiles(tmp_path / "db")
+    write(database, ["a"] * 3, at=START + 1_000)
+    part = Slice(1, 0, START * 2, 3)
+    assert len(read(files, (), [part])) == 3
+    later = LogFiles(tmp_path / "db")
+    assert len(read(later, (), [part])) == 6
+    assert later.database_id == files.database_id
+    files.close()
+    later.close()
+
+
+def test_a_dropped_generation_is_named(database: RocksDatabase, tmp_path: Path) -> None:
+    write(database, ["a"], at=START)
+    database.rotate(START + 1_000)
+    kept = LogFiles(tmp_path / "db")
+    database.drop_generation(1)
+    # Who had it open before reads on; who comes after is told.
+    assert len(read(kept, (), [Slice(1, 0, START * 2, 1)])) == 1
+    files = LogFiles(tmp_path / "db")
+    with pytest.raises(StorageUnavailable, match=r"generation 1 .* was dropped"):
+        files.layout(1)
+    kept.close()
+    files.close()
+
+
+def test_another_layout_is_refused(tmp_path: Path) -> None:
+    database = RocksDatabase.open(tmp_path, config=RocksdbConfig(layout="bitmask"), now_us=START)
+    write(database, ["a"], at=START)
+    files = LogFiles(tmp_path)
+    with pytest.raises(FormatTooNew, match="not read in bulk"):
+        files.slices((), 0, START * 2, rows_max=10)
+    files.close()
+    database.close()
+
+
+def test_no_database(tmp_path: Path) -> None:
+    with pytest.raises(StorageUnavailable, match="holds no database"):
+        LogFiles(tmp_path)
+
+
+@pytest.mark.parametrize("rows_max", [1, 7, 1024, 1025, 3000])
+@pytest.mark.parametrize("skipped", [0, 1030])
+def test_bound_lets_through_no_more_than_it_was_told(
+    database: RocksDatabase, tmp_path: Path, rows_max: int, skipped: int
+) -> None:
+    written = write(database, ["a/b", "a/c"] * 1300, at=START)
+    database.rotate(START + 100_000)
+    written += write(database, ["a/b"] * 1100, at=START + 200_000)
+    files = LogFiles(tmp_path / "db")
+    after = written[skipped].offset
+    through = files.bound((), after, written[-1].offset, rows_max)
+    passed = [message for message in written if after < message.offset <= through]
+    assert 0 < len(passed) <= rows_max
+    one = files.bound((("a/c",),), after, written[-1].offset, 3)
+    passed = [message for message in written if after < message.offset <= one]
+    assert 0 < sum(message.topic == "a/c" for message in passed) <= 3
+    files.close()
+
+
+def test_pages_end_after_many_bytes(database: RocksDatabase, tmp_path: Path) -> None:
+    batch = database.batch()
+    for number in range(5):
+        batch.append(Message("a", bytes(9 * 1024 * 1024), 1), START + number)
+    database.write(batch)
+    files = LogFiles(tmp_path / "db")
+    pages = list(files.pages((), Slice(1, 0, START * 2, 5), rows_max=1000))
+    assert [len(page.keys) for page in pages] == [4, 1]
+    files.close()
+
+
+def test_intersection_joins_constraints() -> None:
+    one = {1: None, 2: {((0, "x"),)}, 3: {((0, "x"),)}, 4: {((1, "y"),)}}
+    other = {1: {((0, "z"),)}, 2: None, 3: {((0, "y"),)}, 4: {((0, "x"),), ((1, "n"),)}, 5: None}
+    assert intersection(one, other) == {
+        1: {((0, "z"),)},
+        2: {((0, "x"),)},
+        4: {((0, "x"), (1, "y"))},
+    }
+
+
+def test_small_slices_are_packed() -> None:
+    slices = [Slice(number, 0, 1, rows) for number, rows in enumerate([5, 5, 20, 1, 1])]
+    groups = pack_slices(slices, rows_max=10)
+    assert [[part.generation for part in group] for group in groups] == [[0, 1], [2], [3, 4]]
+
+
+def test_reads_agree_with_the_contract(database: RocksDatabase, tmp_path: Path) -> None:
+    write(database, [f"devices/{number % 9}/t" for number in range(200)], at=START)
+    files = LogFiles(tmp_path / "db")
+    sets = (("devices/7/+", "devices/1/t"),)
+    found = read(files, sets, files.slices(sets, 0, START * 2, rows_max=50))
+    page = asyncio.run(database.read(sets[0], after_offset=0, until_offset=START * 2, limit=10_000))
+    assert sorted(found, key=lambda message: message.offset) == page.messages
+    files.close()
