@@ -15,6 +15,7 @@ settled, because nobody else would know of them after a crash.
 from __future__ import annotations
 
 import functools
+from bisect import insort
 from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
@@ -82,7 +83,8 @@ class SharedGroup:
         """Connected members."""
         self.lagging: bool = True
         self.returned: deque[InboxEntry] = deque()
-        """Entries that came back from members, to be given before anything from the log."""
+        """Entries that came back from members, to be given before anything from the log; in the
+        log's order, whenever they came back."""
         self.returned_loaded: bool = False
         self._chooser = chooser
         self._catching_up: bool = False
@@ -138,8 +140,12 @@ class SharedGroup:
 
     def give_back(self, entry: InboxEntry) -> None:
         """An entry has come back (and is in the group's private stream)."""
+        returned = self.returned
         if self.returned_loaded:
-            self.returned.append(entry)
+            if not returned or _log_offset(returned[-1]) <= _log_offset(entry):
+                returned.append(entry)
+            else:
+                insort(returned, entry, key=_log_offset)
         self.start()
 
     def _choose(self, message: Message) -> int:
@@ -217,7 +223,7 @@ class SharedGroup:
             entries = await self._services.database.read_group_entries(
                 self.key, limit=RETURNED_PAGE, after_offset=entries[-1].offset
             )
-        self.returned.extend(returned)
+        self.returned = deque(sorted(returned, key=_log_offset))
         self.returned_loaded = True
 
     def _give_returned(self) -> None:
@@ -478,6 +484,12 @@ class Shares:
             record,
             make_chooser(self._config.strategy, self._services.random.randrange),
         )
+
+
+def _log_offset(entry: InboxEntry) -> int:
+    """Where an entry's message stands in the log; its own offset tells when it was given."""
+    message = entry.message
+    return entry.offset if message is None else message.offset
 
 
 def _tombstone(entry: InboxEntry) -> InboxEntry:

@@ -301,3 +301,43 @@ def test_a_qos_2_message_that_was_sent_before_a_crash_stays_with_its_member() ->
     again.connect()
     assert _got(again) == bodies
     assert _got(other) == []
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_comes_back_keeps_its_place_before_the_log(restarts: bool) -> None:
+    """What was given late has a late offset of its own; its place is the one in the log, before
+    what retention has carried over since."""
+    world = make_world()
+    publisher = _publisher(world)
+    member = _member(world, "a", acks=False, window=5)
+    bodies = _send(publisher, 20)
+    assert _got(member) == bodies[:5]
+    # The next five are given, and wait in the dispatch behind a message that is not synced.
+    assert world.scheduler is not None
+    world.scheduler.blocking_us = (2_000_000, 2_000_000)
+    publisher.publish("other", qos=2)
+    world.run_for(2_000)
+    for message in member.messages:
+        member.send(Ack(PUBACK, message.packet_id))
+    world.run_for(20_000)
+    assert len(member.messages) == 5
+    member.cut()
+    world.run_for(3_000_000)
+    world.scheduler.blocking_us = (1_000, 1_000)
+    world.store.rotate(world.clock.now_us())
+    dropped: list[int] = []
+
+    async def drop() -> None:
+        info = world.store.generations()[0]
+        dropped.append(await world.live.services.retention.drop(info))
+
+    world.scheduler.run(drop())
+    assert dropped == [10]
+    if restarts:
+        world.kill()
+        world.start()
+    taker = Client(world, "b")
+    taker.connect()
+    taker.subscribe(NAME, qos=1)
+    world.run_for(200_000)
+    assert [message.payload for message in taker.messages] == bodies[5:]
