@@ -35,6 +35,7 @@ RECOVERY_TIMEOUT_S: Final = 10.0
 FAULTS_PER_ROUND_MAX: Final = 3
 FAULT_MAX_S: Final = 1.5
 MESSAGES_PER_FAULT_MAX: Final = 1500
+MESSAGES_PER_TICK: Final = 20
 TICK_S: Final = 0.01
 
 
@@ -90,15 +91,13 @@ class FaultRounds(KillRounds):
 
     async def _takes_messages(self) -> bool:
         """Wait for an acknowledgement of a message that is sent from now on."""
-        self._quota = MESSAGES_PER_FAULT_MAX
-        under_way = [
-            outgoing.stamp for seat in self._publishers for outgoing in seat.peer.under_way.values()
-        ]
-        wanted = self._ledger.acknowledged_count + len(under_way) + 1
+        wanted = self._ledger.acknowledged_count + self._under_way() + 1
         end = time.monotonic() + RECOVERY_TIMEOUT_S
         while time.monotonic() < end:
             self._broker.check()
             if self._ledger.acknowledged_count >= wanted:
                 return True
+            # Refusals use the quota up too, and quickly.
+            self._quota = max(self._quota, MESSAGES_PER_TICK)
             await asyncio.sleep(TICK_S)
         return False

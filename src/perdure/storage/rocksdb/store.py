@@ -45,7 +45,7 @@ from perdure.storage.rocksdb.batch import RocksBatch
 from perdure.storage.rocksdb.check import Checker
 from perdure.storage.rocksdb.codec import decode_record, decode_retained, encode_record
 from perdure.storage.rocksdb.directory import DirectoryLock, probe
-from perdure.storage.rocksdb.engine import META, RETAINED, Engine, Operations
+from perdure.storage.rocksdb.engine import FIXED_TABLES, META, RETAINED, Engine, Operations
 from perdure.storage.rocksdb.expand import Expansion, InboxFloors
 from perdure.storage.rocksdb.generations import Generations
 from perdure.storage.rocksdb.layout import Finding
@@ -419,7 +419,9 @@ class RocksDatabase:
         self._apply(operations)
         self._generations.rotated(generation)
         self.sync()
-        for name in old.layout.tables:
+        # A write-ahead log is there until every table has what is in it. Left alone, the small
+        # tables would keep those of generations that are long dropped.
+        for name in (*old.layout.tables, *FIXED_TABLES):
             self._use().flush_table(name)
         return self._generations.info()[-1]
 

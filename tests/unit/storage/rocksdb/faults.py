@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from perdure.config.schema import RocksdbConfig
@@ -14,7 +14,8 @@ class Disk:
     """The state of a disk: what it does to the engines that are on it.
 
     Attributes:
-        write_error, sync_error, open_error, table_error: raised by such calls, until cleared.
+        write_error, sync_error, open_error, table_error, scan_error: raised by such calls, until
+            cleared.
         opened: engines opened so far.
     """
 
@@ -23,6 +24,7 @@ class Disk:
         self.sync_error: StorageError | None = None
         self.open_error: StorageError | None = None
         self.table_error: StorageError | None = None
+        self.scan_error: StorageError | None = None
         self.opened = 0
         self.on_reopen: Callable[[Path], None] | None = None
 
@@ -50,6 +52,11 @@ class _FaultyEngine(Engine):
         if self._disk.sync_error is not None:
             raise self._disk.sync_error
         super().sync()
+
+    def items(self, table: str, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        if self._disk.scan_error is not None:
+            raise self._disk.scan_error
+        return super().items(table, first, end)
 
     def create_table(self, name: str) -> None:
         if self._disk.table_error is not None:

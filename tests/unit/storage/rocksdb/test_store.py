@@ -28,7 +28,7 @@ from perdure.errors import (
 )
 from perdure.model import Cursor
 from perdure.storage.rocksdb import RocksDatabase, keys
-from perdure.storage.rocksdb.engine import META, Engine
+from perdure.storage.rocksdb.engine import FIXED_TABLES, META, Engine
 
 NO_TAIL = RocksdbConfig(tail_messages=0)
 
@@ -335,6 +335,44 @@ async def test_tables_that_cannot_be_made_or_dropped(database: RocksDatabase, di
     assert [info.generation for info in database.generations()] == [2]
     assert [m.topic for m in await read_all(database, "#")] == ["a/2"]
     assert list(database.check()) == []
+
+
+def test_rotation_lets_the_write_ahead_log_go(path: Path) -> None:
+    """A log is kept until every table has flushed what is in it, the small ones too."""
+    flushed: set[str] = set()
+
+    class Recording(Engine):
+        def flush_table(self, name: str) -> None:
+            flushed.add(name)
+            super().flush_table(name)
+
+    database = RocksDatabase.open(path, now_us=NOW_US, engine=Recording)
+    append_all(database, message("a"))
+    database.rotate(NOW_US + 1)
+    generation = {name for name in database._use().tables if name not in FIXED_TABLES}
+    assert flushed >= set(FIXED_TABLES)
+    assert flushed & generation
+    database.close()
+
+
+async def test_a_database_that_comes_back_half_is_not_read(
+    database: RocksDatabase, disk: Disk
+) -> None:
+    """Half of the generations would be half of the truth."""
+    append_all(database, message("a"))
+    disk.write_error = StorageUnavailable("I/O error")
+    with pytest.raises(StorageUnavailable):
+        append_all(database, message("b"))
+    disk.write_error = None
+    disk.scan_error = StorageUnavailable("I/O error")
+    assert not await database.recover()
+    disk.scan_error = None
+    with pytest.raises(StorageUnavailable, match="not open"):
+        await database.get_retained("r")
+    assert database.has_failed
+    assert await database.recover()
+    assert not database.has_failed
+    assert [m.topic for m in await read_all(database, "#")] == ["a"]
 
 
 async def test_a_closed_database(path: Path) -> None:
