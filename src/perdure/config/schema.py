@@ -136,7 +136,7 @@ class MqttConfig(Section, frozen=True):
     ] = True
     topic_levels_max: Annotated[
         int, about("Levels that a topic name or filter may have.", ge=1, le=65_536)
-    ] = 128
+    ] = 200
     client_id_bytes_max: Annotated[
         int, about("Longest client identifier.", unit="bytes", ge=23, le=65_535)
     ] = 65_535
