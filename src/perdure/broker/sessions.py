@@ -82,6 +82,9 @@ class Sessions:
         """
         services = self._services
         self._take_over(client_id, clean_start=clean_start)
+        # The last connection may have gone in this very turn, and then all that it left (its
+        # cursor, identifiers that await release) is in the open batch, where no read sees it.
+        services.turn.write()
         stored = await services.database.open_session(client_id)
         now_us = services.clock.now_us()
         services.turn.now_us = now_us

@@ -229,10 +229,11 @@ def check_topic_name(topic: str, what: str) -> None:
     """A topic name has at least one character ([MQTT-4.7.3-1]) and no wildcard.
 
     Raises:
-        MalformedPacket: as a wildcard is refused in PUBLISH ([MQTT-3.3.2-2]) and in the will.
+        ProtocolViolation: it is empty, as in a PUBLISH without a topic alias (3.3.2.1).
+        MalformedPacket: it has a wildcard ([MQTT-3.3.2-2]).
     """
     if not topic:
-        raise MalformedPacket(f"the {what} is empty")
+        raise ProtocolViolation(f"the {what} is empty")
     if "+" in topic or "#" in topic:
         raise MalformedPacket(f"the {what} holds a wildcard")
 

@@ -5,9 +5,19 @@ from __future__ import annotations
 import pytest
 from tests.unit.broker.harness import Client, make_world
 
+from perdure.broker.connection import Connection
 from perdure.limits import SESSION_EXPIRY_NEVER_S
 from perdure.model import Will
-from perdure.mqtt.packets import Ack, Connack, Disconnect, Publish
+from perdure.mqtt.encode import encode
+from perdure.mqtt.packets import (
+    PUBREC,
+    Ack,
+    Connack,
+    Connect,
+    Disconnect,
+    Publish,
+)
+from perdure.testing.network import PEER
 from perdure.testing.world import World
 
 
@@ -42,6 +52,38 @@ def test_the_later_connection_wins_and_takes_what_is_owed() -> None:
     assert [message.packet_id for message in second.messages] == sent
     assert all(message.dup for message in second.messages)
     assert list(world.live.services.registry.live) == ["p", "c"]
+
+
+@pytest.mark.spec("MQTT-3.3.1-1")
+@pytest.mark.spec("MQTT-4.3.3-10")
+def test_who_comes_back_in_the_turn_in_which_it_went_finds_what_it_left() -> None:
+    """The end of one connection and the CONNECT of the next may arrive together."""
+    world = make_world()
+    publisher, first, second = (
+        Client(world, "p"),
+        Client(world, "c", acks=False),
+        Client(world, "c", acks=False),
+    )
+    publisher.connect(expiry_s=0, clean=True)
+    first.connect()
+    first.subscribe("t", qos=1)
+    publisher.deliver("t")
+    assert not first.take(Publish).dup
+    second.open()
+    assert second.wire is not None
+    gone = world.live.services.registry.live["c"].holder
+    come = world.live.connection(second.wire, PEER)
+    second.wire.accept(come)
+    assert isinstance(gone, Connection)
+    gone.receive(encode(Publish("other", b"x", 2, packet_id=7), 5))
+    gone.connection_lost(None)
+    come.receive(encode(Connect(5, False, 0, "c"), 5))
+    second.publish("other", qos=2, packet_id=7, dup=True)
+    assert second.take(Connack).session_present
+    assert second.take(Publish).dup
+    assert second.take(Ack) == Ack(PUBREC, 7)
+    assert world.live.services.metrics.messages_received[2] == 2
+    assert len(world.live.services.registry.live["c"].inbound.awaiting_release) == 1
 
 
 @pytest.mark.trap(42)

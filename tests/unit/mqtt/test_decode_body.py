@@ -91,7 +91,7 @@ def _may_end_at(vector: Vector, size: int) -> bool:
             "04", "42 0000 0000 0000", 0x81, marks=pytest.mark.spec("MQTT-3.1.2-22@3.1.1")
         ),
         pytest.param(
-            "04", "06 0000 0000 0000 0000", 0x81, marks=pytest.mark.spec("MQTT-4.7.3-1@3.1.1")
+            "04", "06 0000 0000 0000 0000", 0x82, marks=pytest.mark.spec("MQTT-4.7.3-1@3.1.1")
         ),
         pytest.param(
             "04", "06 0000 0000 0001 23 0000", 0x81, marks=pytest.mark.spec("MQTT-4.7.1-1@3.1.1")
@@ -107,7 +107,7 @@ def _may_end_at(vector: Vector, size: int) -> bool:
             "05", "1e 0000 00 0000 00 0001 77 0000", 0x81, marks=pytest.mark.spec("MQTT-3.1.2-12")
         ),
         pytest.param(
-            "05", "06 0000 00 0000 00 0000 0000", 0x81, marks=pytest.mark.spec("MQTT-4.7.3-1")
+            "05", "06 0000 00 0000 00 0000 0000", 0x82, marks=pytest.mark.spec("MQTT-4.7.3-1")
         ),
         pytest.param(
             "05",
