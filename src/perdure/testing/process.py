@@ -104,6 +104,12 @@ class BrokerProcess:
         self.kill_count += 1
         self._on_killed()
 
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        self.check()
+        assert self._process is not None
+        self._process.send_signal(number)
+
     async def stop(self) -> int | None:
         """SIGTERM it if it runs, and kill it if that does not help; returns its exit code."""
         self.listening.clear()
