@@ -5,19 +5,125 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.crash.client import Clients
 
-from perdure.testing.disk import Disk
+from perdure.testing import packets
+from perdure.testing.disk import BROKEN, Disk
 from perdure.testing.disk_broker import disk_command
 from perdure.testing.fault_rounds import FaultRounds
+from perdure.testing.packets import Packet
 from perdure.testing.process import BrokerProcess, free_port
 
 ROUNDS = int(os.environ.get("PERDURE_CRASH_ROUNDS") or 3)
 SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))
+
+
+OPTIONS = ("--set", "sys.interval_s=0")
+
+
+@pytest.fixture
+async def failing(tmp_path: Path) -> AsyncIterator[tuple[Clients, Disk]]:
+    """A broker and its disk; at the end it lives, and has said nothing that it should not."""
+    data, port, log = tmp_path / "data", free_port(), tmp_path / "broker.log"
+    disk = Disk(tmp_path / "disk", data)
+    broker = BrokerProcess(disk_command(disk.path, data, port, *OPTIONS), port=port, log=log)
+    await broker.start()
+    clients = Clients(port)
+    yield clients, disk
+    await clients.close()
+    broker.check()
+    assert await broker.stop() == 0
+    said = log.read_text()
+    assert "Traceback" not in said
+    assert said.count('"storage.failed"') >= 1
+    assert '"storage.recovered"' in said
+
+
+async def until_recovered(clients: Clients) -> None:
+    """Wait until the broker opens durable sessions again."""
+    for _ in range(1000):
+        client, code = await clients.open("probe")
+        await client.close()
+        if not code:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("the broker has not recovered")
+
+
+def refusal(packet: Packet | None, protocol: int) -> None:
+    """Check how a connection ended: 5.0 is told 0x80, 3.1.1 is just closed."""
+    if protocol == 4:
+        assert packet is None
+    else:
+        assert packet is not None
+        assert (packet.kind, packet.body[0]) == (packets.DISCONNECT, 0x80)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", [4, 5])
+@pytest.mark.parametrize("operation", ["write", "sync"])
+async def test_a_failure_in_the_middle_of_an_exchange(
+    failing: tuple[Clients, Disk], operation: str, protocol: int
+) -> None:
+    """CONNECT, SUBSCRIBE and PUBREL are answered by a close, and the client can go on."""
+    clients, disk = failing
+    reader = await clients.connect("reader", protocol=protocol)
+    reader.send(packets.subscribe(1, [("t", 2)], protocol=protocol))
+    await reader.expect(packets.SUBACK)
+    writer = await clients.connect("writer", protocol=protocol)
+    message = packets.publish("t", b"1", qos=2, packet_id=9, dup=False, protocol=protocol)
+    writer.send(message)
+    await writer.expect(packets.PUBREC)
+    await reader.expect(packets.PUBLISH)
+
+    disk.fail(**{operation: BROKEN})
+    writer.send(packets.acknowledgement(packets.PUBREL, 9))
+    refusal(await writer.take(), protocol)
+    subscriber, code = await clients.open("subscriber", protocol=protocol)
+    assert code == (3 if protocol == 4 else 0x88)
+    assert await subscriber.take() is None
+    disk.heal()
+    await until_recovered(clients)
+
+    # The second failure is met by a SUBSCRIBE.
+    subscriber = await clients.connect("subscriber", protocol=protocol)
+    disk.fail(**{operation: BROKEN})
+    subscriber.send(packets.subscribe(2, [("t", 1)], protocol=protocol))
+    refusal(await subscriber.take(), protocol)
+    disk.heal()
+    await until_recovered(clients)
+    subscriber = await clients.connect("subscriber", protocol=protocol)
+    assert subscriber.session_present
+    subscriber.send(packets.subscribe(3, [("t", 1)], protocol=protocol))
+    await subscriber.expect(packets.SUBACK)
+
+    # The third by a CONNECT; and the exchange of the first is taken up where it was.
+    disk.fail(**{operation: BROKEN})
+    writer, code = await clients.open("writer", protocol=protocol)
+    assert code == (3 if protocol == 4 else 0x88)
+    disk.heal()
+    await until_recovered(clients)
+    writer = await clients.connect("writer", protocol=protocol)
+    assert writer.session_present
+    writer.send(packets.acknowledgement(packets.PUBREL, 9))
+    await writer.expect(packets.PUBCOMP)
+    writer.send(packets.publish("t", b"2", qos=2, packet_id=9, dup=False, protocol=protocol))
+    await writer.expect(packets.PUBREC)
+
+    # The reader had the first message and has not answered. After a failed sync its connection
+    # was closed, so it cannot have had the second.
+    again, code = await clients.open("reader", protocol=protocol)
+    assert not code
+    found = [await again.expect(packets.PUBLISH) for _ in range(2)]
+    assert [packet.body[-1:] for packet in found] == [b"1", b"2"]
+    assert [packet.flags >> 3 for packet in found] == [1, operation == "write"]
 
 
 @pytest.mark.slow

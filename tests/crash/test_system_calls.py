@@ -2,48 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from tests.crash.client import Clients
 
 from perdure.testing import packets
-from perdure.testing.packets import Packet, Splitter
+from perdure.testing.packets import Splitter
 from perdure.testing.process import BrokerProcess, free_port, perdure_command
 from perdure.testing.system_calls import SYNCS, WRITES, Call, read_calls, strace_command
 
 BURSTS, BURST = 12, 5
 """Few enough for the log to stay within its first block, which would cut a payload in two."""
-
-
-class Client:
-    """A connection that was accepted."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.writer = writer
-        self._reader = reader
-        self._splitter = Splitter()
-        self._packets: list[Packet] = []
-
-    @classmethod
-    async def connect(cls, port: int, client_id: str) -> Client:
-        client = cls(*await asyncio.open_connection("127.0.0.1", port))
-        client.writer.write(packets.connect(client_id, protocol=4))
-        assert (await client.take()).kind == packets.CONNACK
-        return client
-
-    async def take(self) -> Packet:
-        while not self._packets:
-            data = await asyncio.wait_for(self._reader.read(65536), 20)
-            assert data, "the broker closed the connection"
-            self._packets = self._splitter.feed(data)
-        return self._packets.pop(0)
-
-    async def close(self) -> None:
-        self.writer.close()
-        await self.writer.wait_closed()
 
 
 def payload(number: int) -> bytes:
@@ -61,15 +33,16 @@ async def test_no_acknowledgement_before_the_log_is_synced(tmp_path: Path) -> No
     command = strace_command(output, perdure_command(tmp_path / "data", port))
     broker = BrokerProcess(command, port=port, log=tmp_path / "log")
     await broker.start()
+    clients = Clients(port)
     try:
-        subscriber = await Client.connect(port, "subscriber")
-        subscriber.writer.write(packets.subscribe(1, [("t", 2)], protocol=4))
-        assert (await subscriber.take()).kind == packets.SUBACK
-        publisher = await Client.connect(port, "publisher")
+        subscriber = await clients.connect("subscriber")
+        subscriber.send(packets.subscribe(1, [("t", 2)], protocol=4))
+        await subscriber.expect(packets.SUBACK)
+        publisher = await clients.connect("publisher")
         for first in range(1, BURSTS * BURST, BURST):
             numbers = range(first, first + BURST)
             for number in numbers:
-                publisher.writer.write(
+                publisher.send(
                     packets.publish(
                         "t",
                         payload(number),
@@ -80,13 +53,11 @@ async def test_no_acknowledgement_before_the_log_is_synced(tmp_path: Path) -> No
                     )
                 )
             for number in numbers:
-                answer = await publisher.take()
-                assert answer.kind == (packets.PUBACK if qos(number) == 1 else packets.PUBREC)
+                await publisher.expect(packets.PUBACK if qos(number) == 1 else packets.PUBREC)
         for number in range(1, BURSTS * BURST + 1):
-            assert payload(number) in (await subscriber.take()).body
-        await publisher.close()
-        await subscriber.close()
+            assert payload(number) in (await subscriber.expect(packets.PUBLISH)).body
     finally:
+        await clients.close()
         assert await broker.stop() == 0
     check(read_calls(output.read_text().splitlines()))
 
