@@ -192,7 +192,7 @@ class Broker:
         services.log.error("storage.failed", error=error.message, code=error.code, hint=error.hint)
         for session in list(services.registry.live.values()):
             if session.feeding or session.groups or (in_doubt and session.durable):
-                session.holder.close(UNSPECIFIED_ERROR)
+                session.holder.storage_lost(UNSPECIFIED_ERROR)
         if not self._recovering:
             self._recovering = True
             self.services.scheduler.call_later(RECOVERY_INTERVAL_US, self._try_recovery)

@@ -53,7 +53,7 @@ class CatchUp:
             # The client comes again for what it is owed; others may be able to read theirs.
             services.read_failed(error, client_id=session.client_id)
             if session.is_open:
-                session.holder.close(UNSPECIFIED_ERROR)
+                session.holder.storage_lost(UNSPECIFIED_ERROR)
         finally:
             session.catching_up = False
 

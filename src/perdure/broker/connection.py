@@ -219,6 +219,9 @@ class Connection:
 
     def storage_lost(self, reason_code: int) -> None:
         """A commit that this client waits for has failed."""
+        if self._state != CONNECTED:
+            # CONNACK has a word for it, which 3.1.1 has too.
+            reason_code = SERVER_UNAVAILABLE
         self.disconnect(reason_code, "storage is not available", send_will=True)
 
     def fail(self, error: MqttError) -> None:
@@ -417,7 +420,7 @@ class Connection:
             self.fail(error)
         except StorageError as error:
             self._services.read_failed(error, address=self.peer.address)
-            self.storage_lost(UNSPECIFIED_ERROR if self._state == CONNECTED else SERVER_UNAVAILABLE)
+            self.storage_lost(UNSPECIFIED_ERROR)
         if self._busy and self._state == CONNECTED:
             self.go_on()
 

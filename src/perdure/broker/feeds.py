@@ -110,7 +110,7 @@ class Feeds:
             # The feed goes on from what is stored when the client comes again.
             self._services.read_failed(error, client_id=session.client_id)
             if session.is_open:
-                session.holder.close(UNSPECIFIED_ERROR)
+                session.holder.storage_lost(UNSPECIFIED_ERROR)
 
     async def _feed(self, session: LiveSession, name: str) -> None:
         services = self._services

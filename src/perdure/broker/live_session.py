@@ -42,6 +42,10 @@ class Holder(Protocol):
         """Take leave with a reason code and close."""
         ...
 
+    def storage_lost(self, reason_code: int) -> None:
+        """Close because the store has failed what the client waits for."""
+        ...
+
 
 @final
 class LiveSession:

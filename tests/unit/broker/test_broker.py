@@ -7,7 +7,7 @@ from tests.unit.broker.harness import Client, make_world
 
 from perdure.errors import StorageFull, StorageUnavailable
 from perdure.model import Will
-from perdure.mqtt.packets import PUBACK, PUBREC, Ack, Disconnect, Properties, Publish
+from perdure.mqtt.packets import PUBACK, PUBREC, Ack, Connack, Disconnect, Properties, Publish
 from perdure.testing.world import World
 
 
@@ -181,3 +181,15 @@ def test_an_orderly_stop_keeps_everything() -> None:
     assert client.connect().session_present
     client.publish("t")
     assert client.take(Publish).identifiers == (7,)
+
+
+@pytest.mark.parametrize("sync", [False, True])
+@pytest.mark.parametrize(("version", "code"), [(4, 3), (5, 0x88)])
+def test_a_connect_that_meets_the_failure_is_told(version: int, code: int, sync: bool) -> None:
+    world = make_world()
+    _fail(world, sync=sync)
+    client = Client(world, "c", version=version)
+    client.connect(wait=False)
+    assert client.take(Connack).reason == code
+    world.run_for(1_000)
+    assert client.is_lost
