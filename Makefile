@@ -87,6 +87,12 @@ crash: setup ## ROUNDS rounds of kill -9 with real processes (SEED=n repeats a r
 	PERDURE_CRASH_ROUNDS=$(ROUNDS) PERDURE_SEED=$(SEED) \
 		$(BIN)/python -m pytest -q -s --timeout=0 -o faulthandler_timeout=0 tests/crash/test_kill_rounds.py
 
+.PHONY: faults
+faults: setup ## ROUNDS rounds of power cuts and of a failing disk (root: on file systems of their own)
+	PERDURE_FAULT_ROUNDS=$(ROUNDS) PERDURE_SEED=$(SEED) \
+		$(BIN)/python -m pytest -q -s --timeout=0 -o faulthandler_timeout=0 \
+		tests/crash/test_power_loss.py tests/crash/test_failing_disk.py
+
 .PHONY: sim
 sim: setup ## repeat a simulated run: make sim SEED=n
 	@test -n "$(SEED)" || { echo "usage: make sim SEED=n (a failing test prints its seed)" >&2; exit 64; }

@@ -1,6 +1,6 @@
 """Disks that fail under a real broker: it refuses what it cannot keep, and recovers by itself.
 
-``PERDURE_SEED`` and ``PERDURE_CRASH_ROUNDS`` as for ``test_kill_rounds``.
+``make faults ROUNDS=50`` runs more of them; ``PERDURE_SEED`` repeats the choices of a run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from perdure.testing.fault_rounds import FaultRounds
 from perdure.testing.packets import Packet
 from perdure.testing.process import BrokerProcess, free_port
 
-ROUNDS = int(os.environ.get("PERDURE_CRASH_ROUNDS") or 3)
+ROUNDS = int(os.environ.get("PERDURE_FAULT_ROUNDS") or 2)
 SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))
 
 
@@ -67,8 +67,7 @@ def refusal(packet: Packet | None, protocol: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("protocol", [4, 5])
-@pytest.mark.parametrize("operation", ["write", "sync"])
+@pytest.mark.parametrize(("operation", "protocol"), [("write", 5), ("sync", 4)])
 async def test_a_failure_in_the_middle_of_an_exchange(
     failing: tuple[Clients, Disk], operation: str, protocol: int
 ) -> None:

@@ -3,7 +3,7 @@
 Twice, by means that share nothing: an engine that writes down what each sync covered, and a file
 system of its own whose pages in memory are thrown away. A third test watches the system calls.
 
-``PERDURE_SEED`` and ``PERDURE_CRASH_ROUNDS`` as for ``test_kill_rounds``.
+``make faults ROUNDS=50`` runs more of them; ``PERDURE_SEED`` repeats the choices of a run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from perdure.testing.process import BrokerProcess, free_port, perdure_command
 from perdure.testing.seats import Seat
 from perdure.testing.volume import PowerVolume, VolumesUnavailable
 
-ROUNDS = int(os.environ.get("PERDURE_CRASH_ROUNDS") or 5)
+ROUNDS = int(os.environ.get("PERDURE_FAULT_ROUNDS") or 3)
 SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))
 SLOW_SYNC_S = 0.03
 """With a fast disk hardly anything would be unsynced when the power goes."""

@@ -32,8 +32,8 @@ REFUSALS: Final = frozenset({0x80, 0x88, 0x97, 0x03})
 """Unspecified error, server unavailable, quota exceeded; 3 is 3.1.1's server unavailable."""
 
 RECOVERY_TIMEOUT_S: Final = 10.0
-FAULTS_PER_ROUND_MAX: Final = 3
-FAULT_MAX_S: Final = 1.5
+FAULTS_PER_ROUND_MAX: Final = 2
+FAULT_MAX_S: Final = 1.2
 MESSAGES_PER_FAULT_MAX: Final = 1500
 MESSAGES_PER_TICK: Final = 20
 TICK_S: Final = 0.01
