@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, final
 
 from perdure import __version__
-from perdure.broker.auth.control import AccessControl, read_files
+from perdure.broker.auth.control import AccessControl, AccessFiles, read_files
 from perdure.broker.auth.credentials import load_or_create_key
 from perdure.broker.broker import Broker
 from perdure.broker.connection import Connection
@@ -137,40 +137,21 @@ async def serve(
     Raises:
         PerdureError: it could not start.
     """
+    _say_build()
     files = await asyncio.to_thread(read_files, config.auth)
     database = open_database(config, engine=engine)
-    loop = asyncio.get_running_loop()
-    failure: list[BaseException] = []
-    failed = asyncio.Event()
+    failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def task_failed(error: BaseException) -> None:
-        failure.append(error)
-        failed.set()
+        if not failure.done():
+            failure.set_exception(error)
 
     async def watch() -> None:
-        await failed.wait()
-        raise failure[0]
+        await failure
 
-    scheduler = LoopScheduler(loop, task_failed)
-    kind = build()
-    log.info("server.build", version=__version__, build=kind)
-    if kind == "pure":
-        log.warning(
-            "server.not_compiled",
-            hint="about half as fast as a compiled build: install with a C compiler at hand",
-        )
+    scheduler = LoopScheduler(asyncio.get_running_loop(), task_failed)
     metrics = Metrics()
-    key_path = Path(config.storage.path) / KEY_FILE
-    decoy_key = secrets.token_bytes(KEY_BYTES)
-    if config.storage.backend != "memory":
-        decoy_key = load_or_create_key(key_path, decoy_key)
-    access = AccessControl(
-        config.auth,
-        files,
-        certificate_listeners=certificate_listeners(config),
-        random_bytes=secrets.token_bytes,
-        decoy_key=decoy_key,
-    )
+    access = _access(config, files)
     broker = Broker(
         config,
         database,
@@ -204,7 +185,47 @@ async def serve(
         "tasks": watch,
         "gauges": functools.partial(keep_gauges, broker.services),
     }
-    parts: list[Part] = [BrokerPart(broker, scheduler, database)]
+    lifecycle = Lifecycle(
+        [BrokerPart(broker, scheduler, database), *_optional_parts(config, broker, metrics)],
+        listeners,
+        jobs=jobs,
+        reloads=reloads,
+        notifier=Notifier.from_environment(os.environ, pid=os.getpid()),
+    )
+    try:
+        await lifecycle.run()
+    finally:
+        access.close()
+        failure.cancel()
+
+
+def _say_build() -> None:
+    kind = build()
+    log.info("server.build", version=__version__, build=kind)
+    if kind == "pure":
+        log.warning(
+            "server.not_compiled",
+            hint="about half as fast as a compiled build: install with a C compiler at hand",
+        )
+
+
+def _access(config: Config, files: AccessFiles) -> AccessControl:
+    """Authentication and authorisation, with the secret that belongs to the data directory."""
+    decoy_key = secrets.token_bytes(KEY_BYTES)
+    if config.storage.backend != "memory":
+        decoy_key = load_or_create_key(Path(config.storage.path) / KEY_FILE, decoy_key)
+    return AccessControl(
+        config.auth,
+        files,
+        certificate_listeners=certificate_listeners(config),
+        random_bytes=secrets.token_bytes,
+        decoy_key=decoy_key,
+    )
+
+
+def _optional_parts(config: Config, broker: Broker, metrics: Metrics) -> list[Part]:
+    """The admin socket beside the data, and Prometheus."""
+    parts: list[Part] = []
     if config.storage.backend != "memory":
         handler = BrokerAdmin(
             broker.services, version=__version__, started_us=SystemClock().now_us()
@@ -219,17 +240,7 @@ async def serve(
                 backend=config.storage.backend,
             )
         )
-    lifecycle = Lifecycle(
-        parts,
-        listeners,
-        jobs=jobs,
-        reloads=reloads,
-        notifier=Notifier.from_environment(os.environ, pid=os.getpid()),
-    )
-    try:
-        await lifecycle.run()
-    finally:
-        access.close()
+    return parts
 
 
 def run(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from typing import TextIO, cast
 
 import click
 
@@ -13,6 +15,7 @@ from perdure.config.environ import Override
 from perdure.config.load import Loaded, changes, load
 from perdure.config.schema import Config
 from perdure.observe import logs
+from perdure.observe.log_writer import LogWriter
 
 log = logs.get_logger("config")
 
@@ -54,22 +57,26 @@ def command(
     def reload() -> Config:
         nonlocal config
         fresh = read()
-        _configure_logs(fresh)
+        _configure_logs(fresh, writer)
         ignored = changes(config, fresh.config).restart
         if ignored:
             log.warning("config.needs_restart", settings=list(ignored))
         config = fresh.config
         return config
 
-    _configure_logs(loaded)
+    writer = LogWriter(sys.stderr)
+    try:
+        _configure_logs(loaded, writer)
 
-    # Imported late: a bad configuration is told at once.
-    from perdure.server.app import run
+        # Imported late: a bad configuration is told at once.
+        from perdure.server.app import run
 
-    return run(config, reload=reload)
+        return run(config, reload=reload)
+    finally:
+        writer.close()
 
 
-def _configure_logs(loaded: Loaded) -> None:
+def _configure_logs(loaded: Loaded, writer: LogWriter) -> None:
     """Log as configured, and first of all what the configuration has that was ignored."""
     settings = loaded.config.log
     logs.configure(
@@ -77,6 +84,7 @@ def _configure_logs(loaded: Loaded) -> None:
         format=settings.format,
         repeat_max=settings.repeat_max,
         repeat_window_s=settings.repeat_window_s,
+        stream=cast("TextIO", writer),
     )
     for warning in loaded.warnings:
         log.warning("config.ignored", reason=warning)
