@@ -172,6 +172,14 @@ class Retention:
         lost = 0
         async for record in services.database.sessions():
             lost += await self._carry_session(record.client_id, info, keep=False)
+        for group in list(services.shares.groups.values()):
+            if group.lagging:
+                lost += await services.database.count(
+                    [group.filter],
+                    after_offset=group.position,
+                    until_offset=info.until_offset - 1,
+                    limit=info.message_count,
+                )
         await self._make_durable(failures)
         services.database.drop_generation(info.generation)
         services.metrics.messages_dropped_retention += lost

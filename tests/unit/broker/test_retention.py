@@ -180,6 +180,12 @@ def test_the_disk_budget_drops_the_oldest_and_counts_it() -> None:
     reader.connect()
     reader.subscribe("t", qos=1)
     reader.cut()
+    member = Client(world, "m")
+    member.connect()
+    member.subscribe("$share/g/t", qos=1)
+    publisher.deliver("t", b"taken by the group")
+    assert member.payloads() == [b"taken by the group"]
+    member.cut()
     for number in range(4):
         publisher.deliver("t", b"%d" % number)
     world.store.rotate(world.clock.now_us())
@@ -188,10 +194,12 @@ def test_the_disk_budget_drops_the_oldest_and_counts_it() -> None:
         lambda: 2000 if len(world.store.generations()) > 1 else 10
     )
     world.run_for(2_000_000)
-    assert world.live.services.metrics.messages_dropped_retention == 4
+    assert world.live.services.metrics.messages_dropped_retention == 5 + 4
     reader.connect()
     message = reader.take(Publish)
-    assert (message.payload, message.packet_id) == (b"4", 5)
+    assert (message.payload, message.packet_id) == (b"4", 6)
+    member.connect()
+    assert member.payloads() == [b"4"]
 
 
 def test_expired_retained_messages_are_swept() -> None:
