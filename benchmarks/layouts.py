@@ -7,7 +7,8 @@ would. Then, on a store that was closed and opened again, so that nothing comes 
 - a full scan: every message is read and its topic matched, what a log without an index must do;
 - one device's backlog: its 100 messages.
 
-Both stores are measured in turn, the same question one after the other. Sketch for the skip-scan
+Both stores are measured in turn, the same question one after the other, in CPU time of the thread
+that reads. Sketch for the skip-scan
 layout: the wildcard is a sequential read of its own streams, 250,000 keys and values; the scan
 reads four times as many; a device is four seeks with 25 rows each.
 """
@@ -34,10 +35,10 @@ EVERYTHING = 1 << 40
 
 
 def fill(path: Path, layout: str, *, devices: int, rounds: int) -> float:
-    """Record the fleet's messages; returns seconds."""
+    """Record the fleet's messages; returns CPU seconds, those of compaction included."""
     config = RocksdbConfig(layout=layout)  # type: ignore[arg-type]
     database = RocksDatabase.open(path, config=config, now_us=START_US)
-    begun = time.perf_counter()
+    begun = time.process_time()
     now_us, count = START_US, 0
     batch = database.batch()
     for number in range(rounds):
@@ -53,7 +54,7 @@ def fill(path: Path, layout: str, *, devices: int, rounds: int) -> float:
                     batch = database.batch()
     database.write(batch)
     database.sync()
-    seconds = time.perf_counter() - begun
+    seconds = time.process_time() - begun
     database.close()
     return seconds
 
@@ -90,10 +91,13 @@ Question = Callable[[RocksDatabase, str], Coroutine[None, None, int]]
 
 
 def timed(question: Question, database: RocksDatabase, topic_filter: str, expected: int) -> float:
-    """Seconds that a question takes."""
-    begun = time.perf_counter()
+    """CPU seconds of the reading thread: the data are in the page cache, so nothing else counts.
+
+    Wall time would measure whatever else the machine does.
+    """
+    begun = time.thread_time()
     found = finish(question(database, topic_filter))
-    seconds = time.perf_counter() - begun
+    seconds = time.thread_time() - begun
     assert found == expected, f"{found} messages instead of {expected}"
     return seconds
 
@@ -132,7 +136,7 @@ def run(*, devices: int = 10_000, rounds: int = 25, repeats: int = 3) -> bool:
             data=Path(directory),
             settings={"devices": devices, "metrics": 4, "each": rounds, "repeats": repeats},
             checks=checks(values, total),
-            values={"fill_s": fills, "disk_bytes": sizes, **values},
+            values={"fill_cpu_s": fills, "disk_bytes": sizes, **values},
         )
 
 
