@@ -171,6 +171,7 @@ def restart(*, sessions: int = 100_000, rounds: int = 5) -> bool:
             maker.close()
             full_s = [target.restart() for _ in range(rounds)]
             grown = _resident(target) - empty_bytes
+            _resume(target, _sleepers(sessions)[:: sessions // 500])
         finally:
             started.process.stop()
         return record.write(
@@ -187,6 +188,15 @@ def restart(*, sessions: int = 100_000, rounds: int = 5) -> bool:
             ],
             values={"full_s": full_s, "empty_s": empty_s, "grown_bytes": grown},
         )
+
+
+def _resume(target: Target, clients: list[Client]) -> None:
+    """Let some clients come back: what restarted so fast must still know their sessions."""
+    run = Run(Settings(scenario="conn"), target)
+    run.churn(clients, "resume")
+    run.close()
+    lost = [client.client_id for client in clients if not client.session_present]
+    assert not lost, f"sessions lost in the restart: {lost[:5]}"
 
 
 def _resident(target: Target) -> int:

@@ -224,7 +224,7 @@ def markdown(comparison: Comparison) -> str:
                 if line.phase == phase and line.measure == what
             }
             if found:
-                cells = [_cell(found.get(name)) for name in names]
+                cells = [cell(found.get(name)) for name in names]
                 lines.append(f"| {title} | " + " | ".join(cells) + " |")
         lines.append("")
     faults = [_faults(run) for run in comparison.runs]
@@ -267,7 +267,8 @@ def _value(run: Result, phase_name: str, what: str) -> float | None:
     return None if value is None or (what == "delivered_per_s" and not value) else float(value)
 
 
-def _cell(line: Line | None) -> str:
+def cell(line: Line | None) -> str:
+    """A measure as a table shows it: median, extremes, and the ratio."""
     if line is None:
         return ""
     value = line.value
