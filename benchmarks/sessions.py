@@ -15,9 +15,11 @@ from benchmarks import record
 from perdure.bench.client import Client
 from perdure.bench.peers import PEERS, StartedPeer
 from perdure.bench.result import Phase, Totals
-from perdure.bench.runner import Progress, Run, Target
+from perdure.bench.runner import Run
 from perdure.bench.scenarios import SCENARIOS
 from perdure.bench.settings import Settings
+from perdure.bench.stopwatch import Progress
+from perdure.bench.target import Target
 
 KIB = 1024
 

@@ -64,12 +64,13 @@ def render(records: Sequence[Record], comparisons: Sequence[Comparison]) -> str:
 
 def _promises(record: Record) -> str:
     rows = [_row(check) for check in record.checks]
+    build = f"Perdure {record.machine.perdure}."
     settings = ", ".join(f"{name} {value}" for name, value in record.settings.items())
     return "\n".join(
         (
             f"### {record.name}",
             "",
-            f"{_where(record.started_at, record.machine)} {settings}.",
+            f"{_where(record.started_at, record.machine)} {build} {settings}.",
             "",
             "| what | found | must be | kept |",
             "|---|---|---|---|",
@@ -80,10 +81,14 @@ def _promises(record: Record) -> str:
 
 
 def _row(check: Check) -> str:
-    found = f"{check.found:,.4g} {check.unit} ({check.low:,.4g} to {check.high:,.4g})"
+    found = f"{_figure(check.found)} {check.unit} ({_figure(check.low)} to {_figure(check.high)})"
     what = check.what + (f" ({check.note})" if check.note else "")
     kept = ("yes" if check.is_met else "**no**") if check.must else ""
     return f"| {what} | {found} | {check.must} | {kept} |"
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _comparison(found: Comparison) -> str:

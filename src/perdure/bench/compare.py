@@ -19,8 +19,9 @@ from perdure.bench.measure import measure
 from perdure.bench.peers import PEERS, Peer
 from perdure.bench.report import header
 from perdure.bench.result import Broker, Latency, Machine, Result
-from perdure.bench.runner import Progress, Target
 from perdure.bench.settings import Settings
+from perdure.bench.stopwatch import Progress
+from perdure.bench.target import Target
 
 MEASURES: Final[Mapping[str, str]] = {
     "done_per_s": "operations/s",

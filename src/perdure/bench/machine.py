@@ -8,6 +8,7 @@ from pathlib import Path
 
 import perdure
 from perdure.bench.result import Machine
+from perdure.mqtt import decode
 
 
 def describe(directory: Path) -> Machine:
@@ -18,9 +19,14 @@ def describe(directory: Path) -> Machine:
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         kernel=f"{platform.system()} {platform.release()}",
         python=f"{platform.python_implementation()} {platform.python_version()}",
-        perdure=perdure.__version__,
+        perdure=f"{perdure.__version__} {build()}",
         disk=_file_system(directory),
     )
+
+
+def build() -> str:
+    """Whether the hot modules of this package are compiled here."""
+    return "pure Python" if str(decode.__file__).endswith(".py") else "compiled"
 
 
 def _cpu() -> str:

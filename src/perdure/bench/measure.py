@@ -7,9 +7,11 @@ from pathlib import Path
 
 from perdure.bench import machine
 from perdure.bench.result import Broker, Result
-from perdure.bench.runner import Progress, Run, Target
+from perdure.bench.runner import Run
 from perdure.bench.scenarios import SCENARIOS
 from perdure.bench.settings import Settings
+from perdure.bench.stopwatch import Progress
+from perdure.bench.target import Target
 
 
 def measure(

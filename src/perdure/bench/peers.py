@@ -16,9 +16,9 @@ from typing import Final, final
 
 import perdure
 from perdure.bench.errors import BenchError
+from perdure.bench.machine import build
 from perdure.bench.process import BrokerProcess, free_port
 from perdure.bench.result import Broker
-from perdure.mqtt import decode
 
 _VERSION: Final = re.compile(r"\d+\.\d+\.\d+")
 _SYSTEM_PATH: Final = "/usr/local/sbin:/usr/sbin:/sbin:/usr/lib/rabbitmq/bin"
@@ -115,7 +115,9 @@ class Peer:
         configuration = "\n".join(texts).replace(str(directory), "DIR").replace(str(port), "PORT")
         return Broker(
             name=self.name,
-            version=_version_of([*_command(program), *self._version_args]) + _build(program),
+            version=_version_of([*_command(program), *self._version_args])
+            # Of another program it is not known how it was built.
+            + (f" {build()}" if program == sys.executable else ""),
             durability=self.durability,
             configuration=configuration.strip(),
         )
@@ -207,13 +209,6 @@ def _version_of(command: list[str]) -> str:
         return ""
     match = _VERSION.search(done.stdout + done.stderr)
     return match[0] if match else ""
-
-
-def _build(program: str) -> str:
-    """Whether the hot modules of this very package are compiled; unknown of another program."""
-    if program != sys.executable:
-        return ""
-    return " pure Python" if str(decode.__file__).endswith(".py") else " compiled"
 
 
 def _command(program: str) -> list[str]:

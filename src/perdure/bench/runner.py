@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, final
 
 from perdure.bench.client import Client
@@ -16,70 +16,18 @@ from perdure.bench.errors import BenchError
 from perdure.bench.loop import Link, Loop, Pacing, allow_files
 from perdure.bench.meter import Meter
 from perdure.bench.pacing import ClosedLoop, OpenLoop
-from perdure.bench.process import BrokerProcess, ProcessProbe, machine_cpu_s
 from perdure.bench.publisher import Publisher
-from perdure.bench.result import Latency, Phase, Totals
+from perdure.bench.result import Phase, Totals
 from perdure.bench.settings import Settings
 from perdure.bench.stamp import Stream
+from perdure.bench.stopwatch import Progress, Stopwatch, silent
 from perdure.bench.subscriber import Subscriber
+from perdure.bench.target import Target
 
 CONNECTING_MAX: Final = 100
 """Connections being made at a time: no more than a listener's usual backlog."""
-GENERATOR_LIMIT: Final = 0.9
-"""Share of a core from which on the generator may be what limits a closed loop."""
-OTHERS_LIMIT: Final = 0.25
-"""Share of a core from which on other processes disturb the figures."""
 _STEP_NS: Final = 200_000_000
 _STALL_S: Final = 60.0
-
-Progress = Callable[[str, float, str], None]
-"""(what goes on, how much of it is done from 0 to 1, a few words)."""
-
-
-def _silent(what: str, done: float, detail: str) -> None:
-    """Tell nobody."""
-
-
-@final
-class Target:
-    """The broker to measure.
-
-    Args:
-        host, port: where it listens.
-        process: the one that the tool started; it can be restarted.
-        pid: of a broker that runs already.
-        username, password: for every client.
-    """
-
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        *,
-        process: BrokerProcess | None = None,
-        pid: int | None = None,
-        username: str | None = None,
-        password: bytes | None = None,
-    ) -> None:
-        self.host = host
-        self.port = port
-        self.process = process
-        self.username = username
-        self.password = password
-        self._pid = pid
-        self.probe = self._new_probe()
-
-    def restart(self) -> float:
-        """Kill the broker and start it again; returns the seconds until it listened."""
-        if self.process is None:
-            raise BenchError("only a broker that the tool started can be restarted")
-        seconds = self.process.restart(kill=True)
-        self.probe = self._new_probe()
-        return seconds
-
-    def _new_probe(self) -> ProcessProbe | None:
-        pid = self.process.pid if self.process else self._pid
-        return None if pid is None else ProcessProbe(pid)
 
 
 @final
@@ -96,7 +44,7 @@ class Run:
         warnings: what the reader of the figures should know.
     """
 
-    def __init__(self, settings: Settings, target: Target, *, progress: Progress = _silent) -> None:
+    def __init__(self, settings: Settings, target: Target, *, progress: Progress = silent) -> None:
         self.settings = settings
         self.target = target
         self.meter = Meter()
@@ -111,6 +59,16 @@ class Run:
     def close(self) -> None:
         """Close every connection."""
         self._loop.close()
+
+    def stopwatch(self) -> Stopwatch:
+        """Begin to measure."""
+        return Stopwatch(
+            self.meter,
+            self.target.probe,
+            has_acks=self.settings.qos > 0,
+            warnings=self.warnings,
+            progress=self._progress,
+        )
 
     # -- clients ---------------------------------------------------------------------------
 
@@ -252,7 +210,7 @@ class Run:
             self._loop.pacing = pacing
             pacing.start(time.monotonic_ns())
             self._spin(pacing, settings.warmup_s, f"{name}: warm up")
-            watch = Stopwatch(self)
+            watch = self.stopwatch()
             self._spin(pacing, settings.duration_s, name, watch)
             phase = watch.stop(name, fan_out=fan_out)
         finally:
@@ -269,7 +227,7 @@ class Run:
         goal = self.meter.acked + self.meter.refused + each * len(publishers)
         start = self.meter.acked
         self._loop.pacing = pacing
-        watch = Stopwatch(self)
+        watch = self.stopwatch()
         pacing.start(time.monotonic_ns())
         progressed, seen = time.monotonic(), -1
         while self.meter.acked + self.meter.refused < goal:
@@ -306,7 +264,7 @@ class Run:
     def collect(self, links: Sequence[Link], name: str) -> Phase:
         """Connect subscribers whose sessions hold messages, and take all of them."""
         before, received = self.missing(), self.meter.received
-        watch = Stopwatch(self)
+        watch = self.stopwatch()
         self.connect(links, f"{name}: connect")
         connected = watch.seconds
         quiet_since, seen = time.monotonic(), -1
@@ -357,10 +315,6 @@ class Run:
         first = publisher.streams[0]
         return [subscriber for subscriber, streams in self._expected if first in streams]
 
-    def tell(self, what: str, done: float, detail: str) -> None:
-        """Tell how far the run is."""
-        self._progress(what, done, detail)
-
     def sleep(self, seconds: float, what: str) -> None:
         """Let time pass while connections are served."""
         begun = time.monotonic()
@@ -392,107 +346,3 @@ class Run:
         if pacing is not None:
             wait_ns = min(wait_ns, pacing.tick(time.monotonic_ns()))
         self._loop.turn(wait_ns)
-
-
-@final
-class Stopwatch:
-    """Measures from its making to ``stop``."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        run.meter.reset_latencies()
-        self._probe = run.target.probe
-        self._excluded = 0.0
-        self._acked, self._received = run.meter.acked, run.meter.received
-        self._series: list[tuple[float, float, float]] = []
-        self._last = (0.0, self._acked, self._received)
-        self._cpu = self._probe.cpu_s() if self._probe else 0.0
-        self._own_cpu = time.process_time()
-        self._machine_cpu = machine_cpu_s()
-        self._begun = time.monotonic()
-
-    @property
-    def seconds(self) -> float:
-        """Since it was made."""
-        return time.monotonic() - self._begun - self._excluded
-
-    def exclude(self, seconds: float) -> None:
-        """Do not count time in which nothing happened."""
-        self._excluded += seconds
-
-    def tick(self, what: str, share: float) -> None:
-        """Note a point of the series, at most five a second, and tell the progress."""
-        at, acked, received = self._last
-        now = self.seconds
-        if now - at < 0.2:
-            return
-        meter = self._run.meter
-        rate_in, rate_out = (
-            (meter.acked - acked) / (now - at),
-            (meter.received - received) / (now - at),
-        )
-        self._series.append((round(now, 2), round(rate_in, 1), round(rate_out, 1)))
-        self._last = (now, meter.acked, meter.received)
-        self._run.tell(what, share, f"{rate_in:,.0f} in/s, {rate_out:,.0f} out/s")
-
-    def stop(
-        self, name: str, *, done: int | None = None, fan_out: int = 1, deliveries: bool = False
-    ) -> Phase:
-        """What happened since.
-
-        Args:
-            name: of the phase.
-            done: operations; None = acknowledged messages (QoS 0: none are).
-            fan_out: deliveries of each message.
-            deliveries: the operations are deliveries.
-        """
-        run = self._run
-        seconds = self.seconds
-        own = time.process_time() - self._own_cpu
-        delivered = run.meter.received - self._received
-        if deliveries:
-            done = delivered
-        elif done is None:
-            done = run.meter.acked - self._acked if run.settings.qos else delivered
-        phase = Phase(
-            name=name,
-            seconds=round(seconds, 4),
-            done=done,
-            done_per_s=round(done / seconds, 1),
-            delivered=delivered,
-            delivered_per_s=round(delivered / seconds, 1),
-            ack=Latency.of(run.meter.ack_ns),
-            delivery=Latency.of(run.meter.delivery_ns),
-            generator_cpu_share=round(own / seconds, 3),
-            series=self._series,
-        )
-        if run.meter.late_ns.count:
-            phase.late_p99_ms = round(run.meter.late_ns.percentile(99) / 1e6, 4)
-        if self._probe is not None:
-            cpu = self._probe.cpu_s() - self._cpu
-            counted = delivered if fan_out > 1 else done
-            phase.broker_cpu_s = round(cpu, 3)
-            phase.broker_cpu_share = round(cpu / seconds, 3)
-            phase.cpu_s_per_million = round(cpu / counted * 1e6, 3) if counted else None
-            others = machine_cpu_s() - self._machine_cpu - cpu - own
-            phase.others_cpu_share = round(max(0.0, others) / seconds, 3)
-            phase.memory_bytes, phase.memory_peak_bytes = self._probe.memory_bytes()
-        self._warn(phase)
-        return phase
-
-    def _warn(self, phase: Phase) -> None:
-        run, share = self._run, phase.generator_cpu_share
-        others = phase.others_cpu_share
-        if others is not None and others > OTHERS_LIMIT:
-            run.warnings.append(
-                f"{phase.name}: other processes used {others:.0%} of a core: rates and latencies "
-                "are worse than they would be alone"
-            )
-        if share < GENERATOR_LIMIT:
-            return
-        if phase.broker_cpu_share is not None and phase.broker_cpu_share > share:
-            return
-        run.warnings.append(
-            f"{phase.name}: the generator used {share:.0%} of a core: it may be the limit, and the "
-            "broker faster than this"
-        )

@@ -18,8 +18,9 @@ from perdure.bench.expectations import Expectation
 from perdure.bench.measure import measure
 from perdure.bench.peers import PEERS
 from perdure.bench.result import Broker, Result
-from perdure.bench.runner import Progress, Target
 from perdure.bench.settings import Settings
+from perdure.bench.stopwatch import Progress
+from perdure.bench.target import Target
 from perdure.cli.bench_options import ReportOptions, TargetOptions
 from perdure.cli.bench_screen import progress, show
 from perdure.cli.exit_codes import CommandFailed, ExitCode

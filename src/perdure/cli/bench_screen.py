@@ -12,7 +12,7 @@ import msgspec
 from perdure.bench import report
 from perdure.bench.expectations import Verdict
 from perdure.bench.result import Result
-from perdure.bench.runner import Progress
+from perdure.bench.stopwatch import Progress
 from perdure.cli.output import Column, Output
 
 _LEFT: Final = {"phase", "latency", "broker", "scenario"}

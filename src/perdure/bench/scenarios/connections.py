@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from perdure.bench.loop import Link
 from perdure.bench.result import Phase
-from perdure.bench.runner import Run, Stopwatch
+from perdure.bench.runner import Run
 
 
 def conn(run: Run) -> list[Phase]:
@@ -30,14 +30,14 @@ def idle(run: Run) -> list[Phase]:
     connected = _connect(run, links, "connected")
     _per_item(connected, _memory(run, "settle") - empty, len(links))
     run.disconnect(links)
-    watch = Stopwatch(run)
+    watch = run.stopwatch()
     offline_bytes = _memory(run, "settle") - empty
     offline = watch.stop("offline", done=len(links))
     _per_item(offline, offline_bytes, len(links))
     phases = [connected, offline]
     if run.settings.restart:
         seconds = run.target.restart()
-        watch = Stopwatch(run)
+        watch = run.stopwatch()
         restarted_bytes = _memory(run, "settle") - empty
         restarted = watch.stop("restarted", done=len(links))
         restarted.extra["restart_s"] = round(seconds, 3)
@@ -57,7 +57,7 @@ def _sessions(run: Run) -> list[Link]:
 
 
 def _connect(run: Run, links: Sequence[Link], name: str) -> Phase:
-    watch = Stopwatch(run)
+    watch = run.stopwatch()
     run.connect(links, name)
     return watch.stop(name, done=len(links))
 

@@ -1,0 +1,50 @@
+"""The broker that a run measures: where it is, and what is known of its process."""
+
+from __future__ import annotations
+
+from typing import final
+
+from perdure.bench.errors import BenchError
+from perdure.bench.process import BrokerProcess, ProcessProbe
+
+
+@final
+class Target:
+    """The broker to measure.
+
+    Args:
+        host, port: where it listens.
+        process: the one that the tool started; it can be restarted.
+        pid: of a broker that runs already.
+        username, password: for every client.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        process: BrokerProcess | None = None,
+        pid: int | None = None,
+        username: str | None = None,
+        password: bytes | None = None,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.process = process
+        self.username = username
+        self.password = password
+        self._pid = pid
+        self.probe = self._new_probe()
+
+    def restart(self) -> float:
+        """Kill the broker and start it again; returns the seconds until it listened."""
+        if self.process is None:
+            raise BenchError("only a broker that the tool started can be restarted")
+        seconds = self.process.restart(kill=True)
+        self.probe = self._new_probe()
+        return seconds
+
+    def _new_probe(self) -> ProcessProbe | None:
+        pid = self.process.pid if self.process else self._pid
+        return None if pid is None else ProcessProbe(pid)
