@@ -26,7 +26,7 @@ from perdure.testing.process import BrokerProcess, free_port, perdure_command
 from perdure.testing.seats import Seat
 from perdure.testing.volume import PowerVolume, VolumesUnavailable
 
-ROUNDS = int(os.environ.get("PERDURE_FAULT_ROUNDS") or 3)
+ROUNDS = int(os.environ.get("PERDURE_FAULT_ROUNDS") or 2)
 SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))
 SLOW_SYNC_S = 0.03
 """With a fast disk hardly anything would be unsynced when the power goes."""
