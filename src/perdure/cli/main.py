@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, str] = {
     "sub": "Subscribe and print messages.",
     "sessions": "List, show, explain and discard sessions.",
     "storage": "Look into the log and check it.",
+    "pipeline": "Read the log with Spark, and archive it into tables.",
     "passwd": "Write the credentials file.",
     "config": "Check and show the configuration.",
     "bench": "Measure a broker.",

@@ -1,0 +1,108 @@
+"""Traffic of a log: by topic structure, client and hour, and which clients have gone silent.
+
+The log is read once: what all answers need is counted for each structure, client and hour, and
+kept by Spark while they are drawn from it.
+
+A client is **silent** if it used to publish (``SILENT_COUNT_MIN`` messages or more) and has not
+for ``SILENT_INTERVALS`` times its usual interval, as seen from the end of what was read.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+SILENT_COUNT_MIN: Final = 10
+SILENT_INTERVALS: Final = 10
+COLUMNS: Final = ("structure", "client_id", "published_at", "payload")
+
+_CELLS: Final = """
+    select structure, client_id, date_trunc('HOUR', published_at) as hour,
+           count(*) as messages, sum(length(payload)) as bytes,
+           min(published_at) as first, max(published_at) as last
+    from {log} group by all
+"""
+_TOTALS: Final = """
+    select coalesce(sum(messages), 0) as messages, coalesce(sum(bytes), 0) as bytes,
+           count(distinct client_id) as clients, count(distinct structure) as structures,
+           min(first) as first, max(last) as last
+    from {cells}
+"""
+_STRUCTURES: Final = """
+    select structure, sum(messages) as messages, sum(bytes) as bytes,
+           count(distinct client_id) as clients, max(last) as last
+    from {cells} group by structure order by messages desc, structure limit {top}
+"""
+_CLIENTS: Final = """
+    select client_id, sum(messages) as messages, sum(bytes) as bytes,
+           count(distinct structure) as structures, max(last) as last
+    from {cells} group by client_id order by messages desc, client_id limit {top}
+"""
+_HOURS: Final = """
+    select hour, sum(messages) as messages, sum(bytes) as bytes,
+           count(distinct client_id) as clients
+    from {cells} group by hour order by hour
+"""
+_SILENT: Final = """
+    with clients as (
+        select client_id, sum(messages) as messages, max(last) as last,
+               (unix_micros(max(last)) - unix_micros(min(first))) / 1e6
+                   / (sum(messages) - 1) as interval_s
+        from {cells} where client_id != '' group by client_id
+        having sum(messages) >= {count_min}
+    )
+    select client_id, messages, last, round(interval_s, 3) as interval_s,
+           round((unix_micros((select max(last) from {cells})) - unix_micros(last)) / 1e6, 3)
+               as silent_s
+    from clients
+    where (unix_micros((select max(last) from {cells})) - unix_micros(last)) / 1e6
+          > {intervals} * interval_s
+    order by silent_s / nullif(interval_s, 0) desc, client_id limit {top}
+"""
+
+
+class Statistics(msgspec.Struct, frozen=True):
+    """Answers, as rows with plain values; moments are aware datetimes.
+
+    Attributes:
+        totals: of everything that was read.
+        structures, clients: those with most messages first.
+        hours: in order.
+        silent: the most conspicuous first.
+    """
+
+    totals: dict[str, Any]
+    structures: list[dict[str, Any]]
+    clients: list[dict[str, Any]]
+    hours: list[dict[str, Any]]
+    silent: list[dict[str, Any]]
+
+
+def collect(spark: Any, log: Any, *, top: int) -> Statistics:
+    """Count what is in a log.
+
+    Args:
+        spark: a session.
+        log: a frame with ``COLUMNS``.
+        top: rows of each ranking.
+    """
+    cells = spark.sql(_CELLS, log=log).persist()
+    try:
+
+        def rows(query: str, **values: int) -> list[dict[str, Any]]:
+            text = query.replace("{top}", str(top))
+            for name, value in values.items():
+                text = text.replace(f"{{{name}}}", str(value))
+            found: list[dict[str, Any]] = spark.sql(text, cells=cells).toArrow().to_pylist()
+            return found
+
+        return Statistics(
+            totals=rows(_TOTALS)[0],
+            structures=rows(_STRUCTURES),
+            clients=rows(_CLIENTS),
+            hours=rows(_HOURS),
+            silent=rows(_SILENT, count_min=SILENT_COUNT_MIN, intervals=SILENT_INTERVALS),
+        )
+    finally:
+        cells.unpersist()

@@ -1,0 +1,121 @@
+"""Statistics as one HTML page that needs nothing else: no script, no font, no network.
+
+Pure: values in, text out. Everything that clients chose (topics, client ids) is escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from html import escape
+from typing import Any, Final
+
+from perdure.pipeline.jobs.stats import Statistics
+
+_CHART_WIDTH: Final = 960
+_CHART_HEIGHT: Final = 160
+
+_STYLE: Final = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem }
+h1 { font-size: 1.5rem } h2 { font-size: 1.1rem; margin-top: 2rem }
+table { border-collapse: collapse; width: 100% } td, th { padding: .2rem .6rem; text-align: left }
+tr:nth-child(even) { background: color-mix(in srgb, currentColor 6%, transparent) }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums }
+svg { width: 100%; height: auto } rect { fill: #2f7d6d } .axis { font-size: 11px; fill: gray }
+td.bar { width: 30% } td.bar span { display: block; height: .7rem; background: #2f7d6d }
+:root { color-scheme: light dark }
+"""
+
+
+def render(statistics: Statistics, *, title: str) -> str:
+    """The page."""
+    totals = statistics.totals
+    summary = (
+        f"<p>{_number(totals['messages'])} messages, {_number(totals['bytes'])} bytes of payload, "
+        f"{_number(totals['clients'])} clients, {_number(totals['structures'])} topic structures; "
+        f"from {_text(totals['first'])} to {_text(totals['last'])}.</p>"
+    )
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width">',
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
+        f"<h1>{escape(title)}</h1>",
+        summary,
+        "<h2>Messages by hour</h2>",
+        _chart(statistics.hours),
+        "<h2>Topic structures</h2>",
+        _table(statistics.structures, bar="messages"),
+        "<h2>Clients</h2>",
+        _table(statistics.clients, bar="messages"),
+        "<h2>Silent clients</h2>",
+        _table(statistics.silent) if statistics.silent else "<p>None.</p>",
+        "</body></html>\n",
+    ]
+    return "\n".join(parts)
+
+
+def _table(rows: Sequence[dict[str, Any]], *, bar: str = "") -> str:
+    if not rows:
+        return "<p>Nothing was recorded.</p>"
+    names = list(rows[0])
+    most = max((row[bar] for row in rows), default=0) if bar else 0
+    head = "".join(f"<th{_class(rows[0][name])}>{escape(_title(name))}</th>" for name in names)
+    lines = [f"<table><tr>{head}{'<th></th>' if bar else ''}</tr>"]
+    for row in rows:
+        cells = "".join(f"<td{_class(row[name])}>{_text(row[name])}</td>" for name in names)
+        if bar:
+            share = 100 * row[bar] / most if most else 0
+            cells += f'<td class="bar"><span style="width: {share:.1f}%"></span></td>'
+        lines.append(f"<tr>{cells}</tr>")
+    return "\n".join([*lines, "</table>"])
+
+
+def _chart(hours: Sequence[dict[str, Any]]) -> str:
+    """A bar for each hour, at its place in time: hours without a message are gaps."""
+    if not hours:
+        return "<p>Nothing was recorded.</p>"
+    first, last = hours[0]["hour"], hours[-1]["hour"]
+    count = int((last - first).total_seconds()) // 3600 + 1
+    most = max(row["messages"] for row in hours)
+    width = _CHART_WIDTH / count
+    bars = []
+    for row in hours:
+        left = int((row["hour"] - first).total_seconds()) // 3600 * width
+        height = max(1.0, _CHART_HEIGHT * row["messages"] / most)
+        bars.append(
+            f'<rect x="{left:.2f}" y="{_CHART_HEIGHT - height:.2f}" '
+            f'width="{max(width * 0.9, 0.5):.2f}" height="{height:.2f}">'
+            f"<title>{_text(row['hour'])}: {_number(row['messages'])} messages</title></rect>"
+        )
+    label = f"Messages by hour, at most {_number(most)}"
+    return (
+        f'<svg viewBox="0 -14 {_CHART_WIDTH} {_CHART_HEIGHT + 32}" role="img" '
+        f'aria-label="{label}"><text class="axis" x="0" y="-3">{_number(most)}</text>'
+        f"{''.join(bars)}"
+        f'<text class="axis" x="0" y="{_CHART_HEIGHT + 14}">{_text(first)}</text>'
+        f'<text class="axis" x="{_CHART_WIDTH}" y="{_CHART_HEIGHT + 14}" '
+        f'text-anchor="end">{_text(last)}</text></svg>'
+    )
+
+
+def _title(name: str) -> str:
+    return name.removesuffix("_s").replace("_", " ") + (", s" if name.endswith("_s") else "")
+
+
+def _class(value: object) -> str:
+    return ' class="number"' if isinstance(value, int | float) else ""
+
+
+def _number(value: float) -> str:
+    return f"{value:,}".replace(",", "\u2009")
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(value, int | float):
+        return _number(value)
+    return escape(str(value))

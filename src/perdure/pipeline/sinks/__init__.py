@@ -1,0 +1,1 @@
+"""Where an archive keeps its tables: one module for each table format."""

@@ -1,0 +1,73 @@
+"""What jobs need of Spark: the log as a frame, and tasks that write."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from perdure.errors import StorageUnavailable
+from perdure.pipeline.jobs.archive import RESULT_DDL, WriteTask, data_files, write_batches
+from perdure.pipeline.options import ReadOptions
+from perdure.pipeline.schema import ddl
+from perdure.pipeline.sinks.contract import DataFile
+
+_OURS: Final = re.compile(r"SourceError: perdure: (.*)")
+
+
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """Turn what the data source said inside Spark back into an error of ours.
+
+    Raises:
+        StorageUnavailable: with the source's sentence.
+    """
+    try:
+        yield
+    except Exception as error:
+        found = _OURS.search(str(error))
+        if found is None:
+            raise
+        raise StorageUnavailable(found[1]) from error
+
+
+def read_log(spark: Any, options: ReadOptions, columns: Iterable[str] = ()) -> Any:
+    """The range of checked options as a frame of some columns, all by default.
+
+    Args:
+        spark: a session.
+        options: with one filter set at most.
+    """
+    names = list(columns) or None
+    reader = (
+        spark.read.format("perdure")
+        .schema(ddl(names))
+        .option("from", str(options.after_offset + 1))
+        .option("until", str(options.until_offset))
+        .option("rowsPerPartition", str(options.rows_per_partition))
+    )
+    for filters in options.filter_sets:
+        reader = reader.option("topic", msgspec.json.encode(list(filters)).decode())
+    return reader.load(options.path)
+
+
+class SparkExecute:
+    """Runs the tasks of an archive's round in Spark.
+
+    Args:
+        spark: a session whose workers see the directories of log and tables.
+    """
+
+    def __init__(self, spark: Any) -> None:
+        self._spark = spark
+
+    def __call__(self, options: ReadOptions, task: WriteTask) -> list[DataFile]:
+        written = read_log(self._spark, options).mapInArrow(
+            partial(write_batches, task), RESULT_DDL
+        )
+        with told():
+            return data_files([row.asDict() for row in written.collect()])

@@ -1,0 +1,107 @@
+"""Jobs in Spark: the archive's tasks, and statistics that equal a count by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.pipeline.logs import SECOND, START, append, open_log
+
+from perdure.errors import StorageUnavailable
+from perdure.pipeline.options import ReadOptions
+from perdure.storage.rocksdb import RocksDatabase
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("default"),
+]
+
+HOUR = 3_600 * SECOND
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[RocksDatabase]:
+    opened = open_log(tmp_path / "db")
+    yield opened
+    opened.close()
+
+
+def test_archive(spark: Any, database: RocksDatabase, tmp_path: Path) -> None:
+    dataset = pytest.importorskip("pyarrow.dataset")
+    from perdure.pipeline.jobs.archive import Archive
+    from perdure.pipeline.sinks.iceberg import NAMESPACE, IcebergSink, local_catalog
+    from perdure.pipeline.spark_jobs import SparkExecute
+    from perdure.pipeline.tables import parse_tables
+
+    written = append(database, [f"d/{n % 9}/t" for n in range(3_000)] + ["x"], at=START)
+    root = tmp_path / "tables"
+    job = Archive(
+        ReadOptions(str(tmp_path / "db"), rows_per_partition=1_024),
+        IcebergSink(local_catalog(root), database.format.database_id),
+        parse_tables(["devices=d/{device}/t"]),
+        progress=root / "progress.json",
+        execute=SparkExecute(spark),
+    )
+    done = job.run_round()
+    assert (done.rows, done.is_last) == (3_001, True)
+    assert done.files > 2
+    assert job.run_round().rows == 0
+    scan = (
+        local_catalog(root)
+        .load_table((NAMESPACE, "devices"))
+        .scan(row_filter="device = '4'", selected_fields=("offset", "payload"))
+    )
+    expected = [(m.offset, m.payload) for m in written if m.topic == "d/4/t"]
+    assert sorted((r["offset"], r["payload"]) for r in scan.to_arrow().to_pylist()) == expected
+    files = dataset.dataset([*root.rglob("data/*.parquet")])
+    assert files.count_rows() == len(files.to_table().column("offset").unique()) == 3_001
+
+
+def test_what_the_source_says_arrives_as_our_own_error(spark: Any, tmp_path: Path) -> None:
+    from perdure.pipeline.spark_jobs import read_log, told
+
+    with pytest.raises(StorageUnavailable, match="holds no database"), told():
+        read_log(spark, ReadOptions(str(tmp_path))).count()
+
+
+def test_statistics(spark: Any, database: RocksDatabase, tmp_path: Path) -> None:
+    from perdure.pipeline.jobs import stats
+    from perdure.pipeline.jobs.stats_report import render
+    from perdure.pipeline.spark_jobs import read_log
+
+    options = ReadOptions(str(tmp_path / "db"))
+    empty = stats.collect(spark, read_log(spark, options, stats.COLUMNS), top=5)
+    assert empty.totals["messages"] == 0
+    assert "Nothing was recorded" in render(empty, title="empty")
+    # client-0 to client-2 in turn, a message each second; then client-0 alone, hours later.
+    append(database, ["a/b"] * 60, at=START, step=SECOND)
+    append(database, ["<x>"], at=START + 3 * HOUR)
+    found = stats.collect(spark, read_log(spark, options, stats.COLUMNS), top=5)
+    assert found.totals["messages"] == 61
+    assert found.totals["bytes"] == sum(len(str(n)) for n in range(60)) + 1
+    assert found.totals["clients"] == 3
+    assert [(row["structure"], row["messages"]) for row in found.structures] == [
+        ("a/b", 60),
+        ("<x>", 1),
+    ]
+    assert [(row["client_id"], row["messages"]) for row in found.clients] == [
+        ("client-0", 21),
+        ("client-1", 20),
+        ("client-2", 20),
+    ]
+    hour = datetime.fromtimestamp(START // SECOND, UTC).replace(minute=0, second=0)
+    assert found.hours[0]["hour"] == hour
+    assert [row["messages"] for row in found.hours] == [60, 1]
+    assert [(row["client_id"], row["interval_s"]) for row in found.silent] == [
+        ("client-1", 3.0),
+        ("client-2", 3.0),
+    ]
+    assert found.silent[0]["silent_s"] == 3 * 3_600 - 58
+    page = render(found, title="Traffic")
+    assert "&lt;x&gt;" in page
+    assert "<x>" not in page
+    assert page.count("<rect") == 2

@@ -1,0 +1,163 @@
+"""``perdure pipeline``, with the tasks run in this process instead of Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.unit.pipeline.logs import SECOND, START, append, open_log
+
+from perdure.cli.exit_codes import ExitCode
+from perdure.cli.main import run
+from perdure.storage.rocksdb import RocksDatabase
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyiceberg")
+pytest.importorskip("deltalake")
+from perdure.pipeline import session, spark_jobs
+from perdure.pipeline.jobs import stats as stats_job
+from perdure.pipeline.jobs.archive import execute_here
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[RocksDatabase]:
+    opened = open_log(tmp_path / "db")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(autouse=True)
+def spark(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """No Java: sessions that only count that they are stopped."""
+    stopped: list[str] = []
+
+    def build(**options: Any) -> SimpleNamespace:
+        return SimpleNamespace(stop=lambda: stopped.append(options["app"]))
+
+    monkeypatch.setattr(session, "build", build)
+    monkeypatch.setattr(spark_jobs, "SparkExecute", lambda _: execute_here)
+    return stopped
+
+
+@pytest.mark.parametrize("kind", ["iceberg", "delta", "parquet"])
+def test_archive_once(
+    kind: str,
+    database: RocksDatabase,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    spark: list[str],
+) -> None:
+    append(database, ["d/1/t", "d/2/t", "x"], at=START)
+    command = [
+        *("pipeline", "archive", "--data", str(tmp_path / "db"), "--to", str(tmp_path / "to")),
+        *("--once", "--json", "--format", kind, "--table", "devices=d/{device}/t"),
+    ]
+    assert run(command) == ExitCode.OK
+    told = capsys.readouterr()
+    assert "archived 3 messages in 2 files" in told.err
+    assert json.loads(told.out)["rows"] == 3
+    written = append(database, ["x"], at=START + SECOND)
+    assert run(command) == ExitCode.OK
+    record = json.loads(capsys.readouterr().out)
+    assert record["rows"] == 1
+    assert record["through_offset"] == written[0].offset
+    assert run(command) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["rows"] == 0
+    assert spark == ["perdure-archive"] * 3
+
+
+def test_archive_again_and_again(
+    database: RocksDatabase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    spark: list[str],
+) -> None:
+    from perdure.cli.commands import pipeline
+
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise KeyboardInterrupt
+        append(database, ["x"], at=START + len(pauses) * SECOND)
+
+    monkeypatch.setattr(pipeline.time, "sleep", sleep)
+    command = ["pipeline", "archive", "--data", str(tmp_path / "db"), "--every", "90s"]
+    command += ["--to", str(tmp_path / "to"), "--format", "parquet"]
+    assert run(command) == ExitCode.INTERRUPTED
+    assert pauses == [90, 90, 90]
+    assert capsys.readouterr().err.count("archived 1 messages") == 2
+    assert spark == ["perdure-archive"]
+    assert len(list((tmp_path / "to").glob("messages/offsets-*/*.parquet"))) == 2
+    assert not list((tmp_path / "to").glob("messages/.staging-*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "text"),
+    [
+        (["--data", "nowhere"], ExitCode.NOT_FOUND, "holds no database"),
+        (["--topic", "a/#/b"], ExitCode.USAGE, "last level"),
+        (["--from", "soon"], ExitCode.USAGE, "expected a time"),
+        (["--every", "often"], ExitCode.USAGE, "--every"),
+        (["--table", "nope"], ExitCode.CONFIG, "name=pattern"),
+        (["--catalog", "x", "--format", "delta"], ExitCode.USAGE, "--catalog is for"),
+        (["--catalog", "no-such-catalog"], ExitCode.CONFIG, "no-such-catalog"),
+    ],
+)
+def test_bad_input_is_one_line_and_a_code(
+    options: list[str],
+    code: ExitCode,
+    text: str,
+    database: RocksDatabase,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = ["pipeline", "archive", "--data", str(tmp_path / "db"), "--to", str(tmp_path / "to")]
+    assert run([*command, "--once", *options]) == code
+    told = capsys.readouterr()
+    assert text in told.err
+    assert "Traceback" not in told.err
+
+
+def test_stats(
+    database: RocksDatabase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    at = datetime(2026, 1, 2, 3, tzinfo=UTC)
+    row = {"messages": 5, "bytes": 9, "clients": 1}
+    found = stats_job.Statistics(
+        {**row, "structures": 1, "first": at, "last": at},
+        [{"structure": "a/+", **row, "last": at}],
+        [{"client_id": "c", "messages": 5, "bytes": 9, "structures": 1, "last": at}],
+        [{"hour": at, **row}],
+        [],
+    )
+    asked: list[Any] = []
+    monkeypatch.setattr(spark_jobs, "read_log", lambda _, options, columns: options)
+    monkeypatch.setattr(stats_job, "collect", lambda _, log, top: asked.append((log, top)) or found)
+    report = tmp_path / "report.html"
+    command = ["pipeline", "stats", "--data", str(tmp_path / "db"), "--top", "3"]
+    command += ["-t", "a/#", "-t", "b", "--from", "2026-01-01T00:00:00Z", "--html", str(report)]
+    assert run([*command, "--json"]) == ExitCode.OK
+    told = json.loads(capsys.readouterr().out)
+    assert told["totals"]["first"] == "2026-01-02T03:00:00.000000Z"
+    assert told["structures"][0]["structure"] == "a/+"
+    options, top = asked[0]
+    assert (options.filter_sets, top) == ((("a/#", "b"),), 3)
+    assert "<svg" in report.read_text(encoding="utf-8")
+    assert run(command) == ExitCode.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert "messages\t5" in lines
+    assert "a/+\t5\t9\t1\t2026-01-02T03:00:00.000000Z" in lines
+    assert "silent" not in lines
