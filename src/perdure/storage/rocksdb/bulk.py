@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, TypeAlias, final
 import msgspec
 
 from perdure.config.schema import RocksdbConfig
-from perdure.errors import FormatTooNew, StorageCorrupt, StorageError, StorageUnavailable
+from perdure.errors import FormatTooNew, StorageUnavailable
 from perdure.limits import OFFSET_MAX
 from perdure.storage.contract import GenerationInfo
 from perdure.storage.rocksdb.generations import Generation
@@ -41,11 +41,6 @@ FilterSets: TypeAlias = tuple[tuple[str, ...], ...]
 PAGE_BYTES_MAX: Final = 32 * 1024 * 1024
 """Bytes of values after which a page ends; with a largest message it is far below 2 GiB, where
 the offsets of an Arrow array end."""
-
-_OPEN_ATTEMPTS: Final = 20
-"""Each fails only if a compaction replaced a file between two system calls."""
-
-_VANISHED: Final = ("No such file", "Can't access")
 
 _CONSTRAINED_SHARE: Final = 64
 """How much less a filter that fixes a varying level is taken to match, for the size of slices."""
@@ -95,7 +90,8 @@ class LogFiles:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._database = _open(path)
+        config = RocksdbConfig(tail_messages=0)
+        self._database = RocksDatabase.open(path, config=config, read_only=True)
         self._engine, self._generations = self._database.tables()
 
     def close(self) -> None:
@@ -314,22 +310,6 @@ def _cut(
     for first, last in pairwise(bounds):
         if first < last:
             yield Slice(header.generation, first, last, estimate)
-
-
-def _open(path: Path) -> RocksDatabase:
-    # All files are opened at once: those that a compaction deletes later stay readable.
-    config = RocksdbConfig(max_open_files=-1, tail_messages=0)
-    failure: StorageError = StorageUnavailable(f"{path} could not be opened")
-    for _ in range(_OPEN_ATTEMPTS):
-        try:
-            return RocksDatabase.open(path, config=config, read_only=True)
-        except (StorageUnavailable, StorageCorrupt) as error:
-            if not (path / "CURRENT").exists() or not any(
-                text in error.message for text in _VANISHED
-            ):
-                raise
-            failure = error
-    raise failure
 
 
 def _number(generation: Generation) -> int:

@@ -69,6 +69,19 @@ def _make(path: Path) -> None:
             os.close(handle)
 
 
+def manifest_stamp(path: Path) -> tuple[str, int]:
+    """What changes whenever table files come or go: the current manifest and its size.
+
+    RocksDB makes that known in the manifest before it deletes the write-ahead log of what it has
+    flushed, or a file that it has compacted.
+    """
+    try:
+        name = (path / "CURRENT").read_text(encoding="ascii").strip()
+        return name, (path / name).stat().st_size
+    except OSError:
+        return "", 0
+
+
 def probe(path: Path) -> None:
     """Prove that the directory takes, and keeps, as much as opening the database may write.
 

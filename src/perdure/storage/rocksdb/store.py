@@ -44,7 +44,7 @@ from perdure.storage.rocksdb import keys, layout_bitmask, layout_v1, retained
 from perdure.storage.rocksdb.batch import RocksBatch
 from perdure.storage.rocksdb.check import Checker
 from perdure.storage.rocksdb.codec import decode_record, decode_retained, encode_record
-from perdure.storage.rocksdb.directory import DirectoryLock, probe
+from perdure.storage.rocksdb.directory import DirectoryLock, manifest_stamp, probe
 from perdure.storage.rocksdb.engine import FIXED_TABLES, META, RETAINED, Engine, Operations
 from perdure.storage.rocksdb.expand import Expansion, InboxFloors
 from perdure.storage.rocksdb.generations import Generations
@@ -61,6 +61,9 @@ FORMAT: Final = 1
 LAYOUTS: Final = {"skipscan": layout_v1.LAYOUT, "bitmask": layout_bitmask.LAYOUT}
 
 EngineFactory = Callable[..., Engine]
+
+_OPEN_ATTEMPTS: Final = 100
+"""Of a reader beside a broker; one fails if a flush or compaction ends within its 10 to 50 ms."""
 
 
 class DatabaseFormat(msgspec.Struct, frozen=True, array_like=True):
@@ -141,18 +144,59 @@ class RocksDatabase:
         """
         path = Path(path)
         config = config or RocksdbConfig()
-        if read_only and not (path / "CURRENT").exists():
-            raise StorageUnavailable(f"{path} holds no database")
-        lock = None if read_only else DirectoryLock(path)
-        database = None
+        if read_only:
+            return cls._open_beside(path, config, engine)
+        lock = DirectoryLock(path)
         try:
-            database = cls(path, config=config, read_only=read_only, lock=lock, engine=engine)
+            return cls._open_once(path, config, engine, now_us=now_us, lock=lock)
+        except BaseException:
+            lock.release()
+            raise
+
+    @classmethod
+    def _open_beside(
+        cls, path: Path, config: RocksdbConfig, engine: EngineFactory
+    ) -> RocksDatabase:
+        """Open read-only what a broker may be writing.
+
+        RocksDB reads the list of table files first and the write-ahead logs after it. What the
+        broker flushes in between is in neither: such a view has holes, and is not used.
+        """
+        if not (path / "CURRENT").exists():
+            raise StorageUnavailable(f"{path} holds no database")
+        # All files are opened at once: those that a compaction deletes later stay readable.
+        config = msgspec.structs.replace(config, max_open_files=-1)
+        for _ in range(_OPEN_ATTEMPTS):
+            stamp = manifest_stamp(path)
+            try:
+                database = cls._open_once(path, config, engine, now_us=0, lock=None)
+            except StorageError:
+                if manifest_stamp(path) == stamp:
+                    raise
+                continue
+            if manifest_stamp(path) == stamp:
+                return database
+            database.close()
+        raise StorageUnavailable(
+            f"{path} changes too fast to be read", hint="try again when the broker has less to do"
+        )
+
+    @classmethod
+    def _open_once(
+        cls,
+        path: Path,
+        config: RocksdbConfig,
+        engine: EngineFactory,
+        *,
+        now_us: int | None,
+        lock: DirectoryLock | None,
+    ) -> RocksDatabase:
+        database = cls(path, config=config, read_only=lock is None, lock=lock, engine=engine)
+        try:
             database._load(SystemClock().now_us() if now_us is None else now_us)
         except BaseException:
-            if database is not None and database._engine is not None:
+            if database._engine is not None:
                 database._engine.abandon()
-            if lock is not None:
-                lock.release()
             raise
         return database
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perdure.errors import StorageLocked, StorageUnavailable
-from perdure.storage.rocksdb.directory import DirectoryLock, probe
+from perdure.storage.rocksdb.directory import DirectoryLock, manifest_stamp, probe
 
 
 def test_lock_is_exclusive_and_released(tmp_path: Path) -> None:
@@ -57,3 +57,10 @@ def test_probe_leaves_nothing(tmp_path: Path) -> None:
 def test_probe_of_a_directory_that_is_gone(tmp_path: Path) -> None:
     with pytest.raises(StorageUnavailable):
         probe(tmp_path / "gone")
+
+
+def test_the_manifest_tells_of_changes(tmp_path: Path) -> None:
+    assert manifest_stamp(tmp_path) == ("", 0)
+    (tmp_path / "CURRENT").write_text("MANIFEST-1\n")
+    (tmp_path / "MANIFEST-1").write_bytes(b"abc")
+    assert manifest_stamp(tmp_path) == ("MANIFEST-1", 3)

@@ -87,6 +87,34 @@ async def test_read_only_sees_what_is_there_beside_the_writer(path: Path) -> Non
     reader.close()
 
 
+async def test_a_view_with_holes_is_not_used(path: Path) -> None:
+    """What is flushed while a reader opens may be in none of the files that it has read."""
+    database = RocksDatabase.open(path, config=NO_TAIL, now_us=NOW_US)
+    append_all(database, message("a"), message("b"))
+    opened: list[Engine] = []
+
+    def engine(*args: object, **options: object) -> Engine:
+        made = Engine(*args, **options)  # type: ignore[arg-type]
+        opened.append(made)
+        if len(opened) == 1:
+            database.rotate(NOW_US + 1)
+        return made
+
+    reader = RocksDatabase.open(path, config=NO_TAIL, read_only=True, engine=engine)
+    assert len(opened) > 1
+    assert [info.generation for info in reader.generations()] == [1, 2]
+    assert len(await read_all(reader, "#")) == 2
+    reader.close()
+
+    def failing(*args: object, **options: object) -> Engine:
+        database.rotate(NOW_US + 2)
+        raise StorageUnavailable("a file has gone")
+
+    with pytest.raises(StorageUnavailable, match="changes too fast"):
+        RocksDatabase.open(path, config=NO_TAIL, read_only=True, engine=failing)
+    database.close()
+
+
 def test_read_only_needs_a_database(path: Path) -> None:
     with pytest.raises(StorageUnavailable):
         RocksDatabase.open(path, read_only=True)
