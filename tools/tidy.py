@@ -211,9 +211,11 @@ def check_locks(root: Path) -> Iterator[Finding]:
     asked = {
         "requirements/core.txt": project["dependencies"],
         "requirements/dev.txt": project["dependencies"] + project["optional-dependencies"]["dev"],
-        "requirements/spark.txt": project["optional-dependencies"]["spark"],
+        "requirements/spark.txt": project["optional-dependencies"].get("spark", []),
     }
     for name, requirements in asked.items():
+        if not requirements:
+            continue
         text = (root / name).read_text(encoding="utf-8")
         locked = dict(_LOCKED.findall(text))
         for requirement in map(Requirement, requirements):
