@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import Callable, Coroutine, Generator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, final
+from queue import SimpleQueue
+from typing import Any, TypeAlias, final
+
+_Commit: TypeAlias = tuple[Callable[[], None], Callable[[BaseException | None], None]]
 
 
 @final
@@ -41,7 +45,10 @@ class LoopScheduler:
         self._loop = loop
         self._failed = failed
         self._tasks: set[asyncio.Task[None]] = set()
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="commit")
+        # A queue and a thread of our own: an executor's futures cost more than a short sync.
+        self._commits: SimpleQueue[_Commit | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._commit, name="commit", daemon=True)
+        self._thread.start()
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Run at the end of this turn of the loop."""
@@ -55,13 +62,7 @@ class LoopScheduler:
         self, work: Callable[[], None], done: Callable[[BaseException | None], None]
     ) -> None:
         """Run ``work`` in the commit thread, then ``done`` on the loop."""
-        loop = self._loop
-
-        def finished(future: Future[None]) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(done, future.exception())
-
-        self._executor.submit(work).add_done_callback(finished)
+        self._commits.put((work, done))
 
     def gate(self) -> LoopGate:
         """A closed gate."""
@@ -79,7 +80,23 @@ class LoopScheduler:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._loop.run_in_executor(None, self._executor.shutdown)
+        self._commits.put(None)
+        await self._loop.run_in_executor(None, self._thread.join)
+
+    def _commit(self) -> None:
+        """The commit thread: one piece of work after the other, until ``close``."""
+        while True:
+            commit = self._commits.get()
+            if commit is None:
+                return
+            work, done = commit
+            failure: BaseException | None = None
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001 - handed to the loop, where it is judged
+                failure = error
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+                self._loop.call_soon_threadsafe(done, failure)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
