@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from perdure.bench.client import Client
 from perdure.bench.runner import Run
+from perdure.mqtt.encode import encode
+from perdure.mqtt.packets import Publish
 
 _BATCH_PUBLISHERS = 20
 _TOPICS = 10_000
+_CLEAR_BATCH = 5000
 
 
 def prepare(run: Run) -> None:
@@ -24,8 +27,10 @@ def prepare(run: Run) -> None:
 
 
 def clear(run: Run) -> None:
-    """Discard the offline sessions; retained messages of a shared broker are cleared too."""
+    """Take away what lies in a broker that goes on: retained messages and offline sessions."""
     settings = run.settings
+    if settings.retained:
+        _clear_retained(run)
     if settings.offline:
         clean = [
             Client(
@@ -37,6 +42,28 @@ def clear(run: Run) -> None:
             for number in range(settings.offline)
         ]
         run.churn(clean, "clean up")
+
+
+def _clear_retained(run: Run) -> None:
+    """[MQTT-3.3.1-10] A retained message without a payload removes the one before it."""
+    settings = run.settings
+    link = run.publisher("clear", [run.stream(f"{settings.root}/clear")])
+    run.connect([link], "clear retained messages: connect")
+    for start in range(0, settings.retained, _CLEAR_BATCH):
+        stop = min(start + _CLEAR_BATCH, settings.retained)
+        link.client.out += [
+            encode(Publish(_topic(run, "r", number), b"", 0, True), settings.version)
+            for number in range(start, stop)
+        ]
+        link.flush()
+        while link.unsent:
+            run.sleep(0.01, "clear retained messages")
+    run.disconnect([link])
+
+
+def _topic(run: Run, level: str, number: int) -> str:
+    # Not below the root: the wildcard of the offline sessions is about the traffic alone.
+    return f"{run.settings.root}-idle/{level}/{number:07}"
 
 
 def _sleeper_id(run: Run, number: int) -> str:
@@ -57,9 +84,8 @@ def _sleeper(run: Run, number: int) -> Client:
 def _publish(
     run: Run, what: str, level: str, topics: int, messages: int, *, retain: bool = False
 ) -> None:
-    root = run.settings.root
     count = min(_BATCH_PUBLISHERS, topics)
-    streams = [run.stream(f"{root}/{level}/{number:07}", retain=retain) for number in range(topics)]
+    streams = [run.stream(_topic(run, level, number), retain=retain) for number in range(topics)]
     links = [run.publisher(f"{level}{k:02}", streams[k::count]) for k in range(count)]
     run.connect(links, f"{what} messages: connect")
     run.pump(links, f"{messages:,} {what} messages", each=messages // count)

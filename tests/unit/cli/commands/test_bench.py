@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from perdure.bench.peers import PEERS
 from perdure.bench.result import Result
 from perdure.cli.main import run
+from perdure.storage.rocksdb import RocksDatabase
 
 SHORT = ("--duration", "0.3", "--warmup", "0.1")
 
@@ -47,6 +49,31 @@ def test_every_scenario_loses_nothing(name: str, capsys: pytest.CaptureFixture[s
     assert found["broker"]["name"] == "perdure"
     assert all(phase["done"] > 0 for phase in found["phases"])
     assert all(phase["memory_bytes"] > 0 for phase in found["phases"])
+
+
+@pytest.mark.slow
+def test_a_broker_that_goes_on_is_left_as_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started = PEERS["perdure"].prepare(tmp_path)
+    started.process.start()
+    try:
+        where = ["-h", "127.0.0.1", "-p", str(started.port), "--pid", str(started.process.pid)]
+        company = ["--with-offline", "5", "--with-retained", "7"]
+        assert run(["bench", "p2p", "--pairs", "3", *SHORT, *company, *where, "--json"]) == 0
+        found = record(capsys)
+        assert found["broker"]["name"].startswith("127.0.0.1:")
+        assert found["phases"][0]["cpu_s_per_million"] is not None
+        # The same clients and topics again: nothing is there of the first run.
+        assert run(["bench", "p2p", "--pairs", "3", *SHORT, *where, "--expect", "foreign=0"]) == 0
+        assert "foreign=0: met" in capsys.readouterr().out
+    finally:
+        started.process.stop()
+    assert run(["sessions", "list", "--data", str(tmp_path / "data"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    database = RocksDatabase.open(tmp_path / "data", read_only=True)
+    assert database.retained_count == 0
+    database.close()
 
 
 @pytest.mark.slow
