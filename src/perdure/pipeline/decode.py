@@ -4,6 +4,9 @@ The bytes are drawn in ``storage.rocksdb.codec`` and ``layout_v1``; this module 
 ones with numpy, because a decoded object for each message costs more than all the rest of a read.
 Only the columns that are asked for are made. Knows no files, no filters and no Spark.
 
+Arrays are made from buffers: ``pa.array`` and ``pa.scalar`` import pandas where that is installed,
+which costs a fresh worker most of a second.
+
 Invariant: row by row the columns are what ``codec.decode_message`` gives; bytes of a later
 version raise ``FormatTooNew``, others that do not decode ``StorageCorrupt``.
 """
@@ -75,11 +78,11 @@ def decode_page(
         names: of that generation.
         published_from, published_until: rows published before or after are left out.
     """
-    keys = pa.array(page.keys, pa.binary())
+    keys = _binary(page.keys)
     heads = None
     needs_values = set(columns) - {"topic", "offset", "generation", "structure"}
     if needs_values or published_from is not None or published_until is not None:
-        heads = read_heads(pa.array(page.values, pa.binary()))
+        heads = read_heads(_binary(page.values))
         kept = _published_between(heads, published_from, published_until)
         if kept is not None:
             chosen = np.flatnonzero(kept)
@@ -114,9 +117,10 @@ def _key_columns(keys: Any, columns: Sequence[str], names: Names) -> dict[str, A
     head = data[starts[:, None] + np.arange(_KEY_HEAD)].view(">u8").reshape(count, 2)
     made: dict[str, Any] = {}
     if "offset" in columns:
-        made["offset"] = pa.array(head[:, 1].astype(np.int64))
+        made["offset"] = _numbers(head[:, 1].astype(np.int64), pa.int64())
     if "generation" in columns:
-        made["generation"] = pa.array(np.full(count, names.generation, dtype=np.int32))
+        generations: Any = np.full(count, names.generation, dtype=np.int32)
+        made["generation"] = _numbers(generations, pa.int32())
     if "topic" in columns or "structure" in columns:
         streams = head[:, 0].astype(np.int64)
         changes: Any = np.flatnonzero(streams[1:] != streams[:-1]) + 1
@@ -130,8 +134,8 @@ def _key_columns(keys: Any, columns: Sequence[str], names: Names) -> dict[str, A
 
 def _patterns(streams: Any, names: Names) -> Any:
     distinct, indices = np.unique(streams, return_inverse=True)
-    patterns = pa.array([names.pattern(int(stream)) for stream in distinct], pa.string())
-    return patterns.take(pa.array(indices))
+    patterns = _strings([names.pattern(int(stream)) for stream in distinct])
+    return patterns.take(_numbers(indices.astype(np.int64), pa.int64()))
 
 
 def _topics(keys: Any, streams: Any, runs: list[int], names: Names) -> Any:
@@ -146,7 +150,7 @@ def _topics(keys: Any, streams: Any, runs: list[int], names: Names) -> Any:
             if topic is None:
                 topic = known[part] = names.topic(key)
             topics.append(topic)
-        return pa.array(topics, pa.string())
+        return _strings(topics)
     # Two elements for each key, its head and its tokens, over the same bytes.
     offsets, _ = _buffers(keys)
     bounds: Any = np.empty(2 * count + 1, dtype=np.int32)
@@ -156,25 +160,27 @@ def _topics(keys: Any, streams: Any, runs: list[int], names: Names) -> Any:
     parts = pa.Array.from_buffers(
         pa.binary(), 2 * count, [None, pa.py_buffer(bounds), keys.buffers()[2]]
     )
-    tokens = parts.take(pa.array(np.arange(1, 2 * count, 2)))
+    tokens = parts.take(_every(1, 2 * count, 2))
     made = []
     for start, stop in pairwise(runs):
         levels = names.pattern(int(streams[start])).split("/")
         varying = levels.count("+")
         if varying == 0:
-            made.append(pa.repeat(pa.scalar(names.topic(keys[start].as_py())), stop - start))
+            topic = _strings([names.topic(keys[start].as_py())])[0]
+            made.append(pa.repeat(topic, stop - start))
         elif varying == 1:
             place = levels.index("+")
             before = "".join(f"{level}/" for level in levels[:place])
             after = "".join(f"/{level}" for level in levels[place + 1 :])
             token = _text(tokens[start:stop], "topic")
-            made.append(pc.binary_join_element_wise(before, token, after, ""))
+            around = _strings([before, after, ""])
+            made.append(pc.binary_join_element_wise(around[0], token, around[1], around[2]))
         else:
             coded = tokens[start:stop].dictionary_encode()
             head = keys[start].as_py()[:_KEY_HEAD]
             topics = [names.topic(head + part) for part in coded.dictionary.to_pylist()]
-            made.append(pa.array(topics, pa.string()).take(coded.indices))
-    return pa.concat_arrays(made) if made else pa.array([], pa.string())
+            made.append(_strings(topics).take(coded.indices))
+    return pa.concat_arrays(made) if made else pa.nulls(0, pa.string())
 
 
 # -- values --------------------------------------------------------------------------------
@@ -234,9 +240,10 @@ def _value_columns(heads: Heads, wanted: set[str]) -> dict[str, Any]:
     if "expires_at" in wanted:
         made["expires_at"] = _moments(heads.expires_at, heads.expires_at == 0)
     if "qos" in wanted:
-        made["qos"] = pa.array((heads.flags & _QOS).astype(np.int8))
+        made["qos"] = _numbers((heads.flags & _QOS).astype(np.int8), pa.int8())
     if "retain" in wanted:
-        made["retain"] = pa.array((heads.flags & _RETAIN) != 0)
+        retained = pa.py_buffer(np.packbits((heads.flags & _RETAIN) != 0, bitorder="little"))
+        made["retain"] = pa.Array.from_buffers(pa.bool_(), len(heads.flags), [None, retained])
     properties = wanted & PROPERTY_COLUMNS
     if properties:
         made |= _property_columns(heads, properties)
@@ -250,7 +257,7 @@ def _part(heads: Heads, part: int) -> Any:
         len(heads.bounds) - 1,
         [None, pa.py_buffer(heads.bounds), heads.values.buffers()[2]],
     )
-    return slots.take(pa.array(np.arange(part, len(heads.bounds) - 1, 4)))
+    return slots.take(_every(part, len(heads.bounds) - 1, 4))
 
 
 def _property_columns(heads: Heads, wanted: set[str]) -> dict[str, Any]:
@@ -287,7 +294,36 @@ def _properties(raw: bytes) -> dict[str, object]:
 
 
 def _moments(values: Any, missing: Any) -> Any:
-    return pa.array(values, pa.int64(), mask=missing).cast(TIMESTAMP)
+    """Microseconds as moments; null where ``missing``."""
+    valid = None
+    if missing is not None:
+        valid = pa.py_buffer(np.packbits(~missing, bitorder="little"))
+    return pa.Array.from_buffers(TIMESTAMP, len(values), [valid, pa.py_buffer(values)])
+
+
+def _numbers(values: Any, kind: Any) -> Any:
+    """A numpy array of just this width as an Arrow array."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def _every(first: int, end: int, step: int) -> Any:
+    """Indices from ``first`` up to ``end``."""
+    return _numbers(np.arange(first, end, step, dtype=np.int64), pa.int64())
+
+
+def _binary(values: Sequence[bytes]) -> Any:
+    """Byte strings as an Arrow array."""
+    bounds: Any = np.zeros(len(values) + 1, dtype=np.int64)
+    np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), out=bounds[1:])
+    data = pa.py_buffer(b"".join(values))
+    buffers = [None, pa.py_buffer(bounds.astype(np.int32)), data]
+    assert int(bounds[-1]) < 2**31  # a page is far smaller
+    return pa.Array.from_buffers(pa.binary(), len(values), buffers)
+
+
+def _strings(values: Sequence[str]) -> Any:
+    """Texts as an Arrow array."""
+    return _binary([value.encode() for value in values]).cast(pa.string())
 
 
 def _text(values: Any, what: str) -> Any:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -175,3 +178,23 @@ def test_damaged_rows(key: bytes, value: bytes, error: type[Exception], text: st
     page = Page([good[0], key], [good[1], value])
     with pytest.raises(error, match=text):
         decode_page(page, ALL, names_of(trie))
+
+
+FIRST_PAGE = """
+import sys
+from perdure.pipeline.decode import Names, decode_page
+from perdure.storage.rocksdb.bulk import Page
+from perdure.model import Message
+from perdure.storage.rocksdb.codec import encode_message
+value = encode_message(Message("a/1", b"p", 1, expires_at_us=5))
+page = Page([bytes(7) + bytes([n]) + bytes(8) + b"1" for n in (2, 2, 3)], [value] * 3)
+names = Names(1, lambda key: "b", lambda stream: "a/+" if stream == 2 else "b")
+columns = ["topic", "payload", "expires_at", "retain", "structure", "content_type"]
+assert decode_page(page, columns, names).num_rows == 3
+assert "pandas" not in sys.modules
+"""
+
+
+def test_a_fresh_worker_does_not_wait_for_pandas() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", FIRST_PAGE], check=True, env=environment)

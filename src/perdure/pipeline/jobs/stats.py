@@ -3,15 +3,23 @@
 The log is read once: what all answers need is counted for each structure, client and hour, and
 kept by Spark while they are drawn from it.
 
+Where the log learned that a level varies only after it had seen some values, those have structures
+of their own (``rooms/0/humidity`` beside ``rooms/+/humidity``); they are counted with the one that
+covers them.
+
 A client is **silent** if it used to publish (``SILENT_COUNT_MIN`` messages or more) and has not
 for ``SILENT_INTERVALS`` times its usual interval, as seen from the end of what was read.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
+
+from perdure.topic.matching import compile_filter
 
 SILENT_COUNT_MIN: Final = 10
 SILENT_INTERVALS: Final = 10
@@ -25,19 +33,22 @@ _CELLS: Final = """
 """
 _TOTALS: Final = """
     select coalesce(sum(messages), 0) as messages, coalesce(sum(bytes), 0) as bytes,
-           count(distinct client_id) as clients, count(distinct structure) as structures,
+           count(distinct client_id) as clients,
+           (select count(distinct covered_by) from {covers}) as structures,
            min(first) as first, max(last) as last
     from {cells}
 """
 _STRUCTURES: Final = """
-    select structure, sum(messages) as messages, sum(bytes) as bytes,
+    select covered_by as structure, sum(messages) as messages, sum(bytes) as bytes,
            count(distinct client_id) as clients, max(last) as last
-    from {cells} group by structure order by messages desc, structure limit {top}
+    from {cells} join {covers} using (structure)
+    group by covered_by order by messages desc, covered_by limit {top}
 """
 _CLIENTS: Final = """
     select client_id, sum(messages) as messages, sum(bytes) as bytes,
-           count(distinct structure) as structures, max(last) as last
-    from {cells} group by client_id order by messages desc, client_id limit {top}
+           count(distinct covered_by) as structures, max(last) as last
+    from {cells} join {covers} using (structure)
+    group by client_id order by messages desc, client_id limit {top}
 """
 _HOURS: Final = """
     select hour, sum(messages) as messages, sum(bytes) as bytes,
@@ -89,12 +100,17 @@ def collect(spark: Any, log: Any, *, top: int) -> Statistics:
     """
     cells = spark.sql(_CELLS, log=log).persist()
     try:
+        known = [row.structure for row in cells.select("structure").distinct().collect()]
+        covers = spark.createDataFrame(
+            sorted(covering(known).items()), "structure string, covered_by string"
+        )
 
         def rows(query: str, **values: int) -> list[dict[str, Any]]:
             text = query.replace("{top}", str(top))
             for name, value in values.items():
                 text = text.replace(f"{{{name}}}", str(value))
-            found: list[dict[str, Any]] = spark.sql(text, cells=cells).toArrow().to_pylist()
+            frames = {"cells": cells} | ({"covers": covers} if "{covers}" in text else {})
+            found: list[dict[str, Any]] = spark.sql(text, **frames).toArrow().to_pylist()
             return found
 
         return Statistics(
@@ -106,3 +122,24 @@ def collect(spark: Any, log: Any, *, top: int) -> Statistics:
         )
     finally:
         cells.unpersist()
+
+
+def covering(structures: Iterable[str]) -> dict[str, str]:
+    """Each structure with the most general one of them that covers it; at least itself."""
+    structures = list(structures)
+    general: dict[int, list[str]] = defaultdict(list)
+    for structure in structures:
+        if "+" in structure.split("/"):
+            general[structure.count("/")].append(structure)
+    for patterns in general.values():
+        patterns.sort(key=lambda pattern: (-pattern.split("/").count("+"), pattern))
+    matchers = {
+        depth: [compile_filter(pattern) for pattern in patterns]
+        for depth, patterns in general.items()
+    }
+    found = {}
+    for structure in structures:
+        candidates = matchers.get(structure.count("/"), [])
+        covered_by = (each.filter for each in candidates if each.matches(structure))
+        found[structure] = next(covered_by, structure)
+    return found
