@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -214,7 +215,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin, stop = offsets.parse_position(start), offsets.parse_position(end)
             offsets.check(files, begin, self._options)
             bounds = Narrowing(after_offset=begin.offset, until_offset=stop.offset)
-            parts = plan(files, self._options, bounds)
+            # ``from`` says where a query began. As an age (2h) it is later at every restart, and
+            # must not cut what the positions say.
+            anywhere = msgspec.structs.replace(self._options, after_offset=0)
+            parts = plan(files, anywhere, bounds)
         return [LogPartition(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -114,6 +114,21 @@ def test_a_stream_goes_on_where_it_stood(database: RocksDatabase, tmp_path: Path
     assert reader.partitions(two, two) == []
 
 
+def test_where_a_query_began_does_not_cut_what_comes_later(
+    database: RocksDatabase, tmp_path: Path
+) -> None:
+    append(database, ["a"] * 9, at=START)
+    reader = data_source(tmp_path, **{"from": str(START + 1)}).streamReader(TOPIC)
+    assert isinstance(reader, LogStreamReader)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert len(rows(reader, reader.partitions(start, end))) == 8
+    # An age has moved on when the query starts again.
+    later = data_source(tmp_path, **{"from": "1s"}).streamReader(TOPIC)
+    assert isinstance(later, LogStreamReader)
+    assert len(rows(later, later.partitions(start, end))) == 8
+
+
 def test_available_now_ends_where_the_log_ended(database: RocksDatabase, tmp_path: Path) -> None:
     reader = data_source(tmp_path, maxRowsPerTrigger="2").streamReader(TOPIC)
     assert isinstance(reader, LogStreamReader)

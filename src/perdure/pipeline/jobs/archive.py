@@ -147,7 +147,11 @@ class Archive:
     def _start(self, files: LogFiles) -> StreamPosition:
         if self._progress.exists():
             return offsets.parse_position(msgspec.json.decode(self._progress.read_bytes()))
-        return offsets.initial(files, self._options)
+        # Kept before anything is written: where an archive begins may be an age (2h), which has
+        # moved on when a first round that failed is tried again.
+        start = offsets.initial(files, self._options)
+        self._save(start)
+        return start
 
     def _save(self, position: StreamPosition) -> None:
         partial = self._progress.with_name(f"{self._progress.name}.{os.getpid()}")

@@ -188,6 +188,21 @@ def test_stopped_between_any_two_steps(kind: str, database: RocksDatabase, tmp_p
     check(kind, root, written)
 
 
+def test_where_an_archive_began_does_not_move(database: RocksDatabase, tmp_path: Path) -> None:
+    root = tmp_path / "tables"
+    written = record(database, 40, START)
+    sink = sink_of("parquet", root, database.format.database_id)
+
+    def failing(options: ReadOptions, task: job.WriteTask) -> list[DataFile]:
+        raise Stopped
+
+    began = archive_of(tmp_path, sink, execute=failing, after_offset=written[4].offset)
+    with pytest.raises(Stopped):
+        began.run_round()
+    assert archive_of(tmp_path, sink, after_offset=written[30].offset).run_round().rows == 35
+    check("parquet", root, written[5:])
+
+
 def test_stopped_before_the_progress_was_saved(
     database: RocksDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
