@@ -16,7 +16,7 @@ from perdure.testing.delivery import audit
 from perdure.testing.process import BrokerProcess, free_port, perdure_command
 from perdure.testing.volume import MEBIBYTE, SmallVolume, VolumesUnavailable
 
-RECOVERY_S = 5.0
+RECOVERY_S = 30.0
 BIG = 64_000
 """Payloads that fill a disk soon."""
 
