@@ -29,17 +29,22 @@ from perdure.storage.rocksdb.batch import (
 from perdure.storage.rocksdb.codec import decode_session, encode_record
 from perdure.storage.rocksdb.engine import INBOX, RETAINED, STATE, Engine, Operations, prefix_end
 
-_FLOORS_MAX: Final = 131_072
+FLOORS_MAX: Final = 131_072
 
 
 @final
 class InboxFloors:
-    """Offsets up to which inboxes are known to be empty; bounded, and safe to forget."""
+    """Offsets up to which inboxes are known to be empty; bounded, and safe to forget.
 
-    __slots__ = ("_floors",)
+    Args:
+        floors_max: inboxes that are remembered.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_floors", "_floors_max")
+
+    def __init__(self, *, floors_max: int = FLOORS_MAX) -> None:
         self._floors: dict[str, int] = {}
+        self._floors_max = floors_max
 
     def get(self, client_id: str) -> int:
         """Nothing is stored up to this offset; -1 = not known."""
@@ -47,7 +52,7 @@ class InboxFloors:
 
     def raise_to(self, client_id: str, offset: int) -> None:
         """Everything up to an offset was deleted."""
-        if len(self._floors) >= _FLOORS_MAX:
+        if len(self._floors) >= self._floors_max:
             self._floors.clear()
         self._floors[client_id] = max(offset, self.get(client_id))
 

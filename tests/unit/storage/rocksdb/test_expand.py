@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from tests.contract.values import NOW_US, create_session, entry, record
 
 from perdure.config.schema import RocksdbConfig
-from perdure.storage.rocksdb import RocksDatabase, expand
+from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.engine import INBOX, Engine
 from perdure.storage.rocksdb.expand import InboxFloors
 
@@ -56,9 +55,8 @@ def test_a_trim_begins_where_the_last_one_ended(tmp_path: Path) -> None:
     database.close()
 
 
-def test_floors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expand, "_FLOORS_MAX", 2)
-    floors = InboxFloors()
+def test_floors() -> None:
+    floors = InboxFloors(floors_max=2)
     assert floors.get("a") == -1
     floors.raise_to("a", 5)
     floors.raise_to("a", 3)
