@@ -62,6 +62,9 @@ class OptionalBuild(build_ext):
 
     def run(self) -> None:
         """Compile; a failure leaves a pure build."""
+        # What an earlier build of this tree left would be packed too, and be loaded beside ours.
+        for stale in Path(self.build_lib).rglob("*.so"):
+            stale.unlink()
         try:
             super().run()
         except (BaseError, OSError) as error:
