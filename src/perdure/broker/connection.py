@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from perdure.broker.quotas import TokenBucket
     from perdure.broker.services import Services
     from perdure.broker.stream import ByteStream, PeerInfo
-    from perdure.model import Will
 
 NEW: Final = 0
 OPENING: Final = 1
@@ -58,12 +57,7 @@ CLOSED: Final = 3
 UNSPECIFIED_ERROR: Final = 0x80
 UNSUPPORTED_PROTOCOL_VERSION: Final = 0x84
 SERVER_UNAVAILABLE: Final = 0x88
-PACKET_ID_NOT_FOUND: Final = 0x92
-RECEIVE_MAXIMUM_EXCEEDED: Final = 0x93
-NO_MATCHING_SUBSCRIBERS: Final = 0x10
-NOT_AUTHORIZED: Final = 0x87
 KEEP_ALIVE_TIMEOUT: Final = 0x8D
-DISCONNECT_WITH_WILL: Final = 0x04
 
 
 @final
@@ -98,7 +92,6 @@ class Connection:
         "received_us",
         "sender",
         "session",
-        "will",
     )
 
     def __init__(
@@ -123,7 +116,6 @@ class Connection:
         )
         self.exchange = Exchange(services, self, level=level)
         self.session: LiveSession | None = None
-        self.will: Will | None = None
         self.problem_information: bool = True
         self.counted_protocol: str = ""
         """Label under which the connection was counted; empty = not counted."""

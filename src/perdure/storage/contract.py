@@ -15,7 +15,7 @@ library behind them stay in their room.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -360,8 +360,3 @@ class Database(Protocol):
     def close(self) -> None:
         """Flush, sync and release the directory."""
         ...
-
-
-def read_filters(subs: Iterable[Subscription]) -> list[str]:
-    """The distinct filters of subscriptions, in first-seen order."""
-    return list(dict.fromkeys(sub.filter for sub in subs))
