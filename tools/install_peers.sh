@@ -14,6 +14,8 @@ missing=()
 for command in "${!packages[@]}"; do
     command -v "$command" >/dev/null || [ -x "/usr/sbin/$command" ] || missing+=("${packages[$command]}")
 done
+# PostgreSQL keeps its programs out of PATH where several versions may stand side by side.
+command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
 # Paho C is a library; its header says whether it is here.
 [ -e /usr/include/MQTTClient.h ] || missing+=(libpaho-mqtt-dev)
 
