@@ -30,6 +30,8 @@ from perdure.session.outbound import (
 )
 
 IDS = 65_535
+LEAPS = st.sampled_from([1, 1, 1, 2, 7, IDS - 1, IDS, IDS + 1, 2 * IDS, 3 * IDS])
+"""How far a serial number is from the one before, where another broker gave the identifiers."""
 STEP = 10
 """Offsets of two messages that follow each other differ by this."""
 
@@ -37,14 +39,16 @@ STEP = 10
 class Owed:
     """One message of the reference."""
 
-    def __init__(self, serial: int, qos: int) -> None:
+    def __init__(self, serial: int, qos: int, *, placed: bool = False) -> None:
         self.serial = serial
+        self.placed = placed
         self.qos = qos
         self.offset = serial * STEP
         self.message = Message("t", b"%d" % serial, qos, offset=self.offset)
         self.settled = False
         self.released = False
         self.in_flight = False
+        self.waits_for_pubrel = False
 
     @property
     def packet_id(self) -> int:
@@ -54,19 +58,34 @@ class Owed:
 class OutboundMachine(RuleBasedStateMachine):
     """Drives one session through connections and crashes."""
 
-    @initialize(near=st.integers(0, 3), back=st.integers(0, 40), window=st.integers(1, 12))
-    def begin(self, near: int, back: int, window: int) -> None:
-        """Start just before identifiers wrap, or at the beginning."""
-        self.kept: list[tuple[bool, bool]] = []
+    @initialize(
+        near=st.integers(0, 3),
+        back=st.integers(0, 40),
+        window=st.integers(1, 12),
+        taken_over=st.lists(st.tuples(LEAPS, st.booleans()), max_size=6),
+    )
+    def begin(self, near: int, back: int, window: int, taken_over: list[tuple[int, bool]]) -> None:
+        """Start just before identifiers wrap, or at the beginning, and maybe with what another
+        broker has left: identifiers of its own, with gaps and repeats, PUBREL among them."""
         start = max(0, near * IDS - back)
+        self.start = start
         self.owed: list[Owed] = []
-        self.first = start + 1
-        self.window = window
-        self.outbound = Outbound(Cursor(start * STEP, start, sent=start), window_max=window)
-        self.committed = self.outbound.cursor()
-        self.resumed_sent = start
+        for leap, released in taken_over:
+            owed = Owed(self.last_serial() + leap, 2, placed=True)
+            owed.released = released
+            self.owed.append(owed)
+        self.commit_reference()
+        halves = tuple(owed.serial for owed in self.owed if owed.released)
+        self.committed = Cursor(start * STEP, start, (), halves, start)
+        self.crash(window=window, expires=False, lowered=False)
 
     # What the reference says.
+
+    def last_serial(self) -> int:
+        return self.owed[-1].serial if self.owed else self.start
+
+    def by_serial(self, serial: int) -> Owed:
+        return next(owed for owed in self.owed if owed.serial == serial)
 
     def by_id(self, packet_id: int) -> Owed | None:
         """The message in flight with an identifier; the span makes it unique."""
@@ -76,7 +95,7 @@ class OutboundMachine(RuleBasedStateMachine):
 
     def went_out(self, delivery: Delivery, *, resumed: bool = False) -> None:
         """Check something that the session gives out to be sent."""
-        owed = self.owed[delivery.serial - self.first]
+        owed = self.by_serial(delivery.serial)
         assert delivery.message is owed.message
         assert delivery.packet_id == owed.packet_id
         assert delivery.offset == owed.offset
@@ -84,7 +103,8 @@ class OutboundMachine(RuleBasedStateMachine):
         assert self.by_id(owed.packet_id) is None
         if delivery.state == RELEASED:
             assert owed.released
-            assert resumed
+            assert resumed or owed.waits_for_pubrel
+            owed.waits_for_pubrel = False
             assert delivery.qos == 2
         else:
             assert not owed.released
@@ -95,10 +115,13 @@ class OutboundMachine(RuleBasedStateMachine):
 
     # Rules.
 
-    @rule(qos=st.sampled_from([1, 2]), count=st.integers(1, 4))
-    def offer(self, qos: int, count: int) -> None:
-        for _ in range(count):
-            owed = Owed(self.first + len(self.owed), qos)
+    @rule(qos=st.sampled_from([1, 2]), count=st.integers(1, 4), leap=LEAPS)
+    def offer(self, qos: int, count: int, leap: int) -> None:
+        for number in range(count):
+            placed = leap > 1 and not number
+            owed = Owed(self.last_serial() + (leap if placed else 1), qos, placed=placed)
+            if placed:
+                self.outbound.pass_to(owed.serial)
             had_room = self.outbound.has_room()
             self.owed.append(owed)
             delivery = self.outbound.offer(owed.message, qos, False, (), owed.offset)
@@ -106,9 +129,10 @@ class OutboundMachine(RuleBasedStateMachine):
             if delivery is not None:
                 self.went_out(delivery)
 
-    @rule()
-    def skip(self) -> None:
-        owed = Owed(self.first + len(self.owed), 1)
+    @rule(leap=LEAPS)
+    def skip(self, leap: int) -> None:
+        owed = Owed(self.last_serial() + leap, 1, placed=leap > 1)
+        self.outbound.pass_to(owed.serial)
         owed.settled = True
         self.owed.append(owed)
         self.outbound.skip(owed.offset)
@@ -119,8 +143,8 @@ class OutboundMachine(RuleBasedStateMachine):
         if delivery is None:
             return
         self.went_out(delivery)
-        if drop:
-            owed = self.owed[delivery.serial - self.first]
+        if drop and delivery.state == SENT:
+            owed = self.by_serial(delivery.serial)
             self.outbound.settle_unsent(delivery)
             owed.settled = True
             owed.in_flight = False
@@ -185,12 +209,17 @@ class OutboundMachine(RuleBasedStateMachine):
         cursor = self.committed
         self.restore_reference()
         for owed in self.owed:
-            owed.in_flight = False
+            owed.in_flight = owed.waits_for_pubrel = False
         self.window = window
         self.outbound = Outbound(cursor, window_max=window)
         self.resumed_sent = cursor.sent
-        assert cursor.offset == cursor.serial * STEP
-        for owed in self.owed[cursor.serial + 1 - self.first :]:
+        for owed in self.owed:
+            if owed.serial <= cursor.serial:
+                assert owed.offset <= cursor.offset
+                continue
+            assert owed.offset > cursor.offset
+            if owed.placed:
+                self.outbound.pass_to(owed.serial)
             serial = self.outbound.next_serial
             assert serial == owed.serial
             assert self.outbound.was_settled(serial) == (serial in cursor.settled)
@@ -205,6 +234,10 @@ class OutboundMachine(RuleBasedStateMachine):
             delivery = self.outbound.offer(owed.message, qos, False, (), owed.offset)
             if owed.settled:
                 assert delivery is None
+            elif owed.released and delivery is None:
+                # Another message with its identifier comes first.
+                assert serial > self.outbound.acked_serial + IDS
+                owed.waits_for_pubrel = True
             elif owed.released:
                 assert delivery is not None
                 assert delivery.state == RELEASED
@@ -216,7 +249,7 @@ class OutboundMachine(RuleBasedStateMachine):
     def lift(self) -> None:
         """Offsets between two messages belong to others; the next message is beyond."""
         before = self.outbound.cursor()
-        self.outbound.lift(before.serial * STEP)
+        self.outbound.lift(before.offset)
         assert self.outbound.cursor() == before
 
     # Helpers.
@@ -271,15 +304,14 @@ class OutboundMachine(RuleBasedStateMachine):
         if not hasattr(self, "outbound"):
             return
         cursor = self.outbound.cursor()
-        behind = self.owed[: cursor.serial + 1 - self.first]
+        behind = [owed for owed in self.owed if owed.serial <= cursor.serial]
         assert all(owed.settled for owed in behind)
         beyond = self.owed[len(behind) :]
         assert cursor.settled == tuple(owed.serial for owed in beyond if owed.settled)
         assert cursor.released == tuple(
             owed.serial for owed in beyond if owed.released and not owed.settled
         )
-        if behind:
-            assert cursor.offset == behind[-1].offset
+        assert cursor.offset == (behind[-1].offset if behind else self.start * STEP)
         assert self.outbound.is_idle() == (not any(not owed.settled for owed in self.owed))
         assert self.outbound.pending_bytes == sum(
             len(d.message.payload) for d in self.outbound.pending

@@ -122,6 +122,8 @@ class CatchUp:
 
     def _offer_entry(self, session: LiveSession, entry: InboxEntry) -> None:
         session.inbox_until = max(session.inbox_until, entry.offset)
+        if entry.serial:
+            session.outbound.pass_to(entry.serial)
         message = entry.message
         if message is None:
             session.outbound.skip(entry.offset)

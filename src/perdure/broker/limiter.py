@@ -85,9 +85,11 @@ class Limiter:
         return True
 
     def drops_entry(self, session: LiveSession, entry: InboxEntry, message: Message) -> bool:
-        """The same for an entry of the private stream, which only age can drop."""
+        """The same for an entry of the private stream, which only age can drop, the broker's
+        limit or its own."""
         outbound = session.outbound
-        if outbound.was_sent(outbound.next_serial) or not self._is_old(message):
+        is_forgotten = 0 < entry.forget_at_us <= self._services.turn.now_us
+        if outbound.was_sent(outbound.next_serial) or not (is_forgotten or self._is_old(message)):
             return False
         self._services.metrics.messages_dropped_expired += 1
         self._drop(session, entry.offset)

@@ -493,4 +493,6 @@ def _log_offset(entry: InboxEntry) -> int:
 
 
 def _tombstone(entry: InboxEntry) -> InboxEntry:
-    return InboxEntry(entry.offset, None, qos=entry.qos, group_key=entry.group_key)
+    return InboxEntry(
+        entry.offset, None, qos=entry.qos, group_key=entry.group_key, serial=entry.serial
+    )

@@ -103,9 +103,22 @@ class InboxEntry:
         identifiers: subscription identifiers to deliver with.
         group_key: the shared group that gave it, to which it returns when the session ends;
             empty = none.
+        serial: serial number that it must have, because a client knows the packet identifier
+            from another broker; 0 = the next one. The numbers that it leaves out are settled.
+        forget_at_us: wall time after which it is not sent for the first time, whatever its Message
+            Expiry Interval says, and of which the client is not told; 0 = never.
     """
 
-    __slots__ = ("group_key", "identifiers", "message", "offset", "qos", "retain")
+    __slots__ = (
+        "forget_at_us",
+        "group_key",
+        "identifiers",
+        "message",
+        "offset",
+        "qos",
+        "retain",
+        "serial",
+    )
 
     def __init__(
         self,
@@ -116,6 +129,8 @@ class InboxEntry:
         retain: bool = False,
         identifiers: tuple[int, ...] = (),
         group_key: str = "",
+        serial: int = 0,
+        forget_at_us: int = 0,
     ) -> None:
         self.offset: int = offset
         self.message: Message | None = message
@@ -123,6 +138,8 @@ class InboxEntry:
         self.retain: bool = retain
         self.identifiers: tuple[int, ...] = identifiers
         self.group_key: str = group_key
+        self.serial: int = serial
+        self.forget_at_us: int = forget_at_us
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, InboxEntry):
@@ -134,6 +151,8 @@ class InboxEntry:
             and self.retain == other.retain
             and self.identifiers == other.identifiers
             and self.group_key == other.group_key
+            and self.serial == other.serial
+            and self.forget_at_us == other.forget_at_us
         )
 
     __hash__ = None  # type: ignore[assignment]

@@ -104,6 +104,7 @@ class Outbound:
     """
 
     __slots__ = (
+        "_gaps",
         "_maybe_sent_offset",
         "_old_released",
         "_old_settled",
@@ -131,6 +132,7 @@ class Outbound:
         self.pending_bytes: int = 0
         self.dirty: bool = False
         self._settled: dict[int, int] = {}
+        self._gaps: dict[int, int] = {}
         self._old_settled: set[int] = set(cursor.settled)
         self._old_released: set[int] = set(cursor.released)
         self._maybe_sent_offset: int = maybe_sent_offset
@@ -160,11 +162,16 @@ class Outbound:
             return None
         delivery = Delivery(message, qos, retain, identifiers, offset, serial, group_key)
         if self._old_released and serial in self._old_released:
-            self._old_released.discard(serial)
             delivery.state = RELEASED
             delivery.qos = 2
-            self.inflight[delivery.packet_id] = delivery
-            return delivery
+            if serial <= self.acked_serial + PACKET_IDS:
+                self._old_released.discard(serial)
+                self.inflight[delivery.packet_id] = delivery
+                return delivery
+            # Taken over from a broker that had given an identifier twice: the first goes first.
+            self.pending.append(delivery)
+            self.pending_bytes += len(message.payload)
+            return None
         if serial <= self.sent_serial or offset <= self._maybe_sent_offset:
             delivery.dup = True
         if not self.pending and self._has_window(serial):
@@ -173,6 +180,21 @@ class Outbound:
         self.pending.append(delivery)
         self.pending_bytes += len(message.payload)
         return None
+
+    def pass_to(self, serial: int) -> None:
+        """The next owed message has this serial number; those that are left out are settled.
+
+        They belong to no message, so a cursor names none of them: whoever offers the same again
+        leaves the same out. A number that has been passed already changes nothing.
+        """
+        first = self.next_serial
+        if serial <= first:
+            return
+        if self.acked_serial + 1 == first:
+            self.acked_serial = serial - 1
+        else:
+            self._gaps[first] = serial - 1
+        self.next_serial = serial
 
     def skip(self, offset: int) -> None:
         """Settle the next owed message without sending it: it still takes its serial number."""
@@ -207,6 +229,8 @@ class Outbound:
             return None
         self.pending.popleft()
         self.pending_bytes -= len(delivery.message.payload)
+        if delivery.state == RELEASED:
+            self._old_released.discard(delivery.serial)
         self._send(delivery)
         return delivery
 
@@ -225,7 +249,7 @@ class Outbound:
             raise ProtocolViolation("PUBACK for a QoS 2 message")
         del self.inflight[packet_id]
         serial = delivery.serial
-        if serial == self.acked_serial + 1 and not self._settled:
+        if serial == self.acked_serial + 1 and not self._settled and not self._gaps:
             self.acked_serial = serial
             self.acked_offset = delivery.offset
             self.dirty = True
@@ -303,7 +327,12 @@ class Outbound:
             return
         self.acked_serial = serial
         self.acked_offset = offset
-        while settled:
+        gaps = self._gaps
+        while settled or gaps:
+            gap_end = gaps.pop(self.acked_serial + 1, 0) if gaps else 0
+            if gap_end:
+                self.acked_serial = gap_end
+                continue
             following = settled.pop(self.acked_serial + 1, -1)
             if following < 0:
                 return

@@ -6,7 +6,9 @@ import pytest
 from tests.unit.broker.harness import QUIET, Client, make_world
 
 from perdure.config.schema import Config, SessionConfig
-from perdure.mqtt.packets import PUBACK, Ack, Publish
+from perdure.model import Cursor, InboxEntry, Message, SessionRecord, Subscription
+from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
+from perdure.testing.world import World
 
 SMALL = Config(
     sys=QUIET,
@@ -192,3 +194,79 @@ def test_nothing_is_repeated_on_a_live_connection() -> None:
     for message in reader.messages[:5]:
         reader.send(Ack(PUBACK, message.packet_id))
     assert reader.payloads() == _bodies(5, 10)
+
+
+def _take_over(world: World) -> None:
+    """A session as ``perdure pipeline migrate`` leaves it: the identifiers are another broker's."""
+    store = world.store
+    now_us = world.clock.now_us()
+    batch = store.batch()
+    start = store.allocate_offset(now_us)
+    batch.put_session(SessionRecord("r", 1, now_us, 2**32 - 1, False, now_us, protocol=5))
+    identifiers = [65_534, 65_535, 3, 3, 9, 10, 11]
+    serial, serials = 65_533, []
+    for packet_id in identifiers:
+        serial += (packet_id - serial - 1) % 65_535 + 1
+        serials.append(serial)
+    second = 1_000_000
+    for number, place in enumerate(serials):
+        offset = store.allocate_offset(now_us)
+        message = Message("t", b"%d" % number, 2, published_at_us=now_us, offset=0)
+        forget_at_us = {4: now_us + second, 5: now_us + 1_000 * second}.get(number, 0)
+        batch.put_inbox(
+            "r",
+            InboxEntry(offset, message, qos=2, serial=place, forget_at_us=forget_at_us),
+            epoch=1,
+        )
+    last = InboxEntry(store.allocate_offset(now_us), None, qos=1, serial=serials[-1] + 9)
+    batch.put_inbox("r", last, epoch=1)
+    released = (serials[2], serials[6])
+    batch.put_cursor("r", Cursor(start, 65_533, (), released, 65_533), epoch=1)
+    sub = Subscription("new", qos=1, since_offset=last.offset)
+    batch.put_subscription("r", sub, epoch=1)
+    store.write(batch)
+    store.sync()
+    world.kill()
+    world.start()
+
+
+@pytest.mark.trap(1)
+@pytest.mark.parametrize("crash", [False, True])
+def test_what_was_taken_over_keeps_its_identifiers(crash: bool) -> None:
+    world = make_world()
+    _take_over(world)
+    reader = Client(world, "r", acks=False)
+    world.run_for(2_000_000)
+    assert reader.connect().session_present
+    world.run_for(10_000)
+    if crash:
+        world.kill()
+        world.start()
+        reader.messages.clear()
+        assert reader.connect().session_present
+        world.run_for(10_000)
+    # The fourth has the identifier of the third, which is past its PUBREC and not complete.
+    expected = [(b"0", 65_534), (b"1", 65_535)]
+    pubrels = [each.packet_id for each in reader.received if isinstance(each, Ack)]
+    assert pubrels == [3]
+    assert [(m.payload, m.packet_id) for m in reader.messages] == expected
+    reader.send(Ack(PUBREC, 65_534), Ack(PUBREC, 65_535))
+    reader.send(Ack(PUBCOMP, 65_534), Ack(PUBCOMP, 65_535), Ack(PUBCOMP, 3))
+    world.run_for(10_000)
+    assert [(m.payload, m.packet_id) for m in reader.messages[2:]] == [(b"3", 3), (b"5", 10)]
+    pubrels = [e.packet_id for e in reader.received if isinstance(e, Ack) and e.kind == PUBREL]
+    assert sorted(pubrels) == [3, 11, 65_534, 65_535]
+    for packet_id in (3, 10):
+        reader.send(Ack(PUBREC, packet_id), Ack(PUBCOMP, packet_id))
+    reader.send(Ack(PUBCOMP, 11))
+    assert all(message.expiry_s == -1 for message in reader.messages)
+    publisher = Client(world, "p")
+    publisher.connect(expiry_s=0, clean=True)
+    publisher.publish("new", b"new")
+    world.run_for(50_000)
+    assert (reader.messages[-1].payload, reader.messages[-1].packet_id) == (b"new", 21)
+    reader.send(Ack(PUBACK, 21))
+    world.run_for(50_000)
+    reader.cut()
+    assert reader.connect().session_present
+    reader.none_comes()

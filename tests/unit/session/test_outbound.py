@@ -298,3 +298,50 @@ def test_after_a_crash_newer_messages_have_no_dup() -> None:
     assert _sent(outbound, 10).dup
     assert not _sent(outbound, 20).dup
     assert not _sent(outbound, 30).dup
+
+
+def test_identifiers_of_another_broker_leave_gaps() -> None:
+    """The numbers between are nobody's: the cursor passes them with the message before them."""
+    outbound = Outbound(Cursor(5, 6), window_max=5)
+    for serial, offset in ((9, 10), (12, 20), (13, 30)):
+        outbound.pass_to(serial)
+        assert _sent(outbound, offset).packet_id == serial
+    outbound.pass_to(4)  # passed long ago
+    assert outbound.cursor() == Cursor(5, 8, (), (), 13)
+    outbound.acknowledge(12)
+    assert outbound.cursor() == Cursor(5, 8, (12,), (), 13)
+    outbound.acknowledge(9)
+    assert outbound.cursor() == Cursor(20, 12, (), (), 13)
+    outbound.acknowledge(13)
+    assert outbound.is_idle()
+    assert outbound.next_serial == 14
+
+
+def test_an_identifier_that_was_given_twice_waits_for_the_first() -> None:
+    outbound = Outbound(Cursor(), window_max=5)
+    outbound.pass_to(7)
+    _sent(outbound, 10)
+    outbound.pass_to(7 + 65_535)
+    assert _offer(outbound, 20) is None
+    assert outbound.next_to_send() is None
+    outbound.acknowledge(7)
+    again = outbound.next_to_send()
+    assert again is not None
+    assert (again.packet_id, again.offset) == (7, 20)
+
+
+def test_a_pubrel_with_an_identifier_that_is_in_flight_waits_for_it() -> None:
+    """Two exchanges of one identifier would be one to the client, and one of them never end."""
+    outbound = Outbound(Cursor(released=(7 + 65_535,)), window_max=5)
+    outbound.pass_to(7)
+    _sent(outbound, 10)
+    outbound.pass_to(7 + 65_535)
+    assert _offer(outbound, 20, qos=2) is None
+    assert outbound.cursor().released == (7 + 65_535,)
+    assert outbound.acknowledge(7) is not None
+    pubrel = outbound.next_to_send()
+    assert pubrel is not None
+    assert (pubrel.packet_id, pubrel.state) == (7, RELEASED)
+    assert outbound.cursor().released == (7 + 65_535,)
+    assert outbound.complete(7) == ACK_SETTLED
+    assert outbound.is_idle()

@@ -9,10 +9,12 @@ Integers are big-endian. ``message``, wherever one is stored::
 
 The topic is not in it: the log rebuilds it from the key. Where there is no such key::
 
-    inbox entry   version=1 (1) | flags (1) | identifier count (2) | group key length (2)
+    inbox entry   version (1) | flags (1) | identifier count (2) | group key length (2)
+                  [ serial (8) | forget_at (8) ]                        if version=2
                   | identifiers (4 each) | group key
                   [ offset (8) | topic length (2) | topic | message ]   if flags.message
                   flags: bits 0-1 QoS, bit 2 RETAIN, bit 3 message (else a tombstone)
+                  version=2 only where serial or forget_at is not 0, else version=1
     retained      offset (8) | message                      (the topic is the key)
     cursor        version=1 (1) | offset (8) | serial (8) | sent (8)
                   | settled count (4) | released count (4) | distances from serial (4 each)
@@ -33,6 +35,9 @@ from perdure.errors import FormatTooNew, StorageCorrupt
 from perdure.model import Cursor, GroupRecord, InboxEntry, Message, SessionRecord, Subscription
 
 VERSION: Final = 1
+_PLACED_VERSION: Final = 2
+"""Of an inbox entry with a serial number or a lifetime of its own: an earlier release, which would
+count it wrongly, refuses it."""
 
 _QOS = 0x03
 _RETAIN = 0x04
@@ -42,6 +47,7 @@ _HAS_MESSAGE = 0x08
 _PLAIN = struct.Struct(">BBqH")
 _EXTENDED_HEAD = struct.Struct(">BBqHqI")
 _ENTRY = struct.Struct(">BBHH")
+_ENTRY_PLACE = struct.Struct(">QQ")
 _ENTRY_MESSAGE = struct.Struct(">qH")
 _CURSOR = struct.Struct(">BqqqII")
 _OFFSET = struct.Struct(">q")
@@ -124,8 +130,11 @@ def encode_entry(entry: InboxEntry) -> bytes:
     flags = entry.qos | (_RETAIN if entry.retain else 0) | (_HAS_MESSAGE if message else 0)
     group_key = entry.group_key.encode()
     identifiers = entry.identifiers
+    placed = entry.serial or entry.forget_at_us
+    version = _PLACED_VERSION if placed else VERSION
     parts = [
-        _ENTRY.pack(VERSION, flags, len(identifiers), len(group_key)),
+        _ENTRY.pack(version, flags, len(identifiers), len(group_key)),
+        _ENTRY_PLACE.pack(entry.serial, entry.forget_at_us) if placed else b"",
         struct.pack(f">{len(identifiers)}I", *identifiers),
         group_key,
     ]
@@ -139,9 +148,13 @@ def decode_entry(offset: int, value: bytes) -> InboxEntry:
     """The entry of a private stream in a value."""
     try:
         version, flags, identifier_count, group_length = _ENTRY.unpack_from(value)
-        if version != VERSION:
-            raise _wrong_version("inbox entry", version)
         position = _ENTRY.size
+        serial = forget_at_us = 0
+        if version == _PLACED_VERSION:
+            serial, forget_at_us = _ENTRY_PLACE.unpack_from(value, position)
+            position += _ENTRY_PLACE.size
+        elif version != VERSION:
+            raise _wrong_version("inbox entry", version)
         identifiers = struct.unpack_from(f">{identifier_count}I", value, position)
         position += 4 * identifier_count
         group_key = value[position : position + group_length].decode()
@@ -163,6 +176,8 @@ def decode_entry(offset: int, value: bytes) -> InboxEntry:
         retain=bool(flags & _RETAIN),
         identifiers=identifiers,
         group_key=group_key,
+        serial=serial,
+        forget_at_us=forget_at_us,
     )
 
 
