@@ -6,6 +6,8 @@ set -euo pipefail
 declare -A packages=(
     [mosquitto]=mosquitto
     [mosquitto_sub]=mosquitto-clients
+    [nats-server]=nats-server
+    [rabbitmq-server]=rabbitmq-server
     [node]=nodejs
     [npm]=npm
     [cc]=gcc
@@ -33,10 +35,14 @@ else
             && echo "peers: installed $package" \
             || echo "peers: $package is not available here, its tests will be skipped"
     done
-    # The fresh package may have started a broker of its own on the MQTT port.
-    case " ${missing[*]} " in
-        *" mosquitto "*) ! command -v service >/dev/null || service mosquitto stop >/dev/null 2>&1 || true ;;
-    esac
+    # A fresh package may have started a broker of its own, on the MQTT port or another.
+    for service in mosquitto nats-server rabbitmq-server; do
+        case " ${missing[*]} " in
+            *" $service "*)
+                ! command -v service >/dev/null || service "$service" stop >/dev/null 2>&1 || true
+                ;;
+        esac
+    done
 fi
 
 # MQTT.js, by its own lock file.

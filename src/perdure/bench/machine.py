@@ -8,7 +8,7 @@ from pathlib import Path
 
 import perdure
 from perdure.bench.result import Machine
-from perdure.mqtt import decode
+from perdure.pure import build
 
 
 def describe(directory: Path) -> Machine:
@@ -22,11 +22,6 @@ def describe(directory: Path) -> Machine:
         perdure=f"{perdure.__version__} {build()}",
         disk=_file_system(directory),
     )
-
-
-def build() -> str:
-    """Whether the hot modules of this package are compiled here."""
-    return "pure Python" if str(decode.__file__).endswith(".py") else "compiled"
 
 
 def _cpu() -> str:

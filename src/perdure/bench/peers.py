@@ -6,6 +6,7 @@ lift limits that would turn messages away (queue lengths, inflight windows); the
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -16,12 +17,13 @@ from typing import Final, final
 
 import perdure
 from perdure.bench.errors import BenchError
-from perdure.bench.machine import build
 from perdure.bench.process import BrokerProcess, free_port
 from perdure.bench.result import Broker
 
-_VERSION: Final = re.compile(r"\d+\.\d+\.\d+")
-_SYSTEM_PATH: Final = "/usr/local/sbin:/usr/sbin:/sbin:/usr/lib/rabbitmq/bin"
+_VERSION: Final = re.compile(r"(\d+\.\d+\.\d+)(?:, (compiled|pure))?")
+"""Ours says how it was built, too."""
+_SYSTEM_PATH: Final = "/usr/local/sbin:/usr/sbin:/sbin"
+_RABBITMQ_FOLDER: Final = "/usr/lib/rabbitmq/bin"
 
 
 @final
@@ -55,34 +57,50 @@ class Peer:
     Args:
         name: what ``--start`` and ``--with`` call it.
         program: executable to look for.
-        version_args: make it print its version.
+        folder: where to look for it first: what the search path has may be a wrapper for the
+            system's own service.
+        version_args: make it print its version; None = its installation folder is named after it.
         durability: what its acknowledgement of a QoS 1 message means.
         launch: (program, directory, port) -> how to start it.
         speaks: protocol levels.
     """
 
-    __slots__ = ("_launch", "_program", "_version_args", "durability", "name", "speaks")
+    __slots__ = (
+        "_folder",
+        "_launch",
+        "_program",
+        "_version_args",
+        "durability",
+        "name",
+        "speaks",
+    )
 
     def __init__(
         self,
         name: str,
         *,
         program: str,
-        version_args: list[str],
+        version_args: list[str] | None,
         durability: str,
         launch: Callable[[str, Path, int], Launch],
         speaks: tuple[int, ...],
+        folder: str = "",
     ) -> None:
         self.name = name
         self.durability = durability
         self.speaks = speaks
+        self._folder = folder
         self._program = program
         self._version_args = version_args
         self._launch = launch
 
     def program(self) -> str | None:
         """Path of the executable; None if it is not installed."""
-        return shutil.which(self._program) or shutil.which(self._program, path=_SYSTEM_PATH)
+        for path in (self._folder, None, _SYSTEM_PATH):
+            found = None if path == "" else shutil.which(self._program, path=path)
+            if found:
+                return found
+        return None
 
     def prepare(self, directory: Path, *, program: str | None = None) -> StartedPeer:
         """Write its configuration into a directory; starts nothing yet.
@@ -113,11 +131,14 @@ class Peer:
             arguments = launch.command[len(_command(program)) :]
             texts = [" ".join([self.name, *arguments])]
         configuration = "\n".join(texts).replace(str(directory), "DIR").replace(str(port), "PORT")
+        if self._version_args is None:
+            named = _VERSION.search(str(Path(program).resolve()))
+            version = named[1] if named else ""
+        else:
+            version = _version_of([*_command(program), *self._version_args], launch.environment)
         return Broker(
             name=self.name,
-            version=_version_of([*_command(program), *self._version_args])
-            # Of another program it is not known how it was built.
-            + (f" {build()}" if program == sys.executable else ""),
+            version=version,
             durability=self.durability,
             configuration=configuration.strip(),
         )
@@ -185,30 +206,43 @@ def _rabbitmq(program: str, directory: Path, port: int) -> Launch:
         "mqtt.allow_anonymous = true\nmqtt.default_user = guest\nmqtt.default_pass = guest\n"
         "mqtt.prefetch = 1000\nmqtt.subscription_ttl = 86400000\n"
     )
-    node = f"bench{port}@localhost"
+    epmd_port = str(free_port())
     environment = {
-        "RABBITMQ_NODENAME": node,
+        "RABBITMQ_NODENAME": f"bench{port}@localhost",
         "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq.conf"),
+        # Of the system's own service: user, paths, limits.
+        "RABBITMQ_CONF_ENV_FILE": os.devnull,
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "enabled_plugins"),
         "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
         "RABBITMQ_LOG_BASE": str(directory / "log"),
         "RABBITMQ_PID_FILE": str(directory / "pid"),
         "RABBITMQ_DIST_PORT": str(free_port()),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "ERL_EPMD_PORT": epmd_port,
+        # The cookie that the node and its tools share is made there.
         "HOME": str(directory),
     }
+    # Erlang would start the port mapper as a daemon that outlives the broker; started here, it
+    # belongs to the broker's group of processes and ends with it.
+    command = ["/bin/sh", "-c", 'epmd -port "$1" & exec "$0"', program, epmd_port]
     files = {"rabbitmq.conf": text, "enabled_plugins": "[rabbitmq_mqtt].\n"}
-    return Launch([program], files=files, environment=environment)
+    return Launch(command, files=files, environment=environment)
 
 
-def _version_of(command: list[str]) -> str:
+def _version_of(command: list[str], environment: Mapping[str, str]) -> str:
     try:
         done = subprocess.run(  # noqa: S603 - a program that was found by its name
-            command, capture_output=True, text=True, timeout=30, check=False
+            command,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+            env={**os.environ, **environment},
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     match = _VERSION.search(done.stdout + done.stderr)
-    return match[0] if match else ""
+    return " ".join(part for part in match.groups() if part) if match else ""
 
 
 def _command(program: str) -> list[str]:
@@ -246,8 +280,10 @@ PEERS: Final[Mapping[str, Peer]] = {
         Peer(
             "rabbitmq",
             program="rabbitmq-server",
-            version_args=["--version"],
-            durability="PUBACK after the classic durable queue wrote it to a file",
+            # What is in the search path runs as another user, with the service's own files.
+            folder=_RABBITMQ_FOLDER,
+            version_args=None,
+            durability="PUBACK after fsync of the classic durable queue, in batches",
             launch=_rabbitmq,
             speaks=(4,),
         ),

@@ -15,6 +15,7 @@ from perdure import __version__
 from perdure.cli.exit_codes import ExitCode, exit_code_of
 from perdure.cli.output import error_line
 from perdure.errors import PerdureError
+from perdure.pure import build
 
 COMMANDS: Mapping[str, str] = {
     "serve": "Run the broker.",
@@ -61,7 +62,9 @@ class LazyGroup(click.Group):
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, prog_name="perdure")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False,
+              callback=lambda context, _, wanted: _version(context) if wanted else None,
+              help="Show the version and how it was built.")  # fmt: skip
 @click.option("--debug", is_flag=True, help="Show a traceback when something goes wrong.")
 def cli(debug: bool) -> None:
     """An MQTT 3.1.1 and 5.0 broker that does not forget.
@@ -78,6 +81,12 @@ def cli(debug: bool) -> None:
     from perdure.observe import logs
 
     logs.configure_on_use(level="debug" if debug else "warning", format="console")
+
+
+def _version(context: click.Context) -> None:
+    """Say which version this is, and whether its hot modules are compiled."""
+    click.echo(f"perdure, version {__version__}, {build()}")
+    context.exit()
 
 
 def run(args: Sequence[str]) -> int:

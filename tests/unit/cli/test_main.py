@@ -16,6 +16,7 @@ from perdure.cli import main
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.main import COMMANDS, run
 from perdure.errors import ConfigError
+from perdure.pure import build
 
 
 @pytest.fixture
@@ -114,7 +115,7 @@ def test_the_script_exits_with_the_code(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
-    assert __version__ in capsys.readouterr().out
+    assert capsys.readouterr().out == f"perdure, version {__version__}, {build()}\n"
 
 
 def child(*args: str, stdout: int | None = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
