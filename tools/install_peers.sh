@@ -5,6 +5,7 @@ set -euo pipefail
 
 declare -A packages=(
     [mosquitto]=mosquitto
+    [redis-server]=redis-server
     [mosquitto_sub]=mosquitto-clients
     [nats-server]=nats-server
     [rabbitmq-server]=rabbitmq-server
@@ -36,7 +37,7 @@ else
             || echo "peers: $package is not available here, its tests will be skipped"
     done
     # A fresh package may have started a broker of its own, on the MQTT port or another.
-    for service in mosquitto nats-server rabbitmq-server; do
+    for service in mosquitto nats-server rabbitmq-server redis-server; do
         case " ${missing[*]} " in
             *" $service "*)
                 ! command -v service >/dev/null || service "$service" stop >/dev/null 2>&1 || true
