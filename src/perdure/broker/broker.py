@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 from perdure.broker.auth.authenticate import Authenticator, EnhancedMethods
 from perdure.broker.auth.authorize import Authorizer
 from perdure.broker.catchup import CatchUp
-from perdure.broker.commit import LEVEL_FSYNC, LEVELS, Committer
+from perdure.broker.commit import LEVEL_FSYNC, LEVEL_MEMORY, LEVELS, Committer
 from perdure.broker.connecting import Connecting, Enhanced
 from perdure.broker.connection import Connection
 from perdure.broker.dispatch import Dispatcher
@@ -115,7 +115,9 @@ class Broker:
             services.router,
             metrics,
             offset=database.last_offset,
-            gate_qos2=level == LEVEL_FSYNC or _has_fsync_listener(config),
+            gate_qos2=level == LEVEL_FSYNC
+            or _has_fsync_listener(config)
+            or (database.server is not None and level != LEVEL_MEMORY),
         )
         services.turn.dispatcher = services.dispatcher
         services.registry = Registry(scheduler)

@@ -1,5 +1,9 @@
 """Lagging sessions: reading from the log and the private stream until the live flow is reached.
 
+In a database that keeps a queue for each durable session, the queue is read in place of the log:
+it holds at least the messages that the session is owed, and ``Interest`` decides on each of them
+as it does on those of the log, so the order and the serial numbers are the same.
+
 The fence is ``dispatcher.offset``: what is recorded up to it was handed to every live session, so
 a session whose position has come there is live from then on: no gap, no repeat, no overtaking.
 """
@@ -68,13 +72,24 @@ class CatchUp:
         through = fence
         filters = interest.filters(after)
         if filters and fence > after:
-            page = await database.read(
-                filters,
-                after_offset=after,
-                until_offset=fence,
-                limit=chunk,
-                bytes_max=services.session_config.outbound_buffer_bytes,
-            )
+            bytes_max = services.session_config.outbound_buffer_bytes
+            server = database.server
+            if server is not None and session.durable:
+                page = await server.read_queue(
+                    session.client_id,
+                    after_offset=after,
+                    until_offset=fence,
+                    limit=chunk,
+                    bytes_max=bytes_max,
+                )
+            else:
+                page = await database.read(
+                    filters,
+                    after_offset=after,
+                    until_offset=fence,
+                    limit=chunk,
+                    bytes_max=bytes_max,
+                )
             messages = page.messages
             through = page.through_offset
         entries: list[InboxEntry] = []

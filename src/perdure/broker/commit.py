@@ -103,6 +103,8 @@ class Committer:
         self._interval_us = interval_us
         self._messages_max = messages_max
         self.listener: CommitListener | None = None
+        # What is handed over to a server does not outlive this process before it is synced.
+        self._safe_level: int = LEVEL_FSYNC if database.server is None else LEVEL_OS
         self.batch: Batch = database.batch()
         self.writable: bool = True
         """Whether the store takes writes; False between a failure and its recovery."""
@@ -127,7 +129,7 @@ class Committer:
 
     def wait(self, waiter: Waiter, level: int) -> None:
         """Call ``waiter`` when the open batch has reached ``level``."""
-        if level == LEVEL_FSYNC:
+        if level >= self._safe_level:
             self._waiting.append(waiter)
         elif level == LEVEL_OS:
             self._written.append(waiter)
@@ -149,6 +151,11 @@ class Committer:
     def backlog(self) -> int:
         """Waiters that a sync has still to satisfy."""
         return len(self._waiting) + len(self._unsynced) + len(self._syncing)
+
+    def is_store_full(self) -> bool:
+        """Whether a server is so far behind that peers must pause."""
+        server = self._database.server
+        return server is not None and server.is_full
 
     def write(self) -> bool:
         """Write the open batch; its ``os`` waiters are called. False if the store refused it.
@@ -269,7 +276,11 @@ class Committer:
         self._unsynced = []
         self._sync_wanted = False
         self._unsynced_writes = False
-        self._scheduler.run_blocking(self._database.sync, self._sync_done)
+        server = self._database.server
+        if server is not None:
+            server.begin_sync(self._sync_done)
+        else:
+            self._scheduler.run_blocking(self._database.sync, self._sync_done)
 
     def _sync_done(self, error: BaseException | None) -> None:
         self._sync_running = False

@@ -16,6 +16,7 @@ from perdure.model import InboxEntry, Message
 from perdure.mqtt.encode import forward_properties
 from perdure.mqtt.packets import Properties
 from perdure.session.interest import Interest
+from perdure.storage.contract import ReadResult
 
 if TYPE_CHECKING:
     from perdure.broker.live_session import LiveSession
@@ -39,19 +40,13 @@ class Limiter:
         if not config.pending_messages_max and not config.pending_bytes_max:
             return
         interest = Interest(session.client_id, [*session.subs.values(), *session.ended])
-        database = services.database
         position = session.position
         fence = services.dispatcher.offset
         sizes: list[int] = []
         filters = interest.filters(position)
         after = position
         while filters and after < fence:
-            page = await database.read(
-                filters,
-                after_offset=after,
-                until_offset=fence,
-                limit=services.session_config.feed_chunk,
-            )
+            page = await self._page(session, filters, after)
             for message in page.messages:
                 wanted = interest.wants(message)
                 if wanted is not None and wanted.qos:
@@ -66,6 +61,20 @@ class Limiter:
                 total -= sizes[drop]
                 drop += 1
         session.to_drop = drop
+
+    async def _page(self, session: LiveSession, filters: list[str], after: int) -> ReadResult:
+        """What a session may be owed next, from its queue or from the log."""
+        services = self._services
+        server = services.database.server
+        chunk = services.session_config.feed_chunk
+        fence = services.dispatcher.offset
+        if server is not None and session.durable:
+            return await server.read_queue(
+                session.client_id, after_offset=after, until_offset=fence, limit=chunk, bytes_max=0
+            )
+        return await services.database.read(
+            filters, after_offset=after, until_offset=fence, limit=chunk
+        )
 
     def drops(self, session: LiveSession, message: Message) -> bool:
         """Whether a limit drops the next message of a session's order; then it is settled."""

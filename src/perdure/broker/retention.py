@@ -170,8 +170,9 @@ class Retention:
         services = self._services
         failures = services.committer.failure_count
         lost = 0
-        async for record in services.database.sessions():
-            lost += await self._carry_session(record.client_id, info, keep=False)
+        if services.database.server is None:
+            async for record in services.database.sessions():
+                lost += await self._carry_session(record.client_id, info, keep=False)
         for group in list(services.shares.groups.values()):
             if group.lagging:
                 lost += await services.database.count(
@@ -207,7 +208,11 @@ class Retention:
                 return 0
             if keep and live is None:
                 fed = await self._carry_feeds(stored, info)
-            if stored.cursor.offset >= info.until_offset - 1:
+            if (
+                stored.cursor.offset >= info.until_offset - 1
+                or services.database.server is not None
+            ):
+                # What the session is owed besides is done, or in a queue of its own.
                 return fed
             return fed + await self._carry(stored, live, info, keep=keep)
         finally:

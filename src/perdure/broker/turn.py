@@ -122,7 +122,11 @@ class Turn:
 
     def is_overloaded(self) -> bool:
         """Whether so much waits for a commit that peers must pause."""
-        return self._committer.backlog() + len(self._items) > self._commit_queue_max
+        committer = self._committer
+        return (
+            committer.backlog() + len(self._items) > self._commit_queue_max
+            or committer.is_store_full()
+        )
 
     def pause(self, peer: Paused) -> None:
         """Tell the peer when commits have caught up."""

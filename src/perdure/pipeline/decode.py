@@ -1,6 +1,6 @@
 """Pages of raw rows become Arrow columns, whole columns at a time.
 
-The bytes are drawn in ``storage.rocksdb.codec`` and ``layout_v1``; this module reads the same
+The bytes are drawn in ``storage.codec`` and ``layout_v1``; this module reads the same
 ones with numpy, because a decoded object for each message costs more than all the rest of a read.
 Only the columns that are asked for are made. Knows no files, no filters and no Spark.
 

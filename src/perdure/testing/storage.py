@@ -89,6 +89,10 @@ class FaultyDatabase:
     # Writing.
 
     @property
+    def server(self) -> None:
+        return None
+
+    @property
     def last_offset(self) -> int:
         return self.inner.last_offset
 

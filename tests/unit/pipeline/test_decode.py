@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from perdure.errors import FormatTooNew, StorageCorrupt
 from perdure.model import Message
 from perdure.mqtt.encode import properties_from_forward
+from perdure.storage.codec import encode_message
 from perdure.storage.rocksdb.bulk import Page
-from perdure.storage.rocksdb.codec import encode_message
 from perdure.storage.rocksdb.layout_v1_scan import pack_offset
 from perdure.topic.structure import StructureTrie
 
@@ -185,7 +185,7 @@ import sys
 from perdure.pipeline.decode import Names, decode_page
 from perdure.storage.rocksdb.bulk import Page
 from perdure.model import Message
-from perdure.storage.rocksdb.codec import encode_message
+from perdure.storage.codec import encode_message
 value = encode_message(Message("a/1", b"p", 1, expires_at_us=5))
 page = Page([bytes(7) + bytes([n]) + bytes(8) + b"1" for n in (2, 2, 3)], [value] * 3)
 names = Names(1, lambda key: "b", lambda stream: "a/+" if stream == 2 else "b")

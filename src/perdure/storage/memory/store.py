@@ -203,6 +203,10 @@ class MemoryDatabase:
     # -- writing ---------------------------------------------------------------------------
 
     @property
+    def server(self) -> None:
+        return None
+
+    @property
     def last_offset(self) -> int:
         return self._last_offset
 

@@ -24,13 +24,14 @@ from perdure.model import (
     SessionRecord,
     Subscription,
 )
-from perdure.storage.rocksdb import keys
-from perdure.storage.rocksdb.codec import (
+from perdure.storage.codec import (
     encode_cursor,
     encode_entry,
     encode_record,
     encode_retained,
 )
+from perdure.storage.retained_walk import retained_key
+from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.engine import INBOX, STATE, Operations
 from perdure.storage.rocksdb.generations import Generation, Generations
 from perdure.storage.rocksdb.marks import Offsets
@@ -202,10 +203,10 @@ class RocksBatch:
     def put_retained(self, message: Message) -> None:
         if not message.offset:
             raise UsageError("a retained message needs an offset")
-        self._mark(PUT_RETAINED, keys.retained(message.topic), encode_retained(message))
+        self._mark(PUT_RETAINED, retained_key(message.topic), encode_retained(message))
 
     def delete_retained(self, topic: str) -> None:
-        self._mark(DELETE_RETAINED, keys.retained(topic))
+        self._mark(DELETE_RETAINED, retained_key(topic))
 
     # -- the write -------------------------------------------------------------------------
 

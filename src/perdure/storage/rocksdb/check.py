@@ -21,8 +21,7 @@ from typing import Final, final
 
 from perdure.errors import FormatTooNew, StorageCorrupt
 from perdure.model import Cursor
-from perdure.storage.rocksdb import keys
-from perdure.storage.rocksdb.codec import (
+from perdure.storage.codec import (
     decode_cursor,
     decode_entry,
     decode_group,
@@ -30,6 +29,8 @@ from perdure.storage.rocksdb.codec import (
     decode_session,
     decode_subscription,
 )
+from perdure.storage.retained_walk import retained_topic
+from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.engine import (
     FIXED_TABLES,
     INBOX,
@@ -209,7 +210,7 @@ class Checker:
         for key, value in self._engine.items(RETAINED, b"", _ALL_END):
             counted += 1
             try:
-                message = decode_retained(keys.retained_topic(key), value)
+                message = decode_retained(retained_topic(key), value)
                 problem = ""
                 if message.offset > self._marks.last_offset:
                     problem = "a retained message beyond the last offset"

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Final, final
 
 from perdure.model import SessionRecord
+from perdure.storage.codec import decode_session, encode_record
 from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.batch import (
     DELETE_RETAINED,
@@ -26,7 +27,6 @@ from perdure.storage.rocksdb.batch import (
     PUT_SESSION,
     TRIM_INBOX,
 )
-from perdure.storage.rocksdb.codec import decode_session, encode_record
 from perdure.storage.rocksdb.engine import INBOX, RETAINED, STATE, Engine, Operations, prefix_end
 
 FLOORS_MAX: Final = 131_072

@@ -28,9 +28,9 @@ import msgspec
 
 from perdure.errors import FormatTooNew, StorageCorrupt, UsageError
 from perdure.model import Message
+from perdure.storage.codec import decode_record, encode_record
 from perdure.storage.contract import GenerationInfo
 from perdure.storage.rocksdb import keys
-from perdure.storage.rocksdb.codec import decode_record, encode_record
 from perdure.storage.rocksdb.engine import META, Engine, Operations, prefix_end
 from perdure.storage.rocksdb.layout import Layout, table_generation, table_names
 from perdure.storage.rocksdb.layout_bitmask import LAYOUT as BITMASK

@@ -32,8 +32,6 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from perdure.errors import StorageCorrupt, UsageError
-
 FORMAT: Final = b"F"
 HIGH: Final = b"H"
 
@@ -140,22 +138,6 @@ def subscription(rows: bytes, since_offset: int, name: str) -> bytes:
 def offset(prefix: bytes, value: int) -> bytes:
     """A prefix followed by an offset; bounds below 0 mean 0, where nothing is stored."""
     return prefix + _pack_offset(max(0, value))
-
-
-def retained(topic: str) -> bytes:
-    """Key of a retained topic."""
-    if "\0" in topic:
-        # [MQTT-1.5.4-2] not in any topic, which leaves it free to stand between levels.
-        raise UsageError("a topic has no U+0000")
-    return topic.replace("/", "\0").encode()
-
-
-def retained_topic(key: bytes) -> str:
-    """The topic of a key of the retained table."""
-    try:
-        return key.decode().replace("\0", "/")
-    except UnicodeDecodeError as error:
-        raise StorageCorrupt("a retained topic is not UTF-8") from error
 
 
 def _owner(kind: bytes, identifier: str) -> bytes:

@@ -30,7 +30,7 @@ from typing import Final, final
 from perdure.errors import StorageCorrupt
 from perdure.limits import OFFSET_MAX
 from perdure.model import Message
-from perdure.storage.rocksdb.codec import decode_message, encode_message
+from perdure.storage.codec import decode_message, encode_message
 from perdure.storage.rocksdb.engine import Engine, Operations
 from perdure.storage.rocksdb.iterators import Seeker
 from perdure.storage.rocksdb.layout import Finding, table_names

@@ -27,8 +27,8 @@ from typing import Final, final
 
 from perdure.errors import StorageCorrupt, UsageError
 from perdure.model import Message
+from perdure.storage.codec import decode_message, encode_message
 from perdure.storage.rocksdb import keys
-from perdure.storage.rocksdb.codec import decode_message, encode_message
 from perdure.storage.rocksdb.engine import META, Engine, Operations, prefix_end
 from perdure.storage.rocksdb.layout import Finding, table_names
 from perdure.storage.rocksdb.layout_v1_scan import (

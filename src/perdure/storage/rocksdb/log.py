@@ -17,7 +17,7 @@ from perdure.model import Message
 from perdure.storage.contract import ReadResult
 from perdure.storage.rocksdb.generations import Generation, Generations
 from perdure.storage.rocksdb.marks import Offsets
-from perdure.storage.rocksdb.tail import Tail
+from perdure.storage.tail import Tail
 from perdure.topic.matching import FilterMatcher, compile_filter
 
 _TAIL_SCAN_MIN: Final = 512

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, final
 
+from perdure.storage.codec import decode_session
 from perdure.storage.rocksdb import keys
-from perdure.storage.rocksdb.codec import decode_session
 from perdure.storage.rocksdb.engine import STATE, Engine
 
 _REMEMBERED_MAX: Final = 131_072

@@ -13,14 +13,14 @@ from typing import Final, final
 
 from perdure.errors import StorageCorrupt
 from perdure.model import Cursor, GroupRecord, InboxEntry, SessionRecord, StoredSession
-from perdure.storage.rocksdb import keys
-from perdure.storage.rocksdb.codec import (
+from perdure.storage.codec import (
     decode_cursor,
     decode_entry,
     decode_group,
     decode_session,
     decode_subscription,
 )
+from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.engine import INBOX, STATE, Engine, prefix_end
 
 _PAGE: Final = 256

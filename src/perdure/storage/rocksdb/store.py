@@ -33,6 +33,7 @@ from perdure.errors import (
     UsageError,
 )
 from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord, StoredSession
+from perdure.storage.codec import decode_record, decode_retained, encode_record
 from perdure.storage.contract import (
     Batch,
     GenerationInfo,
@@ -40,10 +41,10 @@ from perdure.storage.contract import (
     RetainedPage,
     StreamInfo,
 )
+from perdure.storage.retained_walk import retained_key
 from perdure.storage.rocksdb import keys, layout_bitmask, layout_v1, retained
 from perdure.storage.rocksdb.batch import RocksBatch
 from perdure.storage.rocksdb.check import Checker
-from perdure.storage.rocksdb.codec import decode_record, decode_retained, encode_record
 from perdure.storage.rocksdb.directory import DirectoryLock, manifest_stamp, probe
 from perdure.storage.rocksdb.engine import FIXED_TABLES, META, RETAINED, Engine, Operations
 from perdure.storage.rocksdb.expand import Expansion, InboxFloors
@@ -53,7 +54,7 @@ from perdure.storage.rocksdb.log import LogReader
 from perdure.storage.rocksdb.marks import Marks, Offsets
 from perdure.storage.rocksdb.owners import Owners
 from perdure.storage.rocksdb.sessions import SessionReader
-from perdure.storage.rocksdb.tail import Tail
+from perdure.storage.tail import Tail
 
 FORMAT: Final = 1
 """Version of the database as a whole; layouts and records have their own."""
@@ -253,6 +254,10 @@ class RocksDatabase:
         return engine
 
     # -- writing ---------------------------------------------------------------------------
+
+    @property
+    def server(self) -> None:
+        return None
 
     @property
     def last_offset(self) -> int:
@@ -530,7 +535,7 @@ class RocksDatabase:
     # -- retained --------------------------------------------------------------------------
 
     async def get_retained(self, topic: str) -> Message | None:
-        value = self._use().get(RETAINED, keys.retained(topic))
+        value = self._use().get(RETAINED, retained_key(topic))
         return None if value is None else decode_retained(topic, value)
 
     async def read_retained(

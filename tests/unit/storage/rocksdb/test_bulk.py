@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import FormatTooNew, StorageUnavailable
 from perdure.model import Message
+from perdure.storage.codec import decode_message
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.bulk import (
     FilterSets,
@@ -22,7 +23,6 @@ from perdure.storage.rocksdb.bulk import (
     intersection,
     pack_slices,
 )
-from perdure.storage.rocksdb.codec import decode_message
 from perdure.storage.rocksdb.layout_v1_scan import unpack_data
 from perdure.topic.matching import matches
 

@@ -9,8 +9,9 @@ from tests.contract.values import NOW_US, entry, message, record
 
 from perdure.config.schema import RocksdbConfig
 from perdure.model import Cursor, GroupRecord, Subscription
+from perdure.storage.codec import encode_cursor, encode_record
+from perdure.storage.retained_walk import retained_key
 from perdure.storage.rocksdb import RocksDatabase, keys
-from perdure.storage.rocksdb.codec import encode_cursor, encode_record
 from perdure.storage.rocksdb.engine import INBOX, META, RETAINED, STATE, Engine
 from perdure.storage.rocksdb.layout import table_names
 from perdure.storage.rocksdb.marks import Marks
@@ -86,8 +87,8 @@ DAMAGE: list[tuple[str, bytes, bytes | None, str]] = [
     (INBOX, keys.offset(keys.session_inbox("c1"), 2**62), b"\x01" + bytes(5), "beyond"),
     (INBOX, keys.offset(keys.session_inbox("c1"), 5), b"\x01", "does not decode"),
     (INBOX, keys.session_inbox("c1"), b"\x01" + bytes(5), "unknown kind"),
-    (RETAINED, keys.retained("r"), b"", "cut short"),
-    (RETAINED, keys.retained("r2"), b"\xff" * 40, "has version"),
+    (RETAINED, retained_key("r"), b"", "cut short"),
+    (RETAINED, retained_key("r2"), b"\xff" * 40, "has version"),
     (DATA, b"short", b"", ""),
     (INDEX, bytes(25), b"", "an index entry has no message"),
 ]

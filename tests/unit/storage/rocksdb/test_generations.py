@@ -10,8 +10,8 @@ from tests.contract.values import NOW_US, append_all, message, read_all
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import FormatTooNew, StorageCorrupt
 from perdure.model import Message
+from perdure.storage.codec import encode_record
 from perdure.storage.rocksdb import RocksDatabase, keys
-from perdure.storage.rocksdb.codec import encode_record
 from perdure.storage.rocksdb.engine import META, Engine, Operations
 from perdure.storage.rocksdb.generations import Generation, GenerationHeader
 from perdure.storage.rocksdb.layout import table_generation, table_names

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.errors import StorageCorrupt, UsageError
+from perdure.storage.retained_walk import retained_key, retained_topic
 from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.engine import prefix_end
 
@@ -40,15 +41,15 @@ def test_deadlines_are_in_order(deadlines: list[tuple[int, str]]) -> None:
 
 @given(st.sets(NAMES.filter(bool)))
 def test_retained_topics_are_in_level_order(topics: set[str]) -> None:
-    ordered = sorted(topics, key=keys.retained)
+    ordered = sorted(topics, key=retained_key)
     assert ordered == sorted(
         topics, key=lambda topic: [level.encode() for level in topic.split("/")]
     )
-    assert [keys.retained_topic(keys.retained(topic)) for topic in ordered] == ordered
+    assert [retained_topic(retained_key(topic)) for topic in ordered] == ordered
 
 
 def test_a_topic_with_the_separator_is_refused() -> None:
     with pytest.raises(UsageError):
-        keys.retained("a\0b")
+        retained_key("a\0b")
     with pytest.raises(StorageCorrupt):
-        keys.retained_topic(b"\xff")
+        retained_topic(b"\xff")

@@ -8,8 +8,8 @@ import pytest
 from tests.contract.values import record
 
 from perdure.config.schema import RocksdbConfig
+from perdure.storage.codec import encode_record
 from perdure.storage.rocksdb import keys, owners
-from perdure.storage.rocksdb.codec import encode_record
 from perdure.storage.rocksdb.engine import STATE, Engine
 from perdure.storage.rocksdb.owners import Owners
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.model import Message
-from perdure.storage.rocksdb.tail import Tail
+from perdure.storage.tail import Tail
 
 
 def messages(first: int, count: int, size: int = 1) -> list[Message]:

@@ -12,7 +12,7 @@ from tests.contract.values import record
 
 from perdure.errors import FormatTooNew, StorageCorrupt
 from perdure.model import Cursor, GroupRecord, InboxEntry, Message, Subscription
-from perdure.storage.rocksdb import codec
+from perdure.storage import codec
 
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 OFFSETS = st.integers(0, 2**63 - 1)

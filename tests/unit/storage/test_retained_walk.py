@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.storage.rocksdb import keys
-from perdure.storage.rocksdb.retained import Walk
+from perdure.storage import retained_walk
+from perdure.storage.retained_walk import Walk
 from perdure.topic.matching import matches
 
 LEVELS = ["", "a", "aa", "b", "$x", "é", "\x01"]
@@ -20,7 +20,7 @@ FILTERS = (
 
 def walk(topic_filter: str, topics: set[str]) -> tuple[list[str], int]:
     """What a walk finds, and how many keys it looks at."""
-    stored = sorted(keys.retained(topic) for topic in topics)
+    stored = sorted(retained_walk.retained_key(topic) for topic in topics)
     plan = Walk(topic_filter)
     position, found, looked = plan.start, [], 0
     while True:
@@ -30,7 +30,7 @@ def walk(topic_filter: str, topics: set[str]) -> tuple[list[str], int]:
         looked += 1
         jump = plan.jump(key)
         if jump is None:
-            found.append(keys.retained_topic(key))
+            found.append(retained_walk.retained_topic(key))
             jump = key + b"\0"
         assert jump > key
         position = jump
