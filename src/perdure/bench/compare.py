@@ -1,8 +1,10 @@
 """Brokers side by side: interleaved runs, medians with their spread, ratios with theirs.
 
-A machine is never quite the same for two minutes. So the brokers take turns, A B A B ..., each
-run on a freshly started broker with an empty directory; a ratio is taken within each round, of
-neighbours, and its median and extremes over the rounds are what is stated.
+A machine is never quite the same for two minutes. So the contestants take turns, there and back
+again, A B C C B A ...; a ratio is taken within each round, and its median and extremes over the
+rounds are what is stated. Each run has a freshly started broker with an empty directory, or, where
+it takes long to lay down what should lie idle in it, the brokers go on side by side and it is the
+load that takes turns.
 """
 
 from __future__ import annotations
@@ -10,13 +12,16 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, final
 
 import msgspec
 
+from perdure.bench.contestants import Contestant
+from perdure.bench.errors import BenchError
 from perdure.bench.measure import measure
-from perdure.bench.peers import PEERS, Peer
+from perdure.bench.peers import PEERS, Peer, StartedPeer
 from perdure.bench.report import header
 from perdure.bench.result import Broker, Latency, Machine, Result
 from perdure.bench.settings import Settings
@@ -32,8 +37,12 @@ MEASURES: Final[Mapping[str, str]] = {
     "delivery_p50_ms": "delivered p50, ms",
     "delivery_p99_ms": "delivered p99, ms",
     "memory_peak_bytes": "peak memory, bytes",
+    "bytes_each": "memory of each, bytes",
+    "restart_s": "restart, s",
 }
 """What is compared, and how it is called."""
+_REPEATABLE: Final = ("p2p", "fanin", "fanout")
+"""Scenarios that leave a broker as they found it."""
 
 
 @final
@@ -73,10 +82,13 @@ class Comparison(msgspec.Struct, frozen=True):
     Attributes:
         name: what was compared.
         machine: where.
+        settings: of the first; each run has its own.
+        rounds: runs of each.
         brokers: who, the first is what the others are compared with.
         skipped: brokers that could not take part, and why.
         lines: medians, spreads and ratios.
         runs: every run, in the order in which they were made.
+        kept: the brokers went on from round to round.
     """
 
     name: str
@@ -88,6 +100,7 @@ class Comparison(msgspec.Struct, frozen=True):
     skipped: dict[str, str]
     lines: list[Line]
     runs: list[Result]
+    kept: bool = False
 
 
 def available(names: Sequence[str], version: int) -> tuple[list[Peer], dict[str, str]]:
@@ -106,44 +119,92 @@ def available(names: Sequence[str], version: int) -> tuple[list[Peer], dict[str,
 
 def compare(
     name: str,
-    settings: Settings,
-    peers: Sequence[Peer],
+    contestants: Sequence[Contestant],
     *,
     rounds: int,
+    keep: bool = False,
     skipped: Mapping[str, str] = {},
-    programs: Mapping[str, str] = {},
     progress: Callable[[str], Progress | None] = lambda _: None,
 ) -> Comparison:
-    """Run every peer in turn, ``rounds`` times.
+    """Let contestants take turns, ``rounds`` times.
 
     Args:
         name: of the record.
-        settings: the same for all.
-        peers: the first is what the others are compared with.
+        contestants: the first is what the others are compared with.
         rounds: how often.
+        keep: the brokers go on from round to round.
         skipped: told in the record.
-        programs: executables to use instead of the installed ones, by peer.
         progress: makes what is told of one run's progress, from a few words about it.
 
     Raises:
-        BenchError: a run failed.
+        BenchError: a run failed, or the scenario cannot be repeated on a broker that goes on.
     """
+    if keep and any(one.settings.scenario not in _REPEATABLE for one in contestants):
+        raise BenchError(f"brokers go on only between runs of {', '.join(_REPEATABLE)}")
     runs: list[Result] = []
-    for number in range(1, rounds + 1):
-        for peer in peers:
-            tell = progress(f"{peer.name} {number}/{rounds}")
-            runs.append(_one(settings, peer, programs.get(peer.name), tell))
+    with ExitStack() as stack:
+        stands = [_Stand(one, stack if keep else None) for one in contestants]
+        for number in range(1, rounds + 1):
+            for stand in stands if number % 2 else reversed(stands):
+                tell = progress(f"{stand.contestant.name} {number}/{rounds}")
+                runs.append(stand.run(tell))
     return Comparison(
         name=name,
         started_at=runs[0].started_at,
         machine=runs[0].machine,
-        settings=settings,
+        settings=contestants[0].settings,
         rounds=rounds,
-        brokers=[run.broker for run in runs[: len(peers)]],
+        brokers=[run.broker for run in runs[: len(contestants)]],
         skipped=dict(skipped),
         lines=summarise(runs),
         runs=runs,
+        kept=keep,
     )
+
+
+@final
+class _Stand:
+    """A contestant's broker: one for each run, or one for all of them.
+
+    Args:
+        contestant: whose.
+        stack: ends the broker that goes on; None = each run has its own.
+    """
+
+    def __init__(self, contestant: Contestant, stack: ExitStack | None) -> None:
+        self.contestant = contestant
+        self._stack = stack
+        self._kept: tuple[Target, StartedPeer, Path] | None = None
+
+    def run(self, progress: Progress | None) -> Result:
+        """Measure once."""
+        if self._stack is None:
+            with ExitStack() as stack:
+                return self._measure(self._start(stack), progress)
+        if self._kept is None:
+            self._kept = self._start(self._stack)
+        return self._measure(self._kept, progress)
+
+    def _start(self, stack: ExitStack) -> tuple[Target, StartedPeer, Path]:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perdure-bench-")))
+        started = self.contestant.prepare(directory)
+        stack.callback(started.process.stop)
+        started.process.start()
+        goes_on = self._stack is not None
+        target = Target("127.0.0.1", started.port, process=started.process, goes_on=goes_on)
+        return target, started, directory
+
+    def _measure(
+        self, where: tuple[Target, StartedPeer, Path], progress: Progress | None
+    ) -> Result:
+        target, started, directory = where
+        return measure(
+            self.contestant.settings,
+            target,
+            broker=started.broker,
+            directory=directory,
+            progress=progress,
+        )
 
 
 def summarise(runs: Sequence[Result]) -> list[Line]:
@@ -153,7 +214,8 @@ def summarise(runs: Sequence[Result]) -> list[Line]:
         by_broker.setdefault(run.broker.name, []).append(run)
     first = next(iter(by_broker.values()))
     lines = []
-    for phase in [phase.name for phase in first[0].phases]:
+    names = dict.fromkeys(phase.name for run in runs for phase in run.phases)
+    for phase in names:
         for what in MEASURES:
             base = [_value(run, phase, what) for run in first]
             for broker, its_runs in by_broker.items():
@@ -197,7 +259,8 @@ def markdown(comparison: Comparison) -> str:
     machine, first = comparison.machine, comparison.brokers[0].name
     intro = (
         f"{comparison.started_at}, {machine.cpu}, {machine.cores} cores, {machine.kernel}, "
-        f"{machine.python}, data on {machine.disk}. {comparison.rounds} rounds, interleaved; "
+        f"{machine.python}, data on {machine.disk}. {comparison.rounds} rounds, interleaved"
+        f"{', on brokers that went on' if comparison.kept else ''}; "
         f"median (least to most). After a semicolon: {first} as a multiple of it, taken within "
         "each round."
     )
@@ -241,30 +304,17 @@ def markdown(comparison: Comparison) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _one(settings: Settings, peer: Peer, program: str | None, progress: Progress | None) -> Result:
-    with tempfile.TemporaryDirectory(prefix="perdure-bench-") as directory:
-        started = peer.prepare(Path(directory), program=program)
-        started.process.start()
-        try:
-            target = Target("127.0.0.1", started.port, process=started.process)
-            return measure(
-                settings,
-                target,
-                broker=started.broker,
-                directory=Path(directory),
-                progress=progress,
-            )
-        finally:
-            started.process.stop()
-
-
 def _value(run: Result, phase_name: str, what: str) -> float | None:
-    phase = run.phase(phase_name)
+    phase = next((phase for phase in run.phases if phase.name == phase_name), None)
+    if phase is None:
+        return None
     side, _, rest = what.partition("_")
     if side in ("ack", "delivery"):
         latency = phase.ack if side == "ack" else phase.delivery
         return None if latency is None else float(getattr(latency, rest))
-    value = getattr(phase, what)
+    if what in phase.extra:
+        return phase.extra[what]
+    value = getattr(phase, what, None)
     return None if value is None or (what == "delivered_per_s" and not value) else float(value)
 
 

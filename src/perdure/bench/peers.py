@@ -102,8 +102,19 @@ class Peer:
                 return found
         return None
 
-    def prepare(self, directory: Path, *, program: str | None = None) -> StartedPeer:
+    def prepare(
+        self,
+        directory: Path,
+        *,
+        program: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> StartedPeer:
         """Write its configuration into a directory; starts nothing yet.
+
+        Args:
+            directory: is made if it is not there.
+            program: executable, instead of the one that is found.
+            environment: variables besides those that it wants.
 
         Raises:
             BenchError: it is not installed.
@@ -114,6 +125,7 @@ class Peer:
         port = free_port()
         directory.mkdir(parents=True, exist_ok=True)
         launch = self._launch(program, directory, port)
+        launch.environment.update(environment or {})
         for name, text in launch.files.items():
             (directory / name).write_text(text, encoding="utf-8")
         process = BrokerProcess(

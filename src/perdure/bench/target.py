@@ -17,6 +17,11 @@ class Target:
         process: the one that the tool started; it can be restarted.
         pid: of a broker that runs already.
         username, password: for every client.
+        goes_on: it is not ended after the run, so what the run made is taken away again; None =
+            unless the tool started it.
+
+    Attributes:
+        is_laid: what the settings want idle in it was laid down by an earlier run.
     """
 
     def __init__(
@@ -28,12 +33,15 @@ class Target:
         pid: int | None = None,
         username: str | None = None,
         password: bytes | None = None,
+        goes_on: bool | None = None,
     ) -> None:
         self.host = host
         self.port = port
         self.process = process
         self.username = username
         self.password = password
+        self.goes_on = process is None if goes_on is None else goes_on
+        self.is_laid = False
         self._pid = pid
         self.probe = self._new_probe()
 

@@ -13,6 +13,7 @@ import msgspec
 
 from perdure.bench import compare, expectations, page
 from perdure.bench.compare import Comparison
+from perdure.bench.contestants import Contestant, vary
 from perdure.bench.errors import BenchError
 from perdure.bench.expectations import Expectation
 from perdure.bench.measure import measure
@@ -37,6 +38,8 @@ class ComparePlan(msgspec.Struct, frozen=True):
 
     Attributes:
         names: brokers, Perdure first.
+        variations: of Perdure, see ``bench.contestants``.
+        keep: brokers go on from round to round.
         rounds: runs of each.
         name: of the record; empty = the scenario's.
         directory: of the record.
@@ -44,6 +47,8 @@ class ComparePlan(msgspec.Struct, frozen=True):
     """
 
     names: tuple[str, ...]
+    variations: tuple[str, ...]
+    keep: bool
     rounds: int
     name: str
     directory: Path
@@ -109,17 +114,24 @@ def _compare(
     peers, skipped = compare.available(plan.names, settings.version)
     if settings.scenario == _NOT_PERDURE:
         raise click.UsageError("only Perdure replays: there is nobody to compare with")
+    contestants = [
+        Contestant(peer, settings, program=plan.program if peer.name == "perdure" else None)
+        for peer in peers
+    ]
+    try:
+        contestants += [vary(text, settings, program=plan.program) for text in plan.variations]
+    except UsageError as error:
+        raise click.UsageError(f"--vary: {error.message}") from error
     for name, reason in skipped.items():
         error_line(f"{name} is skipped: {reason}")
     with ExitStack() as stack:
         tell = stack.enter_context(progress(wanted=report.progress))
         found = compare.compare(
             plan.name or settings.scenario,
-            settings,
-            peers,
+            contestants,
             rounds=plan.rounds,
+            keep=plan.keep,
             skipped=skipped,
-            programs={"perdure": plan.program} if plan.program else {},
             progress=lambda who: _prefixed(tell, who),
         )
     stem = f"{found.started_at[:10]}-{found.name}"
@@ -133,7 +145,7 @@ def _compare(
     else:
         out.text(summary)
     # Expectations are about Perdure: the others are measured, not judged.
-    ours = [run for run in found.runs if run.broker.name == "perdure"]
+    ours = [run for run in found.runs if run.broker.name.split()[0] == "perdure"]
     missed = [
         verdict
         for run in ours

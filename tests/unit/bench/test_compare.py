@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+
 import msgspec
 import pytest
 from tests.unit.bench.samples import result
 
 from perdure.bench import compare
 from perdure.bench.compare import Comparison, Spread, available, markdown, record, summarise
-from perdure.bench.peers import PEERS, Peer
-from perdure.bench.result import Result, Totals
+from perdure.bench.contestants import Contestant
+from perdure.bench.errors import BenchError
+from perdure.bench.peers import Launch, Peer
+from perdure.bench.result import Broker, Result, Totals
+from perdure.bench.settings import Settings
+from perdure.bench.target import Target
 
 ROUNDS = ((900.0, 300.0), (1000.0, 500.0), (1200.0, 400.0))
 
@@ -104,25 +112,89 @@ def test_peers_that_cannot_take_part_are_told(monkeypatch: pytest.MonkeyPatch) -
     }
 
 
-def test_brokers_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    order: list[str] = []
+LISTENER = """
+import socket, sys, time
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    listener.accept()[0].close()
+"""
 
-    def one(settings: object, peer: Peer, program: str | None, tell: object) -> Result:
-        order.append(f"{peer.name} {program}")
-        return result(name=peer.name)
 
-    monkeypatch.setattr(compare, "_one", one)
+def launch(program: str, directory: Path, port: int) -> Launch:
+    return Launch([sys.executable, "-c", LISTENER, str(port)])
+
+
+def peer(name: str) -> Peer:
+    return Peer(
+        name,
+        program=sys.executable,
+        version_args=["--version"],
+        durability="none",
+        launch=launch,
+        speaks=(4,),
+    )
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, bool]]:
+    """(contestant, process, whether its broker goes on) of each run that was made."""
+    runs: list[tuple[str, int, bool]] = []
+
+    def measure(settings: Settings, target: Target, *, broker: Broker, **rest: object) -> Result:
+        assert target.process is not None
+        runs.append((broker.name, target.process.pid, target.goes_on))
+        return result(name=broker.name)
+
+    monkeypatch.setattr(compare, "measure", measure)
+    return runs
+
+
+@pytest.mark.slow
+def test_contestants_take_turns_on_fresh_brokers(measured: list[tuple[str, int, bool]]) -> None:
     told: list[str] = []
-    peers = [PEERS["perdure"], PEERS["mosquitto"]]
+    settings = result().settings
     found = compare.compare(
         "n",
-        result().settings,
-        peers,
+        [Contestant(peer("a"), settings), Contestant(peer("b"), settings)],
         rounds=2,
-        programs={"perdure": "p"},
         progress=lambda who: told.append(who),
     )
-    assert order == ["perdure p", "mosquitto None"] * 2
-    assert told == ["perdure 1/2", "mosquitto 1/2", "perdure 2/2", "mosquitto 2/2"]
-    assert [broker.name for broker in found.brokers] == ["perdure", "mosquitto"]
+    assert [name for name, _, _ in measured] == ["a", "b", "b", "a"]
+    assert len({process for _, process, _ in measured}) == 4
+    assert not any(goes_on for _, _, goes_on in measured)
+    assert told == ["a 1/2", "b 1/2", "b 2/2", "a 2/2"]
+    assert [broker.name for broker in found.brokers] == ["a", "b"]
     assert len(found.runs) == 4
+    assert not found.kept
+
+
+@pytest.mark.slow
+def test_brokers_that_go_on(measured: list[tuple[str, int, bool]]) -> None:
+    settings = result().settings
+    contestants = [Contestant(peer("a"), settings), Contestant(peer("b"), settings)]
+    found = compare.compare("n", contestants, rounds=3, keep=True)
+    assert [name for name, _, _ in measured] == ["a", "b", "b", "a", "a", "b"]
+    assert len({process for _, process, _ in measured}) == 2
+    assert all(goes_on for _, _, goes_on in measured)
+    assert "on brokers that went on" in markdown(found)
+    for _, process, _ in measured:
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
+
+
+def test_only_what_leaves_no_trace_is_repeated_on_one_broker() -> None:
+    with pytest.raises(BenchError, match="only between runs of p2p"):
+        compare.compare(
+            "n", [Contestant(peer("a"), Settings(scenario="idle"))], rounds=1, keep=True
+        )
+
+
+def test_a_phase_that_only_some_have_is_compared_among_them() -> None:
+    found = runs()
+    for run in found[1::2]:
+        run.phases.append(result(done_per_s=7.0).phases[0])
+        run.phases[-1].name = "more"
+        run.phases[-1].extra = {"bytes_each": 512.0}
+    lines = {(line.phase, line.measure): line for line in summarise(found) if line.phase == "more"}
+    assert lines["more", "bytes_each"].value == Spread(512.0, 512.0, 512.0)
+    assert {line.broker for line in lines.values()} == {"peer"}

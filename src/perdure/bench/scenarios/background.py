@@ -13,8 +13,11 @@ _CLEAR_BATCH = 5000
 
 
 def prepare(run: Run) -> None:
-    """Lay down offline sessions, retained and recorded messages, as the settings ask."""
+    """Lay down offline sessions, retained and recorded messages, as the settings ask, once."""
     settings = run.settings
+    if run.target.is_laid:
+        return
+    run.target.is_laid = True
     if settings.recorded:
         topics = min(_TOPICS, settings.recorded)
         _publish(run, "recorded", "h", topics, settings.recorded)
@@ -27,8 +30,11 @@ def prepare(run: Run) -> None:
 
 
 def clear(run: Run) -> None:
-    """Take away what lies in a broker that goes on: retained messages and offline sessions."""
+    """Take away what lies in a broker of the user's: retained messages and offline sessions."""
     settings = run.settings
+    if run.target.process is not None:
+        return
+    run.target.is_laid = False
     if settings.retained:
         _clear_retained(run)
     if settings.offline:

@@ -18,7 +18,7 @@ def conn(run: Run) -> list[Phase]:
         phases.append(_connect(run, links, "resume"))
         run.sessions_lost += sum(not link.client.session_present for link in links)
         run.disconnect(links)
-        if run.target.process is None:
+        if run.target.goes_on:
             run.discard(links)
     return phases
 
@@ -43,7 +43,7 @@ def idle(run: Run) -> list[Phase]:
         restarted.extra["restart_s"] = round(seconds, 3)
         _per_item(restarted, restarted_bytes, len(links))
         phases.append(restarted)
-    elif run.target.process is None and run.settings.durable:
+    elif run.target.goes_on and run.settings.durable:
         run.discard(links)
     return phases
 

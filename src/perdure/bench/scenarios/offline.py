@@ -35,7 +35,7 @@ def offline(run: Run) -> list[Phase]:
     run.sessions_lost += sum(not link.client.session_present for link in subscribers)
     phases.append(drain)
     run.disconnect(subscribers)
-    if run.target.process is None:
+    if run.target.goes_on:
         run.discard(subscribers)
         background.clear(run)
     return phases

@@ -54,8 +54,8 @@ def _measure(
     run.connect(publishers, "connect publishers")
     phase = run.flow(publishers, "flow", fan_out=fan_out)
     run.disconnect([*publishers, *subscribers])
-    if run.target.process is None:
-        # A broker of the user's: leave it as it was.
+    if run.target.goes_on:
+        # Leave it as it was.
         if run.settings.durable:
             run.discard(subscribers)
         background.clear(run)

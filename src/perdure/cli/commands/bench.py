@@ -153,7 +153,12 @@ def report(records: tuple[Path, ...], html: Path | None, out: Output) -> int:
 
 @command.group(context_settings=_HELP)
 @click.option("--with", "names", multiple=True, type=click.Choice(list(PEERS)),
-              help="A broker to compare with; may be repeated. Default: all.")  # fmt: skip
+              help="A broker to compare with; may be repeated. Default, without --vary: "
+                   "all.")  # fmt: skip
+@click.option("--vary", "variations", multiple=True, metavar="NAME=VALUE,...",
+              help="Perdure with something changed; may be repeated.")  # fmt: skip
+@click.option("--keep", is_flag=True,
+              help="Brokers go on from round to round; for p2p, fanin and fanout.")  # fmt: skip
 @click.option("--rounds", type=COUNT, default=3, show_default=True, help="Runs of each broker.")
 @click.option("--name", metavar="NAME", help="Of the record; the scenario if not given.")
 @click.option("--records", "directory", type=click.Path(path_type=Path, file_okay=False),
@@ -164,6 +169,8 @@ def report(records: tuple[Path, ...], html: Path | None, out: Output) -> int:
 def compare(
     context: click.Context,
     names: tuple[str, ...],
+    variations: tuple[str, ...],
+    keep: bool,
     rounds: int,
     name: str | None,
     directory: Path,
@@ -172,16 +179,26 @@ def compare(
     """Let Perdure and other brokers take turns at one scenario, and record the ratios.
 
     Each run has a freshly started broker on an empty directory; the configuration is in the
-    record. Options of the scenario follow its name.
+    record. Options of the scenario follow its name. A variation is Perdure again with other
+    settings of the run (qos, version, offline, retained, recorded, restart, size, window, ...),
+    build=pure or program=PATH.
 
     \b
     Examples:
       perdure bench compare --with mosquitto p2p --pairs 1000
       perdure bench compare --rounds 5 --name sparse p2p --pairs 1000 --rate 10000
+      perdure bench compare --vary qos=2 --vary version=5 --vary build=pure p2p --pairs 1000
+      perdure bench compare --keep --vary offline=100000 --vary retained=1000000 p2p
     """
-    others = names or tuple(peer for peer in PEERS if peer != "perdure")
+    others = names if names or variations else tuple(peer for peer in PEERS if peer != "perdure")
     context.obj = ComparePlan(
-        ("perdure", *dict.fromkeys(others)), rounds, name or "", directory, program
+        ("perdure", *dict.fromkeys(others)),
+        variations,
+        keep,
+        rounds,
+        name or "",
+        directory,
+        program,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from perdure.bench.compare import Comparison
 from perdure.bench.peers import PEERS
 from perdure.bench.result import Result
 from perdure.cli.main import run
@@ -117,6 +118,28 @@ def test_a_comparison_is_recorded(
     assert run(["bench", "report", str(record), "--json"]) == 0
     assert run([*command, "--records", str(tmp_path), *scenario, "--expect", "p99<1us"]) == 1
     assert "expected p99<1us" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_variations_of_perdure_take_turns_on_brokers_that_go_on(tmp_path: Path) -> None:
+    command = ["bench", "compare", "--keep", "--rounds", "2", "--name", "x"]
+    vary = ["--vary", "qos=2,offline=5", "--vary", "version=5,retained=4,recorded=4"]
+    scenario = ["p2p", "--pairs", "2", *SHORT, "--expect", "lost=0,repeated=0,foreign=0"]
+    assert run([*command, *vary, "--records", str(tmp_path), *scenario, "--json"]) == 0
+    (record,) = tmp_path.glob("*-x.json")
+    found = msgspec.json.decode(record.read_bytes(), type=Comparison)
+    assert [broker.name for broker in found.brokers] == [
+        "perdure",
+        "perdure qos=2,offline=5",
+        "perdure version=5,retained=4,recorded=4",
+    ]
+    assert [run.settings.qos for run in found.runs] == [1, 2, 1, 1, 2, 1]
+    assert found.kept
+
+
+def test_what_cannot_vary(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "compare", "--vary", "colour=red", "p2p"]) == 64
+    assert "'colour' cannot vary" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
