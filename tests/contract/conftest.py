@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
+from tests.contract.queues import QUEUES, parameters
 from tests.contract.values import NOW_US
 
 from perdure.config.schema import RocksdbConfig
 from perdure.storage.contract import Database
+from perdure.storage.device_queue import DeviceQueue
 from perdure.storage.memory import MemoryDatabase
 from perdure.storage.rocksdb import RocksDatabase
 
@@ -78,3 +81,10 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]
 def database(backend: Backend) -> Database:
     """An empty database."""
     return backend.database
+
+
+@pytest_asyncio.fixture(params=parameters())
+async def queue(request: pytest.FixtureRequest) -> AsyncIterator[DeviceQueue]:
+    """An empty store of device queues."""
+    async with QUEUES[request.param](request) as opened:
+        yield opened

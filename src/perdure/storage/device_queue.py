@@ -11,7 +11,17 @@ client) passes none. Time is an argument everywhere. A call of one client is ato
 different clients are not. When a coroutine returns, its writes are as durable as the server says
 (``docs/howto/redis.md``, ``docs/howto/postgres.md``).
 
-Backends raise ``StorageError`` and nothing else.
+A client is known from its first ``append`` or ``take`` until ``discard``; to an unknown one, every
+call with an epoch finds nothing and says so, without an error. Every backend keeps topic, payload,
+MQTT properties (their order within the packet aside), the QoS, RETAIN flag and identifiers to
+deliver with, ``extra``, the time of publishing in milliseconds, and a Message Expiry Interval in
+whole seconds. Publisher, published QoS and log offset may be missing in a message that is read:
+a format that is not ours has no place for them. ``memory.MemoryDeviceQueue`` is the reference;
+``tests/contract`` holds the others to it.
+
+Backends raise ``StorageError`` for what the store does and ``UsageError`` for a wrong argument.
+``StorageTimeout`` and ``StorageUnavailable`` leave open whether a write took place: every call
+but an ``append`` without positions may simply be made again.
 """
 
 from __future__ import annotations
@@ -22,6 +32,8 @@ from typing import Final, Protocol
 
 import msgspec
 
+from perdure.errors import UsageError
+from perdure.limits import PACKET_ID_MAX
 from perdure.model import Message
 
 QUEUE_LIMIT_MAX: Final = 65_535
@@ -29,6 +41,10 @@ QUEUE_LIMIT_MAX: Final = 65_535
 
 DEFAULT_TTL_S: Final = 604_800
 """How long TBMQ keeps a message without a Message Expiry Interval, seconds."""
+
+SERIAL_MAX: Final = 2**53 - 1
+"""Largest serial, position, epoch and time: every backend counts exactly up to here (a float does
+not beyond it, and sorted sets and scripts of Redis have no other number)."""
 
 
 class EntryState(IntEnum):
@@ -49,7 +65,7 @@ class NewEntry(msgspec.Struct, frozen=True):
         identifiers: subscription identifiers to deliver with.
         position: log position of the message. An append at or below the highest position that
             the queue has taken is a repeat and changes nothing; 0 = always new.
-        serial: order key, greater than every one before; 0 = the next.
+        serial: order key, greater than every one before; 0 = the next (the first is 1).
         packet_id: 1..65535 to keep an identifier that the client may know; 0 = the next.
         state: PUBREL for an exchange that was taken over past its PUBREC.
         forget_at_us: wall time after which the queue forgets it; 0 = never. The MQTT expiry,
@@ -79,7 +95,8 @@ class QueuedEntry(msgspec.Struct, frozen=True):
         state: what is owed.
         message: the message; for a PUBREL its payload may be gone (empty).
         qos, retain, identifiers, forget_at_us, extra: as in ``NewEntry``. A PUBREL is owed even
-            if the message has expired; only ``forget_at_us`` ends it.
+            if the message has expired; only ``forget_at_us`` ends it. Of a PUBLISH that expires
+            before it, ``forget_at_us`` may read 0.
     """
 
     serial: int
@@ -123,7 +140,8 @@ class QueuePage(msgspec.Struct, frozen=True):
     """One page of a queue.
 
     Attributes:
-        entries: in order; expired PUBLISH entries are left out and deleted.
+        entries: in order; expired entries are left out and deleted. May be empty although there
+            are more.
         next_after: pass as ``after_serial`` for the next page; None = no more.
     """
 
@@ -158,7 +176,7 @@ class DeviceQueue(Protocol):
     """The queues of all persistent clients in one store."""
 
     async def take(self, client_id: str, *, epoch: int) -> QueueStats:
-        """Become the owner of a queue, which need not exist yet.
+        """Become the owner of a queue, which need not exist yet. The owner may take it again.
 
         Raises:
             Fenced: a later owner has it.
@@ -170,16 +188,18 @@ class DeviceQueue(Protocol):
     ) -> list[Appended]:
         """Append to the queues of any number of clients, in the given order for each.
 
-        Over ``limit`` PUBLISH entries (1..65535) the oldest PUBLISH entries go; an entry whose
-        packet identifier is needed again goes too, whatever its state. Both are reported.
+        Each entry is looked at in turn: an entry whose packet identifier is needed again goes,
+        whatever its state; over ``limit`` PUBLISH entries (1..65535) the oldest PUBLISH entries
+        go, at last the new one's predecessors of the same call. All are reported.
 
         Returns:
             One result for each entry, in the same order.
 
         Raises:
-            UsageError: a limit, identifier or serial out of its range.
-            StorageUnavailable: it is not known which clients' entries were taken: append them
-                again, with the same positions.
+            UsageError: a limit, identifier or serial out of its range (nothing was taken), or a
+                serial not above the last one (nothing was taken for that client).
+            StorageUnavailable, StorageTimeout: it is not known which clients' entries were taken:
+                append them again, with the same positions.
         """
         ...
 
@@ -216,7 +236,7 @@ class DeviceQueue(Protocol):
         their payload and their expiry; ``forget_at_us`` is their own lifetime, 0 = for ever.
 
         Returns:
-            How many are PUBREL now (also those that were before).
+            How many are PUBREL now (also those that were before, which stay as they are).
 
         Raises:
             Fenced: the epoch is not the owner's.
@@ -224,11 +244,19 @@ class DeviceQueue(Protocol):
         ...
 
     async def trim_through(self, client_id: str, serial: int, *, epoch: int) -> int:
-        """Delete all entries up to a serial, inclusive; returns how many."""
+        """Delete all entries up to a serial, inclusive; returns how many.
+
+        Raises:
+            Fenced: the epoch is not the owner's.
+        """
         ...
 
     async def discard(self, client_id: str, *, epoch: int) -> bool:
-        """Forget the client: entries, last packet identifier, owner. False if unknown."""
+        """Forget the client: entries, last packet identifier, owner. False if unknown.
+
+        Raises:
+            Fenced: the epoch is not the owner's (0 = nobody's, so far).
+        """
         ...
 
     async def stats(self, client_id: str) -> QueueStats | None:
@@ -236,8 +264,8 @@ class DeviceQueue(Protocol):
         ...
 
     def clients(self, *, after: str = "") -> AsyncIterator[QueueStats]:
-        """All queues, each once; in client-id order where the store has one. A queue without
-        entries is one too while its last packet identifier is known."""
+        """All known clients, each once, in client-id order (UTF-8), from the first above
+        ``after``; empty = from the start. A queue without entries is one too."""
         ...
 
     async def sweep(self, *, now_us: int, limit: int) -> int:
@@ -247,3 +275,29 @@ class DeviceQueue(Protocol):
     async def close(self) -> None:
         """Send what is buffered and give the connections back."""
         ...
+
+
+def check_append(entries: Sequence[NewEntry], *, limit: int) -> None:
+    """What every backend asks of an ``append`` before it does anything.
+
+    Raises:
+        UsageError: a number out of its range.
+    """
+    if not 1 <= limit <= QUEUE_LIMIT_MAX:
+        raise UsageError(f"a queue holds 1 to {QUEUE_LIMIT_MAX} messages, not {limit}")
+    for entry in entries:
+        if entry.qos not in (1, 2):
+            raise UsageError(f"a queue holds QoS 1 and 2, not {entry.qos}")
+        if not 0 <= entry.packet_id <= PACKET_ID_MAX:
+            raise UsageError(f"{entry.packet_id} is no packet identifier")
+        if not 0 <= entry.serial <= SERIAL_MAX:
+            raise UsageError(f"serial {entry.serial} is not in 0..{SERIAL_MAX}")
+        if not 0 <= entry.position <= SERIAL_MAX:
+            raise UsageError(f"position {entry.position} is not in 0..{SERIAL_MAX}")
+        if not 0 <= entry.forget_at_us <= SERIAL_MAX:
+            raise UsageError(f"forget_at_us {entry.forget_at_us} is not in 0..{SERIAL_MAX}")
+
+
+def next_packet_id(last: int) -> int:
+    """The identifier after ``last``: 65535 is followed by 1, and 0 means none yet."""
+    return last % PACKET_ID_MAX + 1

@@ -1,5 +1,6 @@
 """The reference backend: everything in Python containers, nothing on disk."""
 
+from perdure.storage.memory.device_queue import MemoryDeviceQueue
 from perdure.storage.memory.store import MemoryBatch, MemoryDatabase
 
-__all__ = ["MemoryBatch", "MemoryDatabase"]
+__all__ = ["MemoryBatch", "MemoryDatabase", "MemoryDeviceQueue"]

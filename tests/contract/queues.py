@@ -1,0 +1,109 @@
+"""The device queues under the contract: a later one joins with one more entry in ``QUEUES``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import pytest
+
+from perdure.model import Message
+from perdure.mqtt.packets import PUBLISH, Properties
+from perdure.mqtt.properties import write_properties
+from perdure.storage.device_queue import DeviceQueue, NewEntry, QueuedEntry
+from perdure.storage.memory import MemoryDeviceQueue
+
+# Ahead of every clock: what a server forgets by its own clock stays until the test says so.
+NOW_US = 4_000_000_000_000_000
+SECOND_US = 1_000_000
+
+QueueFactory = Callable[[pytest.FixtureRequest], AbstractAsyncContextManager[DeviceQueue]]
+"""Makes an empty store of queues; a server that it needs comes from a fixture."""
+
+
+@asynccontextmanager
+async def _memory(_request: pytest.FixtureRequest) -> AsyncIterator[DeviceQueue]:
+    yield MemoryDeviceQueue()
+
+
+QUEUES: dict[str, QueueFactory] = {"memory": _memory}
+MARKS: dict[str, list[pytest.MarkDecorator]] = {}
+"""Marks of a backend's tests: that it needs a server, and when to skip it."""
+
+
+def parameters() -> list[object]:
+    """All backends, as parameters of a fixture."""
+    return [pytest.param(name, marks=MARKS.get(name, [])) for name in QUEUES]
+
+
+PROPERTIES = write_properties(
+    Properties(
+        payload_format_indicator=1,
+        content_type="text/plain",
+        response_topic="answers/ä",
+        correlation_data=b"\x00\xff",
+        user_properties=(("unit", "K"), ("unit", "°C"), ("", "")),
+    ),
+    PUBLISH,
+)
+
+
+def message(payload: bytes = b"x", topic: str = "a/b", **fields: object) -> Message:
+    """A message as the broker gives it to a queue."""
+    values: dict[str, object] = {"qos": 1, "published_at_us": NOW_US}
+    values.update(fields)
+    return Message(topic, payload, **values)  # type: ignore[arg-type]
+
+
+def entry(client_id: str = "c1", payload: bytes = b"x", **fields: object) -> NewEntry:
+    """An entry to append; fields of the message are ``topic``, ``expires_at_us``, ``properties``
+    and ``published_at_us``."""
+    names = ("topic", "expires_at_us", "properties", "published_at_us")
+    inner = {name: fields.pop(name) for name in names if name in fields}
+    qos = fields.pop("qos", 1)
+    return NewEntry(
+        client_id,
+        message(payload, **inner),  # type: ignore[arg-type]
+        qos,  # type: ignore[arg-type]
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+async def append(
+    queue: DeviceQueue, *entries: NewEntry, limit: int = 1000, now_us: int = NOW_US
+) -> list[int]:
+    """Append and return the packet identifiers."""
+    results = await queue.append(entries, now_us=now_us, limit=limit)
+    return [result.packet_id for result in results]
+
+
+async def read_all(
+    queue: DeviceQueue,
+    client_id: str = "c1",
+    *,
+    after: int = -1,
+    limit: int = 100,
+    bytes_max: int = 1_000_000,
+    now_us: int = NOW_US,
+) -> list[QueuedEntry]:
+    """Every page, one after the other, each held to its bounds."""
+    entries: list[QueuedEntry] = []
+    next_after: int | None = after
+    while next_after is not None:
+        page = await queue.read(
+            client_id, after_serial=next_after, limit=limit, bytes_max=bytes_max, now_us=now_us
+        )
+        assert len(page.entries) <= limit
+        size = sum(len(entry.message.payload) for entry in page.entries)
+        assert size <= bytes_max or len(page.entries) == 1
+        assert page.next_after is None or page.next_after > next_after
+        next_after = page.next_after
+        entries += page.entries
+    serials = [entry.serial for entry in entries]
+    assert serials == sorted(set(serials))
+    return entries
+
+
+async def payloads(queue: DeviceQueue, client_id: str = "c1", **bounds: int) -> list[bytes]:
+    """The payloads of all that is owed, in order."""
+    return [entry.message.payload for entry in await read_all(queue, client_id, **bounds)]
