@@ -32,18 +32,18 @@ def database(tmp_path: Path) -> Iterator[RocksDatabase]:
 
 def test_archive(spark: Any, database: RocksDatabase, tmp_path: Path) -> None:
     dataset = pytest.importorskip("pyarrow.dataset")
-    from perdure.pipeline.jobs.archive import Archive
+    from perdure.pipeline.jobs.archive import Archive, Wanted
     from perdure.pipeline.sinks.iceberg import NAMESPACE, IcebergSink, local_catalog
     from perdure.pipeline.spark_jobs import SparkExecute
-    from perdure.pipeline.tables import parse_tables
+    from perdure.pipeline.tables import parse_table
 
     written = append(database, [f"d/{n % 9}/t" for n in range(3_000)] + ["x"], at=START)
     root = tmp_path / "tables"
     job = Archive(
         ReadOptions(str(tmp_path / "db"), rows_per_partition=1_024),
         IcebergSink(local_catalog(root), database.format.database_id),
-        parse_tables(["devices=d/{device}/t"]),
-        progress=root / "progress.json",
+        Wanted((parse_table("devices=d/{device}/t"),)),
+        directory=root,
         execute=SparkExecute(spark),
     )
     done = job.run_round()

@@ -11,10 +11,15 @@ from typing import Any, Final
 import msgspec
 
 from perdure.errors import StorageUnavailable
-from perdure.pipeline.jobs.archive import RESULT_DDL, WriteTask, data_files, write_batches
+from perdure.pipeline.jobs.archive_files import (
+    RESULT_DDL,
+    WriteTask,
+    Written,
+    write_batches,
+    written_files,
+)
 from perdure.pipeline.options import ReadOptions
 from perdure.pipeline.schema import ddl
-from perdure.pipeline.sinks.contract import DataFile
 
 _OURS: Final = re.compile(r"SourceError: perdure: (.*)")
 
@@ -65,9 +70,9 @@ class SparkExecute:
     def __init__(self, spark: Any) -> None:
         self._spark = spark
 
-    def __call__(self, options: ReadOptions, task: WriteTask) -> list[DataFile]:
+    def __call__(self, options: ReadOptions, task: WriteTask) -> list[Written]:
         written = read_log(self._spark, options).mapInArrow(
             partial(write_batches, task), RESULT_DDL
         )
         with told():
-            return data_files([row.asDict() for row in written.collect()])
+            return written_files([row.asDict() for row in written.collect()])

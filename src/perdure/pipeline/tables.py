@@ -3,7 +3,9 @@
 A table takes the topics of a pattern: ``rooms/{room}/temperature``. A level in braces becomes the
 column of that name, ``+`` becomes ``level_2`` (levels count from 1), and ``#`` at the end takes
 the rest without a column. The first table whose pattern matches gets a message; the catch-all,
-which has no pattern, gets the rest. Knows no files and no Spark.
+which has no pattern, gets the rest. A table of a pattern has columns for the fields of its payloads
+too (``fields``); the catch-all, whose messages have nothing in common, has not. Knows no files and
+no Spark.
 
 Invariant: every message belongs to exactly one table, and the same one whenever it is asked.
 """
@@ -11,7 +13,8 @@ Invariant: every message belongs to exactly one table, and the same one whenever
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from perdure.errors import ConfigError, MqttError
+from perdure.pipeline import fields
+from perdure.pipeline.fields import Fields
 from perdure.pipeline.schema import BY_NAME, COLUMNS
 from perdure.topic.matching import matches
 from perdure.topic.names import validate_topic_filter
@@ -39,11 +44,13 @@ class TableSpec(msgspec.Struct, frozen=True):
         name: lower case letters, digits and underscores.
         filter: of its topics; empty = the catch-all.
         levels: (index of a level, column name), ascending.
+        has_fields: fields of JSON payloads are columns.
     """
 
     name: str
     filter: str = ""
     levels: tuple[tuple[int, str], ...] = ()
+    has_fields: bool = False
 
 
 def parse_table(text: str) -> TableSpec:
@@ -80,33 +87,72 @@ def parse_table(text: str) -> TableSpec:
         validate_topic_filter(topic_filter, levels_max=_LEVELS_MAX)
     except MqttError as error:
         raise ConfigError(f"table {name}: {error.message}", path="table") from error
-    return TableSpec(name, topic_filter, tuple(levels))
+    return TableSpec(name, topic_filter, tuple(levels), has_fields=True)
 
 
 def parse_tables(texts: Sequence[str]) -> tuple[TableSpec, ...]:
     """Tables in their order, with the catch-all at the end."""
-    specs = [*map(parse_table, texts), TableSpec(CATCH_ALL)]
-    names = [spec.name for spec in specs]
+    return with_catch_all(map(parse_table, texts))
+
+
+def read_tables(path: Path) -> list[str]:
+    """Tables from a file, as ``name=pattern``: JSON with ``tables``, names with their patterns.
+
+    Raises:
+        ConfigError: it is no such file.
+    """
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_TablesFile).tables
+    except msgspec.DecodeError as error:
+        raise ConfigError(
+            f"{path}: {error}", path="tables", hint='expected {"tables": {"name": "pattern"}}'
+        ) from error
+    return [f"{name}={pattern}" for name, pattern in found.items()]
+
+
+class _TablesFile(msgspec.Struct):
+    tables: dict[str, str]
+
+
+def with_catch_all(specs: Iterable[TableSpec]) -> tuple[TableSpec, ...]:
+    """Tables in their order, with the catch-all at the end.
+
+    Raises:
+        ConfigError: two have the same name.
+    """
+    found = (*specs, TableSpec(CATCH_ALL))
+    names = [spec.name for spec in found]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"two tables have the name {name}", path="table")
-    return tuple(specs)
+    return found
 
 
-def table_schema(spec: TableSpec) -> Any:
-    """The Arrow schema of a table: topic, the columns of its levels, then the message's."""
-    fields = [pa.field("topic", pa.string())]
-    fields += [pa.field(column, pa.string()) for _, column in spec.levels]
-    fields += [
+def without_fields(specs: Iterable[TableSpec]) -> tuple[TableSpec, ...]:
+    """The same tables with payloads as they are."""
+    return tuple(msgspec.structs.replace(spec, has_fields=False) for spec in specs)
+
+
+def reserved(spec: TableSpec) -> frozenset[str]:
+    """Columns that no field of a payload can have."""
+    return frozenset(BY_NAME) | {column for _, column in spec.levels}
+
+
+def table_schema(spec: TableSpec, known: Fields | None = None) -> Any:
+    """The Arrow schema of a table: topic, the columns of its levels, those of the message, and
+    those of the payload's fields."""
+    found = [pa.field("topic", pa.string())]
+    found += [pa.field(column, pa.string()) for _, column in spec.levels]
+    found += [
         pa.field(column.name, _STORED.get(column.type, column.type))
         for column in COLUMNS
         if column.name != "topic"
     ]
-    return pa.schema(fields)
+    return pa.schema(found + fields.schema_fields(known or {}))
 
 
 def split(batch: Any, specs: Sequence[TableSpec], positions: Sequence[int]) -> list[Any]:
-    """The rows of a batch for each table.
+    """The rows of a batch for each table, without the fields of payloads.
 
     Args:
         batch: all columns of ``schema``.

@@ -14,9 +14,12 @@ from perdure.pipeline.tables import TableSpec  # noqa: E402
 
 def test_a_pattern_names_its_columns() -> None:
     assert tables.parse_table("rooms=rooms/{room}/+/x/#") == TableSpec(
-        "rooms", "rooms/+/+/x/#", ((1, "room"), (2, "level_3"))
+        "rooms", "rooms/+/+/x/#", ((1, "room"), (2, "level_3")), has_fields=True
     )
-    assert tables.parse_tables(["a=a/#"]) == (TableSpec("a", "a/#"), TableSpec("messages"))
+    assert tables.parse_tables(["a=a/#"]) == (
+        TableSpec("a", "a/#", has_fields=True),
+        TableSpec("messages"),
+    )
 
 
 @pytest.mark.parametrize(

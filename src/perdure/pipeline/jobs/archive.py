@@ -2,11 +2,13 @@
 
 A round takes the messages after the last one, up to the newest or a limit::
 
-    plan -> tasks write Parquet files -> for each table: commit files and position -> progress
+    state: which tables -> tasks write Parquet files -> columns for what they found
+        -> for each table: commit files and position -> state: how far
 
 A table's own position, committed with its files, is what makes it exactly once: the next round
-leaves out what is in the table already. The progress file only says where to begin reading, so
-that it may be behind, or lost: then the same messages are read again and left out.
+leaves out what is in the table already. The state only says where to begin reading, so that it may
+be behind: then the same messages are read again and left out. Which table a message belongs to is
+decided before it is read, and kept (``structures``).
 
 Invariant: a crash between any two steps leaves no table with a message twice, and the next round
 brings what is missing.
@@ -14,47 +16,65 @@ brings what is missing.
 
 from __future__ import annotations
 
-import os
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias, final
+from typing import Final, TypeAlias, final
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 
+from perdure.errors import ConfigError
 from perdure.limits import OFFSET_MAX
-from perdure.pipeline import offsets
+from perdure.pipeline import fields, offsets
+from perdure.pipeline.fields import Fields
+from perdure.pipeline.jobs.archive_files import (
+    WriteTask,
+    Written,
+    remade,
+    write_batches,
+    written_files,
+)
+from perdure.pipeline.jobs.archive_state import (
+    VERSION,
+    ArchiveState,
+    Gap,
+    Plan,
+    load_state,
+    save_state,
+)
 from perdure.pipeline.log_source import plan, read
 from perdure.pipeline.offsets import StreamPosition
 from perdure.pipeline.options import Narrowing, ReadOptions
 from perdure.pipeline.schema import BY_NAME
 from perdure.pipeline.sinks.contract import DataFile, Sink
-from perdure.pipeline.tables import TableSpec, split, table_schema
+from perdure.pipeline.structures import extended
+from perdure.pipeline.tables import (
+    TableSpec,
+    table_schema,
+    with_catch_all,
+    without_fields,
+)
 from perdure.storage.rocksdb.bulk import LogFiles
 
 ROWS_PER_ROUND: Final = 5_000_000
 """Bounds what is read again after a crash, and the size of a commit."""
 
-RESULT: Final = pa.schema(
-    [("table", pa.string()), ("path", pa.string()), ("rows", pa.int64()), ("size", pa.int64())]
-)
-RESULT_DDL: Final = "table string, path string, rows bigint, size bigint"
 
-
-class WriteTask(msgspec.Struct, frozen=True):
-    """What the tasks of a round have in common; travels to them.
+class Wanted(msgspec.Struct, frozen=True):
+    """What is to be archived into which tables.
 
     Attributes:
-        specs: tables, the catch-all last.
-        directories: where to write the files of each.
-        positions: what each table holds already.
+        tables: those that the user named, without the catch-all.
+        learns: structures that the log has learned get tables too.
+        has_fields: fields of payloads become columns.
+        format: iceberg, delta or parquet.
+        catalog: name of an Iceberg catalog.
     """
 
-    specs: tuple[TableSpec, ...]
-    directories: tuple[str, ...]
-    positions: tuple[int, ...]
+    tables: tuple[TableSpec, ...] = ()
+    learns: bool = True
+    has_fields: bool = True
+    format: str = "iceberg"
+    catalog: str | None = None
 
 
 class Round(msgspec.Struct, frozen=True):
@@ -65,15 +85,21 @@ class Round(msgspec.Struct, frozen=True):
         files: files added.
         position: everything up to here is archived.
         is_last: the log had no more messages when the round was planned.
+        tables: that were added to.
+        columns: that were added for fields, or became wider, as ``table.column``.
+        misfits: values of fields that have no column or another type; they are in payload.
     """
 
     rows: int
     files: int
     position: StreamPosition
     is_last: bool
+    tables: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    misfits: int = 0
 
 
-Execute: TypeAlias = Callable[[ReadOptions, WriteTask], Iterable[DataFile]]
+Execute: TypeAlias = Callable[[ReadOptions, WriteTask], Iterable[Written]]
 """Reads the range of the options and runs ``write_batches`` on its batches, in any number of
 tasks; returns the files of those that succeeded."""
 
@@ -85,8 +111,8 @@ class Archive:
     Args:
         options: what is archived: directory, filter, where a new archive begins.
         sink: where to.
-        specs: tables, the catch-all last.
-        progress: file that says where to begin reading.
+        wanted: the tables.
+        directory: of the state.
         execute: runs the tasks.
         rows_per_round: most messages of a round.
     """
@@ -95,68 +121,197 @@ class Archive:
         self,
         options: ReadOptions,
         sink: Sink,
-        specs: tuple[TableSpec, ...],
+        wanted: Wanted,
         *,
-        progress: Path,
+        directory: Path,
         execute: Execute,
         rows_per_round: int = ROWS_PER_ROUND,
     ) -> None:
         self._options = options
         self._sink = sink
-        self._specs = specs
-        self._progress = progress
+        self._wanted = wanted
+        self._directory = directory
         self._execute = execute
         self._rows_per_round = rows_per_round
-        for spec in specs:
-            sink.begin(spec.name, table_schema(spec))
+        self._begun: set[TableSpec] = set()
 
     def run_round(self) -> Round:
         """Archive the next messages.
 
         Raises:
-            ConfigError: messages were dropped before they were archived.
+            ConfigError: messages were dropped before they were archived, or what was asked for
+                does not go with what is there.
         """
         files = LogFiles(Path(self._options.path))
         try:
-            start = self._start(files)
+            state = self._planned(files, self._state(files))
+            start = state.position
             end = offsets.latest(
                 files, start, self._options, rows_max=self._rows_per_round, cap=OFFSET_MAX
             )
+            gap = _dropped(files, start)
             newest = files.newest()
         finally:
             files.close()
         is_last = newest is None or newest.offset <= end.offset
         if end.offset <= start.offset:
             return Round(0, 0, end, is_last)
-        task = WriteTask(
-            self._specs,
-            tuple(self._sink.data_directory(spec.name) for spec in self._specs),
-            tuple(self._sink.position(spec.name) for spec in self._specs),
-        )
+        specs = state.plans[-1].tables
         part = msgspec.structs.replace(
             self._options, after_offset=start.offset, until_offset=end.offset
         )
+        task = self._task(specs)
         written = list(self._execute(part, task))
-        for spec, expected in zip(self._specs, task.positions, strict=True):
-            own = [file for file in written if file.table == spec.name]
-            if own:
-                self._sink.commit(spec.name, own, expected=expected, position=end.offset)
-        self._save(end)
-        return Round(sum(file.rows for file in written), len(written), end, is_last)
+        done = self._commit(task, written, end)
+        gaps = (*state.gaps, gap) if gap else state.gaps
+        save_state(self._directory, msgspec.structs.replace(state, position=end, gaps=gaps))
+        return msgspec.structs.replace(done, is_last=is_last)
 
-    def _start(self, files: LogFiles) -> StreamPosition:
-        if self._progress.exists():
-            return offsets.parse_position(msgspec.json.decode(self._progress.read_bytes()))
-        # Kept before anything is written: where an archive begins may be an age (2h), which has
-        # moved on when a first round that failed is tried again.
-        start = offsets.initial(files, self._options)
-        self._save(start)
-        return start
+    # -- planning --------------------------------------------------------------------------
 
-    def _save(self, position: StreamPosition) -> None:
-        partial = self._progress.with_name(f"{self._progress.name}.{os.getpid()}")
-        partial.write_bytes(msgspec.json.encode(position))
-        partial.replace(self._progress)
+    def _state(self, files: LogFiles) -> ArchiveState:
+        state = load_state(self._directory)
+        wanted = self._wanted
+        if state is None:
+            # Kept before anything is written: where an archive begins may be an age (2h), which
+            # has moved on when a first round that failed is tried again.
+            start = offsets.initial(files, self._options)
+            began = max(start.offset, files.generations()[0].since_offset - 1)
+            return ArchiveState(
+                VERSION, wanted.format, wanted.catalog, began, self._options.filter_sets, start, ()
+            )
+        if (state.format, state.catalog) != (wanted.format, wanted.catalog):
+            raise ConfigError(
+                f"{self._directory} holds an archive in the format {state.format}",
+                path="to",
+                hint="name that format and its catalog, or another directory",
+            )
+        if state.filter_sets != self._options.filter_sets:
+            raise ConfigError(
+                f"{self._directory} holds an archive of other topics",
+                path="topic",
+                hint="name the topics that it was begun with, or another directory",
+            )
+        return state
+
+    def _planned(self, files: LogFiles, state: ArchiveState) -> ArchiveState:
+        """The state with the tables for what follows, safe on disk, and the tables made."""
+        last = state.plans[-1].tables if state.plans else ()
+        specs = self._specs(files, last)
+        if specs != last:
+            self._begin(last)
+            is_complete = all(
+                self._sink.position(spec.name) <= state.position.offset for spec in last
+            )
+            if not last or is_complete:
+                self._begin(specs)
+                if not last:
+                    self._check_new(specs, state.position)
+                added = Plan(state.position.offset, specs)
+                state = msgspec.structs.replace(state, plans=(*state.plans, added))
+                save_state(self._directory, state)
+        # Else a round was left between two commits: its tables must be the same again.
+        self._begin(state.plans[-1].tables)
+        return state
+
+    def _specs(self, files: LogFiles, last: Sequence[TableSpec]) -> tuple[TableSpec, ...]:
+        """The tables that are wanted now."""
+        wanted = self._wanted
+        names = {spec.name for spec in wanted.tables}
+        plan = wanted.tables
+        if wanted.learns:
+            # Tables that were planned once stay: rows of a topic do not move without need.
+            plan += tuple(spec for spec in last if spec.filter and spec.name not in names)
+            structures = [
+                pattern
+                for info in files.generations()
+                for _, pattern in files.layout(info.generation).streams()
+            ]
+            plan = extended(plan, structures)
+        return with_catch_all(plan if wanted.has_fields else without_fields(plan))
+
+    def _begin(self, specs: Iterable[TableSpec]) -> None:
+        for spec in specs:
+            if spec not in self._begun:
+                self._sink.begin(spec.name, table_schema(spec))
+                self._begun.add(spec)
+
+    def _check_new(self, specs: Sequence[TableSpec], start: StreamPosition) -> None:
+        """Refuse to plan anew for tables that were filled by a plan which is lost."""
+        filled = [s.name for s in specs if self._sink.position(s.name) > start.offset]
+        if filled and self._wanted.learns:
+            raise ConfigError(
+                f"{self._directory} has tables, but no archive.json that says what is in them",
+                path="to",
+                hint="bring it back; or name all tables yourself, with --no-learned",
+            )
+
+    def _task(self, specs: tuple[TableSpec, ...]) -> WriteTask:
+        return WriteTask(
+            specs,
+            tuple(self._sink.data_directory(spec.name) for spec in specs),
+            tuple(self._sink.position(spec.name) for spec in specs),
+            tuple(self._sink.fields(spec.name, table_schema(spec)) for spec in specs),
+        )
+
+    # -- committing ------------------------------------------------------------------------
+
+    def _commit(self, task: WriteTask, written: list[Written], end: StreamPosition) -> Round:
+        rows = files = misfits = 0
+        tables: list[str] = []
+        columns: list[str] = []
+        for number, spec in enumerate(task.specs):
+            own = [each for each in written if each.file.table == spec.name]
+            if not own:
+                continue
+            known, expected = task.known[number], task.positions[number]
+            seen = fields.total(each.seen for each in own)
+            grown = fields.grown(known, seen)
+            wider = [name for name, kind in known.items() if grown[name] != kind]
+            schema = table_schema(spec, grown)
+            directory = task.directories[number]
+            if wider:
+                self._widen(spec, grown, directory, expected=expected)
+            added = [file for each in own for file in _fitting(each, spec, grown, directory)]
+            self._sink.commit(
+                spec.name, added, schema=schema, expected=expected, position=end.offset
+            )
+            tables.append(spec.name)
+            columns += [f"{spec.name}.{name}" for name in grown if grown[name] != known.get(name)]
+            rows += sum(file.rows for file in added)
+            files += len(added)
+            misfits += fields.misfits(seen, grown)
+        return Round(rows, files, end, False, tuple(tables), tuple(columns), misfits)
+
+    def _widen(self, spec: TableSpec, grown: Fields, directory: str, *, expected: int) -> None:
+        """Make the files of a table again for wider columns; a commit of its own."""
+        widened = {
+            name: kind
+            for name, kind in grown.items()
+            if name in self._sink.fields(spec.name, table_schema(spec))
+        }
+        old = self._sink.files(spec.name)
+        new = [file for each in old for file in remade(each.path, spec, widened, directory)]
+        self._sink.replace(
+            spec.name, old, new, schema=table_schema(spec, widened), expected=expected
+        )
+
+
+def _fitting(each: Written, spec: TableSpec, grown: Fields, directory: str) -> list[DataFile]:
+    """A file as it is, or made again if the table has other columns for its fields."""
+    if fields.is_within(each.fields, grown):
+        return [each.file]
+    made = remade(each.file.path, spec, grown, directory)
+    Path(each.file.path).unlink()
+    return made
+
+
+def _dropped(files: LogFiles, start: StreamPosition) -> Gap | None:
+    """What was dropped after a position; reading it was allowed to be skipped."""
+    oldest = files.generations()[0]
+    if start.generation and start.offset + 1 < oldest.since_offset:
+        return Gap(start.offset, oldest.since_offset - 1)
+    return None
 
 
 def database_id(path: Path) -> str:
@@ -168,41 +323,7 @@ def database_id(path: Path) -> str:
         files.close()
 
 
-def write_batches(task: WriteTask, batches: Iterable[Any]) -> Iterator[Any]:
-    """Write record batches to a Parquet file for each table; gives one batch of ``RESULT``.
-
-    The body of a Spark task: it may run twice, and files of a run that failed are never used.
-    """
-    writers: dict[int, tuple[Path, Any]] = {}
-    rows = [0] * len(task.specs)
-    for batch in batches:
-        for number, part in enumerate(split(batch, task.specs, task.positions)):
-            if not part.num_rows:
-                continue
-            if number not in writers:
-                path = Path(task.directories[number], f"{uuid.uuid4().hex}.parquet")
-                writer = pq.ParquetWriter(
-                    path, table_schema(task.specs[number]), compression="zstd"
-                )
-                writers[number] = (path, writer)
-            writers[number][1].write_batch(part)
-            rows[number] += part.num_rows
-    results = []
-    for number, (path, writer) in writers.items():
-        writer.close()
-        _sync(path)
-        results.append(
-            {
-                "table": task.specs[number].name,
-                "path": str(path),
-                "rows": rows[number],
-                "size": path.stat().st_size,
-            }
-        )
-    yield pa.RecordBatch.from_pylist(results, schema=RESULT)
-
-
-def execute_here(options: ReadOptions, task: WriteTask) -> list[DataFile]:
+def execute_here(options: ReadOptions, task: WriteTask) -> list[Written]:
     """Run the tasks of a round in this process, one after the other."""
     files = LogFiles(Path(options.path))
     try:
@@ -213,19 +334,5 @@ def execute_here(options: ReadOptions, task: WriteTask) -> list[DataFile]:
         file
         for part in parts
         for result in write_batches(task, read(part, list(BY_NAME)))
-        for file in data_files(result.to_pylist())
+        for file in written_files(result.to_pylist())
     ]
-
-
-def data_files(rows: Sequence[Any]) -> list[DataFile]:
-    """The files in rows of ``RESULT``."""
-    return [DataFile(row["table"], row["path"], row["rows"], row["size"]) for row in rows]
-
-
-def _sync(path: Path) -> None:
-    """Make a file safe against power loss: its commit must not outlive it."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -13,13 +13,11 @@ for ``SILENT_INTERVALS`` times its usual interval, as seen from the end of what 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
-from perdure.topic.matching import compile_filter
+from perdure.pipeline.structures import covering
 
 SILENT_COUNT_MIN: Final = 10
 SILENT_INTERVALS: Final = 10
@@ -122,24 +120,3 @@ def collect(spark: Any, log: Any, *, top: int) -> Statistics:
         )
     finally:
         cells.unpersist()
-
-
-def covering(structures: Iterable[str]) -> dict[str, str]:
-    """Each structure with the most general one of them that covers it; at least itself."""
-    structures = list(structures)
-    general: dict[int, list[str]] = defaultdict(list)
-    for structure in structures:
-        if "+" in structure.split("/"):
-            general[structure.count("/")].append(structure)
-    for patterns in general.values():
-        patterns.sort(key=lambda pattern: (-pattern.split("/").count("+"), pattern))
-    matchers = {
-        depth: [compile_filter(pattern) for pattern in patterns]
-        for depth, patterns in general.items()
-    }
-    found = {}
-    for structure in structures:
-        candidates = matchers.get(structure.count("/"), [])
-        covered_by = (each.filter for each in candidates if each.matches(structure))
-        found[structure] = next(covered_by, structure)
-    return found

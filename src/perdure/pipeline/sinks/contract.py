@@ -13,33 +13,55 @@ from typing import Any, Protocol
 import msgspec
 
 from perdure.errors import StorageConflict
+from perdure.pipeline.fields import Fields
 
 
 class DataFile(msgspec.Struct, frozen=True):
-    """A Parquet file that a task has written.
+    """A Parquet file of a table.
 
     Attributes:
         table: name of its table.
         path: absolute, on a file system that all see.
         rows: in it.
         size: bytes.
+        first, last: lowest and highest offset in it; 0 = not known.
     """
 
     table: str
     path: str
     rows: int
     size: int
+    first: int = 0
+    last: int = 0
+
+
+class Removed(msgspec.Struct, frozen=True):
+    """What was deleted because nothing needs it any more.
+
+    Attributes:
+        snapshots: earlier states of a table.
+        files: of data, that no state of the table has, or that nobody ever committed.
+        bytes: in those files.
+    """
+
+    snapshots: int
+    files: int
+    bytes: int
 
 
 class Sink(Protocol):
     """The tables of one archive, of one database's log."""
 
     def begin(self, table: str, schema: Any) -> None:
-        """Make a table that does not exist.
+        """Make a table that does not exist. One that does may have more columns at its end.
 
         Raises:
             ConfigError: it exists with other columns, or holds the log of another database.
         """
+        ...
+
+    def fields(self, table: str, plain: Any) -> Fields:
+        """The columns that a table has after those of a schema."""
         ...
 
     def position(self, table: str) -> int:
@@ -50,13 +72,56 @@ class Sink(Protocol):
         """Where tasks write files of the next commit; exists."""
         ...
 
+    def files(self, table: str) -> list[DataFile]:
+        """The files of data that a table has."""
+        ...
+
     def commit(
-        self, table: str, files: Sequence[DataFile], *, expected: int, position: int
+        self, table: str, files: Sequence[DataFile], *, schema: Any, expected: int, position: int
     ) -> None:
         """Add files to the table and move its position, in one step.
 
+        Args:
+            table: its name.
+            files: in its data directory.
+            schema: what its columns are then: those that it has, and more at the end.
+            expected: its position now.
+            position: its position then.
+
         Raises:
             StorageConflict: its position is not the expected one: another archive was here.
+        """
+        ...
+
+    def replace(
+        self,
+        table: str,
+        old: Sequence[DataFile],
+        new: Sequence[DataFile],
+        *,
+        schema: Any,
+        expected: int,
+    ) -> None:
+        """Take files out of the table and put others with the same rows in, in one step.
+
+        Args:
+            table: its name.
+            old: all its files, if the schema is another one; any of them otherwise.
+            new: in its data directory.
+            schema: the columns of the new files; types may differ from those before.
+            expected: its position, which stays.
+
+        Raises:
+            StorageConflict: its position is not the expected one: an archive was here.
+        """
+        ...
+
+    def clean(self, table: str, *, before_us: int) -> Removed:
+        """Forget the table's earlier states, and delete files that nothing needs.
+
+        Args:
+            table: its name.
+            before_us: wall time; what was made or given up after it is kept.
         """
         ...
 

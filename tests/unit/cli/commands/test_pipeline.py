@@ -62,7 +62,9 @@ def test_archive_once(
     assert run(command) == ExitCode.OK
     told = capsys.readouterr()
     assert "archived 3 messages in 2 files" in told.err
-    assert json.loads(told.out)["rows"] == 3
+    assert "new columns: devices.value" in told.err
+    record = json.loads(told.out)
+    assert (record["rows"], record["tables"]) == (3, ["devices", "messages"])
     written = append(database, ["x"], at=START + SECOND)
     assert run(command) == ExitCode.OK
     record = json.loads(capsys.readouterr().out)
@@ -80,7 +82,7 @@ def test_archive_again_and_again(
     capsys: pytest.CaptureFixture[str],
     spark: list[str],
 ) -> None:
-    from perdure.cli.commands import pipeline
+    from perdure.cli import pipeline_archive
 
     pauses: list[float] = []
 
@@ -90,7 +92,7 @@ def test_archive_again_and_again(
             raise KeyboardInterrupt
         append(database, ["x"], at=START + len(pauses) * SECOND)
 
-    monkeypatch.setattr(pipeline.time, "sleep", sleep)
+    monkeypatch.setattr(pipeline_archive.time, "sleep", sleep)
     command = ["pipeline", "archive", "--data", str(tmp_path / "db"), "--every", "90s"]
     command += ["--to", str(tmp_path / "to"), "--format", "parquet"]
     assert run(command) == ExitCode.INTERRUPTED
@@ -99,6 +101,24 @@ def test_archive_again_and_again(
     assert spark == ["perdure-archive"]
     assert len(list((tmp_path / "to").glob("messages/offsets-*/*.parquet"))) == 2
     assert not list((tmp_path / "to").glob("messages/.staging-*"))
+
+
+def test_tables_from_a_file_and_what_was_learned(
+    database: RocksDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    append(database, [f"rooms/{n}/t" for n in range(5)] + ["a/1", "x"], at=START)
+    tables = tmp_path / "tables.json"
+    tables.write_text('{"tables": {"first": "a/{number}"}}')
+    command = ["pipeline", "archive", "--data", str(tmp_path / "db"), "--once", "--json"]
+    command += ["--format", "parquet"]
+    assert run([*command, "--to", str(tmp_path / "to"), "--tables", str(tables)]) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["tables"] == ["first", "rooms_t", "messages"]
+    plain = [*command, "--to", str(tmp_path / "plain"), "--no-learned"]
+    assert run(plain) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["tables"] == ["messages"]
+    tables.write_text("[]")
+    assert run([*plain, "--tables", str(tables)]) == ExitCode.CONFIG
+    assert '{"tables": {"name": "pattern"}}' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,19 +21,22 @@ pytest.importorskip("pyiceberg")
 pytest.importorskip("deltalake")
 import pyarrow.parquet as pq
 
+from perdure.pipeline.fields import Fields
 from perdure.pipeline.jobs import archive as job
-from perdure.pipeline.jobs.archive import Archive, execute_here
-from perdure.pipeline.sinks.contract import DataFile, Sink
+from perdure.pipeline.jobs.archive import Archive, Wanted, execute_here
+from perdure.pipeline.jobs.archive_files import WriteTask, Written
+from perdure.pipeline.jobs.archive_state import NAME, load_state
+from perdure.pipeline.sinks.contract import DataFile, Removed, Sink
 from perdure.pipeline.sinks.delta import DeltaSink
 from perdure.pipeline.sinks.iceberg import NAMESPACE, IcebergSink, local_catalog
 from perdure.pipeline.sinks.parquet import ParquetSink
-from perdure.pipeline.tables import parse_tables
+from perdure.pipeline.tables import TableSpec, parse_table
 
 # The libraries of the table formats use what newer releases of others deprecate.
 pytestmark = pytest.mark.filterwarnings("default")
 
 FORMATS = ("iceberg", "delta", "parquet")
-SPECS = parse_tables(["devices=d/{device}/+"])
+SPECS = (parse_table("devices=d/{device}/+"),)
 
 
 @pytest.fixture
@@ -72,13 +76,15 @@ def archive_of(
     *,
     execute: Callable[..., Any] = execute_here,
     rows_per_round: int = job.ROWS_PER_ROUND,
+    specs: tuple[TableSpec, ...] = SPECS,
+    learns: bool = False,
     **options: Any,
 ) -> Archive:
     return Archive(
         ReadOptions(str(path / "db"), rows_per_partition=1_024, **options),
         sink,
-        SPECS,
-        progress=path / "progress.json",
+        Wanted(specs, learns=learns),
+        directory=path,
         execute=execute,
         rows_per_round=rows_per_round,
     )
@@ -149,6 +155,30 @@ class StoppingSink:
         self._step()
         self._sink.begin(table, schema)
 
+    def fields(self, table: str, plain: Any) -> Fields:
+        self._step()
+        return self._sink.fields(table, plain)
+
+    def files(self, table: str) -> list[DataFile]:
+        self._step()
+        return self._sink.files(table)
+
+    def replace(
+        self,
+        table: str,
+        old: Sequence[DataFile],
+        new: Sequence[DataFile],
+        *,
+        schema: Any,
+        expected: int,
+    ) -> None:
+        self._step()
+        self._sink.replace(table, old, new, schema=schema, expected=expected)
+        self._step()
+
+    def clean(self, table: str, *, before_us: int) -> Removed:
+        return self._sink.clean(table, before_us=before_us)
+
     def position(self, table: str) -> int:
         self._step()
         return self._sink.position(table)
@@ -158,10 +188,10 @@ class StoppingSink:
         return self._sink.data_directory(table)
 
     def commit(
-        self, table: str, files: Sequence[DataFile], *, expected: int, position: int
+        self, table: str, files: Sequence[DataFile], *, schema: Any, expected: int, position: int
     ) -> None:
         self._step()
-        self._sink.commit(table, files, expected=expected, position=position)
+        self._sink.commit(table, files, schema=schema, expected=expected, position=position)
         self._step()
 
     def close(self) -> None:
@@ -173,7 +203,7 @@ def test_stopped_between_any_two_steps(kind: str, database: RocksDatabase, tmp_p
     root = tmp_path / "tables"
     written = record(database, 40, START)
     stops = 0
-    for step in range(1, 20):
+    for step in range(1, 30):
         sink = StoppingSink(sink_of(kind, root, database.format.database_id), step)
         try:
             archive_of(tmp_path, sink).run_round()
@@ -181,8 +211,8 @@ def test_stopped_between_any_two_steps(kind: str, database: RocksDatabase, tmp_p
             stops += 1
         # The broker goes on meanwhile.
         written += record(database, 5, START + step * SECOND)
-    # Two begins, two directories, two positions, before and after two commits.
-    assert stops == 10
+    # Two begins, directories, positions and looks at columns; before and after two commits.
+    assert stops == 12
     sink_after = sink_of(kind, root, database.format.database_id)
     archive_of(tmp_path, sink_after).run_round()
     check(kind, root, written)
@@ -193,7 +223,7 @@ def test_where_an_archive_began_does_not_move(database: RocksDatabase, tmp_path:
     written = record(database, 40, START)
     sink = sink_of("parquet", root, database.format.database_id)
 
-    def failing(options: ReadOptions, task: job.WriteTask) -> list[DataFile]:
+    def failing(options: ReadOptions, task: WriteTask) -> list[Written]:
         raise Stopped
 
     began = archive_of(tmp_path, sink, execute=failing, after_offset=written[4].offset)
@@ -210,7 +240,7 @@ def test_stopped_before_the_progress_was_saved(
     written = record(database, 40, START)
     sink = sink_of("parquet", root, database.format.database_id)
     archive_of(tmp_path, sink).run_round()
-    (tmp_path / "progress.json").unlink()
+    (tmp_path / NAME).unlink()
     written += record(database, 40, START + SECOND)
     assert archive_of(tmp_path, sink).run_round().rows == 40
     check("parquet", root, written)
@@ -223,7 +253,7 @@ def test_a_task_that_ran_twice_counts_once(
     root = tmp_path / "tables"
     written = record(database, 40, START)
 
-    def twice(options: ReadOptions, task: job.WriteTask) -> list[DataFile]:
+    def twice(options: ReadOptions, task: WriteTask) -> list[Written]:
         execute_here(options, task)
         return execute_here(options, task)
 
@@ -238,7 +268,7 @@ def test_two_archives_at_once_conflict(kind: str, database: RocksDatabase, tmp_p
     written = record(database, 40, START)
     one, other = (sink_of(kind, root, database.format.database_id) for _ in range(2))
 
-    def while_another_does(options: ReadOptions, task: job.WriteTask) -> list[DataFile]:
+    def while_another_does(options: ReadOptions, task: WriteTask) -> list[Written]:
         files = execute_here(options, task)
         archive_of(tmp_path, other).run_round()
         return files
@@ -253,16 +283,11 @@ def test_a_table_with_other_columns_is_refused(
     kind: str, database: RocksDatabase, tmp_path: Path
 ) -> None:
     root = tmp_path / "tables"
-    archive_of(tmp_path, sink_of(kind, root, database.format.database_id))
-    other = parse_tables(["devices=d/{another}/+"])
+    sink = sink_of(kind, root, database.format.database_id)
+    archive_of(tmp_path, sink).run_round()
+    other = (parse_table("devices=d/{another}/+"),)
     with pytest.raises(ConfigError, match="other columns"):
-        Archive(
-            ReadOptions(str(tmp_path / "db")),
-            sink_of(kind, root, database.format.database_id),
-            other,
-            progress=tmp_path / "progress.json",
-            execute=execute_here,
-        )
+        archive_of(tmp_path, sink, specs=other).run_round()
 
 
 @pytest.mark.parametrize("kind", ["iceberg", "parquet"])
@@ -270,9 +295,9 @@ def test_the_log_of_another_database_is_refused(
     kind: str, database: RocksDatabase, tmp_path: Path
 ) -> None:
     root = tmp_path / "tables"
-    archive_of(tmp_path, sink_of(kind, root, database.format.database_id))
+    archive_of(tmp_path, sink_of(kind, root, database.format.database_id)).run_round()
     with pytest.raises(ConfigError, match="another database"):
-        archive_of(tmp_path, sink_of(kind, root, "other"))
+        archive_of(tmp_path, sink_of(kind, root, "other")).run_round()
 
 
 def test_a_drop_before_the_archive_is_an_error_or_skipped(
@@ -302,5 +327,256 @@ def test_what_does_not_belong_to_the_filter_is_not_archived(
     found = [row["offset"] for row in rows("parquet", root, "messages")]
     assert found == [m.offset for m in written if m.topic == "other/1"]
     assert rows("parquet", root, "devices") == []
-    progress = msgspec.json.decode((tmp_path / "progress.json").read_bytes())
-    assert progress["shards"]["0"]["offset"] == written[-1].offset
+    state = load_state(tmp_path)
+    assert state is not None
+    assert state.position.offset == written[-1].offset
+
+
+# -- columns out of payloads ---------------------------------------------------------------
+
+
+def fields_of(kind: str, root: Path, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    return [tuple(row.get(name) for name in names) for row in rows(kind, root, "devices")]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_fields_of_payloads_are_columns_that_grow(
+    kind: str, database: RocksDatabase, tmp_path: Path
+) -> None:
+    root = tmp_path / "tables"
+    sink = sink_of(kind, root, database.format.database_id)
+    topics = ["d/1/t", "d/2/t", "other/1"]
+    first = [b'{"t": 21, "unit": "C"}', b"no json", b'{"t": 1}']
+    append(database, topics, at=START, payloads=first)
+    done = archive_of(tmp_path, sink).run_round()
+    assert (done.tables, done.columns) == (
+        ("devices", "messages"),
+        ("devices.t", "devices.unit"),
+    )
+    then = [b'{"t": 21.5, "at": {"lat": 1}}', b'{"t": "warm", "unit": "F"}', b'{"t": 1}']
+    append(database, topics, at=START + SECOND, payloads=then)
+    done = archive_of(tmp_path, sink).run_round()
+    # Whole numbers became double, a word is no number, a new field has a new column.
+    assert (done.columns, done.misfits) == (("devices.t", "devices.at_lat"), 1)
+    assert fields_of(kind, root, ("t", "unit", "at_lat", "payload", "device")) == [
+        (21.0, "C", None, first[0], "1"),
+        (None, None, None, first[1], "2"),
+        (21.5, None, 1, then[0], "1"),
+        (None, "F", None, then[1], "2"),
+    ]
+    assert isinstance(rows(kind, root, "devices")[0]["t"], float)
+    assert "t" not in rows(kind, root, "messages")[0]
+    assert archive_of(tmp_path, sink).run_round().rows == 0
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_stopped_while_columns_grow(kind: str, database: RocksDatabase, tmp_path: Path) -> None:
+    root = tmp_path / "tables"
+    database_id = database.format.database_id
+    payloads = [b'{"t": 1}', b'{"t": 2, "u": 1}', b'{"t": 2.5, "u": "x", "v": true}']
+    written: list[Message] = []
+    for number, payload in enumerate(payloads):
+        written += append(
+            database,
+            ["d/1/t", "other/1"] * 3,
+            at=START + number * SECOND,
+            payloads=[payload] * 6,
+        )
+        stops = 0
+        for step in range(1, 30):
+            try:
+                sink = StoppingSink(sink_of(kind, root, database_id), step)
+                archive_of(tmp_path, sink).run_round()
+                break
+            except Stopped:
+                stops += 1
+        assert stops >= 10
+    check(kind, root, written)
+    assert fields_of(kind, root, ("t", "u", "v")) == [
+        *[(1.0, None, None)] * 3,
+        *[(2.0, 1, None)] * 3,
+        *[(2.5, None, True)] * 3,
+    ]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_tasks_that_find_other_columns_agree(
+    kind: str, database: RocksDatabase, tmp_path: Path
+) -> None:
+    root = tmp_path / "tables"
+    sink = sink_of(kind, root, database.format.database_id)
+    written = append(
+        database,
+        ["d/1/t"] * 5,
+        at=START,
+        payloads=[b'{"x": "one"}', b'{"x": 1}', b'{"x": 2, "y": 1}', b'{"x": 2.5}', b"[]"],
+    )
+
+    def one_by_one(options: ReadOptions, task: WriteTask) -> list[Written]:
+        bounds = [options.after_offset, *(message.offset for message in written)]
+        found: list[Written] = []
+        for after, until in itertools.pairwise(bounds):
+            part = msgspec.structs.replace(options, after_offset=after, until_offset=until)
+            found += execute_here(part, task)
+        assert [each.fields.get("x") for each in found] == [
+            "string",
+            "long",
+            "long",
+            "double",
+            None,
+        ]
+        return found
+
+    done = archive_of(tmp_path, sink, execute=one_by_one).run_round()
+    assert (done.rows, done.misfits) == (5, 1)
+    assert fields_of(kind, root, ("x", "y", "value")) == [
+        (None, None, None),
+        (1.0, None, None),
+        (2.0, 1, None),
+        (2.5, None, None),
+        (None, None, "[]"),
+    ]
+    # What was made again left nothing behind that is in no table.
+    files = [file.path for name in ("devices", "messages") for file in sink.files(name)]
+    found = [str(path) for path in root.rglob("*.parquet") if path.name[0] != "."]
+    assert sorted(found) == sorted(files)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_files_tell_their_offsets(kind: str, database: RocksDatabase, tmp_path: Path) -> None:
+    sink = sink_of(kind, tmp_path / "tables", database.format.database_id)
+    written = append(database, ["d/1/t"] * 5, at=START)
+    archive_of(tmp_path, sink).run_round()
+    (file,) = sink.files("devices")
+    assert (file.rows, file.first, file.last) == (5, written[0].offset, written[-1].offset)
+    assert Path(file.path).stat().st_size == file.size
+
+
+def test_another_writer_between_check_and_commit_is_not_overlooked(
+    database: RocksDatabase, tmp_path: Path
+) -> None:
+    """pyiceberg would add the files a second time, to what the other one left."""
+    root = tmp_path / "tables"
+    written = append(database, ["d/1/t"] * 5, at=START)
+    identity = database.format.database_id
+    other = archive_of(tmp_path, sink_of("iceberg", root, identity))
+
+    class Catalog:
+        """Lets another archive go first when a commit is about to be made."""
+
+        def __init__(self) -> None:
+            self._inner = local_catalog(root)
+            self.is_armed = False
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._inner, name)
+
+        def load_table(self, name: tuple[str, str]) -> Any:
+            table = self._inner.load_table(name)
+            table.catalog = self
+            return table
+
+        def commit_table(self, *arguments: Any) -> Any:
+            if self.is_armed:
+                self.is_armed = False
+                other.run_round()
+            return self._inner.commit_table(*arguments)
+
+    catalog = Catalog()
+    sink = IcebergSink(catalog, identity)
+
+    def arming(options: ReadOptions, task: WriteTask) -> list[Written]:
+        files = execute_here(options, task)
+        catalog.is_armed = True
+        return files
+
+    with pytest.raises(StorageConflict, match="changed meanwhile"):
+        archive_of(tmp_path, sink, execute=arming).run_round()
+    assert not catalog.is_armed
+    assert archive_of(tmp_path, sink).run_round().rows == 0
+    check("iceberg", root, written)
+
+
+# -- tables for what was learned -----------------------------------------------------------
+
+
+def everything(kind: str, root: Path, directory: Path) -> dict[str, list[int]]:
+    """The offsets in each table of an archive."""
+    state = load_state(directory)
+    assert state is not None
+    return {
+        spec.name: [row["offset"] for row in rows(kind, root, spec.name)] for spec in state.tables
+    }
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_what_was_learned_gets_tables(kind: str, database: RocksDatabase, tmp_path: Path) -> None:
+    root = tmp_path / "tables"
+    sink = sink_of(kind, root, database.format.database_id)
+    early = append(database, ["rooms/0/t", "halls/0/t"], at=START)
+    archive_of(tmp_path, sink, specs=(), learns=True).run_round()
+    assert everything(kind, root, tmp_path) == {"messages": [m.offset for m in early]}
+    topics = [f"rooms/{n}/t" for n in range(6)]
+    later = append(database, topics, at=START + SECOND, payloads=[b'{"t": 1}'] * 6)
+    done = archive_of(tmp_path, sink, specs=(), learns=True).run_round()
+    assert done.columns == ("rooms_t.t",)
+    assert everything(kind, root, tmp_path) == {
+        "messages": [m.offset for m in early],
+        "rooms_t": [m.offset for m in later],
+    }
+    assert [row["level_2"] for row in rows(kind, root, "rooms_t")] == list("012345")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_tables_do_not_change_between_two_attempts(
+    kind: str, database: RocksDatabase, tmp_path: Path
+) -> None:
+    root = tmp_path / "tables"
+    identity = database.format.database_id
+    append(database, [f"rooms/{n}/t" for n in range(6)], at=START)
+    append(database, ["halls/0/t"], at=START + SECOND)
+    written = 7
+    for step in range(1, 40):
+        try:
+            sink = StoppingSink(sink_of(kind, root, identity), step)
+            archive_of(tmp_path, sink, specs=(), learns=True).run_round()
+            break
+        except Stopped:
+            # More is learned of topics that wait to be archived.
+            append(database, [f"halls/{step}/t"], at=START + (step + 1) * SECOND)
+            written += 1
+    while (
+        archive_of(tmp_path, sink_of(kind, root, identity), specs=(), learns=True).run_round().rows
+    ):
+        pass
+    found = everything(kind, root, tmp_path)
+    assert set(found) == {"messages", "rooms_t", "halls_t"}
+    offsets = [offset for table in found.values() for offset in table]
+    assert len(offsets) == len(set(offsets)) == written
+    assert len(found["rooms_t"]) == 6
+
+
+def test_a_lost_state_is_not_guessed(database: RocksDatabase, tmp_path: Path) -> None:
+    sink = sink_of("parquet", tmp_path / "tables", database.format.database_id)
+    append(database, [f"rooms/{n}/t" for n in range(6)], at=START)
+    archive_of(tmp_path, sink, specs=(), learns=True).run_round()
+    (tmp_path / NAME).unlink()
+    with pytest.raises(ConfigError, match=r"no archive\.json"):
+        archive_of(tmp_path, sink, specs=(), learns=True).run_round()
+
+
+def test_an_archive_stays_what_it_was_begun_as(database: RocksDatabase, tmp_path: Path) -> None:
+    sink = sink_of("parquet", tmp_path / "tables", database.format.database_id)
+    append(database, ["a"], at=START)
+    archive_of(tmp_path, sink).run_round()
+    with pytest.raises(ConfigError, match="other topics"):
+        archive_of(tmp_path, sink, filter_sets=(("a",),)).run_round()
+    wanted = Wanted(format="delta")
+    with pytest.raises(ConfigError, match="in the format iceberg"):
+        Archive(
+            ReadOptions(str(tmp_path / "db")),
+            sink,
+            wanted,
+            directory=tmp_path,
+            execute=execute_here,
+        ).run_round()

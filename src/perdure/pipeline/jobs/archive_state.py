@@ -1,0 +1,107 @@
+"""What an archive knows of itself: ``archive.json`` in its directory.
+
+It says where reading goes on, which table each message belongs to, and what is known to be missing.
+It is replaced as a whole, and safe against power loss before anything relies on it.
+
+Invariant: a plan is added only where every table is complete, so the last one holds for everything
+that is still to be archived.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from perdure.errors import FormatTooNew, StorageCorrupt
+from perdure.pipeline.offsets import StreamPosition
+from perdure.pipeline.tables import TableSpec
+from perdure.storage.rocksdb.bulk import FilterSets
+
+NAME: Final = "archive.json"
+VERSION: Final = 1
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The tables for messages after an offset, the catch-all last."""
+
+    since_offset: int
+    tables: tuple[TableSpec, ...]
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Messages that were dropped before they were archived."""
+
+    after_offset: int
+    until_offset: int
+
+
+class ArchiveState(msgspec.Struct, frozen=True):
+    """The file.
+
+    Attributes:
+        version: of the file.
+        format: iceberg, delta or parquet.
+        catalog: name of an Iceberg catalog; None = the one in the directory.
+        began_offset: nothing up to here was ever to be archived.
+        filter_sets: what is archived; empty = everything.
+        position: everything wanted up to here is in the tables.
+        plans: oldest first.
+        gaps: in order.
+    """
+
+    version: int
+    format: str
+    catalog: str | None
+    began_offset: int
+    filter_sets: FilterSets
+    position: StreamPosition
+    plans: tuple[Plan, ...]
+    gaps: tuple[Gap, ...] = ()
+
+    @property
+    def tables(self) -> tuple[TableSpec, ...]:
+        """Every table that was ever written to, each once, as it was planned last."""
+        return tuple({spec.name: spec for plan in self.plans for spec in plan.tables}.values())
+
+
+def load_state(directory: Path) -> ArchiveState | None:
+    """The state of the archive in a directory; None = there is none.
+
+    Raises:
+        FormatTooNew, StorageCorrupt: it cannot be used.
+    """
+    path = directory / NAME
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        version = msgspec.json.decode(data, type=_Version).version
+        if version > VERSION:
+            raise FormatTooNew(f"{path} has version {version}; this release reads {VERSION}")
+        return msgspec.json.decode(data, type=ArchiveState)
+    except msgspec.DecodeError as error:
+        raise StorageCorrupt(f"{path} is damaged: {error}") from error
+
+
+def save_state(directory: Path, state: ArchiveState) -> None:
+    """Replace the state, safe against power loss when this returns."""
+    path = directory / NAME
+    partial = path.with_name(f"{NAME}.{os.getpid()}")
+    with partial.open("wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(state), indent=2))
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class _Version(msgspec.Struct):
+    version: int = VERSION
