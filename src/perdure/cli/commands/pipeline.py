@@ -11,6 +11,7 @@ import msgspec
 from perdure.cli.data import data_options
 from perdure.cli.output import Column, Output, output_options
 from perdure.cli.pipeline_archive import archive
+from perdure.cli.pipeline_maintain import maintain
 from perdure.cli.pipeline_options import missing, plain, read_options, topic_options
 
 TOP: Final = 20
@@ -25,10 +26,12 @@ def command() -> None:
       perdure pipeline stats --from 24h --html traffic.html
       perdure pipeline archive --once --to archive
       perdure pipeline archive --to archive --table 'rooms=rooms/{room}/{sensor}'
+      perdure pipeline maintain --to archive --keep 1d
     """
 
 
 command.add_command(archive)
+command.add_command(maintain)
 
 
 @command.command()

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias, final
+from typing import Any, Final, TypeAlias, final
 
 import msgspec
 
-from perdure.errors import ConfigError
+from perdure.errors import ConfigError, StorageConflict
 from perdure.limits import OFFSET_MAX
 from perdure.pipeline import fields, offsets
 from perdure.pipeline.fields import Fields
@@ -57,6 +57,9 @@ from perdure.storage.rocksdb.bulk import LogFiles
 
 ROWS_PER_ROUND: Final = 5_000_000
 """Bounds what is read again after a crash, and the size of a commit."""
+
+ATTEMPTS: Final = 5
+"""A commit is tried again when the table was maintained meanwhile."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -273,15 +276,25 @@ class Archive:
             if wider:
                 self._widen(spec, grown, directory, expected=expected)
             added = [file for each in own for file in _fitting(each, spec, grown, directory)]
-            self._sink.commit(
-                spec.name, added, schema=schema, expected=expected, position=end.offset
-            )
+            self._add(spec.name, added, schema, expected=expected, position=end.offset)
             tables.append(spec.name)
             columns += [f"{spec.name}.{name}" for name in grown if grown[name] != known.get(name)]
             rows += sum(file.rows for file in added)
             files += len(added)
             misfits += fields.misfits(seen, grown)
         return Round(rows, files, end, False, tuple(tables), tuple(columns), misfits)
+
+    def _add(
+        self, table: str, files: list[DataFile], schema: Any, *, expected: int, position: int
+    ) -> None:
+        """Commit; again if only the files of the table were put together meanwhile."""
+        for attempt in range(ATTEMPTS):
+            try:
+                self._sink.commit(table, files, schema=schema, expected=expected, position=position)
+                return
+            except StorageConflict:
+                if attempt == ATTEMPTS - 1 or self._sink.position(table) != expected:
+                    raise
 
     def _widen(self, spec: TableSpec, grown: Fields, directory: str, *, expected: int) -> None:
         """Make the files of a table again for wider columns; a commit of its own."""

@@ -107,6 +107,9 @@ class DeltaSink:
     ) -> None:
         opened = self._table(table)
         check_position(table, self._position(opened), expected)
+        there = set(opened.get_add_actions(flatten=True).column("path").to_pylist())
+        if not {Path(file.path).name for file in old} <= there:
+            raise StorageConflict(f"table {table}: its files were replaced meanwhile")
         wanted = Schema.from_arrow(schema)
         known = {field.name: _kind(field) for field in opened.schema().fields}
         wider = any(known.get(field.name) != _kind(field) for field in wanted.fields)

@@ -111,7 +111,7 @@ class ParquetSink:
     def commit(
         self, table: str, files: Sequence[DataFile], *, schema: Any, expected: int, position: int
     ) -> None:
-        staging = self._staging.pop(table)
+        staging = self._staging[table]
         # A task that ran twice, or failed, leaves files that nobody counted.
         counted = {Path(file.path).name for file in files}
         for path in staging.iterdir():
@@ -125,6 +125,7 @@ class ParquetSink:
             self._describe(directory, _columns(schema))
             staging.rename(directory / f"offsets-{expected:020}-{position:020}")
             _sync(directory)
+        del self._staging[table]
 
     def replace(
         self,

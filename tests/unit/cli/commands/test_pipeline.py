@@ -103,6 +103,31 @@ def test_archive_again_and_again(
     assert not list((tmp_path / "to").glob("messages/.staging-*"))
 
 
+@pytest.mark.parametrize("kind", ["iceberg", "delta", "parquet"])
+def test_maintain(
+    kind: str, database: RocksDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archive = ["pipeline", "archive", "--data", str(tmp_path / "db"), "--to", str(tmp_path / "to")]
+    for number in range(3):
+        append(database, ["x"], at=START + number * SECOND)
+        assert run([*archive, "--once", "--json", "--format", kind]) == ExitCode.OK
+    capsys.readouterr()
+    command = ["pipeline", "maintain", "--to", str(tmp_path / "to"), "--json"]
+    assert run([*command, "--keep", "0s", "--file-size", "1MiB"]) == ExitCode.OK
+    told = capsys.readouterr()
+    assert "messages: group 1 of 1" in told.err
+    (row,) = json.loads(told.out)
+    assert (row["table"], row["files_before"], row["files_after"], row["rows"]) == (
+        *("messages", 3, 1),
+        3,
+    )
+    assert run([*command, "--table", "nope"]) == ExitCode.NOT_FOUND
+    assert "it has messages" in capsys.readouterr().err
+    assert run([*command, "--keep", "long"]) == ExitCode.USAGE
+    assert run(["pipeline", "maintain", "--to", str(tmp_path / "db")]) == ExitCode.NOT_FOUND
+    assert "holds no archive" in capsys.readouterr().err
+
+
 def test_tables_from_a_file_and_what_was_learned(
     database: RocksDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
