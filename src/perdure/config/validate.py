@@ -58,6 +58,7 @@ def validate(config: Config, origins: Mapping[str, Origin]) -> list[Problem]:
         )
     if config.metrics.bind and ":" not in config.metrics.bind.rpartition("]")[2]:
         found.append(Problem("metrics.bind", "has no port"))
+    found += _http(config)
     return [_placed(problem, origins) for problem in found]
 
 
@@ -88,6 +89,17 @@ def _listener(
             yield Problem(f"{path}.path", "must begin with /")
     elif f"{path}.path" in origins:
         yield Problem(f"{path}.path", f"a {kind} listener does not have it")
+
+
+def _http(config: Config) -> Iterator[Problem]:
+    if bool(config.http.certificate) != bool(config.http.private_key):
+        missing = "private_key" if config.http.certificate else "certificate"
+        yield Problem(f"http.{missing}", "certificate and private_key go together")
+    if config.http.bind and config.storage.backend == "memory":
+        yield Problem(
+            "http.bind",
+            "the HTTP interface reads the data directory, and storage.backend memory has none",
+        )
 
 
 def _access(path: str, listener: Listener, auth: AuthConfig) -> Iterator[Problem]:

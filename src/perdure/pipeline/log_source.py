@@ -2,7 +2,8 @@
 
 ``plan`` runs where the query is planned, ``read`` in whatever process got the part: what passes
 between them is plain data. A process keeps the directory open from one part of a query to the
-next, because opening replays what the broker has not yet flushed to table files.
+next, because opening replays what the broker has not yet flushed to table files. The rows of a
+part behind ``url`` are read by the broker's HTTP interface, with ``scan`` too.
 """
 
 from __future__ import annotations
@@ -16,9 +17,19 @@ import msgspec
 
 from perdure.errors import StorageUnavailable
 from perdure.pipeline.decode import Names, decode_page
-from perdure.pipeline.options import CLOCK_BACK_MAX_US, Narrowing, ReadOptions
+from perdure.pipeline.log_index import LogIndex
+from perdure.pipeline.options import CLOCK_BACK_MAX_US, Narrowing, ReadOptions, Remote
+from perdure.pipeline.protocol import RowQuery
+from perdure.pipeline.remote import RemoteLog, read_rows
 from perdure.storage.contract import GenerationInfo
-from perdure.storage.rocksdb.bulk import FilterSets, LogFiles, Slice, pack_slices
+from perdure.storage.rocksdb.bulk import (
+    PAGE_BYTES_MAX,
+    FilterSets,
+    LogFiles,
+    Page,
+    Slice,
+    pack_slices,
+)
 
 PAGE_ROWS: Final = 16_384
 """Rows of a record batch, at least; smaller and larger ones were slower."""
@@ -28,12 +39,13 @@ class Part(msgspec.Struct, frozen=True):
     """What one task reads.
 
     Attributes:
-        path: data directory.
+        path: data directory, or empty.
         database_id: that must be in it.
         query: parts with the same one may share an open directory.
         slices: ranges, oldest first.
         filter_sets: wanted topics.
         published_from, published_until: bounds of ``published_at``, or None.
+        remote: the broker to read from instead of ``path``, or None.
     """
 
     path: str
@@ -43,9 +55,10 @@ class Part(msgspec.Struct, frozen=True):
     filter_sets: FilterSets
     published_from: int | None = None
     published_until: int | None = None
+    remote: Remote | None = None
 
 
-def plan(files: LogFiles, options: ReadOptions, narrowing: Narrowing) -> list[Part]:
+def plan(files: LogIndex, options: ReadOptions, narrowing: Narrowing) -> list[Part]:
     """The parts of a read: of about equal size, in the order of the log."""
     filter_sets = options.filter_sets + narrowing.filter_sets
     after = max(options.after_offset, narrowing.after_offset)
@@ -58,6 +71,7 @@ def plan(files: LogFiles, options: ReadOptions, narrowing: Narrowing) -> list[Pa
     )
     if narrowing.published_until is not None:
         slices = _published_before(files.generations(), slices, narrowing.published_until)
+    query = files.view if isinstance(files, RemoteLog) else uuid.uuid4().hex
     return [
         Part(
             path=options.path,
@@ -67,8 +81,8 @@ def plan(files: LogFiles, options: ReadOptions, narrowing: Narrowing) -> list[Pa
             filter_sets=filter_sets,
             published_from=narrowing.published_from,
             published_until=narrowing.published_until,
+            remote=options.remote,
         )
-        for query in [uuid.uuid4().hex]
         for group in pack_slices(slices, rows_max=options.rows_per_partition)
     ]
 
@@ -100,20 +114,63 @@ def read(part: Part, columns: Sequence[str]) -> Iterator[Any]:
     Raises:
         StorageUnavailable: a generation was dropped meanwhile, or the directory is another one.
     """
+    if part.remote is not None:
+        yield from read_rows(part.remote, _row_query(part, columns, part.remote.compression))
+        return
     files = _opened.get(part)
-    for each in part.slices:
+    for _, batch in scan(files, _row_query(part, columns, "")):
+        if batch.num_rows:
+            yield batch
+
+
+def _row_query(part: Part, columns: Sequence[str], compression: str) -> RowQuery:
+    return RowQuery(
+        view=part.query,
+        database_id=part.database_id,
+        slices=part.slices,
+        filter_sets=part.filter_sets,
+        columns=tuple(columns),
+        published_from=part.published_from,
+        published_until=part.published_until,
+        compression=compression,
+    )
+
+
+def scan(
+    files: LogFiles,
+    query: RowQuery,
+    *,
+    rows_max: int = PAGE_ROWS,
+    bytes_max: int = PAGE_BYTES_MAX,
+) -> Iterator[tuple[int, Any]]:
+    """The rows that a query asks for, as record batches that may be empty.
+
+    Each comes with the position behind it: how many rows were read, of which conditions may have
+    left some out. A scan that begins at a position gives what followed there, because the rows
+    of a slice come in the same order from any view of the log.
+    """
+    position, left = query.position, query.position
+    for each in query.slices:
         layout = files.layout(each.generation)
         names = Names(each.generation, layout.topic, layout.pattern)
-        for page in files.pages(part.filter_sets, each, rows_max=PAGE_ROWS):
-            batch = decode_page(
-                page,
-                columns,
-                names,
-                published_from=part.published_from,
-                published_until=part.published_until,
+        pages = files.pages(query.filter_sets, each, rows_max=rows_max, bytes_max=bytes_max)
+        for page in pages:
+            if left >= len(page.keys):
+                left -= len(page.keys)
+                continue
+            if left:
+                page, left = Page(page.keys[left:], page.values[left:]), 0
+            position += len(page.keys)
+            yield (
+                position,
+                decode_page(
+                    page,
+                    query.columns,
+                    names,
+                    published_from=query.published_from,
+                    published_until=query.published_until,
+                ),
             )
-            if batch.num_rows:
-                yield batch
 
 
 class _Opened:

@@ -19,8 +19,8 @@ from typing import Any, Final
 import msgspec
 
 from perdure.errors import ConfigError, StorageCorrupt
+from perdure.pipeline.log_index import LogIndex
 from perdure.pipeline.options import ReadOptions
-from perdure.storage.rocksdb.bulk import LogFiles
 
 SHARD: Final = "0"
 """The embedded log has one shard."""
@@ -75,13 +75,13 @@ def parse_position(data: Mapping[str, Any]) -> StreamPosition:
     return found
 
 
-def initial(files: LogFiles, options: ReadOptions) -> StreamPosition:
+def initial(files: LogIndex, options: ReadOptions) -> StreamPosition:
     """Where a new stream begins."""
     return position(files.database_id, 0, options.after_offset)
 
 
 def latest(
-    files: LogFiles, start: StreamPosition, options: ReadOptions, *, rows_max: int, cap: int
+    files: LogIndex, start: StreamPosition, options: ReadOptions, *, rows_max: int, cap: int
 ) -> StreamPosition:
     """Where the next micro-batch ends.
 
@@ -105,7 +105,7 @@ def latest(
     return position(files.database_id, generation, until)
 
 
-def check(files: LogFiles, start: StreamPosition, options: ReadOptions) -> None:
+def check(files: LogIndex, start: StreamPosition, options: ReadOptions) -> None:
     """Make sure that nothing after a position was dropped.
 
     Raises:
@@ -113,7 +113,7 @@ def check(files: LogFiles, start: StreamPosition, options: ReadOptions) -> None:
     """
     if start.database != files.database_id:
         raise ConfigError(
-            f"{options.path} holds another database than the one that this stream was reading",
+            f"{options.place} holds another database than the one that this stream was reading",
             path="path",
             hint="give the stream a new checkpoint, or the directory back",
         )

@@ -1,7 +1,8 @@
 """What a reader may ask of ``format("perdure")``, checked.
 
 Knows no Spark: options are a mapping of texts, conditions are triples. Invariant: narrowing by
-conditions never leaves out a row that fulfils them, within what ``CLOCK_BACK_MAX_US`` says.
+conditions never leaves out a row that fulfils them, within what ``CLOCK_BACK_MAX_US`` says. A
+token is in no text that this module makes.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 
-from perdure.config.units import parse_time
+from perdure.config.units import parse_duration, parse_time
 from perdure.errors import ConfigError, MqttError
 from perdure.limits import OFFSET_MAX
 from perdure.storage.rocksdb.bulk import FilterSets
@@ -27,11 +30,22 @@ CLOCK_BACK_MAX_US: Final = 3_600_000_000
 still find every row. An offset is at least the time of its message, but after the clock was set
 back it runs ahead of it, until the clock has caught up."""
 
+TOKEN_VARIABLE: Final = "PERDURE_TOKEN"  # noqa: S105 - the name of a variable
+"""Environment variable with the token for ``url``."""
+
+WAIT_S: Final = 60
+_COMPRESSIONS: Final = ("none", "lz4", "zstd")
 _LEVELS_MAX: Final = 65_536
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 OPTIONS: Final[Mapping[str, str]] = {
     "path": "data directory of a broker, running or not",
+    "url": "instead: http.bind of a running broker, http://host:18083",
+    "token": "for url; better a file, or the variable PERDURE_TOKEN",
+    "tokenFile": "file with the token, read where the query is planned",
+    "caFile": "for https: PEM file with the authority of the broker's certificate",
+    "timeout": "how long a broker that is away is waited for, once a query runs (1m)",
+    "compression": "of rows from url: none, lz4 or zstd",
     "topic": "topic filter; a JSON array for several; everything if not given",
     "from": "first moment: RFC 3339, microseconds (an offset), or how long ago (2h)",
     "until": "last moment, likewise; batch only",
@@ -43,11 +57,32 @@ OPTIONS: Final[Mapping[str, str]] = {
 """Every option, with what it means."""
 
 
+class Remote(msgspec.Struct, frozen=True):
+    """A broker's HTTP interface.
+
+    Attributes:
+        url: without a slash at its end.
+        token: empty = none.
+        ca_file: authority of its certificate; empty = the system's.
+        wait_s: how long it is waited for while it is away.
+        compression: of rows: ``lz4``, ``zstd`` or empty.
+    """
+
+    url: str
+    token: str = ""
+    ca_file: str = ""
+    wait_s: float = WAIT_S
+    compression: str = ""
+
+    def __repr__(self) -> str:
+        return f"Remote({self.url!r})"
+
+
 class ReadOptions(msgspec.Struct, frozen=True):
     """Checked options.
 
     Attributes:
-        path: data directory.
+        path: data directory; empty if ``remote`` is given.
         filter_sets: a topic must match a filter of each set.
         after_offset: exclusive.
         until_offset: inclusive.
@@ -55,6 +90,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
         rows_per_trigger: most messages of a micro-batch; 0 = all there are.
         skip_data_loss: go on where messages were dropped unread.
         pushdown: conditions may narrow what is read.
+        remote: the broker to ask, or None.
     """
 
     path: str
@@ -65,6 +101,12 @@ class ReadOptions(msgspec.Struct, frozen=True):
     rows_per_trigger: int = 0
     skip_data_loss: bool = False
     pushdown: bool = False
+    remote: Remote | None = None
+
+    @property
+    def place(self) -> str:
+        """Where the log is, for messages."""
+        return self.path if self.remote is None else self.remote.url
 
 
 class Condition(NamedTuple):
@@ -98,16 +140,37 @@ class Narrowing(msgspec.Struct, frozen=True):
     published_until: int | None = None
 
 
-def parse_options(options: Mapping[str, str], now_us: int) -> ReadOptions:
+def parse_options(
+    options: Mapping[str, str], now_us: int, *, environ: Mapping[str, str] | None = None
+) -> ReadOptions:
     """Checked options.
 
     Args:
         options: names in any case.
         now_us: wall time, for ``from`` and ``until``.
+        environ: environment variables, for the token.
 
     Raises:
         ConfigError: an option is unknown or has a value that cannot be used.
     """
+    given = _known(options)
+    remote = _remote(given, environ or {})
+    since, until = given.get("from"), given.get("until")
+    return ReadOptions(
+        path="" if remote else given["path"],
+        filter_sets=_filter_sets(given.get("topic", "")),
+        after_offset=max(0, _moment("from", since, now_us) - 1) if since else 0,
+        until_offset=min(_moment("until", until, now_us), OFFSET_MAX) if until else OFFSET_MAX,
+        rows_per_partition=_count(given, "rowsPerPartition", ROWS_PER_PARTITION),
+        rows_per_trigger=_count(given, "maxRowsPerTrigger", 0),
+        skip_data_loss=_is_second(given, "onDataLoss", ("fail", "skip")),
+        pushdown=_is_second(given, "pushdown", ("off", "once")),
+        remote=remote,
+    )
+
+
+def _known(options: Mapping[str, str]) -> dict[str, str]:
+    """Options by the names that they have here."""
     names = {name.lower(): name for name in OPTIONS}
     given: dict[str, str] = {}
     for name, value in options.items():
@@ -121,21 +184,95 @@ def parse_options(options: Mapping[str, str], now_us: int) -> ReadOptions:
                 hint=hint or f"the options are {', '.join(OPTIONS)}",
             )
         given[known] = value
-    if not given.get("path"):
-        raise ConfigError(
-            "no data directory was named", path="path", hint='.load("perdure-data") names one'
-        )
-    since, until = given.get("from"), given.get("until")
-    return ReadOptions(
-        path=given["path"],
-        filter_sets=_filter_sets(given.get("topic", "")),
-        after_offset=max(0, _moment("from", since, now_us) - 1) if since else 0,
-        until_offset=min(_moment("until", until, now_us), OFFSET_MAX) if until else OFFSET_MAX,
-        rows_per_partition=_count(given, "rowsPerPartition", ROWS_PER_PARTITION),
-        rows_per_trigger=_count(given, "maxRowsPerTrigger", 0),
-        skip_data_loss=_is_second(given, "onDataLoss", ("fail", "skip")),
-        pushdown=_is_second(given, "pushdown", ("off", "once")),
+    return given
+
+
+# -- where the log is ------------------------------------------------------------------------
+
+
+def _remote(given: Mapping[str, str], environ: Mapping[str, str]) -> Remote | None:
+    """The broker that ``url`` names; None = the log is in a directory."""
+    path, url = given.get("path", ""), given.get("url", "")
+    if path.startswith(("http://", "https://")):
+        # To load() an address is what one tries first.
+        path, url = "", url or path
+    if path and url:
+        raise ConfigError("both path and url were given", path="url", hint="one log at a time")
+    if not url:
+        if not path:
+            raise ConfigError(
+                "no data directory was named",
+                path="path",
+                hint='.load("perdure-data") names one; option url, "http://host:18083", a broker',
+            )
+        for name in ("token", "tokenFile", "caFile", "timeout", "compression"):
+            if name in given:
+                raise ConfigError(f"{name} is for url, and path was given", path=name)
+        return None
+    return Remote(
+        url=_url(url),
+        token=_token(given, environ),
+        ca_file=given.get("caFile", ""),
+        wait_s=_wait_s(given),
+        compression=_compression(given),
     )
+
+
+def _url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        fits = bool(parts.hostname) and parts.scheme in {"http", "https"} and parts.port != 0
+    except ValueError:
+        fits = False
+    if not fits or parts.query or parts.fragment or parts.username is not None:
+        raise ConfigError(
+            "url: expected http://host:port or https://host:port", path="url", hint="see http.bind"
+        )
+    return url.rstrip("/")
+
+
+def _token(given: Mapping[str, str], environ: Mapping[str, str]) -> str:
+    token = given.get("token", "")
+    name = given.get("tokenFile", "")
+    if name and token:
+        raise ConfigError("both token and tokenFile were given", path="tokenFile")
+    if name:
+        try:
+            lines = Path(name).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "not a text"
+            raise ConfigError(f"tokenFile {name}: {reason}", path="tokenFile") from error
+        # As the broker's own file: the first line that is no comment.
+        lines = [line.strip() for line in lines if not line.startswith("#")]
+        token = next((line for line in lines if line), "")
+        if not token:
+            raise ConfigError(f"tokenFile {name} holds no token", path="tokenFile")
+    token = token or environ.get(TOKEN_VARIABLE, "").strip()
+    if not token.isascii() or not token.isprintable():
+        raise ConfigError("the token has characters that no token has", path="token")
+    return token
+
+
+def _wait_s(given: Mapping[str, str]) -> float:
+    text = given.get("timeout")
+    if text is None:
+        return WAIT_S
+    try:
+        return parse_duration(f"{text}s" if text.isdecimal() else text, "us") / 1_000_000
+    except ValueError as error:
+        raise ConfigError(f"timeout: {error}", path="timeout") from error
+
+
+def _compression(given: Mapping[str, str]) -> str:
+    word = given.get("compression", _COMPRESSIONS[0])
+    if word not in _COMPRESSIONS:
+        raise ConfigError(
+            f"compression: expected {', '.join(_COMPRESSIONS)}, got {word!r}", path="compression"
+        )
+    return "" if word == _COMPRESSIONS[0] else word
+
+
+# -- what is wanted --------------------------------------------------------------------------
 
 
 def _filter_sets(text: str) -> FilterSets:

@@ -15,9 +15,9 @@ Invariant: a filter that Spark pushes down only narrows what is read; Spark trie
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -36,9 +36,9 @@ from pyspark.sql.streaming.datasource import (
 from perdure.errors import PerdureError
 
 if TYPE_CHECKING:
+    from perdure.pipeline.log_index import LogIndex
     from perdure.pipeline.log_source import Part
     from perdure.pipeline.options import Narrowing, ReadOptions
-    from perdure.storage.rocksdb.bulk import LogFiles
 
 _PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 """The worker that pushes filters down. A reader that could take filters is refused by Spark where
@@ -90,7 +90,7 @@ class PerdureDataSource(DataSource):
         from perdure.clock import SystemClock
         from perdure.pipeline.options import parse_options
 
-        return parse_options(dict(self.options), SystemClock().now_us())
+        return parse_options(dict(self.options), SystemClock().now_us(), environ=os.environ)
 
 
 class LogPartition(InputPartition):
@@ -183,7 +183,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from perdure.pipeline import offsets
 
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
-        with _told(), _opened(self._options) as files:
+        with _told(), _opened(self._options, patient=True) as files:
             begin = offsets.parse_position(start)
             return offsets.latest(
                 files, begin, self._options, rows_max=rows_max, cap=self._cap
@@ -193,7 +193,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far the log reaches, so that the lag can be shown."""
         from perdure.pipeline import offsets
 
-        with _told(), _opened(self._options) as files:
+        with _told(), _opened(self._options, patient=True) as files:
             newest = files.newest()
             if newest is None:
                 return None
@@ -201,7 +201,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Take the end of the log as it is now for the end of the query."""
-        with _told(), _opened(self._options) as files:
+        with _told(), _opened(self._options, patient=True) as files:
             newest = files.newest()
             self._cap = newest.offset if newest else 0
 
@@ -211,7 +211,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from perdure.pipeline.log_source import plan
         from perdure.pipeline.options import Narrowing
 
-        with _told(), _opened(self._options) as files:
+        with _told(), _opened(self._options, patient=True) as files:
             begin, stop = offsets.parse_position(start), offsets.parse_position(end)
             offsets.check(files, begin, self._options)
             bounds = Narrowing(after_offset=begin.offset, until_offset=stop.offset)
@@ -235,14 +235,12 @@ def _read(part: Part, columns: list[str]) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _opened(options: ReadOptions) -> Iterator[LogFiles]:
-    from perdure.storage.rocksdb.bulk import LogFiles
+def _opened(options: ReadOptions, *, patient: bool = False) -> Iterator[LogIndex]:
+    """The log; a stream that runs waits for a broker that is away, a query that begins does not."""
+    from perdure.pipeline.log_index import opened
 
-    files = LogFiles(Path(options.path))
-    try:
-        yield files
-    finally:
-        files.close()
+    with opened(options, patient=patient) as index:
+        yield index
 
 
 def _columns(schema: Any) -> list[str]:

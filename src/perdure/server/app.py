@@ -28,6 +28,7 @@ from perdure.pure import build
 from perdure.server import process
 from perdure.server.admin import AdminServer
 from perdure.server.admin_handler import BrokerAdmin
+from perdure.server.http_part import HttpPart
 from perdure.server.lifecycle import Job, Lifecycle, Part, Reload
 from perdure.server.metrics_part import MetricsPart, keep_gauges
 from perdure.server.scheduler import LoopScheduler
@@ -224,7 +225,7 @@ def _access(config: Config, files: AccessFiles) -> AccessControl:
 
 
 def _optional_parts(config: Config, broker: Broker, metrics: Metrics) -> list[Part]:
-    """The admin socket beside the data, and Prometheus."""
+    """The admin socket beside the data, Prometheus, and HTTP, which asks that socket."""
     parts: list[Part] = []
     if config.storage.backend != "memory":
         handler = BrokerAdmin(
@@ -240,6 +241,8 @@ def _optional_parts(config: Config, broker: Broker, metrics: Metrics) -> list[Pa
                 backend=config.storage.backend,
             )
         )
+    if config.http.bind:
+        parts.append(HttpPart(config.http, Path(config.storage.path), version=__version__))
     return parts
 
 

@@ -8,6 +8,7 @@ from perdure.config.document import Origin
 from perdure.config.schema import (
     AuthConfig,
     Config,
+    HttpConfig,
     Listener,
     ListenersConfig,
     MetricsConfig,
@@ -126,3 +127,14 @@ def test_thresholds(thresholds: tuple[int, ...]) -> None:
 def test_metrics_need_a_port() -> None:
     assert found(Config(metrics=MetricsConfig(bind="[::1]"))) == [("metrics.bind", "has no port")]
     assert found(Config(metrics=MetricsConfig(bind="[::1]:9100"))) == []
+
+
+def test_http_needs_a_directory_and_whole_certificates() -> None:
+    http = HttpConfig(bind="127.0.0.1:0")
+    assert found(Config(http=http)) == []
+    memory = Config(http=http, storage=StorageConfig(backend="memory"))
+    ((path, message),) = found(memory)
+    assert (path, "data directory" in message) == ("http.bind", True)
+    for given, missing in (("certificate", "private_key"), ("private_key", "certificate")):
+        half = Config(http=HttpConfig(**{given: "x.pem"}))
+        assert found(half) == [(f"http.{missing}", "certificate and private_key go together")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,14 @@ from hypothesis import strategies as st
 
 from perdure.errors import ConfigError
 from perdure.limits import OFFSET_MAX
-from perdure.pipeline.options import Condition, Narrowing, ReadOptions, narrow, parse_options
+from perdure.pipeline.options import (
+    Condition,
+    Narrowing,
+    ReadOptions,
+    Remote,
+    narrow,
+    parse_options,
+)
 from perdure.topic.matching import matches
 
 NOW = 1_700_000_000_000_000
@@ -123,3 +131,73 @@ def test_a_prefix_never_loses_a_topic(prefix: str, topic: str) -> None:
     narrowed = narrow([Condition("StringStartsWith", "topic", prefix)])
     if topic.startswith(prefix):
         assert all(any(matches(each, topic) for each in one) for one in narrowed.filter_sets)
+
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+
+
+def remote_of(**options: str) -> Remote:
+    found = parse_options(options, NOW).remote
+    assert found is not None
+    return found
+
+
+def test_a_broker_is_named_by_its_url(tmp_path: Path) -> None:
+    found = parse_options({"url": "http://host:18083/", "token": TOKEN}, NOW)
+    assert (found.path, found.place) == ("", "http://host:18083")
+    assert found.remote == Remote("http://host:18083", token=TOKEN)
+    assert TOKEN not in repr(found)
+    # What one tries first.
+    assert remote_of(path="https://host/perdure").url == "https://host/perdure"
+    assert remote_of(url="http://h", timeout="90").wait_s == 90
+    assert remote_of(url="http://h", timeout="1m30s").wait_s == 90
+    assert remote_of(url="http://h", timeout="0").wait_s == 0
+    assert remote_of(url="http://h", compression="none").compression == ""
+    assert remote_of(url="http://h", compression="zstd").compression == "zstd"
+
+
+def test_where_a_token_comes_from(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"# comment\n\n {TOKEN} \nanother\n")
+    assert remote_of(url="http://h", tokenFile=str(file)).token == TOKEN
+    variable = parse_options({"url": "http://h"}, NOW, environ={"PERDURE_TOKEN": f"{TOKEN}\n"})
+    assert variable.remote is not None
+    assert variable.remote.token == TOKEN
+    given = parse_options({"url": "http://h", "token": "t"}, NOW, environ={"PERDURE_TOKEN": TOKEN})
+    assert given.remote is not None
+    assert given.remote.token == "t"
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"path": "d", "url": "http://h"}, "both path and url"),
+        ({"path": "d", "token": TOKEN}, "token is for url"),
+        ({"path": "d", "timeout": "1s"}, "timeout is for url"),
+        ({"url": "host:18083"}, "expected http://host:port"),
+        ({"url": "ftp://host"}, "expected http://host:port"),
+        ({"url": "http://"}, "expected http://host:port"),
+        ({"url": "http://h:99999"}, "expected http://host:port"),
+        ({"url": "http://user:word@h"}, "expected http://host:port"),
+        ({"url": "http://h?x=1"}, "expected http://host:port"),
+        ({"url": "http://h", "token": "a\nb"}, "characters that no token has"),
+        ({"url": "http://h", "token": "a", "tokenFile": "b"}, "both token and tokenFile"),
+        ({"url": "http://h", "tokenFile": "nowhere"}, "tokenFile nowhere: No such file"),
+        ({"url": "http://h", "timeout": "soon"}, "timeout: expected a duration"),
+        ({"url": "http://h", "compression": "rar"}, "none, lz4, zstd"),
+    ],
+)
+def test_a_broker_that_cannot_be_named_so(options: dict[str, str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem) as caught:
+        parse_options(options, NOW)
+    assert "word" not in caught.value.message
+
+
+def test_an_empty_token_file(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("# nothing\n")
+    with pytest.raises(ConfigError, match="holds no token"):
+        parse_options({"url": "http://h", "tokenFile": str(file)}, NOW)
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="not a text"):
+        parse_options({"url": "http://h", "tokenFile": str(file)}, NOW)

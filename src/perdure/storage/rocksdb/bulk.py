@@ -162,19 +162,28 @@ class LogFiles:
             plan = intersection(plan, layout.plan(filters))
         return plan
 
-    def pages(self, filter_sets: FilterSets, part: Slice, *, rows_max: int) -> Iterator[Page]:
-        """The rows of a slice, stream by stream.
+    def pages(
+        self,
+        filter_sets: FilterSets,
+        part: Slice,
+        *,
+        rows_max: int,
+        bytes_max: int = PAGE_BYTES_MAX,
+    ) -> Iterator[Page]:
+        """The rows of a slice, stream by stream, always in the same order.
 
-        Pages have ``rows_max`` rows and up to twice that, and not much over ``PAGE_BYTES_MAX``.
+        Pages have ``rows_max`` rows and up to twice that, and not much over ``bytes_max``.
         """
         layout = self.layout(part.generation)
         page, size = Page([], []), 0
         for stream, constraints in self.plan(part.generation, filter_sets).items():
-            for keys, values in self._stream_pages(layout, stream, constraints, part, rows_max):
+            for keys, values in self._stream_pages(
+                layout, stream, constraints, part, rows_max, bytes_max
+            ):
                 page.keys.extend(keys)
                 page.values.extend(values)
                 size += sum(map(len, values))
-                if len(page.keys) >= rows_max or size >= PAGE_BYTES_MAX:
+                if len(page.keys) >= rows_max or size >= bytes_max:
                     yield page
                     page, size = Page([], []), 0
         if page.keys:
@@ -187,6 +196,7 @@ class LogFiles:
         constraints: set[Constraints] | None,
         part: Slice,
         rows_max: int,
+        bytes_max: int,
     ) -> Iterator[tuple[list[bytes], list[bytes]]]:
         after, until = part.after_offset, min(part.until_offset, OFFSET_MAX)
         if constraints is None:
@@ -196,7 +206,7 @@ class LogFiles:
                 head + pack_offset(after + 1),
                 end_of(head, until),
                 rows_max=rows_max,
-                bytes_max=PAGE_BYTES_MAX,
+                bytes_max=bytes_max,
             )
             return
         keys: list[bytes] = []
@@ -209,7 +219,7 @@ class LogFiles:
             keys.append(key)
             values.append(value)
             size += len(value)
-            if len(keys) >= rows_max or size >= PAGE_BYTES_MAX:
+            if len(keys) >= rows_max or size >= bytes_max:
                 yield keys, values
                 keys, values, size = [], [], 0
         yield keys, values

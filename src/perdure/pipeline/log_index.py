@@ -1,0 +1,68 @@
+"""What planning a read asks of a log, in a directory or behind a broker's HTTP interface."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from perdure.pipeline.options import ReadOptions
+from perdure.storage.contract import GenerationInfo
+from perdure.storage.rocksdb.bulk import FilterSets, LogFiles, Position, Slice
+
+
+class LogIndex(Protocol):
+    """A log as it was at one moment; ``storage.rocksdb.bulk.LogFiles`` says what each means."""
+
+    @property
+    def database_id(self) -> str:
+        """What tells this database from every other."""
+        ...
+
+    def generations(self) -> Sequence[GenerationInfo]:
+        """The generations, oldest first."""
+        ...
+
+    def newest(self) -> Position | None:
+        """The last message; None = nothing is recorded."""
+        ...
+
+    def slices(
+        self, filter_sets: FilterSets, after_offset: int, until_offset: int, *, rows_max: int
+    ) -> list[Slice]:
+        """Cut a range into slices of about ``rows_max`` messages."""
+        ...
+
+    def bound(self, filter_sets: FilterSets, after: int, until: int, rows_max: int) -> int:
+        """The highest offset with at most ``rows_max`` wanted messages up to it."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
+@contextlib.contextmanager
+def opened(options: ReadOptions, *, patient: bool = False) -> Iterator[LogIndex]:
+    """The log that options name, as it is now.
+
+    Args:
+        options: checked.
+        patient: wait for a broker that is away.
+
+    Raises:
+        StorageUnavailable: there is none, or the broker cannot be reached.
+        ConfigError: the broker refuses.
+    """
+    index: LogIndex
+    if options.remote is not None:
+        from perdure.pipeline.remote import Patience, RemoteLog
+
+        index = RemoteLog(options.remote, Patience(options.remote.wait_s if patient else 0))
+    else:
+        index = LogFiles(Path(options.path))
+    try:
+        yield index
+    finally:
+        index.close()

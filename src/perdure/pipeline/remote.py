@@ -1,0 +1,328 @@
+"""Reads the log of a broker on another machine, over HTTP, with the standard library.
+
+A broker that goes away is waited for: a stream of rows that was cut off goes on behind the last
+batch that arrived. What would not get better by waiting is told at once: a wrong address when a
+query begins, a wrong token, something that is no Perdure.
+
+Invariant: each wanted row of a part is given once, or an error is raised.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeVar, final
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from perdure.errors import (
+    ConfigError,
+    FormatTooNew,
+    PerdureError,
+    StorageCorrupt,
+    StorageUnavailable,
+)
+from perdure.pipeline.options import Remote
+from perdure.pipeline.protocol import (
+    LOG_PATH,
+    Bound,
+    BoundQuery,
+    Description,
+    Problem,
+    RowQuery,
+    SliceQuery,
+    Slices,
+)
+from perdure.storage.contract import GenerationInfo
+from perdure.storage.rocksdb.bulk import FilterSets, Position, Slice
+
+SOCKET_TIMEOUT_S: Final = 60.0
+"""A broker sends a page of a read far more often."""
+
+BUSY_WAIT_S: Final = 600.0
+"""How long to wait for a turn where the broker says that it has too many reads."""
+
+_PAUSES_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
+_ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+_ERRORS: Final[dict[str, type[PerdureError]]] = {
+    error.code: error for error in (ConfigError, StorageUnavailable, StorageCorrupt, FormatTooNew)
+}
+
+T = TypeVar("T")
+
+
+@final
+class _Away(Exception):
+    """The broker is not there now, or has no time: asking again may help."""
+
+    def __init__(self, message: str, *, is_busy: bool = False) -> None:
+        super().__init__(message)
+        self.is_busy = is_busy
+
+
+@final
+class Patience:
+    """How long a broker that is away is waited for.
+
+    Args:
+        wait_s: since it was last heard of; 0 = not at all.
+        clock, sleep: for tests.
+    """
+
+    def __init__(
+        self,
+        wait_s: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._wait_s = wait_s
+        self._clock = clock
+        self._sleep = sleep
+        self.heard()
+
+    def heard(self) -> None:
+        """The broker has answered."""
+        self._since = self._clock()
+        self._tries = 0
+
+    def wait(self, away: _Away) -> None:
+        """Wait a little.
+
+        Raises:
+            StorageUnavailable: it was long enough.
+        """
+        limit = max(self._wait_s, BUSY_WAIT_S) if away.is_busy else self._wait_s
+        if self._clock() - self._since >= limit:
+            raise StorageUnavailable(
+                str(away), hint="is the broker running, and http.bind set to this address?"
+            ) from None
+        self._sleep(_PAUSES_S[min(self._tries, len(_PAUSES_S) - 1)])
+        self._tries += 1
+
+
+@final
+class RemoteLog:
+    """The log of a broker as it is now (a ``LogIndex``).
+
+    Args:
+        remote: where it is.
+        patience: for a broker that is away.
+
+    Raises:
+        StorageUnavailable: it cannot be reached.
+        ConfigError: it refuses the token, or is no broker.
+    """
+
+    def __init__(self, remote: Remote, patience: Patience | None = None) -> None:
+        self._remote = remote
+        self._patience = patience or Patience(0)
+        self.view = uuid.uuid4().hex
+        self._description = self._get(Description, f"{LOG_PATH}?view={quote(self.view)}")
+
+    @property
+    def database_id(self) -> str:
+        """See ``LogFiles``."""
+        return self._description.database_id
+
+    def generations(self) -> Sequence[GenerationInfo]:
+        """See ``LogFiles``."""
+        return self._description.generations
+
+    def newest(self) -> Position | None:
+        """See ``LogFiles``."""
+        found = self._description.newest
+        return None if found is None else Position(found.generation, found.offset)
+
+    def slices(
+        self, filter_sets: FilterSets, after_offset: int, until_offset: int, *, rows_max: int
+    ) -> list[Slice]:
+        """See ``LogFiles``."""
+        query = SliceQuery(
+            view=self.view,
+            filter_sets=filter_sets,
+            after_offset=after_offset,
+            until_offset=until_offset,
+            rows_max=rows_max,
+        )
+        return list(self._get(Slices, f"{LOG_PATH}/slices", query).slices)
+
+    def bound(self, filter_sets: FilterSets, after: int, until: int, rows_max: int) -> int:
+        """See ``LogFiles``."""
+        query = BoundQuery(
+            view=self.view,
+            filter_sets=filter_sets,
+            after_offset=after,
+            until_offset=until,
+            rows_max=rows_max,
+        )
+        return self._get(Bound, f"{LOG_PATH}/bound", query).offset
+
+    def close(self) -> None:
+        """Nothing is held here; the broker forgets a view that nobody asks for."""
+
+    def _get(self, kind: type[T], path: str, query: msgspec.Struct | None = None) -> T:
+        while True:
+            try:
+                with _Exchange(self._remote, path, query) as response:
+                    body = _body(self._remote, response)
+            except _Away as away:
+                self._patience.wait(away)
+                continue
+            self._patience.heard()
+            try:
+                return msgspec.json.decode(body, type=kind)
+            except msgspec.DecodeError:
+                raise _stranger(self._remote) from None
+
+
+def read_rows(
+    remote: Remote, query: RowQuery, *, patience: Patience | None = None
+) -> Iterator[Any]:
+    """The record batches of some slices.
+
+    Raises:
+        StorageUnavailable: the broker was away too long, or the rows are gone.
+        ConfigError: it refuses the token or the query.
+    """
+    from perdure.pipeline.ipc import RemoteProblem, StreamCut, read_stream
+
+    patience = patience or Patience(remote.wait_s)
+    position = query.position
+    while True:
+        try:
+            asked = msgspec.structs.replace(query, position=position)
+            with _Exchange(remote, f"{LOG_PATH}/read", asked) as response:
+                for position, batch in read_stream(response):  # noqa: B007 - where to go on
+                    patience.heard()
+                    if batch.num_rows:
+                        yield batch
+            return
+        except RemoteProblem as told:
+            raise _error(remote, told.problem) from None
+        except _Away as away:
+            patience.wait(away)
+        except (StreamCut, OSError, http.client.HTTPException) as error:
+            patience.wait(_Away(f"{remote.url} ended its answer early: {_reason(error)}"))
+
+
+@final
+class _Exchange:
+    """One request and the response to it, while it is read.
+
+    Raises:
+        _Away: no broker answers now.
+        PerdureError: it refuses.
+    """
+
+    def __init__(self, remote: Remote, path: str, query: msgspec.Struct | None) -> None:
+        self._remote = remote
+        self._path = urlsplit(remote.url).path + path
+        self._body = None if query is None else msgspec.json.encode(query)
+        self._connection = _connection(remote)
+
+    def __enter__(self) -> http.client.HTTPResponse:
+        try:
+            response = self._send()
+        except BaseException:
+            self._connection.close()
+            raise
+        return response
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def _send(self) -> http.client.HTTPResponse:
+        remote = self._remote
+        headers = {"Content-Type": "application/json"} if self._body is not None else {}
+        if remote.token:
+            headers["Authorization"] = f"Bearer {remote.token}"
+        method = "GET" if self._body is None else "POST"
+        try:
+            self._connection.request(method, self._path, body=self._body, headers=headers)
+            response = self._connection.getresponse()
+        except ssl.SSLError as error:
+            raise ConfigError(
+                f"{remote.url} does not speak TLS that can be trusted: {error.reason}",
+                path="url",
+                hint="name its certificate's authority with the option caFile; "
+                "http:// is without TLS",
+            ) from error
+        except http.client.RemoteDisconnected as error:
+            raise _Away(f"{remote.url} closed the connection without an answer") from error
+        except OSError as error:
+            raise _Away(f"cannot reach {remote.url}: {_reason(error)}") from error
+        except http.client.HTTPException as error:
+            raise _stranger(remote) from error
+        if response.status != http.client.OK:
+            raise _refusal(remote, response)
+        return response
+
+
+def _connection(remote: Remote) -> http.client.HTTPConnection:
+    parts = urlsplit(remote.url)
+    assert parts.hostname is not None
+    if parts.scheme == "http":
+        return http.client.HTTPConnection(parts.hostname, parts.port, timeout=SOCKET_TIMEOUT_S)
+    try:
+        context = ssl.create_default_context(cafile=remote.ca_file or None)
+    except OSError as error:
+        raise ConfigError(f"caFile {remote.ca_file}: {_reason(error)}", path="caFile") from error
+    return http.client.HTTPSConnection(
+        parts.hostname, parts.port, timeout=SOCKET_TIMEOUT_S, context=context
+    )
+
+
+def _body(remote: Remote, response: http.client.HTTPResponse) -> bytes:
+    if response.length is None and not response.chunked:
+        # The end of the connection would be the end of the body: here also where it was cut
+        # within the headers.
+        raise _Away(f"{remote.url} ended its answer early: no length")
+    if (response.length or 0) > _ANSWER_BYTES_MAX:
+        raise _stranger(remote)
+    try:
+        # With a number, a body that was cut would be returned as if it were whole.
+        return response.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise _Away(f"{remote.url} ended its answer early: {_reason(error)}") from error
+
+
+def _refusal(remote: Remote, response: http.client.HTTPResponse) -> Exception:
+    """What a status other than 200 means."""
+    try:
+        problem = msgspec.json.decode(_body(remote, response), type=Problem)
+    except msgspec.DecodeError:
+        return _stranger(remote)
+    if response.status == http.client.SERVICE_UNAVAILABLE:
+        return _Away(f"{remote.url}: {problem.message}", is_busy=problem.code == "busy")
+    return _error(remote, problem)
+
+
+def _error(remote: Remote, problem: Problem) -> PerdureError:
+    """A problem that the broker told, as the error that it is here."""
+    message, hint = problem.message, problem.hint
+    if problem.code == "unauthorized":
+        message = f"{remote.url} {'refused the token' if remote.token else 'wants a token'}"
+        hint = "option token or tokenFile, or the variable PERDURE_TOKEN; see http.token_file"
+        return ConfigError(message, path="token", hint=hint)
+    kind = _ERRORS.get(problem.code, ConfigError)
+    return kind(f"{remote.url}: {message}", hint=hint)
+
+
+def _stranger(remote: Remote) -> ConfigError:
+    return ConfigError(
+        f"{remote.url} is not the HTTP interface of a Perdure broker",
+        path="url",
+        hint="http.bind says where it is, by default nowhere; its default port is 18083",
+    )
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, in a few words."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__

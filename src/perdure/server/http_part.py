@@ -1,0 +1,248 @@
+"""The HTTP processes as a part of the broker's life: started, watched, replaced, stopped.
+
+The broker binds the port and hands the sockets on, so that an address that cannot be had is an
+error of the start, and clients wait in the queue while a process that died is replaced. What the
+processes are is in ``web``; here is only how they live.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, final
+
+import msgspec
+
+from perdure.config.schema import HttpConfig
+from perdure.errors import ConfigError
+from perdure.net.settings import split_bind
+from perdure.net.sockets import is_loopback, open_listening
+from perdure.observe.logs import get_logger
+from perdure.web.settings import WebSettings
+from perdure.web.tokens import make_token_file, read_tokens
+
+log = get_logger("http")
+
+HTTP_PORT: Final = 18_083
+TOKEN_FILE: Final = "http.token"  # noqa: S105 - the name of a file
+BACKLOG: Final = 512
+
+READY_TIMEOUT_S: Final = 30.0
+STOP_TIMEOUT_S: Final = 5.0
+BIND_TIMEOUT_S: Final = 5.0
+"""Time for the processes of a broker that was killed to let go of the port."""
+
+RESTART_PAUSES_S: Final = (0.2, 1.0, 5.0, 15.0)
+"""Before a process that died is replaced; the last one again and again."""
+
+_POLL_S: Final = 0.05
+_WARNINGS: Final = frozenset({"http.refused", "http.token_file_unreadable", "http.cut"})
+_ERRORS: Final = frozenset({"http.failed"})
+
+
+@final
+class HttpPart:
+    """Serves ``/api/v1``.
+
+    Args:
+        config: the section ``http``.
+        data: data directory.
+        version: release.
+        command: what a process runs; for tests.
+    """
+
+    name: str = "http"
+
+    def __init__(
+        self,
+        config: HttpConfig,
+        data: Path,
+        *,
+        version: str,
+        command: Sequence[str] = (sys.executable, "-m", "perdure.web"),
+    ) -> None:
+        self._config = config
+        self._data = data.resolve()
+        self._version = version
+        self._command = tuple(command)
+        self._sockets: list[socket.socket] = []
+        self._keepers: list[asyncio.Task[None]] = []
+        self._stopping = asyncio.Event()
+
+    @property
+    def port(self) -> int:
+        """The port in use (the real one if 0 was asked for)."""
+        return int(self._sockets[0].getsockname()[1])
+
+    async def start(self) -> None:
+        """Bind, and start the processes.
+
+        Raises:
+            ConfigError: the address, a file or the extra is not there, or a process did not start.
+        """
+        for module in ("starlette", "uvicorn"):
+            if importlib.util.find_spec(module) is None:
+                raise ConfigError(
+                    "http.bind is set, and the HTTP server is not installed",
+                    path="http.bind",
+                    hint="pip install 'perdure[http]'",
+                )
+        self._prepare_files()
+        host, port = split_bind(self._config.bind, HTTP_PORT, path="http.bind")
+        await self._listen(host, port)
+        if not self._config.certificate and host and not is_loopback(host):
+            log.warning(
+                "http.no_tls",
+                bind=self._config.bind,
+                hint="tokens and messages travel in clear text; see http.certificate",
+            )
+        try:
+            ready: list[asyncio.Future[None]] = []
+            for _ in range(self._config.processes):
+                ready.append(asyncio.get_running_loop().create_future())
+                self._keepers.append(asyncio.create_task(self._keep(ready[-1])))
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                await asyncio.gather(*ready)
+        except TimeoutError:
+            await self.stop()
+            raise ConfigError("the HTTP process did not start in time", path="http") from None
+        except BaseException:
+            await self.stop()
+            raise
+        scheme = "https" if self._config.certificate else "http"
+        log.info("http.started", scheme=scheme, port=self.port, processes=len(ready))
+
+    async def stop(self) -> None:
+        """Stop the processes and let go of the port."""
+        self._stopping.set()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+        self._keepers.clear()
+        for each in self._sockets:
+            each.close()
+        self._sockets.clear()
+
+    def _prepare_files(self) -> None:
+        path = self._token_file
+        if not self._config.token_file and not path.exists():
+            make_token_file(path)
+            log.info("http.token_made", path=str(path))
+        read_tokens(path)
+        for name in ("certificate", "private_key"):
+            given = getattr(self._config, name)
+            if given and not Path(given).is_file():
+                raise ConfigError(f"there is no file {given}", path=f"http.{name}")
+
+    @property
+    def _token_file(self) -> Path:
+        given = self._config.token_file
+        return Path(given).resolve() if given else self._data / TOKEN_FILE
+
+    async def _listen(self, host: str, port: int) -> None:
+        deadline = asyncio.get_running_loop().time() + BIND_TIMEOUT_S
+        while True:
+            try:
+                self._sockets = open_listening(host, port, backlog=BACKLOG, path="http")
+            except ConfigError:
+                if not port or asyncio.get_running_loop().time() > deadline:
+                    raise
+                await asyncio.sleep(_POLL_S)
+            else:
+                return
+
+    # -- one process -----------------------------------------------------------------------
+
+    async def _keep(self, ready: asyncio.Future[None]) -> None:
+        """Run a process, and another one whenever it ends, until told to stop."""
+        tries = 0
+        while not self._stopping.is_set():
+            begun = asyncio.get_running_loop().time()
+            code = await self._run(ready)
+            if self._stopping.is_set():
+                return
+            if not ready.done():
+                ready.set_exception(
+                    ConfigError(f"the HTTP process ended at its start ({code})", path="http")
+                )
+                return
+            if asyncio.get_running_loop().time() - begun > RESTART_PAUSES_S[-1]:
+                tries = 0
+            pause_s = RESTART_PAUSES_S[min(tries, len(RESTART_PAUSES_S) - 1)]
+            tries += 1
+            log.error("http.process_died", code=code, again_in_s=pause_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._stopping.wait()
+
+    async def _run(self, ready: asyncio.Future[None]) -> int:
+        """One process from its start to its end; its exit code."""
+        descriptors = tuple(each.fileno() for each in self._sockets)
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            pass_fds=descriptors,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        stopper = asyncio.create_task(self._stop_process(process))
+        try:
+            with contextlib.suppress(ConnectionError):
+                process.stdin.write(msgspec.json.encode(self._settings(descriptors)) + b"\n")
+                await process.stdin.drain()
+            async for line in process.stdout:
+                self._told(line, ready)
+            return await process.wait()
+        finally:
+            stopper.cancel()
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+    async def _stop_process(self, process: asyncio.subprocess.Process) -> None:
+        """Once told to, ask a process to end, and see to it."""
+        await self._stopping.wait()
+        assert process.stdin is not None
+        with contextlib.suppress(ConnectionError):
+            process.stdin.write(b"stop\n")
+            await process.stdin.drain()
+        await asyncio.sleep(STOP_TIMEOUT_S)
+        log.warning("http.process_killed", pid=process.pid)
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+
+    def _settings(self, descriptors: tuple[int, ...]) -> WebSettings:
+        config = self._config
+        return WebSettings(
+            data=str(self._data),
+            token_file=str(self._token_file),
+            sockets=descriptors,
+            version=self._version,
+            reads_max=config.reads_max,
+            connections_max=config.connections_max,
+            page_bytes=config.page_bytes,
+            certificate=str(Path(config.certificate).resolve()) if config.certificate else "",
+            private_key=str(Path(config.private_key).resolve()) if config.private_key else "",
+        )
+
+    def _told(self, line: bytes, ready: asyncio.Future[None]) -> None:
+        """Log what a process tells."""
+        try:
+            fields = msgspec.json.decode(line, type=dict[str, Any])
+            event = str(fields.pop("event"))
+        except (msgspec.DecodeError, KeyError):
+            return
+        if event == "http.ready":
+            if not ready.done():
+                ready.set_result(None)
+            return
+        if event in _ERRORS:
+            log.error(event, **fields)
+        elif event in _WARNINGS:
+            log.warning(event, **fields)
+        else:
+            log.info(event, **fields)

@@ -1,0 +1,132 @@
+"""An HTTP process: ``python -m perdure.web``, started by the broker.
+
+Standard input is its life: the first line is a ``WebSettings``, a line ``stop`` asks it to end,
+and the end of the file means that the broker is dead; then the port must be free at once for the
+next one. Signals are the broker's matter: a terminal sends them to both. Standard output carries
+events for the broker's log, a line of JSON each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, final
+
+import msgspec
+import uvicorn
+
+from perdure.web.app import make_app
+from perdure.web.context import Context, report_on_stdout
+from perdure.web.settings import WebSettings
+
+GRACE_S: Final = 2
+"""Time for answers that are under way when the broker stops."""
+
+TIDY_S: Final = 5.0
+KEEP_ALIVE_S: Final = 30
+BACKLOG: Final = 512
+
+
+@final
+class _Server(uvicorn.Server):
+    """Without signal handlers of its own; tells when it listens."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        report_on_stdout("http.ready")
+
+
+async def serve(settings: WebSettings, stopping: asyncio.Event) -> None:
+    """Answer requests until told to stop."""
+    context = Context(settings)
+    config = uvicorn.Config(
+        make_app(context),
+        http="h11",
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        headers=[("server", "perdure")],
+        limit_concurrency=settings.connections_max,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACE_S,
+        backlog=BACKLOG,
+        ssl_certfile=settings.certificate or None,
+        ssl_keyfile=settings.private_key or None,
+    )
+    server = _Server(config)
+    sockets = [socket.socket(fileno=each) for each in settings.sockets]
+    running = asyncio.create_task(server.serve(sockets))
+    tidying = asyncio.create_task(_tidy(context))
+    ended = asyncio.create_task(stopping.wait())
+    await asyncio.wait([running, ended], return_when=asyncio.FIRST_COMPLETED)
+    server.should_exit = True
+    tidying.cancel()
+    ended.cancel()
+    await running
+    context.close()
+
+
+async def _tidy(context: Context) -> None:
+    while True:
+        await asyncio.sleep(TIDY_S)
+        await context.in_thread(context.views.tidy)
+
+
+def main() -> None:
+    """Run the process."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    # What it has to say goes through the broker's log.
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL + 1)
+    lines = _lines(sys.stdin.fileno())
+    settings = msgspec.json.decode(next(lines), type=WebSettings)
+    loop = _new_loop()
+    stopping = asyncio.Event()
+
+    def follow() -> None:
+        for line in lines:
+            if line == b"stop":
+                loop.call_soon_threadsafe(stopping.set)
+        if not stopping.is_set():
+            os._exit(0)
+
+    threading.Thread(target=follow, name="parent", daemon=True).start()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(serve(settings, stopping))
+
+
+def _lines(descriptor: int) -> Iterator[bytes]:
+    """Lines of standard input. A buffered file would be locked by a thread that waits in it, and
+    the interpreter could not end."""
+    left = b""
+    while data := os.read(descriptor, 65_536):
+        *whole, left = (left + data).split(b"\n")
+        yield from whole
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.SelectorEventLoop()
+    made: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return made
+
+
+if __name__ == "__main__":
+    main()

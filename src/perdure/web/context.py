@@ -1,0 +1,61 @@
+"""What the handlers of one process share."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final, TypeAlias, TypeVar, final
+
+import msgspec
+
+from perdure.web.health import Health
+from perdure.web.settings import WebSettings
+from perdure.web.tokens import Tokens
+from perdure.web.views import Views
+
+SPARE_THREADS: Final = 4
+"""For questions about the log beside the reads; they take milliseconds."""
+
+Report: TypeAlias = Callable[..., None]
+
+T = TypeVar("T")
+
+
+def report_on_stdout(event: str, **fields: Any) -> None:
+    """Tell the broker's process, which logs it: one line of JSON."""
+    line = msgspec.json.encode({"event": event, **fields}) + b"\n"
+    sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
+
+
+@final
+class Context:
+    """Everything that requests need.
+
+    Args:
+        settings: of the process.
+        report: writes to the log.
+    """
+
+    def __init__(self, settings: WebSettings, report: Report = report_on_stdout) -> None:
+        self.settings = settings
+        self.report = report
+        self.views = Views(Path(settings.data))
+        self.tokens = Tokens(Path(settings.token_file))
+        self.health = Health(Path(settings.data))
+        self.reads = asyncio.Semaphore(settings.reads_max)
+        self._threads = ThreadPoolExecutor(
+            settings.reads_max + SPARE_THREADS, thread_name_prefix="log"
+        )
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Run what reads files beside the loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def close(self) -> None:
+        """Let go of threads and views; nothing may run any more."""
+        self._threads.shutdown()
+        self.views.close()

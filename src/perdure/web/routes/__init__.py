@@ -1,0 +1,1 @@
+"""Handlers, one file for each resource."""

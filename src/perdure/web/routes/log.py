@@ -1,0 +1,235 @@
+"""``/storage/databases/log``: what the log holds, and its rows. ``pipeline.protocol`` has the
+questions that a data source asks; here are also the ones that a person asks with curl."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from perdure.clock import SystemClock
+from perdure.errors import MqttError
+from perdure.pipeline.options import Narrowing, parse_options
+from perdure.pipeline.protocol import (
+    LOG_PATH,
+    ROWS_MIN,
+    Bound,
+    BoundQuery,
+    Description,
+    Place,
+    RowQuery,
+    SliceQuery,
+    Slices,
+)
+from perdure.storage.rocksdb.bulk import FilterSets, LogFiles
+from perdure.topic.names import validate_topic_filter
+from perdure.web.arrow import stream_rows
+from perdure.web.context import Context
+from perdure.web.problems import ApiError
+from perdure.web.routes.health import json_response
+
+BODY_BYTES_MAX: Final = 4 * 1024 * 1024
+"""A query with ten thousand topic filters is far smaller."""
+
+ITEMS_MAX: Final = 1_000
+_LEVELS_MAX: Final = 65_536
+_READ_OPTIONS: Final = frozenset({"topic", "from", "until", "where"})
+
+Q = TypeVar("Q", SliceQuery, BoundQuery, RowQuery)
+T = TypeVar("T")
+
+
+def routes(context: Context) -> list[Route]:
+    """The routes of this file."""
+    handlers = LogHandlers(context)
+    return [
+        Route(LOG_PATH, handlers.describe, methods=["GET"]),
+        Route(f"{LOG_PATH}/generations", handlers.generations, methods=["GET"]),
+        Route(f"{LOG_PATH}/streams", handlers.streams, methods=["GET"]),
+        Route(f"{LOG_PATH}/schema", handlers.schema, methods=["GET"]),
+        Route(f"{LOG_PATH}/slices", handlers.slices, methods=["POST"]),
+        Route(f"{LOG_PATH}/bound", handlers.bound, methods=["POST"]),
+        Route(f"{LOG_PATH}/read", handlers.read, methods=["POST"]),
+        Route(f"{LOG_PATH}/read", handlers.read_plainly, methods=["GET"]),
+    ]
+
+
+class LogHandlers:
+    """Answers questions about the log.
+
+    Args:
+        context: of the process.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def describe(self, request: Request) -> Response:
+        """Which database, how far it reaches, its generations."""
+        return json_response(await self._with_view(_view(request), _description))
+
+    async def generations(self, request: Request) -> Response:
+        """The generations, a page at a time."""
+        found = (await self._with_view("", _description)).generations
+        items = [msgspec.to_builtins(each) for each in found]
+        return json_response(_page(request, items, "generation"))
+
+    async def streams(self, request: Request) -> Response:
+        """The learned structures of a generation, the newest by default."""
+        number = _number(request, "generation", 0)
+
+        def read(files: LogFiles) -> list[dict[str, Any]]:
+            chosen = number or max(info.generation for info in files.generations())
+            found = files.layout(chosen).streams()
+            return [
+                {"generation": chosen, "stream": stream, "pattern": pattern}
+                for stream, pattern in found
+            ]
+
+        return json_response(_page(request, await self._with_view("", read), "stream"))
+
+    async def schema(self, _request: Request) -> Response:
+        """The columns of a row."""
+        try:
+            from perdure.pipeline.schema import COLUMNS
+        except ImportError:
+            raise ApiError(
+                "arrow_missing",
+                "pyarrow is not installed here",
+                hint="pip install 'perdure[http,arrow]'",
+            ) from None
+        items = [
+            {"name": column.name, "type": column.spark, "about": column.about} for column in COLUMNS
+        ]
+        return json_response({"items": items, "next_cursor": None})
+
+    async def slices(self, request: Request) -> Response:
+        """A range cut into parts of about equal size."""
+        query = await _query(request, SliceQuery)
+
+        def read(files: LogFiles) -> Slices:
+            found = files.slices(
+                query.filter_sets,
+                query.after_offset,
+                query.until_offset,
+                rows_max=max(query.rows_max, ROWS_MIN),
+            )
+            return Slices(tuple(found))
+
+        return json_response(await self._with_view(query.view, read))
+
+    async def bound(self, request: Request) -> Response:
+        """Where a micro-batch ends."""
+        query = await _query(request, BoundQuery)
+
+        def read(files: LogFiles) -> Bound:
+            rows_max = max(query.rows_max, 1)
+            return Bound(
+                files.bound(query.filter_sets, query.after_offset, query.until_offset, rows_max)
+            )
+
+        return json_response(await self._with_view(query.view, read))
+
+    async def read(self, request: Request) -> Response:
+        """The rows of some slices, as an Arrow IPC stream."""
+        return await stream_rows(self._context, await _query(request, RowQuery))
+
+    async def read_plainly(self, request: Request) -> Response:
+        """The rows of a topic filter and a range of time: for ``curl`` and for notebooks."""
+        given = dict(request.query_params)
+        columns = given.pop("columns", "topic,payload,client_id,offset,published_at,qos")
+        unknown = set(given) - _READ_OPTIONS
+        if unknown:
+            raise ApiError(
+                "bad_request",
+                f"unknown parameter {min(unknown)!r}",
+                hint=f"there are columns, {', '.join(sorted(_READ_OPTIONS))}",
+            )
+        now_us = SystemClock().now_us()
+        options = parse_options({**given, "path": self._context.settings.data}, now_us)
+        names = tuple(name.strip() for name in columns.split(","))
+
+        def plan_all(files: LogFiles) -> RowQuery:
+            newest = files.newest()
+            until = min(options.until_offset, newest.offset if newest else 0)
+            bounds = Narrowing(after_offset=options.after_offset, until_offset=until)
+            slices = (
+                files.slices(
+                    options.filter_sets,
+                    bounds.after_offset,
+                    bounds.until_offset,
+                    rows_max=options.rows_per_partition,
+                )
+                if bounds.after_offset < bounds.until_offset
+                else []
+            )
+            return RowQuery(filter_sets=options.filter_sets, slices=tuple(slices), columns=names)
+
+        return await stream_rows(self._context, await self._with_view("", plan_all))
+
+    async def _with_view(self, name: str, work: Callable[[LogFiles], T]) -> T:
+        def run() -> T:
+            with self._context.views.use(name) as files:
+                return work(files)
+
+        return await self._context.in_thread(run)
+
+
+def _description(files: LogFiles) -> Description:
+    newest = files.newest()
+    return Description(
+        files.database_id,
+        None if newest is None else Place(newest.generation, newest.offset),
+        tuple(files.generations()),
+    )
+
+
+def _page(request: Request, items: list[dict[str, Any]], key: str) -> Mapping[str, Any]:
+    """Items after the cursor, which is the key of the last one before; keys ascend."""
+    limit = min(_number(request, "limit", 100) or ITEMS_MAX, ITEMS_MAX)
+    after = _number(request, "cursor", -1)
+    left = [item for item in items if item[key] > after]
+    page = left[:limit]
+    following = str(page[-1][key]) if len(left) > limit else None
+    return {"items": page, "next_cursor": following, "estimated_total": len(items)}
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdecimal() or len(text) > 18:
+        raise ApiError("bad_request", f"{name}: expected a whole number, got {text!r}")
+    return int(text)
+
+
+def _view(request: Request) -> str:
+    return request.query_params.get("view", "")[:64]
+
+
+async def _query(request: Request, kind: type[Q]) -> Q:
+    """The body of a request, checked."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > BODY_BYTES_MAX:
+            raise ApiError("too_large", f"a query has at most {BODY_BYTES_MAX} bytes")
+    try:
+        query = msgspec.json.decode(bytes(body), type=kind)
+    except msgspec.DecodeError as error:
+        raise ApiError("bad_request", f"the body is not a query: {error}") from error
+    _check_filters(query.filter_sets)
+    return query
+
+
+def _check_filters(filter_sets: FilterSets) -> None:
+    for filters in filter_sets:
+        for topic_filter in filters:
+            try:
+                validate_topic_filter(topic_filter, levels_max=_LEVELS_MAX)
+            except MqttError as error:
+                raise ApiError("bad_request", f"topic {topic_filter!r}: {error}") from error

@@ -1,0 +1,33 @@
+"""What a child process is told at its start, as one line of JSON on its standard input."""
+
+from __future__ import annotations
+
+from typing import final
+
+import msgspec
+
+
+@final
+class WebSettings(msgspec.Struct, frozen=True):
+    """Everything that an HTTP process needs to know.
+
+    Attributes:
+        data: data directory, absolute.
+        token_file: absolute.
+        sockets: descriptors of the listening sockets.
+        version: release.
+        reads_max: reads of the log at once.
+        connections_max: connections at once.
+        page_bytes: bytes of values after which a page of a read is sent.
+        certificate, private_key: PEM files, absolute; empty = no TLS.
+    """
+
+    data: str
+    token_file: str
+    sockets: tuple[int, ...]
+    version: str
+    reads_max: int = 4
+    connections_max: int = 512
+    page_bytes: int = 8 * 1024 * 1024
+    certificate: str = ""
+    private_key: str = ""

@@ -1,0 +1,154 @@
+"""Questions about the log over HTTP have the answers that its files give."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.pipeline.logs import SECOND, START, append
+from tests.unit.web.asgi import ask
+
+pytest.importorskip("starlette")
+from perdure.pipeline.protocol import (
+    LOG_PATH,
+    BoundQuery,
+    Description,
+    SliceQuery,
+    Slices,
+)
+from perdure.storage.rocksdb import RocksDatabase
+from perdure.storage.rocksdb.bulk import LogFiles
+from perdure.web.routes.log import BODY_BYTES_MAX
+
+HOUR = 3_600 * SECOND
+
+
+@pytest.fixture
+def filled(database: RocksDatabase) -> RocksDatabase:
+    append(database, [f"d/{n % 5}" for n in range(3_000)], at=START)
+    database.rotate(START + HOUR)
+    append(database, ["x", "$SYS/y"], at=START + 2 * HOUR)
+    return database
+
+
+async def test_an_empty_log(app: Any, database: RocksDatabase) -> None:
+    got = msgspec.json.decode((await ask(app, LOG_PATH)).body, type=Description)
+    assert got.database_id == database.format.database_id
+    assert got.newest is None
+
+
+async def test_description(app: Any, filled: RocksDatabase) -> None:
+    got = msgspec.json.decode((await ask(app, LOG_PATH)).body, type=Description)
+    assert got.newest is not None
+    assert (got.newest.generation, got.newest.offset) == (2, START + 2 * HOUR + 1_000)
+    assert [info.message_count for info in got.generations] == [3_000, 2]
+
+
+async def test_generations_come_in_pages(app: Any, filled: RocksDatabase) -> None:
+    path = f"{LOG_PATH}/generations"
+    one = (await ask(app, path, query="limit=1")).json
+    assert [item["generation"] for item in one["items"]] == [1]
+    assert one["estimated_total"] == 2
+    two = (await ask(app, path, query=f"limit=1&cursor={one['next_cursor']}")).json
+    assert [item["generation"] for item in two["items"]] == [2]
+    assert two["next_cursor"] is None
+    got = await ask(app, path, query="limit=-1")
+    assert (got.status, got.json["code"]) == (400, "bad_request")
+
+
+async def test_streams(app: Any, filled: RocksDatabase) -> None:
+    got = (await ask(app, f"{LOG_PATH}/streams", query="generation=1")).json
+    assert "d/0" in [item["pattern"] for item in got["items"]]
+    newest = (await ask(app, f"{LOG_PATH}/streams")).json
+    assert {item["generation"] for item in newest["items"]} == {2}
+    assert (await ask(app, f"{LOG_PATH}/streams", query="generation=77")).status == 410
+
+
+async def test_schema(app: Any, database: RocksDatabase) -> None:
+    pytest.importorskip("pyarrow")
+    got = (await ask(app, f"{LOG_PATH}/schema")).json
+    assert got["items"][0] == {"name": "topic", "type": "string", "about": "topic name"}
+
+
+async def test_slices_and_bound(app: Any, filled: RocksDatabase, tmp_path: Path) -> None:
+    files = LogFiles(tmp_path / "db")
+    for filters in ((), (("d/1",),), (("$SYS/#",), ("#", "$SYS/y"))):
+        query = SliceQuery(filter_sets=filters, after_offset=0, until_offset=2**62, rows_max=1_024)
+        got = await ask(app, f"{LOG_PATH}/slices", method="POST", body=query)
+        found = msgspec.json.decode(got.body, type=Slices).slices
+        assert list(found) == files.slices(filters, 0, 2**62, rows_max=1_024)
+        bound = BoundQuery(filter_sets=filters, after_offset=0, until_offset=2**62, rows_max=10)
+        told = await ask(app, f"{LOG_PATH}/bound", method="POST", body=bound)
+        assert told.json["offset"] == files.bound(filters, 0, 2**62, 10)
+    files.close()
+
+
+async def test_tiny_slices_are_not_made(app: Any, filled: RocksDatabase) -> None:
+    query = SliceQuery(after_offset=0, until_offset=2**62, rows_max=1)
+    got = await ask(app, f"{LOG_PATH}/slices", method="POST", body=query)
+    assert len(got.json["slices"]) <= 5
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"", 400, "bad_request"),
+        (b"{}", 400, "bad_request"),
+        (b"[1]", 400, "bad_request"),
+        (b'{"after_offset":0,"until_offset":1,"rows_max":1,"x":1}', 400, "bad_request"),
+        (
+            b'{"after_offset":0,"until_offset":1,"rows_max":1,"filter_sets":[["a/#/b"]]}',
+            400,
+            "bad_request",
+        ),
+        (b" " * (BODY_BYTES_MAX + 1), 413, "too_large"),
+    ],
+)
+async def test_bad_queries(
+    app: Any, filled: RocksDatabase, body: bytes, status: int, code: str
+) -> None:
+    got = await ask(app, f"{LOG_PATH}/slices", method="POST", body=body)
+    assert (got.status, got.json["code"]) == (status, code)
+
+
+async def test_a_plain_read(app: Any, filled: RocksDatabase) -> None:
+    pytest.importorskip("pyarrow")
+    from perdure.pipeline.ipc import read_stream
+
+    async def read(query: str) -> list[dict[str, Any]]:
+        got = await ask(app, f"{LOG_PATH}/read", query=query)
+        assert got.status == 200, got.body
+        return [r for _, batch in read_stream(io.BytesIO(got.body)) for r in batch.to_pylist()]
+
+    assert len(await read("topic=d/%2B")) == 3_000
+    assert await read("topic=x&columns=topic,%20qos") == [{"topic": "x", "qos": 1}]
+    late = f"from={START + HOUR}&columns=topic"
+    assert sorted(row["topic"] for row in await read(late)) == ["$SYS/y", "x"]
+    assert await read(f"from={START + 3 * HOUR}") == []
+    assert len(await read(f"until={START}")) == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ("colour=red", "bad_request"),
+        ("path=elsewhere", "bad_request"),
+        ("topic=a/%23/b", "config_invalid"),
+        ("columns=colour", "config_invalid"),
+        ("from=yesterday", "config_invalid"),
+    ],
+)
+async def test_a_plain_read_that_is_refused(
+    app: Any, filled: RocksDatabase, query: str, code: str
+) -> None:
+    pytest.importorskip("pyarrow")
+    got = await ask(app, f"{LOG_PATH}/read", query=query)
+    assert (got.status, got.json["code"]) == (400, code)
+
+
+async def test_a_directory_that_is_gone(app: Any, tmp_path: Path) -> None:
+    got = await ask(app, LOG_PATH)
+    assert (got.status, got.json["code"]) == (410, "storage_unavailable")

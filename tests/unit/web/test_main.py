@@ -1,0 +1,56 @@
+"""A process of its own: it lives as long as its standard input."""
+
+from __future__ import annotations
+
+import http.client
+import signal
+from pathlib import Path
+
+import pytest
+from tests.unit.web.asgi import TOKEN
+from tests.unit.web.child import WebProcess
+
+from perdure.pipeline.protocol import API, LOG_PATH
+from perdure.storage.rocksdb import RocksDatabase
+
+pytest.importorskip("uvicorn")
+pytestmark = pytest.mark.slow
+
+
+def get(process: WebProcess, path: str) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", process.port, timeout=20)
+    connection.request("GET", path, headers={"Authorization": f"Bearer {TOKEN}"})
+    response = connection.getresponse()
+    found = response.status, response.read()
+    connection.close()
+    return found
+
+
+def test_it_serves_through_signals_and_ends_with_its_parent(
+    database: RocksDatabase, tmp_path: Path
+) -> None:
+    with WebProcess(tmp_path / "db") as process:
+        assert get(process, f"{API}/version")[0] == 200
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            process.signal(number)
+        assert get(process, LOG_PATH)[0] == 200
+        # There is no broker to ask.
+        assert get(process, f"{API}/livez")[0] == 503
+        assert process.forsake() == 0
+
+
+def test_it_stops_when_it_is_asked_to(database: RocksDatabase, tmp_path: Path) -> None:
+    with WebProcess(tmp_path / "db") as process:
+        assert get(process, LOG_PATH)[0] == 200
+        process.say(b"stop")
+        assert process.wait() == 0
+
+
+def test_it_tells_the_broker_whom_it_refused(database: RocksDatabase, tmp_path: Path) -> None:
+    with WebProcess(tmp_path / "db") as process:
+        connection = http.client.HTTPConnection("127.0.0.1", process.port, timeout=20)
+        connection.request("GET", LOG_PATH)
+        assert connection.getresponse().status == 401
+        connection.close()
+        (told,) = process.events(1)
+        assert told == {"event": "http.refused", "peer": "127.0.0.1", "path": LOG_PATH}
