@@ -12,6 +12,7 @@ declare -A packages=(
     [node]=nodejs
     [npm]=npm
     [cc]=gcc
+    [java]=openjdk-17-jre-headless
 )
 missing=()
 for command in "${!packages[@]}"; do
