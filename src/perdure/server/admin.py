@@ -25,6 +25,7 @@ import msgspec
 
 from perdure.errors import ConfigError, PerdureError
 from perdure.observe.logs import get_logger
+from perdure.topic.proposal import Structure, check_structure
 
 log = get_logger("admin")
 
@@ -68,8 +69,8 @@ class AdminHandler(Protocol):
         """Close the connection, keep the session; False if not connected."""
         ...
 
-    async def rotate(self) -> Row:
-        """Begin a new generation of the log; what it is."""
+    async def rotate(self, structure: Structure | None) -> Row:
+        """Begin a new generation of the log, with a structure if one is given; what it is."""
         ...
 
     def stats(self) -> Row:
@@ -240,9 +241,16 @@ class AdminServer:
             raise _Refused("not_found", f"{client_id!r} is not connected")
         return {"client_id": client_id, "action": "kicked"}
 
-    async def _rotate(self, _arguments: Row) -> Row:
-        log.info("admin.rotate")
-        return await self._handler.rotate()
+    async def _rotate(self, arguments: Row) -> Row:
+        structure = None
+        if "structure" in arguments:
+            try:
+                structure = msgspec.json.decode(_argument(arguments, "structure"), type=Structure)
+                check_structure(structure)
+            except (msgspec.DecodeError, ConfigError) as error:
+                raise _Refused("bad_request", f"structure: {error}") from error
+        log.info("admin.rotate", seeded=structure is not None)
+        return await self._handler.rotate(structure)
 
     async def _stats(self, _arguments: Row) -> Row:
         return self._handler.stats()

@@ -10,7 +10,7 @@ import msgspec
 from perdure.broker.live_session import LiveSession
 from perdure.broker.services import Services
 from perdure.config.units import format_time
-from perdure.errors import StorageUnavailable
+from perdure.errors import ConfigError, StorageUnavailable
 from perdure.model import StoredSession
 from perdure.pure import build
 from perdure.server.admin import Row
@@ -23,6 +23,8 @@ from perdure.server.inspect import (
     session_rows,
     state_of,
 )
+from perdure.storage.contract import TakesStructure
+from perdure.topic.proposal import Structure
 
 ADMINISTRATIVE_ACTION: Final = 0x98
 """Reason code of the DISCONNECT that a kick sends (MQTT 5.0 section 3.14.2.1)."""
@@ -139,11 +141,17 @@ class BrokerAdmin:
         live.holder.close(ADMINISTRATIVE_ACTION)
         return True
 
-    async def rotate(self) -> Row:
+    async def rotate(self, structure: Structure | None) -> Row:
         """Begin a new generation."""
         services = self._services
         self._check_writable()
-        info = services.database.rotate(services.clock.now_us())
+        database, now_us = services.database, services.clock.now_us()
+        if structure is None:
+            info = database.rotate(now_us)
+        elif isinstance(database, TakesStructure):
+            info = database.rotate_to(structure, now_us)
+        else:
+            raise ConfigError("the log of this broker learns no topic structures", path="storage")
         services.log.info("generation.added", generation=info.generation)
         return {"generation": info.generation, "created_at": format_time(info.created_at_us)}
 

@@ -16,7 +16,7 @@ library behind them stay in their room.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -29,6 +29,7 @@ from perdure.model import (
     StoredSession,
     Subscription,
 )
+from perdure.topic.proposal import Structure
 
 
 class ReadResult(msgspec.Struct, frozen=True):
@@ -201,6 +202,19 @@ class ServerSide(Protocol):
 
         Every message that the session is owed is there. There may be others: a subscription may
         have ended at an offset that is lower than theirs.
+        """
+        ...
+
+
+@runtime_checkable
+class TakesStructure(Protocol):
+    """A database whose log learns topic structures and can be told one."""
+
+    def rotate_to(self, structure: Structure, now_us: int) -> GenerationInfo:
+        """Start a new generation, which begins with a structure instead of what was learned.
+
+        Raises:
+            ConfigError: the structure cannot be used.
         """
         ...
 

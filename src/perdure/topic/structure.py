@@ -191,6 +191,21 @@ class StructureTrie:
             trie._next_id = record.node_id + 1
         return trie
 
+    def seed(self, patterns: Iterable[str]) -> None:
+        """Take levels that vary as learned, and those around them as they are.
+
+        No stream is there yet: a stream is there from its first topic on. The nodes are
+        unpersisted.
+
+        Args:
+            patterns: topics with ``+`` where a level varies.
+        """
+        for pattern in patterns:
+            node = self._dollar_root if pattern.startswith("$") else self._root
+            for token in pattern.split("/"):
+                child = node.wildcard if token == _PLUS else node.children.get(token)
+                node = self._add(node, token) if child is None else child
+
     @property
     def node_count(self) -> int:
         """Number of nodes without the roots."""

@@ -17,6 +17,7 @@ from perdure.model import GroupRecord, Message, SessionRecord, Subscription, Wil
 from perdure.observe import logs
 from perdure.server.admin import AdminServer, Row
 from perdure.storage.rocksdb import RocksDatabase
+from perdure.topic.proposal import Structure
 
 NOW = 1_700_000_000_000_000
 SECOND = 1_000_000
@@ -41,6 +42,7 @@ class FakeBroker:
         self.asked: list[tuple[str, ...]] = []
         self.refusal: PerdureError | None = None
         self.storage = "ok"
+        self.structure: Structure | None = None
 
     async def sessions(self, *, prefix: str, state: str) -> AsyncIterator[Row]:
         self.asked.append(("sessions", prefix, state))
@@ -75,9 +77,10 @@ class FakeBroker:
         self.asked.append(("kick", client_id))
         return client_id == "live"
 
-    async def rotate(self) -> Row:
+    async def rotate(self, structure: Structure | None) -> Row:
         if self.refusal:
             raise self.refusal
+        self.structure = structure
         return {"generation": 2}
 
     def stats(self) -> Row:

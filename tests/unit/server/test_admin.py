@@ -15,6 +15,7 @@ import pytest
 from perdure.errors import ConfigError, StorageFull
 from perdure.server import admin
 from perdure.server.admin import SOCKET_NAME, AdminServer, Row, socket_address
+from perdure.topic.proposal import Structure
 
 
 class Broker:
@@ -43,8 +44,10 @@ class Broker:
         self.asked.append(("kick", client_id))
         return client_id == "a/é"
 
-    async def rotate(self) -> Row:
-        raise StorageFull("no space")
+    async def rotate(self, structure: Structure | None) -> Row:
+        if structure is None:
+            raise StorageFull("no space")
+        return {"patterns": list(structure.patterns)}
 
     def stats(self) -> Row:
         return {"sessions": 7}
@@ -141,6 +144,11 @@ class TestServer:
             (request("sessions.show"), "bad_request"),
             (request("sessions.explode"), "unknown_command"),
             (request("storage.rotate"), "storage_full"),
+            (request("storage.rotate", structure="{}"), "bad_request"),
+            (
+                request("storage.rotate", structure='{"thresholds": [], "patterns": []}'),
+                "bad_request",
+            ),
         ],
     )
     async def test_errors_leave_the_connection_usable(
@@ -149,6 +157,11 @@ class TestServer:
         refusal, result = await ask(tmp_path, line, request("stats"))
         assert refusal["error"]["code"] == code
         assert result == {"result": {"sessions": 7}}
+
+    async def test_rotate_passes_a_structure_on(self, tmp_path: Path) -> None:
+        structure = '{"thresholds": [10], "patterns": ["a/+"]}'
+        (answer,) = await ask(tmp_path, request("storage.rotate", structure=structure))
+        assert answer == {"result": {"patterns": ["a/+"]}}
 
     async def test_a_request_is_bounded(self, tmp_path: Path) -> None:
         long = request("sessions.show", client_id="x" * admin.REQUEST_BYTES_MAX)

@@ -16,7 +16,7 @@ from perdure.broker.connection import Connection
 from perdure.broker.stream import PeerInfo
 from perdure.clock import SystemClock
 from perdure.config import Config
-from perdure.errors import StorageUnavailable
+from perdure.errors import ConfigError, StorageUnavailable
 from perdure.model import Will
 from perdure.mqtt.encode import encode
 from perdure.mqtt.packets import (
@@ -33,6 +33,7 @@ from perdure.server.admin import Row
 from perdure.server.admin_handler import BrokerAdmin
 from perdure.server.scheduler import LoopScheduler
 from perdure.storage.memory import MemoryDatabase
+from perdure.topic.proposal import Structure
 
 PEER = PeerInfo("tcp", "tcp", "127.0.0.1", 5, loopback=True)
 
@@ -216,8 +217,10 @@ async def test_kick_leaves_the_session(scene: Scene) -> None:
 
 
 async def test_rotate(scene: Scene) -> None:
-    assert (await scene.admin.rotate())["generation"] == 2
+    assert (await scene.admin.rotate(None))["generation"] == 2
     assert len(scene.database.generations()) == 2
+    with pytest.raises(ConfigError, match="learns no topic structures"):
+        await scene.admin.rotate(Structure((10,), ("a/+",)))
 
 
 async def test_nothing_is_changed_while_the_store_fails(scene: Scene) -> None:
@@ -227,7 +230,7 @@ async def test_nothing_is_changed_while_the_store_fails(scene: Scene) -> None:
     with pytest.raises(StorageUnavailable):
         await scene.admin.discard("a")
     with pytest.raises(StorageUnavailable):
-        await scene.admin.rotate()
+        await scene.admin.rotate(None)
     scene.broker.services.committer.writable = True
     assert await scene.rows() == [("a", "offline")]
 

@@ -364,3 +364,31 @@ def record(node_id: int, parent_id: int, token: str) -> NodeRecord:
 def test_records_that_make_no_trie_are_refused(records: list[NodeRecord]) -> None:
     with pytest.raises(StorageCorrupt):
         StructureTrie.load(records)
+
+
+def test_seeded_levels_vary_from_the_first_topic_on() -> None:
+    trie = StructureTrie(thresholds=(2, 2))
+    trie.seed(["rooms/+/t", "$SYS/+", "+/+/+/x", "rooms/+/h"])
+    assert trie.streams() == []
+    assert trie.streams_matching("#") == []
+    resolved = trie.resolve("rooms/7/t")
+    assert (trie.pattern(resolved.stream), resolved.varying) == ("rooms/+/t", ("7",))
+    assert trie.pattern(trie.resolve("$SYS/up").stream) == "$SYS/+"
+    assert trie.pattern(trie.resolve("a/b/c/x").stream) == "+/+/+/x"
+    # What was not proposed is learned as ever: below a level that varies, too.
+    assert trie.pattern(trie.resolve("rooms/8/new").stream) == "rooms/+/+"
+    assert trie.pattern(trie.resolve("rooms/8/h").stream) == "rooms/+/h"
+
+
+@given(st.lists(FILTERS.filter(lambda each: "#" not in each), max_size=6), st.lists(TOPICS))
+def test_a_seeded_trie_is_one_that_learned(patterns: list[str], topics: list[str]) -> None:
+    trie = StructureTrie(thresholds=(2, 1))
+    trie.seed(patterns)
+    found = [(trie.pattern(r.stream), r.varying) for r in map(trie.resolve, topics)]
+    loaded = StructureTrie.load(dump(trie), thresholds=(5,))
+    again = [(loaded.pattern(r.stream), r.varying) for r in map(loaded.resolve, topics)]
+    assert again == found
+    for topic, (pattern, varying) in zip(topics, found, strict=True):
+        stream = loaded.resolve(topic).stream
+        assert loaded.topic(stream, varying) == topic
+        assert loaded.pattern(stream) == pattern

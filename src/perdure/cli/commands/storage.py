@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 
 from perdure.cli.admin_client import AdminClient
 from perdure.cli.commands.sessions import not_running
@@ -18,6 +19,7 @@ from perdure.clock import SystemClock
 from perdure.config.units import format_size, format_time, parse_time
 from perdure.errors import MqttError
 from perdure.limits import OFFSET_MAX
+from perdure.topic.proposal import parse_proposal
 
 if TYPE_CHECKING:
     from perdure.model import Message
@@ -294,11 +296,27 @@ def check(data: Path, out: Output) -> int:
 
 @command.command()
 @data_options
+@click.option(
+    "--proposal",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Begin with the topic structure that pipeline learn proposes.",
+)
 @output_options
-def rotate(data: Path, out: Output) -> None:
+def rotate(data: Path, proposal: Path | None, out: Output) -> None:
     """Begin a new generation of the log now. Needs a running broker."""
+    arguments = {}
+    if proposal is not None:
+        found = parse_proposal(proposal.read_bytes())
+        arguments["structure"] = msgspec.json.encode(found.structure).decode()
     client = AdminClient.connect(data)
     if client is None:
         raise not_running(data)
     with client:
-        out.record(client.call("storage.rotate"))
+        out.record(client.call("storage.rotate", **arguments))
+    if proposal is not None:
+        click.echo(
+            "later generations inherit the levels that vary; to keep the thresholds too, set "
+            f"storage.rocksdb.learn_thresholds to {list(found.thresholds)}",
+            err=True,
+        )

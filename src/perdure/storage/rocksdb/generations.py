@@ -37,6 +37,7 @@ from perdure.storage.rocksdb.layout_bitmask import LAYOUT as BITMASK
 from perdure.storage.rocksdb.layout_bitmask import BitmaskLayout
 from perdure.storage.rocksdb.layout_v1 import LAYOUT as SKIP_SCAN
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
+from perdure.topic.proposal import Structure
 
 _POINT_EVERY: Final = 1024
 _COUNTERS: Final = struct.Struct(">BQ")
@@ -246,14 +247,27 @@ class Generations:
             for generation in self._open.values()
         ]
 
-    def stage_rotation(self, operations: Operations, *, since: int, now_us: int) -> Generation:
-        """Make the next generation's tables and add its header to operations."""
+    def stage_rotation(
+        self,
+        operations: Operations,
+        *,
+        since: int,
+        now_us: int,
+        structure: Structure | None = None,
+    ) -> Generation:
+        """Make the next generation's tables and add its header to operations.
+
+        It begins with what the current one has learned, or with a structure that is given.
+        """
         old = self.current.header
         number = old.generation + 1
         self._make_tables(number)
         ended = msgspec.structs.replace(old, until_offset=since)
-        header = GenerationHeader(number, self._layout, since, 0, now_us, self._thresholds)
-        layout = self._new_layout(header, self.current.layout)
+        thresholds = self._thresholds if structure is None else structure.thresholds
+        header = GenerationHeader(number, self._layout, since, 0, now_us, thresholds)
+        layout = self._new_layout(header, self.current.layout if structure is None else None)
+        if structure is not None and isinstance(layout, SkipScanLayout):
+            layout.seed(structure.patterns)
         operations += (META, keys.generation_header(old.generation), encode_record(ended))
         operations += (META, keys.generation_header(number), encode_record(header))
         operations += layout.unpersisted()

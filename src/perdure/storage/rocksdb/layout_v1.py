@@ -105,6 +105,10 @@ class SkipScanLayout:
         trie = StructureTrie(thresholds=thresholds, nodes_max=NODES_MAX)
         return cls(engine, generation, trie)
 
+    def seed(self, patterns: tuple[str, ...]) -> None:
+        """Begin with levels that are known to vary; only before the first message."""
+        self._trie.seed(patterns)
+
     @property
     def tables(self) -> tuple[str, ...]:
         return (self._data, self._index)

@@ -55,6 +55,7 @@ from perdure.storage.rocksdb.marks import Marks, Offsets
 from perdure.storage.rocksdb.owners import Owners
 from perdure.storage.rocksdb.sessions import SessionReader
 from perdure.storage.tail import Tail
+from perdure.topic.proposal import Structure, check_structure
 
 FORMAT: Final = 1
 """Version of the database as a whole; layouts and records have their own."""
@@ -454,11 +455,18 @@ class RocksDatabase:
         return [StreamInfo(generation, *stream) for stream in found.layout.streams()]
 
     def rotate(self, now_us: int) -> GenerationInfo:
+        return self._rotate(now_us, None)
+
+    def rotate_to(self, structure: Structure, now_us: int) -> GenerationInfo:
+        check_structure(structure)
+        return self._rotate(now_us, structure)
+
+    def _rotate(self, now_us: int, structure: Structure | None) -> GenerationInfo:
         self._refuse_if_failed()
         operations: Operations = []
         try:
             generation = self._generations.stage_rotation(
-                operations, since=self._offsets.last + 1, now_us=now_us
+                operations, since=self._offsets.last + 1, now_us=now_us, structure=structure
             )
         except StorageError as error:
             self._failure = error

@@ -18,6 +18,7 @@ from perdure.mqtt.encode import forward_properties
 from perdure.mqtt.packets import Properties
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.engine import RETAINED, Engine
+from perdure.topic.proposal import Structure
 
 Capture = pytest.CaptureFixture[str]
 
@@ -198,6 +199,31 @@ def test_rotate_asks_the_broker(
     assert json.loads(capsys.readouterr().out) == {"generation": 2}
     running.refusal = full_disk
     assert run(on(tmp_path, "rotate")) == 75
+
+
+def test_rotate_with_a_proposal(running: Any, tmp_path: Path, capsys: Capture) -> None:
+    proposal = tmp_path / "proposal.json"
+    content = {
+        "version": 1,
+        "database": "x",
+        "through_offset": 5,
+        "messages": 9,
+        "thresholds": [100, 20],
+        "structures": [
+            {"pattern": "rooms/+/t", "messages": 9, "streams_before": 3},
+            {"pattern": "a", "messages": 1, "streams_before": 1},
+        ],
+        "tables": {},
+    }
+    proposal.write_text(json.dumps(content))
+    assert run(on(tmp_path, "rotate", "--proposal", str(proposal), "--json")) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out) == {"generation": 2}
+    assert "set storage.rocksdb.learn_thresholds to [100, 20]" in told.err
+    assert running.structure == Structure((100, 20), ("rooms/+/t",))
+    proposal.write_text("{}")
+    assert run(on(tmp_path, "rotate", "--proposal", str(proposal))) == 78
+    assert "this is no proposal" in capsys.readouterr().err
 
 
 def test_rotate_needs_a_broker(directory: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.contract.values import NOW_US, append_all, message, read_all
 
 from perdure.config.schema import RocksdbConfig
-from perdure.errors import FormatTooNew, StorageCorrupt
+from perdure.errors import ConfigError, FormatTooNew, StorageCorrupt
 from perdure.model import Message
 from perdure.storage.codec import encode_record
 from perdure.storage.rocksdb import RocksDatabase, keys
@@ -16,6 +16,7 @@ from perdure.storage.rocksdb.engine import META, Engine, Operations
 from perdure.storage.rocksdb.generations import Generation, GenerationHeader
 from perdure.storage.rocksdb.layout import table_generation, table_names
 from perdure.storage.rocksdb.layout_bitmask import BitmaskLayout
+from perdure.topic.proposal import Structure
 
 
 @pytest.fixture
@@ -150,3 +151,34 @@ def test_table_names() -> None:
     assert table_generation("g00000012.index") == 12
     for other in ("state", "default", "g1.other", "gx.data", "data"):
         assert table_generation(other) == 0
+
+
+async def test_a_generation_begins_with_a_structure(path: Path) -> None:
+    fill(path)
+    database = RocksDatabase.open(path, now_us=NOW_US)
+    info = database.rotate_to(Structure((3, 1), ("rooms/+/t",)), NOW_US + 10)
+    assert (info.generation, info.stream_count) == (2, 0)
+    append_all(database, message("rooms/1/t"), message("rooms/2/t"), message("a/1"))
+    database.close()
+    database = RocksDatabase.open(path)
+    append_all(database, message("rooms/3/t"), message("a/2"))
+    assert {each.pattern for each in database.streams(2)} == {"rooms/+/t", "a/1", "a/+"}
+    assert [m.topic for m in await read_all(database, "rooms/+/t")] == [
+        *("rooms/1/t", "rooms/2/t", "rooms/3/t")
+    ]
+    assert list(database.check()) == []
+    # The next one inherits it.
+    database.rotate(NOW_US + 20)
+    append_all(database, message("rooms/1/t"))
+    assert [each.pattern for each in database.streams(3)] == ["rooms/+/t"]
+    with pytest.raises(ConfigError):
+        database.rotate_to(Structure((), ()), NOW_US + 30)
+    database.close()
+
+
+async def test_a_layout_that_learns_nothing_takes_no_structure(path: Path) -> None:
+    database = RocksDatabase.open(path, config=RocksdbConfig(layout="bitmask"), now_us=NOW_US)
+    assert database.rotate_to(Structure((3,), ("rooms/+",)), NOW_US + 10).generation == 2
+    append_all(database, message("rooms/1"))
+    assert [m.topic for m in await read_all(database, "rooms/+")] == ["rooms/1"]
+    database.close()
