@@ -99,7 +99,7 @@ sim: setup ## repeat a simulated run: make sim SEED=n
 	PERDURE_SEED=$(SEED) $(BIN)/python -m pytest -q -s tests/sim
 
 .PHONY: bench
-bench: ## what the broker promises in numbers, on a compiled build (BENCH="layouts memory" for a part)
+bench: ## take all records anew on a compiled build and write their page (BENCH="layouts memory": a part)
 	@tools/make_venv.sh "$(PYTHON)" build/bench
 	@build/bench/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/core.txt
 	@build/bench/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .

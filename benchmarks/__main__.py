@@ -1,12 +1,16 @@
-"""``python -m benchmarks [NAME...]``: run all of them, or some; exit 1 if a promise was missed."""
+"""``python -m benchmarks [NAME...]``: run all of them, or some, and write the page anew.
+
+Exit code 1 if a promise was missed.
+"""
 
 from __future__ import annotations
 
 import sys
+import time
 
-from benchmarks import layouts, sessions
+from benchmarks import layouts, sessions, stages, suite, summary
 
-BENCHMARKS = {"layouts": layouts.run, **sessions.ALL}
+BENCHMARKS = {**suite.ALL, **stages.ALL, **sessions.ALL, "layouts": layouts.run}
 
 
 def main(names: list[str]) -> int:
@@ -18,7 +22,10 @@ def main(names: list[str]) -> int:
     missed = False
     for name in names or BENCHMARKS:
         print(f"== {name}", flush=True)
+        begun = time.monotonic()
         missed |= not BENCHMARKS[name]()
+        print(f"== {name}: {time.monotonic() - begun:.0f} s", flush=True)
+    summary.write()
     return int(missed)
 
 

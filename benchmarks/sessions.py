@@ -1,4 +1,4 @@
-"""What sessions cost that do nothing: at publish time, in memory, at a restart.
+"""What sessions cost that do nothing: in memory, and at a restart (``suite`` has: at publish time).
 
 The broker is measured from outside, as ``perdure bench`` does. Sketch: an offline session is a few
 rows on disk and no entry in the matcher, so a publish does not meet it, a restart reads no more
@@ -12,29 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import record
+from benchmarks.suite import told
 from perdure.bench.client import Client
 from perdure.bench.peers import PEERS, StartedPeer
-from perdure.bench.result import Phase, Totals
+from perdure.bench.result import Phase
 from perdure.bench.runner import Run
 from perdure.bench.scenarios import SCENARIOS
 from perdure.bench.settings import Settings
-from perdure.bench.stopwatch import Progress
 from perdure.bench.target import Target
 
 KIB = 1024
-
-
-def _told() -> Progress:
-    """Progress as lines, one for each thing that begins."""
-    last = ""
-
-    def tell(what: str, done: float, detail: str) -> None:
-        nonlocal last
-        if what != last:
-            last = what
-            print(f"  {what} ...", flush=True)
-
-    return tell
 
 
 def _start(directory: Path) -> tuple[StartedPeer, Target]:
@@ -52,78 +39,15 @@ def _sleepers(count: int) -> list[Client]:
     ]
 
 
-def _run(target: Target, settings: Settings) -> tuple[list[Phase], Totals]:
-    run = Run(settings, target, progress=_told())
+def _run(target: Target, settings: Settings) -> list[Phase]:
+    run = Run(settings, target, progress=told("perdure"))
     try:
-        return SCENARIOS[settings.scenario](run), run.totals()
+        return SCENARIOS[settings.scenario](run)
     finally:
         run.close()
 
 
-def publish_cost(*, sessions: int = 100_000, rounds: int = 7, duration_s: float = 4.0) -> bool:
-    """The same p2p load on two brokers in turn: one empty, one with offline sessions."""
-    started_at = record.now()
-    with tempfile.TemporaryDirectory(prefix="perdure-bench-") as directory:
-        first, empty = _start(Path(directory) / "empty")
-        second, full = _start(Path(directory) / "full")
-        try:
-            maker = Run(Settings(scenario="p2p"), full, progress=_told())
-            maker.churn(_sleepers(sessions), f"{sessions:,} offline sessions")
-            maker.close()
-            figures: dict[str, list[float]] = {}
-            for number in range(rounds):
-                settings = Settings(
-                    scenario="p2p",
-                    publishers=100,
-                    subscribers=100,
-                    duration_s=duration_s,
-                    warmup_s=1.0,
-                    seed=1000 + number,
-                )
-                # Who goes first changes: the machine may change within a round too.
-                pair: list[tuple[str, Target]] = [("empty", empty), ("full", full)]
-                for name, target in pair if number % 2 == 0 else reversed(pair):
-                    (phase,), totals = _run(target, settings)
-                    assert totals.lost == totals.repeated == totals.out_of_order == 0, totals
-                    figures.setdefault(f"{name} cpu_s_per_million", []).append(
-                        phase.cpu_s_per_million or 0.0
-                    )
-                    figures.setdefault(f"{name} per_s", []).append(phase.done_per_s)
-                    figures.setdefault("others_cpu_share", []).append(phase.others_cpu_share or 0.0)
-        finally:
-            first.process.stop()
-            second.process.stop()
-        full_cpu, empty_cpu = (figures[f"{name} cpu_s_per_million"] for name in ("full", "empty"))
-        costs = zip(full_cpu, empty_cpu, strict=True)
-        rates = zip(figures["empty per_s"], figures["full per_s"], strict=True)
-        checks = [
-            record.check(
-                f"publish cost (broker CPU) with {sessions:,} offline sessions on a wildcard "
-                "against none",
-                [with_them / without for with_them, without in costs],
-                "x",
-                most=1.1,
-            ),
-            record.check(
-                "the same in messages per second: none against with them",
-                [without / with_them for without, with_them in rates],
-                "x",
-                note="wall time: other processes on the machine disturb it",
-            ),
-            record.check("CPU, none", empty_cpu, "s per million"),
-            record.check("CPU, with them", full_cpu, "s per million"),
-        ]
-        return record.write(
-            "publish-cost",
-            started_at,
-            data=Path(directory),
-            settings={"sessions": sessions, "rounds": rounds, "pairs": 100, "window": 16},
-            checks=checks,
-            values=figures,
-        )
-
-
-def memory(*, connections: int = 9000, rounds: int = 3) -> bool:
+def memory(*, connections: int = 9000, rounds: int = 2) -> bool:
     """Memory of connected idle durable sessions and of the same ones offline."""
     started_at = record.now()
     figures: dict[str, list[float]] = {}
@@ -132,7 +56,7 @@ def memory(*, connections: int = 9000, rounds: int = 3) -> bool:
             started, target = _start(Path(directory) / f"{number}")
             try:
                 settings = Settings(scenario="idle", subscribers=connections, restart=True)
-                phases, _ = _run(target, settings)
+                phases = _run(target, settings)
             finally:
                 started.process.stop()
             for phase in phases:
@@ -160,7 +84,7 @@ def memory(*, connections: int = 9000, rounds: int = 3) -> bool:
         )
 
 
-def restart(*, sessions: int = 100_000, rounds: int = 5) -> bool:
+def restart(*, sessions: int = 100_000, rounds: int = 3) -> bool:
     """kill -9 and start with many offline sessions, until it listens; and what they then take."""
     started_at = record.now()
     with tempfile.TemporaryDirectory(prefix="perdure-bench-") as directory:
@@ -168,7 +92,7 @@ def restart(*, sessions: int = 100_000, rounds: int = 5) -> bool:
         try:
             empty_s = [target.restart() for _ in range(rounds)]
             empty_bytes = _resident(target)
-            maker = Run(Settings(scenario="p2p"), target, progress=_told())
+            maker = Run(Settings(scenario="p2p"), target, progress=told("perdure"))
             maker.churn(_sleepers(sessions), f"{sessions:,} offline sessions")
             maker.close()
             full_s = [target.restart() for _ in range(rounds)]
@@ -211,7 +135,6 @@ def _resident(target: Target) -> int:
 
 
 ALL: dict[str, Callable[[], bool]] = {
-    "publish-cost": publish_cost,
     "memory": memory,
     "restart": restart,
 }

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks import sketch, targets
 from benchmarks.record import DIRECTORY, Check, Record
+from benchmarks.targets import Findings
 from perdure.bench import report
 from perdure.bench.compare import MEASURES, Comparison, Line, cell
 from perdure.bench.result import Machine
@@ -22,8 +24,9 @@ on this page is in one of them, with the machine, the versions, the settings and
 are medians, with the least and the most in brackets. What missed its bound is shown as it was
 found.
 
-Measure on your own machine: `make bench` repeats what Perdure promises, `perdure bench compare`
-the comparisons, and `perdure bench --help` tells the rest.
+Measure on your own machine: `make bench` takes all records anew in about ten minutes and writes
+this page, `make bench BENCH=fanin-100` one of them. [Measure a broker](../howto/bench.md) tells
+how to ask other questions, and [Profile the broker](../howto/profile.md) where time goes.
 
 How it is measured: one generator process on the same machine holds all connections; every message
 carries a counter and the time at which it was sent, so that what is lost, repeated or out of
@@ -50,15 +53,21 @@ def newest(directory: Path) -> tuple[list[Record], list[Comparison]]:
 
 def render(records: Sequence[Record], comparisons: Sequence[Comparison]) -> str:
     """The page."""
+    findings = Findings({one.name: one for one in records}, {one.name: one for one in comparisons})
     parts = [INTRO]
-    if records:
-        parts.append("## What Perdure promises\n")
-        parts += [_promises(one) for one in records]
+    sketched = findings.records.get("stages")
+    if sketched is not None:
+        parts.append(sketch.render(sketched))
+    parts += ["## What is to be reached", "", targets.table(findings), ""]
     for title, is_sparse in (("saturated", False), ("at a fixed rate", True)):
         chosen = [one for one in comparisons if bool(one.settings.rate) is is_sparse]
         if chosen:
             parts.append(f"## Beside other brokers, {title}\n")
             parts += [_comparison(one) for one in chosen]
+    promised = [one for one in records if one is not sketched]
+    if promised:
+        parts.append("## Looked at by itself\n")
+        parts += [_promises(one) for one in promised]
     return "\n".join(parts)
 
 
@@ -147,5 +156,10 @@ def _where(started_at: str, machine: Machine) -> str:
     )
 
 
-if __name__ == "__main__":
+def write() -> None:
+    """Write the page from the records that are there."""
     PAGE.write_text(render(*newest(DIRECTORY)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()

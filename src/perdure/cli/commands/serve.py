@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO, cast
 
 import click
 
+from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.settings_options import config_options
 from perdure.config.document import Origin
 from perdure.config.environ import Override
@@ -16,6 +19,7 @@ from perdure.config.load import Loaded, changes, load
 from perdure.config.schema import Config
 from perdure.observe import logs
 from perdure.observe.log_writer import LogWriter
+from perdure.pure import build
 
 log = logs.get_logger("config")
 
@@ -28,8 +32,18 @@ log = logs.get_logger("config")
     metavar="HOST:PORT",
     help="Where to listen for MQTT over TCP (listeners.tcp.bind).",
 )
+@click.option(
+    "--profile",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Sample where CPU time goes and write collapsed stacks.",
+)
 def command(
-    config_path: Path | None, sets: tuple[str, ...], data: str | None, bind: str | None
+    config_path: Path | None,
+    sets: tuple[str, ...],
+    data: str | None,
+    bind: str | None,
+    profile: Path | None,
 ) -> int:
     """Run the broker in the foreground.
 
@@ -41,6 +55,7 @@ def command(
       perdure serve
       perdure serve --data /var/lib/perdure --config /etc/perdure.yaml
       perdure serve --bind 0.0.0.0:1883 --set auth.password_file=users
+      PERDURE_PURE_PYTHON=1 perdure serve --profile broker.collapsed
     """
     overrides = []
     if data is not None:
@@ -71,9 +86,35 @@ def command(
         # Imported late: a bad configuration is told at once.
         from perdure.server.app import run
 
-        return run(config, reload=reload)
+        with _profiled(profile):
+            return run(config, reload=reload)
     finally:
         writer.close()
+
+
+@contextmanager
+def _profiled(path: Path | None) -> Iterator[None]:
+    """Sample stacks meanwhile if there is a file to write them to."""
+    if path is None:
+        yield
+        return
+    from perdure.server.profile import Profiler
+
+    profiler = Profiler(path)
+    try:
+        profiler.start()
+    except OSError as error:
+        raise CommandFailed(f"cannot write {path}: {error.strerror}", ExitCode.DATA) from error
+    if build() == "compiled":
+        log.warning(
+            "profile.compiled",
+            hint="compiled functions have no frames: PERDURE_PURE_PYTHON=1 shows them, or perf",
+        )
+    try:
+        yield
+    finally:
+        profiler.stop()
+        log.info("profile.written", path=str(path))
 
 
 def _configure_logs(loaded: Loaded, writer: LogWriter) -> None:

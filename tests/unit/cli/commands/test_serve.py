@@ -96,3 +96,19 @@ def test_unknown_variables_are_logged(
     monkeypatch.setenv("PERDURE__MQTT__MAX_QOS", "1")
     assert run(["serve"]) == 0
     assert "config.ignored" in capsys.readouterr().err
+
+
+def test_a_profile_is_written_when_the_server_has_ended(app: App, tmp_path: Path) -> None:
+    path = tmp_path / "broker.collapsed"
+    assert run(["serve", "--data", "d", "--profile", str(path)]) == 0
+    assert len(app.configs) == 1
+    assert path.exists()
+
+
+def test_a_profile_that_cannot_be_written(
+    app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "none" / "broker.collapsed"
+    assert run(["serve", "--data", "d", "--profile", str(path)]) == 65
+    assert f"cannot write {path}: No such file or directory" in capsys.readouterr().err
+    assert app.configs == []

@@ -1,0 +1,142 @@
+"""The comparisons that the page of benchmarks is made of: Perdure beside others, and beside itself.
+
+Each is one ``perdure bench compare`` with stated settings, short enough for all of them to be
+repeated in ten minutes. A comparison with a peer that is not installed is made without it and
+says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import final
+
+import msgspec
+
+from benchmarks.record import DIRECTORY
+from perdure.bench import compare
+from perdure.bench.contestants import Contestant, vary
+from perdure.bench.result import Result
+from perdure.bench.settings import Settings
+from perdure.bench.stopwatch import Progress
+
+
+@final
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One comparison.
+
+    Attributes:
+        settings: what all are asked to do.
+        peers: brokers to compare with.
+        variations: of Perdure.
+        rounds: runs of each.
+        keep: brokers go on from round to round.
+    """
+
+    settings: Settings
+    peers: tuple[str, ...] = ()
+    variations: tuple[str, ...] = ()
+    rounds: int = 3
+    keep: bool = False
+
+
+PURE = "build=pure"
+QOS_2 = "qos=2"
+V5 = "version=5"
+RESTART = "restart=true"
+OFFLINE, RETAINED, RECORDED = "offline=100000", "retained=1000000", "recorded=1000000"
+
+PARTS: dict[str, Part] = {
+    "p2p-1000-saturated": Part(
+        settings=Settings(
+            scenario="p2p", publishers=1000, subscribers=1000, duration_s=4.0, warmup_s=1.5
+        ),
+        peers=("mosquitto",),
+        variations=(PURE, QOS_2, V5),
+    ),
+    "p2p-100-saturated": Part(
+        settings=Settings(
+            scenario="p2p", publishers=100, subscribers=100, duration_s=4.0, warmup_s=1.5
+        ),
+        peers=("mosquitto", "nats", "rabbitmq"),
+    ),
+    "p2p-1000-sparse": Part(
+        settings=Settings(
+            scenario="p2p",
+            publishers=1000,
+            subscribers=1000,
+            rate=10_000,
+            duration_s=5.0,
+            warmup_s=1.5,
+        ),
+        peers=("mosquitto",),
+    ),
+    "fanin-100": Part(
+        settings=Settings(
+            scenario="fanin", publishers=100, subscribers=1, duration_s=4.0, warmup_s=1.0
+        ),
+        peers=("mosquitto",),
+    ),
+    "fanout-100": Part(
+        settings=Settings(
+            scenario="fanout", publishers=1, subscribers=100, duration_s=4.0, warmup_s=1.0
+        ),
+        peers=("mosquitto",),
+    ),
+    "offline-1000": Part(
+        settings=Settings(scenario="offline", subscribers=1000, messages=100, publishers=100),
+        peers=("mosquitto",),
+        variations=(RESTART,),
+    ),
+    "conn-5000": Part(settings=Settings(scenario="conn", subscribers=5000), peers=("mosquitto",)),
+    "idle-cost": Part(
+        settings=Settings(
+            scenario="p2p", publishers=100, subscribers=100, duration_s=3.0, warmup_s=0.5
+        ),
+        variations=(OFFLINE, RETAINED, RECORDED),
+        rounds=5,
+        keep=True,
+    ),
+}
+
+
+def measure(name: str, part: Part) -> bool:
+    """Make one comparison and write its records; whether nothing was lost or repeated."""
+    peers, skipped = compare.available(("perdure", *part.peers), part.settings.version)
+    contestants = [Contestant(peer, part.settings) for peer in peers]
+    contestants += [vary(text, part.settings) for text in part.variations]
+    found = compare.compare(
+        name, contestants, rounds=part.rounds, keep=part.keep, skipped=skipped, progress=told
+    )
+    DIRECTORY.mkdir(exist_ok=True)
+    stem = DIRECTORY / f"{found.started_at[:10]}-{name}"
+    stem.with_suffix(".json").write_bytes(compare.record(found))
+    text = compare.markdown(found)
+    stem.with_suffix(".md").write_text(text, encoding="utf-8")
+    print(text, flush=True)
+    return all(is_clean(run) for run in found.runs)
+
+
+def is_clean(run: Result) -> bool:
+    """Nothing was lost, repeated or out of order."""
+    totals = run.totals
+    return not (totals.lost or totals.repeated or totals.out_of_order or totals.sessions_lost)
+
+
+def told(who: str) -> Progress:
+    """Progress as lines, one for each run and each thing of it that begins."""
+    last = ""
+
+    def tell(what: str, done: float, detail: str) -> None:
+        nonlocal last
+        if what != last:
+            last = what
+            print(f"  {who}: {what} ...", flush=True)
+
+    return tell
+
+
+def _runner(name: str, part: Part) -> Callable[[], bool]:
+    return lambda: measure(name, part)
+
+
+ALL: dict[str, Callable[[], bool]] = {name: _runner(name, part) for name, part in PARTS.items()}
