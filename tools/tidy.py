@@ -35,7 +35,7 @@ from tools.marks import ROOT
 
 MODULE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
-PURE_ROOMS = ("model", "mqtt", "topic", "session")
+PURE_ROOMS = ("model", "mqtt", "topic", "content", "session")
 FRAGMENT_KINDS = ("break", "feature", "fix", "perf", "doc", "misc")
 
 # Hosts that texts may name: documentation that a reader is sent to, and names that are reserved.

@@ -89,6 +89,17 @@ def test_conditions_narrow_and_columns_are_pruned(
     assert pruned.load(str(tmp_path / "db")).where("topic = '/'").collect() == [(1, "/")]
 
 
+def test_content_filters(spark: Any, database: RocksDatabase, tmp_path: Path) -> None:
+    payloads = [b'{"t":%d,"unit":"C"}' % n for n in range(40)] + [b"no json"]
+    append(database, ["a/b"] * 41, at=START, payloads=payloads)
+    warm = table(spark, tmp_path, where='{"t":{"$gte":30},"unit":"C"}')
+    rows = warm.selectExpr("get_json_object(cast(payload as string), '$.t') as t").collect()
+    assert sorted(int(row.t) for row in rows) == list(range(30, 40))
+    assert table(spark, tmp_path, where='{"t":{"$exists":false}}').count() == 1
+    with pytest.raises(Exception, match=r"perdure: where: t\.\$near: no such operator"):
+        table(spark, tmp_path, where='{"t":{"$near":1}}').count()
+
+
 def test_errors_say_what_to_do(spark: Any, database: RocksDatabase, tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"perdure: unknown option 'topik' \(did you mean topic"):
         table(spark, tmp_path, topik="a").count()

@@ -61,6 +61,7 @@ def test_a_cluster_that_shares_nothing_with_the_broker(
     assert found["partitions"] >= 4
     assert found["rows"] == sum(found["batches"]) >= count
     assert found["complete"]
+    assert found["chosen"] == [17, 23, 4_000]
     assert found["one"] >= count // 7
     assert max(found["batches"]) <= 2_000
 
@@ -78,6 +79,9 @@ def test_errors_are_one_clear_line(spark: Any, broker: Broker) -> None:
     assert "wants a token" in problem(url=broker.url)
     assert "cannot reach http://127.0.0.1:1: Connection refused" in problem(
         url="http://127.0.0.1:1", token=TOKEN
+    )
+    assert "where: t.$near: no such operator" in problem(
+        url=broker.url, token=TOKEN, where='{"t":{"$near":1}}'
     )
     mqtt = f"http://127.0.0.1:{broker.port}"
     assert "closed the connection without an answer" in problem(url=mqtt, token=TOKEN)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -62,6 +62,10 @@ class Heads(NamedTuple):
     bounds: Any
 
 
+Keep: TypeAlias = Callable[[Sequence[bytes], Heads, list[int]], list[int]]
+"""Which of some rows to keep, given the values of a page and their heads."""
+
+
 def decode_page(
     page: Page,
     columns: Sequence[str],
@@ -69,6 +73,7 @@ def decode_page(
     *,
     published_from: int | None = None,
     published_until: int | None = None,
+    keep: Keep | None = None,
 ) -> Any:
     """The rows of a page as a record batch.
 
@@ -77,22 +82,36 @@ def decode_page(
         columns: names, in the order of the batch.
         names: of that generation.
         published_from, published_until: rows published before or after are left out.
+        keep: which of the others are in.
     """
+    if published_from is not None or published_until is not None or keep is not None:
+        page = _picked(page, published_from, published_until, keep)
     keys = _binary(page.keys)
     heads = None
     needs_values = set(columns) - {"topic", "offset", "generation", "structure"}
-    if needs_values or published_from is not None or published_until is not None:
+    if needs_values:
         heads = read_heads(_binary(page.values))
-        kept = _published_between(heads, published_from, published_until)
-        if kept is not None:
-            chosen = np.flatnonzero(kept)
-            picked = Page([page.keys[i] for i in chosen], [page.values[i] for i in chosen])
-            return decode_page(picked, columns, names)
     made = _key_columns(keys, columns, names)
     if heads is not None:
         made |= _value_columns(heads, needs_values)
     schema = arrow_schema(columns)
     return pa.RecordBatch.from_arrays([made[name] for name in columns], schema=schema)
+
+
+def _picked(page: Page, first: int | None, last: int | None, keep: Keep | None) -> Page:
+    """A page without the rows that conditions leave out."""
+    heads = read_heads(_binary(page.values))
+    kept = _published_between(heads, first, last)
+    if keep is not None:
+        rows: Any = np.arange(len(page.keys)) if kept is None else np.flatnonzero(kept)
+        chosen = keep(page.values, heads, rows.tolist())
+    elif kept is None:
+        return page
+    else:
+        chosen = np.flatnonzero(kept).tolist()
+    if len(chosen) == len(page.keys):
+        return page
+    return Page([page.keys[i] for i in chosen], [page.values[i] for i in chosen])
 
 
 def _published_between(heads: Heads, first: int | None, last: int | None) -> Any:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from perdure.errors import StorageUnavailable
+from perdure.pipeline.content import ContentKernel
 from perdure.pipeline.decode import Names, decode_page
 from perdure.pipeline.log_index import LogIndex
 from perdure.pipeline.options import CLOCK_BACK_MAX_US, Narrowing, ReadOptions, Remote
@@ -46,6 +47,7 @@ class Part(msgspec.Struct, frozen=True):
         filter_sets: wanted topics.
         published_from, published_until: bounds of ``published_at``, or None.
         remote: the broker to read from instead of ``path``, or None.
+        where: a content filter, or empty.
     """
 
     path: str
@@ -56,6 +58,7 @@ class Part(msgspec.Struct, frozen=True):
     published_from: int | None = None
     published_until: int | None = None
     remote: Remote | None = None
+    where: str = ""
 
 
 def plan(files: LogIndex, options: ReadOptions, narrowing: Narrowing) -> list[Part]:
@@ -82,6 +85,7 @@ def plan(files: LogIndex, options: ReadOptions, narrowing: Narrowing) -> list[Pa
             published_from=narrowing.published_from,
             published_until=narrowing.published_until,
             remote=options.remote,
+            where=options.where,
         )
         for group in pack_slices(slices, rows_max=options.rows_per_partition)
     ]
@@ -132,6 +136,7 @@ def _row_query(part: Part, columns: Sequence[str], compression: str) -> RowQuery
         columns=tuple(columns),
         published_from=part.published_from,
         published_until=part.published_until,
+        where=part.where,
         compression=compression,
     )
 
@@ -150,6 +155,7 @@ def scan(
     of a slice come in the same order from any view of the log.
     """
     position, left = query.position, query.position
+    keep = ContentKernel(query.where) if query.where else None
     for each in query.slices:
         layout = files.layout(each.generation)
         names = Names(each.generation, layout.topic, layout.pattern)
@@ -169,6 +175,7 @@ def scan(
                     names,
                     published_from=query.published_from,
                     published_until=query.published_until,
+                    keep=keep,
                 ),
             )
 

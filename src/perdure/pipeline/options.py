@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from perdure.config.units import parse_duration, parse_time
+from perdure.content import parse_filter
 from perdure.errors import ConfigError, MqttError
 from perdure.limits import OFFSET_MAX
 from perdure.storage.rocksdb.bulk import FilterSets
@@ -49,6 +50,7 @@ OPTIONS: Final[Mapping[str, str]] = {
     "topic": "topic filter; a JSON array for several; everything if not given",
     "from": "first moment: RFC 3339, microseconds (an offset), or how long ago (2h)",
     "until": "last moment, likewise; batch only",
+    "where": "content filter: a JSON object of conditions on payload and user properties",
     "rowsPerPartition": "messages in a partition, about",
     "maxRowsPerTrigger": "most messages of a micro-batch; streams only",
     "pushdown": "off, or once: conditions narrow what is read, and each load is used by one query",
@@ -91,6 +93,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
         skip_data_loss: go on where messages were dropped unread.
         pushdown: conditions may narrow what is read.
         remote: the broker to ask, or None.
+        where: a content filter, or empty.
     """
 
     path: str
@@ -102,6 +105,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
     skip_data_loss: bool = False
     pushdown: bool = False
     remote: Remote | None = None
+    where: str = ""
 
     @property
     def place(self) -> str:
@@ -166,6 +170,7 @@ def parse_options(
         skip_data_loss=_is_second(given, "onDataLoss", ("fail", "skip")),
         pushdown=_is_second(given, "pushdown", ("off", "once")),
         remote=remote,
+        where=check_where(given.get("where", "")),
     )
 
 
@@ -294,6 +299,20 @@ def _filter_sets(text: str) -> FilterSets:
         if topic_filter.startswith("$share/"):
             raise ConfigError(f"topic {topic_filter!r}: a shared filter has no rows", path="topic")
     return (tuple(filters),)
+
+
+def check_where(text: str) -> str:
+    """A content filter that was parsed once, so that its errors are told where a read begins.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if text:
+        try:
+            parse_filter(text)
+        except ValueError as error:
+            raise ConfigError(f"where: {error}", path="where") from error
+    return text
 
 
 def _moment(name: str, text: str, now_us: int) -> int:

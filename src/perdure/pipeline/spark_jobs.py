@@ -55,6 +55,8 @@ def read_log(spark: Any, options: ReadOptions, columns: Iterable[str] = ()) -> A
         .option("until", str(options.until_offset))
         .option("rowsPerPartition", str(options.rows_per_partition))
     )
+    if options.where:
+        reader = reader.option("where", options.where)
     for filters in options.filter_sets:
         reader = reader.option("topic", msgspec.json.encode(list(filters)).decode())
     return reader.load(options.path)

@@ -15,6 +15,7 @@ from typing import Final, final
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from perdure.pipeline.options import check_where
 from perdure.pipeline.protocol import ARROW_TYPE, RowQuery
 from perdure.storage.rocksdb.bulk import LogFiles
 from perdure.web.context import Context
@@ -75,6 +76,7 @@ class _Rows:
         if query.compression not in COMPRESSIONS:
             raise ApiError("bad_request", f"compression {query.compression!r} is not known")
         arrow_schema(query.columns)
+        check_where(query.where)
         files = self._held.enter_context(self._context.views.use(query.view))
         check_database(files, query.database_id, Path(self._context.settings.data))
         for each in query.slices:

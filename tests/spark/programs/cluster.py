@@ -60,6 +60,8 @@ def main() -> None:
         json.loads(bytes(row.payload))["number"] for row in log.select("payload").collect()
     )
     one = spark.read.format("perdure").options(topic="plant/3/#", **options).load().count()
+    where = '{"number":{"$in":[17,23,4000]}}'
+    chosen = spark.read.format("perdure").options(where=where, **options).load().collect()
     taken: list[int] = []
     stream = spark.readStream.format("perdure").options(maxRowsPerTrigger="2000", **options)
     query = (
@@ -76,6 +78,7 @@ def main() -> None:
         "rows": sum(row.rows for row in tasks),
         "complete": set(numbers) >= set(range(int(count))),
         "one": one,
+        "chosen": sorted({json.loads(bytes(row.payload))["number"] for row in chosen}),
         "batches": taken,
     }
     spark.stop()

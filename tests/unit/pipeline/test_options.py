@@ -136,6 +136,13 @@ def test_a_prefix_never_loses_a_topic(prefix: str, topic: str) -> None:
 TOKEN = "0123456789abcdef0123456789abcdef"
 
 
+def test_where() -> None:
+    assert parse_options({"path": "d", "where": '{"a":1}'}, NOW).where == '{"a":1}'
+    with pytest.raises(ConfigError, match=r"^where: a: no operator") as caught:
+        parse_options({"path": "d", "where": '{"a":{}}'}, NOW)
+    assert caught.value.path == "where"
+
+
 def remote_of(**options: str) -> Remote:
     found = parse_options(options, NOW).remote
     assert found is not None

@@ -68,6 +68,7 @@ def rows(parts: list[Part]) -> list[dict[str, Any]]:
         ({"after_offset": START + 5_000, "until_offset": START + 150 * SECOND}, Narrowing()),
         ({}, Narrowing(published_from=START + 2 * SECOND, published_until=START + 4 * SECOND)),
         ({"filter_sets": (("no/such",),)}, Narrowing()),
+        ({"where": '{"$payload":{"$gte":4990}}'}, Narrowing()),
     ],
 )
 @pytest.mark.parametrize("compression", ["", "zstd"])
@@ -103,6 +104,12 @@ def test_generations_that_were_dropped(web: WebProcess) -> None:
     gone = msgspec.structs.replace(part.slices[0], generation=9)
     with pytest.raises(StorageUnavailable, match=r"generation 9 of .* was dropped"):
         list(read(msgspec.structs.replace(part, slices=(gone,)), COLUMNS))
+
+
+def test_a_filter_that_is_none(web: WebProcess) -> None:
+    (part, *_) = parts_of(ReadOptions("", remote=remote(web.url)))
+    with pytest.raises(ConfigError, match="where: a: no operator"):
+        list(read(msgspec.structs.replace(part, where='{"a":{}}'), COLUMNS))
 
 
 def test_another_database(web: WebProcess) -> None:

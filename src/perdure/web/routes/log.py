@@ -167,7 +167,12 @@ class LogHandlers:
                 if bounds.after_offset < bounds.until_offset
                 else []
             )
-            return RowQuery(filter_sets=options.filter_sets, slices=tuple(slices), columns=names)
+            return RowQuery(
+                filter_sets=options.filter_sets,
+                slices=tuple(slices),
+                columns=names,
+                where=options.where,
+            )
 
         return await stream_rows(self._context, await self._with_view("", plan_all))
 

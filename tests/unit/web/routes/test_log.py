@@ -124,6 +124,7 @@ async def test_a_plain_read(app: Any, filled: RocksDatabase) -> None:
         return [r for _, batch in read_stream(io.BytesIO(got.body)) for r in batch.to_pylist()]
 
     assert len(await read("topic=d/%2B")) == 3_000
+    assert [row["payload"] for row in await read("where=%7B%22$payload%22:2999%7D")] == [b"2999"]
     assert await read("topic=x&columns=topic,%20qos") == [{"topic": "x", "qos": 1}]
     late = f"from={START + HOUR}&columns=topic"
     assert sorted(row["topic"] for row in await read(late)) == ["$SYS/y", "x"]
@@ -139,6 +140,7 @@ async def test_a_plain_read(app: Any, filled: RocksDatabase) -> None:
         ("topic=a/%23/b", "config_invalid"),
         ("columns=colour", "config_invalid"),
         ("from=yesterday", "config_invalid"),
+        ("where=5", "config_invalid"),
     ],
 )
 async def test_a_plain_read_that_is_refused(

@@ -1,0 +1,11 @@
+"""Content filters: which messages, by what is in them.
+
+A filter is a JSON object (``content.syntax`` says what may be in it), parsed once into a
+``ContentFilter``, which says of a payload and its user properties whether they fulfil it. Knows no
+topics, no packets and no bytes on disk.
+"""
+
+from perdure.content.predicate import ContentFilter
+from perdure.content.syntax import parse_filter
+
+__all__ = ["ContentFilter", "parse_filter"]

@@ -1,0 +1,120 @@
+"""Rows that a content filter keeps are those that it holds for, one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from perdure.config.schema import RocksdbConfig
+from perdure.content import parse_filter
+from perdure.errors import ConfigError
+from perdure.model import Message
+from perdure.mqtt.encode import forward_properties
+from perdure.mqtt.properties import Properties
+from perdure.pipeline.options import Narrowing, ReadOptions
+from perdure.storage.rocksdb import RocksDatabase
+from perdure.storage.rocksdb.bulk import LogFiles
+
+pytest.importorskip("pyarrow")
+from perdure.pipeline.content import ContentKernel
+from perdure.pipeline.log_source import plan, read
+
+START = 1_700_000_000_000_000
+SITES = ((), (("site", "north"),), (("site", "south"), ("level", "3")))
+PAYLOADS = (b'{"t":%d}', b'{"t":"%d","deep":{"list":[1,2]}}', b"%d", b"text %d", b"")
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Message]]:
+    path = tmp_path_factory.mktemp("log") / "db"
+    config = RocksdbConfig(tail_messages=0, learn_thresholds=(3, 3))
+    database = RocksDatabase.open(path, config=config, now_us=START)
+    batch = database.batch()
+    messages = []
+    for number in range(2_000):
+        payload = PAYLOADS[number % len(PAYLOADS)]
+        properties = Properties(user_properties=SITES[number % len(SITES)])
+        message = Message(
+            f"d/{number % 7}",
+            payload % (number % 50) if payload else payload,
+            1,
+            publisher="x" * (number % 3),
+            properties=forward_properties(properties),
+            expires_at_us=number % 2 * (START + 10**12),
+            published_at_us=START + number,
+        )
+        batch.append(message, START + number)
+        messages.append(message)
+    database.write(batch)
+    database.close()
+    return path, messages
+
+
+def offsets(options: ReadOptions, columns: list[str], narrowing: Narrowing) -> list[int]:
+    files = LogFiles(Path(options.path))
+    parts = plan(files, options, narrowing)
+    files.close()
+    return sorted(
+        offset
+        for part in parts
+        for batch in read(part, columns)
+        for offset in batch.column("offset").to_pylist()
+    )
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "{}",
+        '{"t":{"$gt":30}}',
+        '{"t":{"$exists":true},"$property.site":{"$ne":"north"}}',
+        '{"deep.list.1":2}',
+        '{"$payload":{"$lt":10}}',
+        '{"$or":[{"$property.level":{"$gte":3}},{"t":"7"}]}',
+        '{"$property.gone":1}',
+    ],
+)
+@pytest.mark.parametrize("columns", [["offset"], ["offset", "payload", "user_properties"]])
+@pytest.mark.parametrize(
+    "narrowing",
+    [Narrowing(), Narrowing((("d/3",),), published_from=START + 300, published_until=START + 999)],
+)
+def test_equal_to_trying_each_message(
+    log: tuple[Path, list[Message]], where: str, columns: list[str], narrowing: Narrowing
+) -> None:
+    path, messages = log
+    holds = parse_filter(where).holds
+    expected = [
+        message.offset
+        for number, message in enumerate(messages)
+        if holds(message.payload, SITES[number % len(SITES)])
+        and (not narrowing.filter_sets or message.topic == "d/3")
+        and (narrowing.published_from or 0) <= message.published_at_us
+        and message.published_at_us <= (narrowing.published_until or 2**62)
+    ]
+    assert offsets(ReadOptions(str(path), where=where), columns, narrowing) == expected
+
+
+def test_the_filter_narrows_at_all(log: tuple[Path, list[Message]]) -> None:
+    path, messages = log
+    found = offsets(ReadOptions(str(path), where='{"t":{"$gt":30}}'), ["offset"], Narrowing())
+    assert 0 < len(found) < len(messages)
+
+
+def test_a_batch_has_the_columns_of_its_rows(log: tuple[Path, list[Message]]) -> None:
+    path, _ = log
+    files = LogFiles(path)
+    (part, *_) = plan(files, ReadOptions(str(path), where='{"t":31}'), Narrowing())
+    files.close()
+    rows = [row for batch in read(part, ["payload", "topic"]) for row in batch.to_pylist()]
+    assert {row["payload"] for row in rows} == set()
+    (part, *_) = [msgspec.structs.replace(part, where='{"t":"31"}')]
+    rows = [row for batch in read(part, ["payload", "topic"]) for row in batch.to_pylist()]
+    assert {row["payload"] for row in rows} == {b'{"t":"31","deep":{"list":[1,2]}}'}
+
+
+def test_no_filter_at_all() -> None:
+    with pytest.raises(ConfigError, match=r"where: a\.\$near: no such operator"):
+        ContentKernel('{"a":{"$near":1}}')
