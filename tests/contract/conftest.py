@@ -10,6 +10,7 @@ import pytest_asyncio
 from tests.contract.queues import QUEUES, parameters
 from tests.contract.values import NOW_US
 
+from perdure.bench.servers.redis import RedisCluster, RedisServer
 from perdure.config.schema import RocksdbConfig
 from perdure.storage.contract import Database
 from perdure.storage.device_queue import DeviceQueue
@@ -81,6 +82,20 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]
 def database(backend: Backend) -> Database:
     """An empty database."""
     return backend.database
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """A Redis server; each user empties it first."""
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_cluster() -> Iterator[RedisCluster]:
+    """A Redis cluster of three masters; each user empties it first."""
+    with RedisCluster() as cluster:
+        yield cluster
 
 
 @pytest_asyncio.fixture(params=parameters())

@@ -7,11 +7,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 
+from perdure.bench.servers.redis import RedisCluster, RedisServer, find_redis
 from perdure.model import Message
 from perdure.mqtt.packets import PUBLISH, Properties
 from perdure.mqtt.properties import write_properties
 from perdure.storage.device_queue import DeviceQueue, NewEntry, QueuedEntry
 from perdure.storage.memory import MemoryDeviceQueue
+from perdure.storage.redis import open_device_queue
 
 # Ahead of every clock: what a server forgets by its own clock stays until the test says so.
 NOW_US = 4_000_000_000_000_000
@@ -26,8 +28,45 @@ async def _memory(_request: pytest.FixtureRequest) -> AsyncIterator[DeviceQueue]
     yield MemoryDeviceQueue()
 
 
-QUEUES: dict[str, QueueFactory] = {"memory": _memory}
-MARKS: dict[str, list[pytest.MarkDecorator]] = {}
+@asynccontextmanager
+async def _compact(request: pytest.FixtureRequest) -> AsyncIterator[DeviceQueue]:
+    server: RedisServer = request.getfixturevalue("redis_server")
+    async with _on_redis([server], server.url) as queue:
+        yield queue
+
+
+@asynccontextmanager
+async def _compact_cluster(request: pytest.FixtureRequest) -> AsyncIterator[DeviceQueue]:
+    cluster: RedisCluster = request.getfixturevalue("redis_cluster")
+    async with _on_redis(cluster.nodes, cluster.url) as queue:
+        yield queue
+
+
+@asynccontextmanager
+async def _on_redis(nodes: list[RedisServer], url: str) -> AsyncIterator[DeviceQueue]:
+    for node in nodes:
+        node.command("FLUSHALL")
+    queue = await open_device_queue(url)
+    try:
+        yield queue
+    finally:
+        await queue.close()
+
+
+_REDIS = [
+    pytest.mark.redis,
+    pytest.mark.skipif(find_redis() is None, reason="Redis is not installed"),
+]
+
+QUEUES: dict[str, QueueFactory] = {
+    "memory": _memory,
+    "redis-compact": _compact,
+    "redis-compact-cluster": _compact_cluster,
+}
+MARKS: dict[str, list[pytest.MarkDecorator]] = {
+    "redis-compact": _REDIS,
+    "redis-compact-cluster": _REDIS,
+}
 """Marks of a backend's tests: that it needs a server, and when to skip it."""
 
 

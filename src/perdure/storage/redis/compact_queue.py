@@ -1,0 +1,177 @@
+"""Device queues in the layout ``compact``, on a client: the commands of ``compact``, sent."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Final, final
+
+from perdure.storage.device_queue import (
+    Appended,
+    NewEntry,
+    QueuePage,
+    QueueStats,
+    check_append,
+)
+from perdure.storage.redis.client import RedisClient
+from perdure.storage.redis.commands import check
+from perdure.storage.redis.compact import CompactLayout, appended_of, page_of, stats_of
+
+_SWEEP_LOOK: Final = 512
+"""Entries that one call of the server looks at: it does nothing else meanwhile."""
+_PAGE: Final = 256
+"""Queues whose numbers are asked for together."""
+
+
+@final
+class CompactDeviceQueue:
+    """See ``DeviceQueue``.
+
+    Args:
+        client: connected, with ``CompactLayout.code``; closed with the queue.
+        layout: names the keys.
+    """
+
+    def __init__(self, client: RedisClient, layout: CompactLayout) -> None:
+        self._client = client
+        self._layout = layout
+
+    async def take(self, client_id: str, *, epoch: int) -> QueueStats:
+        """See ``DeviceQueue.take``."""
+        (reply,) = await self._client.execute([self._layout.take(client_id, epoch=epoch)])
+        stats = stats_of(client_id, reply)
+        assert stats is not None
+        return stats
+
+    async def append(
+        self, entries: Sequence[NewEntry], *, now_us: int, limit: int
+    ) -> list[Appended]:
+        """See ``DeviceQueue.append``."""
+        check_append(entries, limit=limit)
+        if not entries:
+            return []
+        groups: dict[str, list[NewEntry]] = {}
+        for new in entries:
+            groups.setdefault(new.client_id, []).append(new)
+        commands = [
+            self._layout.append(client_id, group, limit=limit)
+            for client_id, group in groups.items()
+        ]
+        replies = await self._client.execute(commands)
+        results = {
+            client_id: iter(appended_of(reply))
+            for client_id, reply in zip(groups, replies, strict=True)
+        }
+        return [next(results[new.client_id]) for new in entries]
+
+    async def read(
+        self, client_id: str, *, after_serial: int, limit: int, bytes_max: int, now_us: int
+    ) -> QueuePage:
+        """See ``DeviceQueue.read``."""
+        command = self._layout.read(
+            client_id, after_serial=after_serial, limit=limit, bytes_max=bytes_max
+        )
+        (reply,) = await self._client.execute([command])
+        page, expired = page_of(
+            reply, after_serial=after_serial, limit=limit, bytes_max=bytes_max, now_us=now_us
+        )
+        if expired:
+            await self._client.call(self._layout.purge(client_id, expired))
+        return page
+
+    async def acknowledge(self, client_id: str, packet_ids: Sequence[int], *, epoch: int) -> int:
+        """See ``DeviceQueue.acknowledge``."""
+        command = self._layout.acknowledge(client_id, packet_ids, epoch=epoch)
+        return _number(await self._client.call(command))
+
+    async def release(
+        self, client_id: str, packet_ids: Sequence[int], *, epoch: int, forget_at_us: int = 0
+    ) -> int:
+        """See ``DeviceQueue.release``."""
+        command = self._layout.release(
+            client_id, packet_ids, epoch=epoch, forget_at_us=forget_at_us
+        )
+        return _number(await self._client.call(command))
+
+    async def trim_through(self, client_id: str, serial: int, *, epoch: int) -> int:
+        """See ``DeviceQueue.trim_through``."""
+        command = self._layout.trim_through(client_id, serial, epoch=epoch)
+        return _number(await self._client.call(command))
+
+    async def discard(self, client_id: str, *, epoch: int) -> bool:
+        """See ``DeviceQueue.discard``."""
+        return bool(await self._client.call(self._layout.discard(client_id, epoch=epoch)))
+
+    async def stats(self, client_id: str) -> QueueStats | None:
+        """See ``DeviceQueue.stats``."""
+        (reply,) = await self._client.execute([self._layout.stats(client_id)])
+        return stats_of(client_id, reply)
+
+    async def clients(self, *, after: str = "") -> AsyncIterator[QueueStats]:
+        """See ``DeviceQueue.clients``. Holds all client ids in memory: Redis has no order."""
+        names: set[bytes] = set()
+        async for keys in self._client.scan(self._layout.pattern):
+            for key in keys:
+                client_id = self._layout.client_id(key)
+                if client_id is not None:
+                    names.add(client_id.encode())
+        start = after.encode()
+        ordered = sorted(name for name in names if not start or name > start)
+        for at in range(0, len(ordered), _PAGE):
+            page = [name.decode() for name in ordered[at : at + _PAGE]]
+            replies = await self._client.execute([self._layout.stats(name) for name in page])
+            for client_id, reply in zip(page, replies, strict=True):
+                stats = stats_of(client_id, reply)
+                # It may have been discarded meanwhile.
+                if stats is not None:
+                    yield stats
+
+    async def sweep(self, *, now_us: int, limit: int) -> int:
+        """See ``DeviceQueue.sweep``."""
+        count = 0
+        async for keys in self._client.scan(self._layout.pattern):
+            for at in range(0, len(keys), _PAGE):
+                found = [self._layout.client_id(key) for key in keys[at : at + _PAGE]]
+                pending = [(client_id, -1, 0) for client_id in found if client_id is not None]
+                while pending and count < limit:
+                    deleted, pending = await self._sweep_some(pending, now_us, limit - count)
+                    count += deleted
+        return count
+
+    async def close(self) -> None:
+        """See ``DeviceQueue.close``."""
+        await self._client.close()
+
+    async def _sweep_some(
+        self, pending: list[tuple[str, int, int]], now_us: int, limit: int
+    ) -> tuple[int, list[tuple[str, int, int]]]:
+        """One look into each of some queues; how many were deleted, and where to go on."""
+        # Together they must not delete more than the limit.
+        now = pending[: max(1, limit // _SWEEP_LOOK)] if limit < len(pending) else pending
+        share = max(1, limit // len(now))
+        replies = await self._client.execute(
+            [
+                self._layout.sweep(
+                    client_id,
+                    now_us=now_us,
+                    limit=share,
+                    look=_SWEEP_LOOK,
+                    after=after,
+                    soonest=soonest,
+                )
+                for client_id, after, soonest in now
+            ]
+        )
+        count, rest = 0, pending[len(now) :]
+        for (client_id, _, _), reply in zip(now, replies, strict=True):
+            answer = check(reply)
+            assert isinstance(answer, list)
+            deleted, after, soonest = map(_number, answer)
+            count += deleted
+            if after >= 0:
+                rest.append((client_id, after, soonest))
+        return count, rest
+
+
+def _number(reply: object) -> int:
+    assert isinstance(reply, int)
+    return reply
