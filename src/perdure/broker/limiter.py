@@ -94,11 +94,17 @@ class Limiter:
         return True
 
     def drops_entry(self, session: LiveSession, entry: InboxEntry, message: Message) -> bool:
-        """The same for an entry of the private stream, which only age can drop, the broker's
-        limit or its own."""
+        """The same for an entry of the private stream, which only age can drop: its own, as if
+        its message had expired, or the broker's limit."""
         outbound = session.outbound
-        is_forgotten = 0 < entry.forget_at_us <= self._services.turn.now_us
-        if outbound.was_sent(outbound.next_serial) or not (is_forgotten or self._is_old(message)):
+        if outbound.was_sent(outbound.next_serial):
+            return False
+        if 0 < entry.forget_at_us <= self._services.turn.now_us:
+            self._services.metrics.messages_dropped_expired += 1
+            outbound.skip(entry.offset)
+            session.moved()
+            return True
+        if not self._is_old(message):
             return False
         self._services.metrics.messages_dropped_expired += 1
         self._drop(session, entry.offset)

@@ -1,0 +1,87 @@
+"""What a URL means: which store, with which layout, shown without its password."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+
+from perdure.errors import ConfigError
+
+Kind: TypeAlias = Literal["directory", "postgres", "redis"]
+Layout: TypeAlias = Literal["tbmq", "compact"]
+
+_SCHEMES: Final[dict[str, Kind]] = {
+    "postgres": "postgres",
+    "postgresql": "postgres",
+    "redis": "redis",
+    "rediss": "redis",
+    "redis+cluster": "redis",
+    "rediss+cluster": "redis",
+}
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """One side of a migration.
+
+    Attributes:
+        kind: which store.
+        url: its URL, or the path of a data directory.
+        layout: of Redis keys.
+        prefix: of Redis keys.
+    """
+
+    kind: Kind
+    url: str
+    layout: Layout = "tbmq"
+    prefix: str = ""
+
+    @property
+    def shown(self) -> str:
+        """For people and ledgers."""
+        shown = redacted(self.url)
+        if self.kind != "redis":
+            return shown
+        return f"{shown} ({self.layout}{', prefix ' + self.prefix if self.prefix else ''})"
+
+
+def parse_endpoint(text: str, *, layout: Layout, prefix: str = "") -> Endpoint:
+    """The endpoint in what a user has given.
+
+    Raises:
+        ConfigError: there is no such store.
+    """
+    scheme, separator, rest = text.partition("://")
+    if not separator or scheme == "file":
+        path = rest if separator else text
+        if not path:
+            raise ConfigError("a data directory needs a path")
+        return Endpoint("directory", path)
+    kind = _SCHEMES.get(scheme)
+    if kind is None:
+        raise ConfigError(
+            f"{scheme}:// is no store that can be migrated",
+            hint="redis://, rediss://, redis+cluster://, postgresql:// or a data directory",
+        )
+    try:
+        parts = urlsplit(text)
+        if not parts.hostname:
+            raise ConfigError(f"{redacted(text)} names no host")
+        _ = parts.port
+    except ValueError as error:
+        raise ConfigError(f"{redacted(text)} is no URL: {error}") from error
+    return Endpoint(kind, text, layout, prefix if kind == "redis" else "")
+
+
+def redacted(url: str) -> str:
+    """A URL without its password."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return url
+    authority, slash, path = rest.partition("/")
+    account, at, host = authority.rpartition("@")
+    if not at:
+        return url
+    user, colon, _ = account.partition(":")
+    return f"{scheme}://{user}{':***' if colon else ''}@{host}{slash}{path}"

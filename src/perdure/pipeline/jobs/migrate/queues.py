@@ -1,0 +1,259 @@
+"""Device queues of ours as source and target, whatever server and layout they are on.
+
+A queue knows by position what it has taken, so the entries of a run that was killed change
+nothing when they come again. The last packet identifier of a queue follows its entries; where it
+stands beyond them, an entry with that identifier is appended and acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final, final
+
+import msgspec
+
+from perdure.model import Message
+from perdure.pipeline.jobs.migrate.contract import PAGE_BYTES, PAGE_ENTRIES, Range, Settings
+from perdure.pipeline.tbmq.identifiers import resolve
+from perdure.pipeline.tbmq.owed import Losses, OwedEntry, OwedPage, QueueSum, Summing
+from perdure.storage.device_queue import (
+    QUEUE_LIMIT_MAX,
+    DeviceQueue,
+    EntryState,
+    NewEntry,
+    QueuedEntry,
+)
+
+BATCH_ENTRIES: Final = 2_000
+BATCH_BYTES: Final = 4 * 1024 * 1024
+EPOCH: Final = 1
+_NOTHING_EXPIRES: Final = 0
+"""The time of a read that deletes nothing."""
+
+
+@final
+class QueueTarget:
+    """A store of device queues.
+
+    Args:
+        queue: the store; closed with the target.
+        now_us: wall time of the migration.
+    """
+
+    def __init__(self, queue: DeviceQueue, *, now_us: int) -> None:
+        self._queue = queue
+        self._now_us = now_us
+        self._batch: list[NewEntry] = []
+        self._batch_bytes = 0
+        self._ends: list[tuple[str, int, int]] = []
+        self._last_in_page = 0
+
+    def takes(self, page: OwedPage) -> OwedPage:
+        """See ``Target.takes``: everything."""
+        return page
+
+    async def put(self, page: OwedPage) -> None:
+        """See ``Target.put``."""
+        for entry in page.entries:
+            self._batch.append(_new(page.client_id, entry))
+            self._batch_bytes += len(entry.payload)
+            if len(self._batch) >= BATCH_ENTRIES or self._batch_bytes >= BATCH_BYTES:
+                await self._append()
+        if page.is_first:
+            self._last_in_page = 0
+        if page.entries:
+            self._last_in_page = page.entries[-1].packet_id
+        if page.is_last and page.last_packet_id != self._last_in_page:
+            self._ends.append((page.client_id, page.last_packet_id, self._last_in_page))
+
+    async def _append(self) -> None:
+        # Trap 22: what is being written is let go only when the write has ended well; a batch
+        # that collects meanwhile is another list.
+        batch, self._batch, self._batch_bytes = self._batch, [], 0
+        if batch:
+            await self._queue.append(batch, now_us=self._now_us, limit=QUEUE_LIMIT_MAX)
+
+    async def flush(self) -> None:
+        """See ``Target.flush``."""
+        await self._append()
+        ends, self._ends = self._ends, []
+        for client_id, packet_id, _ in ends:
+            await self._number_from(client_id, packet_id)
+
+    async def _number_from(self, client_id: str, packet_id: int) -> None:
+        """Make a queue go on after a packet identifier."""
+        stats = await self._queue.stats(client_id)
+        if not packet_id or (stats is not None and stats.last_packet_id == packet_id):
+            return
+        if await self._holds(client_id, packet_id):
+            # An entry further up has it, and would go for the new one: the queue goes on after
+            # its last entry.
+            return
+        await self._queue.take(client_id, epoch=max(EPOCH, stats.epoch if stats else 0))
+        mark = NewEntry(client_id, Message("perdure", b"", 1), 1, packet_id=packet_id)
+        await self._queue.append([mark], now_us=self._now_us, limit=QUEUE_LIMIT_MAX)
+        await self._queue.acknowledge(
+            client_id, [packet_id], epoch=max(EPOCH, stats.epoch if stats else 0)
+        )
+
+    async def _holds(self, client_id: str, packet_id: int) -> bool:
+        async for page in _pages(self._queue, client_id):
+            if any(entry.packet_id == packet_id for entry in page):
+                return True
+        return False
+
+    async def sum_of(self, client_id: str) -> QueueSum | None:
+        """See ``Target.sum_of``."""
+        if await self._queue.stats(client_id) is None:
+            return None
+        summing = Summing()
+        place = 0
+        async for page in _pages(self._queue, client_id):
+            for entry in page:
+                place += 1
+                summing.add(owed_of(entry, place, entry.packet_id))
+        return summing.result()
+
+    def refusal(self, client_id: str) -> str:
+        """See ``Target.refusal``: never."""
+        return ""
+
+    async def close(self) -> None:
+        """See ``Target.close``."""
+        await self._queue.close()
+
+
+@final
+class QueueSource:
+    """A store of device queues of ours, which is not changed.
+
+    Args:
+        queue: the store; closed with the source.
+    """
+
+    def __init__(self, queue: DeviceQueue) -> None:
+        self._queue = queue
+
+    async def plan(self, entries_max: int) -> AsyncIterator[Range]:
+        """See ``Source.plan``."""
+        number = entries = 0
+        clients: list[str] = []
+        async for stats in self._queue.clients():
+            count = max(1, stats.publish_count + stats.pubrel_count)
+            if clients and entries + count > entries_max:
+                yield Range(number, entries, clients=tuple(clients))
+                number, entries, clients = number + 1, 0, []
+            entries += count
+            clients.append(stats.client_id)
+        if clients:
+            yield Range(number, entries, clients=tuple(clients))
+
+    async def read(self, part: Range, settings: Settings) -> AsyncIterator[OwedPage]:
+        """See ``Source.read``."""
+        for client_id in part.clients:
+            async for page in self._read_client(client_id, settings):
+                yield page
+
+    async def _read_client(self, client_id: str, settings: Settings) -> AsyncIterator[OwedPage]:
+        stats = await self._queue.stats(client_id)
+        light: list[tuple[int, bool, bool]] = []
+        async for entries in _pages(self._queue, client_id):
+            light += [
+                (e.packet_id, e.state is EntryState.PUBREL, _is_owed(e, settings.now_us))
+                for e in entries
+            ]
+        kept = [each for each in light if each[2]]
+        losses = Losses(expired=len(light) - len(kept))
+        resolved = resolve(
+            [each[0] for each in kept],
+            [each[1] for each in kept],
+            last_packet_id=stats.last_packet_id if stats else 0,
+            unique=settings.unique,
+        )
+        losses.renumbered, losses.repeated = resolved.renumbered, resolved.repeated
+        numbers = iter(resolved.identifiers)
+        place = 0
+        last = resolved.last_packet_id
+        waiting: OwedPage | None = None
+        async for entries in _pages(self._queue, client_id):
+            taken: list[OwedEntry] = []
+            for entry in entries:
+                place += 1
+                if _is_owed(entry, settings.now_us) and (packet_id := next(numbers, 0)):
+                    taken.append(owed_of(entry, place, packet_id))
+            if waiting is not None:
+                yield waiting
+            is_first = waiting is None
+            waiting = OwedPage(
+                client_id, last, taken, is_first, False, losses if is_first else Losses()
+            )
+        if waiting is None:
+            waiting = OwedPage(client_id, last, [], losses=losses)
+        yield msgspec.structs.replace(waiting, is_last=True)
+
+    async def close(self) -> None:
+        """See ``Source.close``."""
+        await self._queue.close()
+
+
+def owed_of(entry: QueuedEntry, place: int, packet_id: int) -> OwedEntry:
+    """An entry of ours in the form of all sources."""
+    message = entry.message
+    released = entry.state is EntryState.PUBREL
+    return OwedEntry(
+        place,
+        packet_id,
+        released,
+        message.topic,
+        message.payload,
+        2 if released else entry.qos,
+        entry.retain,
+        message.properties,
+        entry.identifiers,
+        message.published_at_us,
+        0 if released else message.expires_at_us,
+        entry.forget_at_us,
+        message.publisher,
+    )
+
+
+def _new(client_id: str, entry: OwedEntry) -> NewEntry:
+    return NewEntry(
+        client_id,
+        Message(
+            entry.topic,
+            entry.payload,
+            entry.qos,
+            entry.retain,
+            entry.publisher,
+            entry.properties,
+            entry.expires_at_us,
+            entry.published_at_us,
+        ),
+        entry.qos,
+        entry.retain,
+        entry.identifiers,
+        position=entry.place,
+        packet_id=entry.packet_id,
+        state=EntryState.PUBREL if entry.released else EntryState.PUBLISH,
+        forget_at_us=entry.forget_at_us,
+    )
+
+
+def _is_owed(entry: QueuedEntry, now_us: int) -> bool:
+    return owed_of(entry, 0, entry.packet_id).is_owed(now_us)
+
+
+async def _pages(queue: DeviceQueue, client_id: str) -> AsyncIterator[list[QueuedEntry]]:
+    after: int | None = -1
+    while after is not None:
+        page = await queue.read(
+            client_id,
+            after_serial=after,
+            limit=PAGE_ENTRIES,
+            bytes_max=PAGE_BYTES,
+            now_us=_NOTHING_EXPIRES,
+        )
+        if page.entries:
+            yield page.entries
+        after = page.next_after
