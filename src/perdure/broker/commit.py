@@ -7,6 +7,10 @@ Order of one turn (``Turn``): write the batch -> call what waits for the write -
 start a sync if none is running. Sketch for 1000 messages in a commit: 1 write(2) of about
 200 KiB, 1 fdatasync (0.1 to 5 ms), 2 thread hand-overs (about 0.1 ms CPU), no allocation but the
 batch itself.
+
+A batch that follows another within ``interval_us`` gathers: it is written when the interval is over
+or when enough waits for it, so that sparse messages share a write(2) and a sync. The first one
+after a pause is written and synced at once.
 """
 
 from __future__ import annotations
@@ -26,6 +30,9 @@ LEVELS: Final = {"memory": LEVEL_MEMORY, "os": LEVEL_OS, "fsync": LEVEL_FSYNC}
 
 BACKGROUND_SYNC_US: Final = 1_000_000
 """Below ``fsync`` the log is still synced once a second, so that a power cut costs little."""
+
+TIMER_GRAIN_US: Final = 1_000
+"""Resolution of the loop's timers."""
 
 
 class Waiter(Protocol):
@@ -47,6 +54,10 @@ class Waiter(Protocol):
 
 class CommitListener(Protocol):
     """Who is told how far commits have come (the turn)."""
+
+    def commit_due(self) -> None:
+        """The spacing may be over: ``gathers`` tells."""
+        ...
 
     def synced(self) -> None:
         """A sync has finished; ``synced_offset`` has moved."""
@@ -82,8 +93,8 @@ class Committer:
         scheduler: for the sync thread and the spacing of commits.
         clock: monotonic time.
         metrics: counts commits and their size.
-        interval_us: least time between two syncs under load, microseconds.
-        messages_max: messages that cause a sync at once.
+        interval_us: least time between two commits under load, microseconds.
+        messages_max: messages that cause a commit at once.
     """
 
     def __init__(
@@ -98,7 +109,7 @@ class Committer:
     ) -> None:
         self._database = database
         self._scheduler = scheduler
-        self._clock = clock
+        self.clock: Clock = clock
         self._metrics = metrics
         self._interval_us = interval_us
         self._messages_max = messages_max
@@ -112,14 +123,19 @@ class Committer:
         """Writes and syncs that failed: who writes in several steps sees that one is missing."""
         self.synced_offset: int = database.last_offset
         """Everything in the log up to here is safe against power loss."""
+        self.told_us: int = 0
+        """Monotonic time at which waiters were called last."""
         self._memory: list[Waiter] = []
         self._written: list[Waiter] = []
         self._waiting: list[Waiter] = []
         self._unsynced: list[Waiter] = []
         self._syncing: list[Waiter] = []
         self._sync_running: bool = False
-        self._sync_timer: Timer | None = None
-        self._sync_due_us: int = 0
+        self._timer: Timer | None = None
+        self._timer_due_us: int = 0
+        self._is_due: bool = False
+        """The timer has gone off, a little early perhaps: what it was for is due."""
+        self._written_us: int = -interval_us
         self._sync_wanted: bool = False
         self._sync_offset: int = 0
         self._sync_started_us: int = 0
@@ -157,16 +173,34 @@ class Committer:
         server = self._database.server
         return server is not None and server.is_full
 
+    def gathers(self) -> bool:
+        """Whether the open batch stays open for more; ``commit_due`` follows if it does."""
+        if self._is_due or not self._interval_us or not self.writable or self.batch.is_empty():
+            return False
+        if len(self._waiting) >= self._messages_max:
+            return False
+        now_us = self.clock.monotonic_us()
+        due_us = self._written_us + self._interval_us
+        if now_us >= due_us:
+            return False
+        self._wake_at(due_us, now_us)
+        self._answer_memory()
+        return True
+
+    def _answer_memory(self) -> None:
+        memory = self._memory
+        if memory:
+            self._memory = []
+            self.told_us = self.clock.monotonic_us()
+            for waiter in memory:
+                waiter.committed()
+
     def write(self) -> bool:
         """Write the open batch; its ``os`` waiters are called. False if the store refused it.
 
         After a refusal nothing of the batch is there and all its waiters have failed.
         """
-        memory = self._memory
-        if memory:
-            self._memory = []
-            for waiter in memory:
-                waiter.committed()
+        self._answer_memory()
         batch = self.batch
         if batch.is_empty() and not self._waiting and not self._written:
             self._written_offset = self._database.last_offset
@@ -184,6 +218,7 @@ class Committer:
                 self._fail_open(error)
                 return False
             self._unsynced_writes = True
+            self._written_us = self.clock.monotonic_us()
         self._written_offset = self._database.last_offset
         if self._waiting:
             self._unsynced.extend(self._waiting)
@@ -191,6 +226,7 @@ class Committer:
         written = self._written
         if written:
             self._written = []
+            self.told_us = self.clock.monotonic_us()
             for waiter in written:
                 waiter.committed()
         return True
@@ -235,42 +271,55 @@ class Committer:
 
     def sync_if_due(self) -> None:
         """Start a sync, now or when the spacing allows, if anything waits for one."""
+        is_due = self._is_due
+        self._is_due = False
         if self._sync_running or not self.writable:
             return
         if self._unsynced and not self._unsynced_writes:
             # Nothing was written since the last sync, so all of it is durable already.
             waiters = self._unsynced
             self._unsynced = []
+            self.told_us = self.clock.monotonic_us()
             for waiter in waiters:
                 waiter.committed()
         if self._unsynced or (self._sync_wanted and self._unsynced_writes):
             delay = self._interval_us
-            if len(self._unsynced) >= self._messages_max:
+            if is_due or len(self._unsynced) >= self._messages_max:
                 delay = 0
         elif self._unsynced_writes:
             delay = BACKGROUND_SYNC_US
         else:
             return
-        elapsed = self._clock.monotonic_us() - self._sync_started_us
-        if elapsed >= delay:
+        now_us = self.clock.monotonic_us()
+        if now_us - self._sync_started_us >= delay:
             self._start_sync()
-            return
-        due_us = self._sync_started_us + delay
-        if self._sync_timer is not None:
-            if due_us >= self._sync_due_us:
+        else:
+            self._wake_at(self._sync_started_us + delay, now_us)
+
+    def _wake_at(self, due_us: int, now_us: int) -> None:
+        """Have ``commit_due`` called; the earliest time wins."""
+        if self._timer is not None:
+            if due_us >= self._timer_due_us:
                 return
             # A background sync is far off; a waiter must not wait for that one.
-            self._sync_timer.cancel()
-        self._sync_due_us = due_us
-        self._sync_timer = self._scheduler.call_later(delay - elapsed, self._spacing_over)
+            self._timer.cancel()
+        self._timer_due_us = due_us
+        self._timer = self._scheduler.call_later(due_us - now_us, self._spacing_over)
 
     def _spacing_over(self) -> None:
-        self._sync_timer = None
-        self.sync_if_due()
+        self._timer = None
+        # Timers are early by up to a millisecond, and what this one was set for may be done.
+        spaced_us = self.clock.monotonic_us() + TIMER_GRAIN_US - self._interval_us
+        before_us = self._sync_started_us if self.batch.is_empty() else self._written_us
+        self._is_due = spaced_us >= before_us
+        if self.listener is not None:
+            self.listener.commit_due()
+        else:
+            self.sync_if_due()
 
     def _start_sync(self) -> None:
         self._sync_running = True
-        self._sync_started_us = self._clock.monotonic_us()
+        self._sync_started_us = self.clock.monotonic_us()
         self._sync_offset = self._written_offset  # the open batch is not part of this sync
         self._syncing = self._unsynced
         self._unsynced = []
@@ -286,9 +335,8 @@ class Committer:
         self._sync_running = False
         syncing = self._syncing
         self._syncing = []
-        self._metrics.storage_commit_seconds.observe(
-            self._clock.monotonic_us() - self._sync_started_us
-        )
+        self.told_us = self.clock.monotonic_us()
+        self._metrics.storage_commit_seconds.observe(self.told_us - self._sync_started_us)
         self._metrics.storage_commit_batch_messages.observe(len(syncing))
         if error is None:
             self.synced_offset = max(self.synced_offset, self._sync_offset)
@@ -298,7 +346,9 @@ class Committer:
                 self.listener.synced()
             for waiter in syncing:
                 waiter.committed()
-            self.sync_if_due()
+            if self.batch.is_empty():
+                # Else the turn that the listener has asked for writes it first.
+                self.sync_if_due()
             return
         if not isinstance(error, StorageError):
             raise error

@@ -120,7 +120,9 @@ class Connecting:
             session_present=present,
         )
         opened = SessionOpened(connection, session, Connack(present, 0, answer))
-        if session.stored:
+        if session.stored or session.replaced:
+            # [MQTT-3.1.2-4] what the CONNACK says must survive a kill: also that the old session
+            # is gone.
             services.committer.wait(opened, self._level)
             services.turn.schedule()
         else:

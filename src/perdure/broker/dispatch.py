@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, TypeAlias, final
 
-from perdure.broker.router import Audience, Router
+from perdure.broker.router import Audience, Router, Wish
 from perdure.broker.scheduler import Gate
 from perdure.model import InboxEntry, Message, Subscription
 from perdure.observe.metrics import Metrics
@@ -152,8 +152,8 @@ class Dispatcher:
             return
         if len(audiences) == 1:
             audience = audiences[0]
-            for session, sub in audience.sessions.items():
-                session.deliver_one(message, sub)
+            for wish in audience.sessions.values():
+                wish.session.deliver_one(message, wish)
         else:
             self._dispatch_overlapping(message, audiences)
         for audience in audiences:
@@ -162,26 +162,24 @@ class Dispatcher:
                     group.deliver(message)
 
     def _dispatch_overlapping(self, message: Message, audiences: list[Audience]) -> None:
-        found: dict[LiveSession, list[Subscription]] = {}
+        found: dict[LiveSession, list[Wish]] = {}
         for audience in audiences:
-            for session, sub in audience.sessions.items():
+            for session, wish in audience.sessions.items():
                 same = found.get(session)
                 if same is None:
-                    found[session] = [sub]
+                    found[session] = [wish]
                 else:
-                    same.append(sub)
-        for session, subs in found.items():
-            if len(subs) == 1:
-                session.deliver_one(message, subs[0])
+                    same.append(wish)
+        for session, wishes in found.items():
+            if len(wishes) == 1:
+                session.deliver_one(message, wishes[0])
                 continue
-            ready = subs
-            if message.offset and session.feeding:
-                ready = []
-                for sub in subs:
-                    if sub.feed is None:
-                        ready.append(sub)
-                    else:
-                        session.deliver_one(message, sub)
+            ready: list[Subscription] = []
+            for wish in wishes:
+                if wish.sub.feed is not None and message.offset and session.feeding:
+                    session.deliver_one(message, wish)
+                else:
+                    ready.append(wish.sub)
             wanted = combine(ready, message, session.client_id)
             if wanted is not None:
                 session.deliver(message, wanted.qos, wanted.retain, wanted.identifiers)

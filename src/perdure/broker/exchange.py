@@ -19,7 +19,6 @@ from perdure.mqtt.aliases import InboundAliases
 from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
 from perdure.session.inbound import RECEIVE_DUPLICATE, RECEIVE_EXCEEDED
 from perdure.session.outbound import ACK_RELEASE, ACK_SETTLED
-from perdure.topic.names import validate_topic_name
 
 if TYPE_CHECKING:
     from perdure.broker.connection import Connection
@@ -89,10 +88,10 @@ class Exchange:
                 raise MqttError(0x94, "no topic aliases were offered")
             topic = self._aliases.resolve(packet)
         qos = packet.qos
-        config = services.mqtt_config
-        if qos > config.maximum_qos:
+        publishing = services.publishing
+        if qos > publishing.qos_max:
             raise MqttError(0x9B, f"QoS {qos} is not supported")
-        if packet.retain and not config.retain_available:
+        if packet.retain and not publishing.retain_available:
             raise MqttError(0x9A, "retained messages are not supported")
         services.metrics.messages_received[qos] += 1
         services.metrics.payload_bytes_received += len(packet.payload)
@@ -109,7 +108,8 @@ class Exchange:
                 return
             if result == RECEIVE_EXCEEDED:
                 raise MqttError(RECEIVE_MAXIMUM_EXCEEDED, "receive maximum exceeded")
-        validate_topic_name(topic, levels_max=config.topic_levels_max)
+        if topic not in publishing.topics:
+            publishing.check_topic(topic)
         if self._publish_bucket is not None or self._publish_bytes_bucket is not None:
             self._take_rate(len(packet.payload))
         authorizer = services.authorizer
@@ -119,7 +119,7 @@ class Exchange:
             self._deny(packet)
             return
         if qos:
-            refusal = services.publishing.refusal()
+            refusal = publishing.refusal()
             if refusal:
                 self._refuse_in_turn(packet, refusal)
                 return
@@ -138,7 +138,7 @@ class Exchange:
             services.committer.batch.put_awaiting_release(
                 session.client_id, packet_id, epoch=session.record.epoch
             )
-        services.publishing.take(message)
+        publishing.take(message)
         if qos:
             kind = PUBACK if qos == 1 else PUBREC
             services.committer.wait(
@@ -153,7 +153,7 @@ class Exchange:
         if session is None or not connection.is_connected:
             return
         services = self._services
-        elapsed_us = services.clock.monotonic_us() - started_us
+        elapsed_us = services.committer.told_us - started_us
         reason = 0
         if kind == PUBACK:
             session.inbound.acknowledged()
@@ -253,6 +253,8 @@ class Exchange:
         else:
             held = outbound.inflight.get(packet_id)
             outbound.complete(packet_id)
+            if session.durable:
+                services.turn.dirty_soon(session)
             if held is not None and held.group_key:
                 services.shares.settled(session, held.offset)
         session.moved()

@@ -12,7 +12,7 @@ lagging session has been given everything.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 from perdure.broker.auth.authorize import Identity
 from perdure.broker.sender import EXPIRED, SENT, Sender
@@ -22,10 +22,14 @@ from perdure.session.outbound import RELEASED, Delivery, Outbound
 from perdure.storage.contract import Batch
 
 if TYPE_CHECKING:
+    from perdure.broker.router import Wish
     from perdure.broker.services import Services
     from perdure.broker.shared import SharedGroup
 
 PUBREL = 6
+
+CURSOR_MESSAGES_MAX: Final = 256
+"""Acknowledgements after which a cursor is written whatever its age."""
 
 
 class Holder(Protocol):
@@ -56,6 +60,7 @@ class LiveSession:
         "addressed",
         "catching_up",
         "client_id",
+        "cursor_serial",
         "drop_note",
         "durable",
         "ended",
@@ -73,6 +78,7 @@ class LiveSession:
         "outbound",
         "position",
         "record",
+        "replaced",
         "resumed",
         "room_wanted",
         "sender",
@@ -108,6 +114,8 @@ class LiveSession:
         self.identity: Identity = identity
         self.inbound: Inbound = inbound
         self.outbound: Outbound = outbound
+        self.cursor_serial: int = outbound.acked_serial
+        """Last serial number that the cursor of a batch had acknowledged."""
         self.subs: dict[str, Subscription] = {}
         self.ended: list[Subscription] = []
         """Subscriptions that were given up while the cursor had not passed them."""
@@ -137,6 +145,8 @@ class LiveSession:
         """Messages dropped since the client was last told."""
         self.resumed: bool = False
         """It existed before its connection."""
+        self.replaced: bool = False
+        """A stored session of the client was discarded for it."""
         self.taken_over: bool = False
         self.greeted: bool = False
         """CONNACK is out; nothing may go before it."""
@@ -144,8 +154,15 @@ class LiveSession:
         """A connection holds it; False for good once it was let go."""
         self.generation: int = services.authorizer.generation
 
-    def deliver_one(self, message: Message, sub: Subscription) -> None:
+    def deliver_one(self, message: Message, wish: Wish) -> None:
         """Deliver for one matching subscription (the hot path of ``deliver``)."""
+        if wish.is_plain:
+            qos = min(message.qos, wish.qos)
+            self.deliver(
+                message, qos, message.retain and wish.retain_as_published, wish.identifiers
+            )
+            return
+        sub = wish.sub
         if sub.no_local and message.publisher == self.client_id:
             return
         if sub.feed is not None and message.offset:
@@ -289,8 +306,14 @@ class LiveSession:
 
     def moved(self) -> None:
         """The cursor may have moved: have it written, let what waits for room go on."""
-        if self.durable and self.outbound.dirty:
-            self._services.turn.dirty(self)
+        if not self.durable or not self.outbound.dirty:
+            return
+        turn = self._services.turn
+        if self.outbound.acked_serial - self.cursor_serial < CURSOR_MESSAGES_MAX:
+            turn.dirty(self)
+        else:
+            turn.put_cursor_now(self)
+            turn.schedule()
 
     def put_cursor(self, batch: Batch) -> None:
         """Add the cursor to a batch, if it has moved."""
@@ -300,6 +323,7 @@ class LiveSession:
         if not self.lagging and not self.feeding and outbound.is_idle():
             outbound.lift(self._services.dispatcher.offset)
         outbound.dirty = False
+        self.cursor_serial = outbound.acked_serial
         epoch = self.record.epoch
         batch.put_cursor(self.client_id, outbound.cursor(), epoch=epoch)
         if self.inbox_until > self.trimmed and outbound.acked_offset > self.trimmed:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from perdure.broker.dispatch import Passed
 from perdure.model import Message
+from perdure.mqtt.decode import TOPICS_CACHED_MAX
 from perdure.topic.matching import matches
+from perdure.topic.names import validate_topic_name
 
 if TYPE_CHECKING:
     from perdure.broker.services import Services
 
 QUOTA_EXCEEDED = 0x97
 UNSPECIFIED_ERROR = 0x80
+
+TOPICS_MAX: Final = TOPICS_CACHED_MAX
+"""Checked topic names that are remembered: as many as the decoder shares the strings of."""
 
 
 @final
@@ -33,8 +38,26 @@ class Publishing:
         self._record = tuple(record)
         self._record_all = "#" in record
         self._record_qos0 = tuple(record_qos0)
+        config = services.mqtt_config
+        self.qos_max: int = config.maximum_qos
+        self.retain_available: bool = config.retain_available
+        self._levels_max: int = config.topic_levels_max
+        self.topics: set[str] = set()
+        """Topic names that are in order; to be asked before ``check_topic``."""
         self.disk_full: bool = False
         """The disk budget is used up and its policy is to refuse."""
+
+    def check_topic(self, topic: str) -> None:
+        """Check a topic name that is not in ``topics``.
+
+        Raises:
+            MqttError: it is none, or has too many levels.
+        """
+        validate_topic_name(topic, levels_max=self._levels_max)
+        if len(self.topics) >= TOPICS_MAX:
+            # All of them at once, as the decoder does.
+            self.topics.clear()
+        self.topics.add(topic)
 
     def take(self, message: Message) -> None:
         """Add a message to the open batch and to this turn's dispatch."""

@@ -88,11 +88,13 @@ class Sessions:
         stored = await services.database.open_session(client_id)
         now_us = services.clock.now_us()
         services.turn.now_us = now_us
+        replaced = False
         if stored is not None:
             expired = stored.record.expires_at_us and stored.record.expires_at_us <= now_us
             if clean_start or expired:
                 await self.discard(stored, expired=bool(expired))
                 stored = None
+                replaced = True
         old = stored.record if stored is not None else None
         durable = expiry_s > 0 or stored is not None
         record = SessionRecord(
@@ -128,6 +130,7 @@ class Sessions:
                 maybe_sent_offset=record.cut_offset,
             ),
         )
+        session.replaced = replaced
         session.stored = durable or will is not None
         if session.stored:
             services.committer.batch.put_session(record)

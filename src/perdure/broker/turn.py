@@ -1,7 +1,8 @@
 """One turn of the broker: everything that arrived together is committed, dispatched and sent
 together.
 
-``run`` is called once at the end of each turn of the event loop in which something happened:
+``run`` is called at the end of each turn of the event loop in which something happened, but while
+the open batch gathers (``Committer.gathers``) its turns only send:
 
 1. cursors that moved join the batch; the batch is written (``commit``);
 2. messages that are written are dispatched, in log order; QoS 2 ones once they are synced;
@@ -25,9 +26,24 @@ if TYPE_CHECKING:
     from perdure.broker.sender import Sender
     from perdure.broker.shared import SharedGroup
 
-CURSOR_DELAY_US: Final = 5_000
-"""A cursor that nothing waits for is written at the latest after this time: it costs a repeated
-QoS 1 delivery after a kill, never a lost or a QoS 2 one."""
+CURSOR_DELAY_US: Final = 200_000
+"""A cursor that nothing waits for is written after this time, once for all that was acknowledged
+meanwhile. What a kill makes of it is a QoS 1 message that comes again with DUP, never a lost one
+or a repeated QoS 2 one."""
+
+MESSAGES_PER_CURSOR: Final = 8
+"""A batch takes the oldest cursor along, and one more for so many messages: with little to do
+cursors are as fresh as the log, and under load they cost little."""
+
+CURSOR_STEP_US: Final = 10_000
+"""How often cursors are looked at whose time has come: many sessions are not written at once."""
+
+POSITION_DELAY_US: Final = 5_000
+"""The same for what joins any earlier batch too: positions of shared groups, the cursors of their
+members, which move with them, and of sessions that ended a QoS 2 exchange."""
+
+GATHERED_MAX: Final = 256
+"""Items that are written and dispatched at once: more of them would share nothing that counts."""
 
 
 class Paused(Protocol):
@@ -57,27 +73,34 @@ class Turn:
         self.dispatcher: Dispatcher | None = None
         self.on_storage_failed: list[StorageFailureListener] = []
         self._scheduled: bool = False
+        self._gathering: bool = False
+        """The open batch gathers: it needs no turn of its own for what is added to it."""
         self._items: list[Item] = []
         self.now_us: int = 0
         """Wall time of this turn, microseconds; whoever brings something sets it."""
-        self._dirty: dict[LiveSession, None] = {}  # in order: the same events, the same batch
+        # Cursors that moved, and when they first did; in order: the same events, the same batch.
+        self._dirty: dict[LiveSession, int] = {}
+        self._dirty_soon: dict[LiveSession, None] = {}
         self._dirty_groups: dict[SharedGroup, None] = {}
         self._cursor_timer: bool = False
-        self._cursors_due: bool = False
+        self._position_timer: bool = False
+        self._positions_due: bool = False
         self._senders: list[Sender] = []
         self._paused: list[Paused] = []
         committer.listener = self
 
     def schedule(self) -> None:
-        """Make sure that this turn ends with ``run``."""
+        """Make sure that something is done at the end of this turn."""
         if not self._scheduled:
             self._scheduled = True
-            self._scheduler.call_soon(self.run)
+            self._scheduler.call_soon(self._end)
 
     def dispatch(self, item: Item) -> None:
         """Something was taken: dispatch it once its batch is written."""
-        self._items.append(item)
-        self.schedule()
+        items = self._items
+        items.append(item)
+        if not self._scheduled and (not self._gathering or len(items) >= GATHERED_MAX):
+            self.schedule()
 
     async def settled(self) -> None:
         """Wait until everything taken so far was handed out, or the store keeps it from that."""
@@ -97,28 +120,40 @@ class Turn:
 
     def dirty(self, session: LiveSession) -> None:
         """The cursor of a durable session has moved."""
-        self._dirty[session] = None
-        self._start_cursor_timer()
+        if session.groups:
+            self.dirty_soon(session)
+        elif session not in self._dirty:
+            self._dirty[session] = self._committer.clock.monotonic_us()
+            if not self._cursor_timer:
+                self._cursor_timer = True
+                self._scheduler.call_later(CURSOR_DELAY_US, self._cursor_timer_over)
 
-    def _start_cursor_timer(self) -> None:
-        if not self._cursor_timer:
-            self._cursor_timer = True
-            self._scheduler.call_later(CURSOR_DELAY_US, self._cursor_timer_over)
+    def dirty_soon(self, session: LiveSession) -> None:
+        """The same, and the client should not have to repeat what it did: it ended a QoS 2
+        exchange, or moved a group."""
+        self._dirty_soon[session] = None
+        self._start_position_timer()
+
+    def _start_position_timer(self) -> None:
+        if not self._position_timer:
+            self._position_timer = True
+            self._scheduler.call_later(POSITION_DELAY_US, self._position_timer_over)
 
     def put_cursor_now(self, session: LiveSession) -> None:
         """Add a session's cursor to the open batch: something waits for it."""
         if self._committer.writable:
-            self._dirty.pop(session, None)
+            self.clean(session)
             session.put_cursor(self._committer.batch)
 
     def dirty_group(self, group: SharedGroup) -> None:
         """A group's position has moved; it is written like a cursor."""
         self._dirty_groups[group] = None
-        self._start_cursor_timer()
+        self._start_position_timer()
 
     def clean(self, session: LiveSession) -> None:
         """The cursor was written by somebody else, or does not matter any more."""
         self._dirty.pop(session, None)
+        self._dirty_soon.pop(session, None)
 
     def is_overloaded(self) -> bool:
         """Whether so much waits for a commit that peers must pause."""
@@ -132,8 +167,21 @@ class Turn:
         """Tell the peer when commits have caught up."""
         self._paused.append(peer)
 
+    def _end(self) -> None:
+        """End the turn as the loop asks for it."""
+        if len(self._items) < GATHERED_MAX and self._committer.gathers():
+            self._gathering = True
+            self._finish()
+        else:
+            self.run()
+
+    def commit_due(self) -> None:
+        """The open batch may have gathered long enough (from the committer)."""
+        if not self._scheduled:
+            self._end()
+
     def run(self) -> None:
-        """End the turn."""
+        """Write and dispatch everything, and end the turn."""
         dispatcher = self.dispatcher
         assert dispatcher is not None
         committer = self._committer
@@ -145,9 +193,14 @@ class Turn:
                 if dispatcher.waits_for_sync() and committer.catch_up():
                     continue
                 break
-        if dispatcher.waits_for_sync():
-            committer.want_sync()
-        committer.sync_if_due()
+        self._finish()
+
+    def _finish(self) -> None:
+        """Sync if it is time, and send."""
+        assert self.dispatcher is not None
+        if self.dispatcher.waits_for_sync():
+            self._committer.want_sync()
+        self._committer.sync_if_due()
         self._scheduled = False
         senders = self._senders
         self._senders = []
@@ -157,12 +210,15 @@ class Turn:
     def write(self) -> None:
         """Write the open batch, so that reads see it; what it brought may be dispatched then."""
         committer = self._committer
-        if (self._dirty or self._dirty_groups) and (
-            self._cursors_due or not committer.batch.is_empty()
+        self._gathering = False
+        if (self._dirty_soon or self._dirty_groups) and (
+            self._positions_due or not committer.batch.is_empty()
         ):
-            self._put_cursors()
+            self._put_positions()
         items = self._items
         self._items = []
+        if self._dirty and committer.writable and not committer.batch.is_empty():
+            self._put_cursors(self._oldest(1 + len(items) // MESSAGES_PER_CURSOR))
         assert self.dispatcher is not None
         if committer.write():
             self.dispatcher.accept(items)
@@ -193,29 +249,66 @@ class Turn:
         for peer in paused:
             peer.commits_caught_up()
 
-    def _put_cursors(self) -> None:
-        self._cursors_due = False
+    def _put_positions(self) -> None:
+        self._positions_due = False
         if not self._committer.writable:
             return
-        dirty = self._dirty
-        self._dirty = {}
+        members = self._dirty_soon
+        self._dirty_soon = {}
         batch = self._committer.batch
-        for session in dirty:
+        for session in members:
             session.put_cursor(batch)
         groups = self._dirty_groups
         self._dirty_groups = {}
         for group in groups:
             group.put(batch)
 
-    def _cursor_timer_over(self) -> None:
-        self._cursor_timer = False
-        if self._dirty or self._dirty_groups:
+    def _oldest(self, count: int) -> list[LiveSession]:
+        """The sessions whose cursors have waited longest."""
+        found: list[LiveSession] = []
+        for session in self._dirty:
+            found.append(session)
+            if len(found) >= count:
+                break
+        return found
+
+    def _put_cursors(self, sessions: list[LiveSession]) -> None:
+        batch = self._committer.batch
+        for session in sessions:
+            del self._dirty[session]
+            session.put_cursor(batch)
+
+    def _position_timer_over(self) -> None:
+        self._position_timer = False
+        if self._dirty_soon or self._dirty_groups:
             if not self._committer.writable:
-                self._cursor_timer = True
-                self._scheduler.call_later(CURSOR_DELAY_US * 20, self._cursor_timer_over)
+                self._position_timer = True
+                self._scheduler.call_later(POSITION_DELAY_US * 20, self._position_timer_over)
                 return
-            self._cursors_due = True
+            self._positions_due = True
             self.schedule()
+
+    def _cursor_timer_over(self) -> None:
+        """Write the cursors that moved long enough ago."""
+        self._cursor_timer = False
+        dirty = self._dirty
+        now_us = self._committer.clock.monotonic_us()
+        wait_us = CURSOR_DELAY_US
+        if self._committer.writable:
+            # Early timers must not come again and again for the last millisecond.
+            until_us = now_us + CURSOR_STEP_US - CURSOR_DELAY_US
+            ripe: list[LiveSession] = []
+            for session, since_us in dirty.items():
+                if since_us > until_us:
+                    wait_us = since_us - until_us
+                    break
+                ripe.append(session)
+            if ripe:
+                self._put_cursors(ripe)
+                self.schedule()
+        if dirty:
+            self._cursor_timer = True
+            self._scheduler.call_later(max(wait_us, CURSOR_STEP_US), self._cursor_timer_over)
 
 
 class StorageFailureListener(Protocol):

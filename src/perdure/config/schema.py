@@ -263,8 +263,14 @@ class StorageConfig(Section, frozen=True):
     ] = "fsync"
     commit_interval_us: Annotated[
         int,
-        about("Least time between two commits under load.", unit="us", ge=0, le=1_000_000),
-    ] = 1000
+        about(
+            "Least time between two commits under load; what comes in between is written, "
+            "delivered and acknowledged together.",
+            unit="us",
+            ge=0,
+            le=1_000_000,
+        ),
+    ] = 2000
     commit_messages_max: Annotated[
         int, about("Messages that cause a commit at once, whatever the interval.", ge=1)
     ] = 1000

@@ -279,11 +279,12 @@ class Listener:
             if isinstance(header, ProxyFault):
                 raise ConnectionAbortedError(header.reason)
             shell.peer = _behind_proxy(shell.peer, header)
+        protocol = shell.as_protocol() if isinstance(shell, TcpShell) else shell
         if self._context is None:
-            await loop.connect_accepted_socket(lambda: shell, accepted)
+            await loop.connect_accepted_socket(lambda: protocol, accepted)
             return
         await loop.connect_accepted_socket(
-            lambda: shell,
+            lambda: protocol,
             accepted,
             ssl=self._context,
             ssl_handshake_timeout=settings.handshake_timeout_s,

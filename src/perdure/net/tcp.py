@@ -1,6 +1,8 @@
-"""The TCP and TLS shell: an ``asyncio.Protocol`` that carries bytes to a connection and back.
+"""The TCP and TLS shell: carries bytes from a transport to a connection and back.
 
-TLS is the same shell: the event loop puts the encryption below. The shell knows nothing of MQTT.
+It is an ``asyncio.Protocol`` by its methods, not by inheritance: compiled, a class with a base
+that is not would be an ordinary one. TLS is the same shell: the event loop puts the encryption
+below. The shell knows nothing of MQTT.
 
 Invariant: nothing is written after ``close`` and nothing is received after it.
 """
@@ -18,7 +20,7 @@ from perdure.net.tls import certificate_subject
 
 
 @final
-class TcpShell(asyncio.Protocol):
+class TcpShell:
     """One TCP or TLS connection: the ``ByteStream`` of its handler."""
 
     __slots__ = (
@@ -60,6 +62,10 @@ class TcpShell(asyncio.Protocol):
         return self._transport is not None
 
     # The transport calls these.
+
+    def as_protocol(self) -> asyncio.Protocol:
+        """The shell, as the event loop's functions are typed."""
+        return cast("asyncio.Protocol", self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Make the connection; for TLS the handshake is over."""

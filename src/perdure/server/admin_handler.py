@@ -139,6 +139,7 @@ class BrokerAdmin:
             return False
         self._services.turn.now_us = self._services.clock.now_us()
         live.holder.close(ADMINISTRATIVE_ACTION)
+        self._services.turn.run()  # whoever lists sessions next sees it
         return True
 
     async def rotate(self, structure: Structure | None) -> Row:

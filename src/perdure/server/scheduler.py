@@ -56,7 +56,9 @@ class LoopScheduler:
 
     def call_later(self, delay_us: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
         """Run once after a delay, microseconds."""
-        return self._loop.call_later(delay_us / 1_000_000, callback)
+        # uvloop counts in milliseconds and calls at once what it rounds to 0: who asks again for
+        # the rest would make it spin.
+        return self._loop.call_later(-(-delay_us // 1000) / 1000, callback)
 
     def run_blocking(
         self, work: Callable[[], None], done: Callable[[BaseException | None], None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.broker.harness import QUIET, Client, make_world
 
+from perdure.broker.turn import CURSOR_DELAY_US
 from perdure.config.schema import Config, SessionConfig
 from perdure.model import Cursor, InboxEntry, Message, SessionRecord, Subscription
 from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
@@ -133,7 +134,7 @@ def test_changed_subscriptions_do_not_shift_the_order() -> None:
     assert all(message.dup for message in reader.messages)
     for message in reader.messages:
         reader.send(Ack(PUBACK, message.packet_id))
-    world.run_for(50_000)
+    world.run_for(CURSOR_DELAY_US * 2)
     stored: list[str] = []
 
     async def look() -> None:

@@ -238,16 +238,12 @@ class AclAuthorizer:
         rules: the file; None = there is none.
     """
 
-    __slots__ = ("_generation", "_rules")
+    __slots__ = ("_generation", "_rules", "allow_all")
 
     def __init__(self, rules: AclRules | None) -> None:
         self._rules = rules
         self._generation = 0
-
-    @property
-    def allow_all(self) -> bool:
-        """There is no ACL file."""
-        return self._rules is None
+        self.allow_all = rules is None
 
     @property
     def generation(self) -> int:
@@ -257,6 +253,7 @@ class AclAuthorizer:
     def reload(self, rules: AclRules | None) -> None:
         """Decide by other rules from now on; remembered decisions are void."""
         self._rules = rules
+        self.allow_all = rules is None
         self._generation += 1
 
     def publish(self, identity: Identity, topic: str) -> bool:

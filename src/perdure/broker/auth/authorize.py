@@ -62,13 +62,12 @@ class Authorizer(Protocol):
     Filters come without any ``$share/{group}/`` or ``$replay/{from}/`` prefix.
     """
 
-    @property
-    def allow_all(self) -> bool:
-        """All may be subscribed and delivered, and all but ``$SYS`` published.
+    allow_all: bool
+    """All may be subscribed and delivered, and all but ``$SYS`` published.
 
-        The hot path then calls the authorizer only for a topic that begins with ``$``.
-        """
-        ...
+    The hot path then calls the authorizer only for a topic that begins with ``$``. It is asked
+    for each message, so it is no property.
+    """
 
     @property
     def generation(self) -> int:
@@ -92,12 +91,10 @@ class Authorizer(Protocol):
 class AllowAll:
     """No rules: everyone may do everything, except publish to ``$SYS``."""
 
-    __slots__ = ()
+    __slots__ = ("allow_all",)
 
-    @property
-    def allow_all(self) -> bool:
-        """Always."""
-        return True
+    def __init__(self) -> None:
+        self.allow_all = True
 
     @property
     def generation(self) -> int:

@@ -26,6 +26,7 @@ from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageError
 from perdure.storage.rocksdb.iterators import Seeker, bounded, items, keys, last_key, pages
 from perdure.storage.rocksdb.status import storage_error
+from perdure.storage.rocksdb.writes import fill
 
 META: Final = "default"
 STATE: Final = "state"
@@ -92,18 +93,8 @@ class Engine:
         Raises:
             StorageFull, StorageUnavailable: none of them was applied, and no later write will be.
         """
-        handles = self._handles
         batch = rocksdict.WriteBatch(raw_mode=True)
-        put = batch.put
-        items = iter(operations)
-        for table, key, value in zip(items, items, items, strict=True):
-            handle = handles.get(table)
-            if handle is None:
-                continue
-            if value is None:
-                batch.delete(key, handle)
-            else:
-                put(key, value, handle)
+        fill(batch, operations, self._handles)
         try:
             self._database.write(batch)
         except Exception as error:

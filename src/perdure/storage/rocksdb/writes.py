@@ -1,0 +1,31 @@
+"""Fills a RocksDB write batch from operations on rows.
+
+Compiled apart from ``engine``, which tests replace: it runs for each row that is written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def fill(batch: Any, operations: list[Any], handles: dict[str, Any]) -> None:
+    """Add operations to a write batch, in their order.
+
+    Args:
+        batch: a ``rocksdict.WriteBatch``.
+        operations: flat: table name, key, value (None = delete), table name, key, ...
+        handles: of the tables that exist; an operation on any other is left out.
+    """
+    assert len(operations) % 3 == 0
+    put = batch.put
+    at = 0
+    end = len(operations)
+    while at < end:
+        handle = handles.get(operations[at])
+        if handle is not None:
+            value = operations[at + 2]
+            if value is None:
+                batch.delete(operations[at + 1], handle)
+            else:
+                put(operations[at + 1], value, handle)
+        at += 3
