@@ -10,6 +10,7 @@ import pytest_asyncio
 from tests.contract.queues import QUEUES, parameters
 from tests.contract.values import NOW_US
 
+from perdure.bench.servers.postgres import PostgresServer
 from perdure.bench.servers.redis import RedisCluster, RedisServer
 from perdure.config.schema import RocksdbConfig
 from perdure.storage.contract import Database
@@ -96,6 +97,13 @@ def redis_cluster() -> Iterator[RedisCluster]:
     """A Redis cluster of three masters; each user empties it first."""
     with RedisCluster() as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """One PostgreSQL for all tests; nothing here needs it to survive a power cut."""
+    with PostgresServer(durable=False) as server:
+        yield server
 
 
 @pytest_asyncio.fixture(params=parameters())

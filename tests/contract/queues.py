@@ -7,12 +7,15 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 
+from perdure.bench.servers.postgres import PostgresServer, find_postgres
 from perdure.bench.servers.redis import RedisCluster, RedisServer, find_redis
 from perdure.model import Message
 from perdure.mqtt.packets import PUBLISH, Properties
 from perdure.mqtt.properties import write_properties
 from perdure.storage.device_queue import DeviceQueue, NewEntry, QueuedEntry
 from perdure.storage.memory import MemoryDeviceQueue
+from perdure.storage.postgres import Pool, PostgresDeviceQueue, Statement
+from perdure.storage.postgres.schema import migrate
 from perdure.storage.redis import open_device_queue
 
 # Ahead of every clock: what a server forgets by its own clock stays until the test says so.
@@ -53,6 +56,36 @@ async def _on_redis(nodes: list[RedisServer], url: str) -> AsyncIterator[DeviceQ
         await queue.close()
 
 
+@asynccontextmanager
+async def _postgres(request: pytest.FixtureRequest) -> AsyncIterator[DeviceQueue]:
+    async with _on_postgres(request, batched=True) as queue:
+        yield queue
+
+
+@asynccontextmanager
+async def _postgres_unbatched(request: pytest.FixtureRequest) -> AsyncIterator[DeviceQueue]:
+    async with _on_postgres(request, batched=False) as queue:
+        yield queue
+
+
+@asynccontextmanager
+async def _on_postgres(
+    request: pytest.FixtureRequest, *, batched: bool
+) -> AsyncIterator[DeviceQueue]:
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    pool = Pool(server.url, size=2)
+    await migrate(pool)
+    tables = "device_session_ctx, device_publish_msg, perdure_queue, perdure_queue_entry"
+    await pool.run(Statement(f"TRUNCATE {tables}"))
+    queue = PostgresDeviceQueue(pool, batched=batched)
+    yield queue
+    await queue.close()
+
+
+_POSTGRES = [
+    pytest.mark.postgres,
+    pytest.mark.skipif(find_postgres() is None, reason="PostgreSQL is not installed"),
+]
 _REDIS = [
     pytest.mark.redis,
     pytest.mark.skipif(find_redis() is None, reason="Redis is not installed"),
@@ -60,10 +93,14 @@ _REDIS = [
 
 QUEUES: dict[str, QueueFactory] = {
     "memory": _memory,
+    "postgres": _postgres,
+    "postgres-unbatched": _postgres_unbatched,
     "redis-compact": _compact,
     "redis-compact-cluster": _compact_cluster,
 }
 MARKS: dict[str, list[pytest.MarkDecorator]] = {
+    "postgres": _POSTGRES,
+    "postgres-unbatched": _POSTGRES,
     "redis-compact": _REDIS,
     "redis-compact-cluster": _REDIS,
 }
