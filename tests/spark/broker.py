@@ -36,7 +36,7 @@ class Broker:
     directory of that name is empty.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, hides: bool = True) -> None:
         self.data = home / "db"
         self.token_file = home / "token"
         self.token_file.write_text(f"{TOKEN}\n")
@@ -46,7 +46,7 @@ class Broker:
         hidden = home / "hidden"
         for each in (self.data, hidden):
             each.mkdir()
-        self.is_hidden = can_hide()
+        self.is_hidden = hides and can_hide()
         prefix = ["unshare", "-m", "sh", "-c", HIDE, "sh", str(hidden), str(self.data)]
         self._command = [
             *(prefix if self.is_hidden else []),

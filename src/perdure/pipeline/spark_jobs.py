@@ -18,6 +18,7 @@ from perdure.pipeline.jobs.archive_files import (
     write_batches,
     written_files,
 )
+from perdure.pipeline.jobs.learn import PATTERN_COUNTS_DDL, count_batches
 from perdure.pipeline.options import ReadOptions
 from perdure.pipeline.schema import ddl
 
@@ -60,6 +61,12 @@ def read_log(spark: Any, options: ReadOptions, columns: Iterable[str] = ()) -> A
     for filters in options.filter_sets:
         reader = reader.option("topic", msgspec.json.encode(list(filters)).decode())
     return reader.load(options.path)
+
+
+def count_patterns(spark: Any, options: ReadOptions) -> list[tuple[str, int]]:
+    """What ``learn.propose`` takes, from a range of the log."""
+    counted = read_log(spark, options, ["topic"]).mapInArrow(count_batches, PATTERN_COUNTS_DDL)
+    return [(row.pattern, row.messages) for row in counted.collect()]
 
 
 class SparkExecute:

@@ -15,6 +15,7 @@ from tests.unit.pipeline.logs import SECOND, START, append, open_log
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.main import run
 from perdure.storage.rocksdb import RocksDatabase
+from perdure.topic.proposal import parse_proposal
 
 pytest.importorskip("pyspark")
 pytest.importorskip("pyiceberg")
@@ -171,6 +172,39 @@ def test_bad_input_is_one_line_and_a_code(
     told = capsys.readouterr()
     assert text in told.err
     assert "Traceback" not in told.err
+
+
+def test_learn(
+    database: RocksDatabase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    spark: list[str],
+) -> None:
+    command = ["pipeline", "learn", "--data", str(tmp_path / "db")]
+    assert run(command) == ExitCode.NOT_FOUND
+    written = append(database, [f"rooms/{n}/t" for n in range(12)], at=START)
+    asked: list[Any] = []
+
+    def count_patterns(_: Any, options: Any) -> list[tuple[str, int]]:
+        asked.append(options)
+        return [(message.topic, 2) for message in written]
+
+    monkeypatch.setattr(spark_jobs, "count_patterns", count_patterns)
+    file = tmp_path / "proposal.json"
+    assert run([*command, "--write", str(file), "--json", "-t", "rooms/#"]) == ExitCode.OK
+    told = json.loads(capsys.readouterr().out)
+    assert told["structures"] == [{"pattern": "rooms/+/t", "messages": 24, "streams_before": 4}]
+    assert asked[0].until_offset == told["through_offset"] == written[-1].offset
+    assert json.loads(file.read_bytes()) == told
+    assert spark == ["perdure-learn"]
+    assert run(command) == ExitCode.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert "streams_before\t4" in lines
+    assert "rooms/+/t\t24\t4\t1" in lines
+    database.rotate_to(parse_proposal(file.read_bytes()).structure, START + 100 * SECOND)
+    append(database, ["rooms/x/t"], at=START + 200 * SECOND)
+    assert [each.pattern for each in database.streams(2)] == ["rooms/+/t"]
 
 
 def test_stats(

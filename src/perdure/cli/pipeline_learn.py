@@ -1,0 +1,97 @@
+"""``perdure pipeline learn``: a topic structure for the log's next generation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from perdure.cli.data import data_options
+from perdure.cli.exit_codes import CommandFailed, ExitCode
+from perdure.cli.output import Column, Output, output_options
+from perdure.cli.pipeline_options import missing, read_options, topic_options
+
+SHOWN: Final = 50
+
+
+@click.command()
+@data_options
+@topic_options
+@click.option("--until", metavar="TIME", help="RFC 3339, or how long ago (5m).")
+@click.option(
+    "--write",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the proposal, for storage rotate --proposal and archive --tables.",
+)
+@output_options
+def learn(
+    data: Path,
+    filters: tuple[str, ...],
+    since: str | None,
+    until: str | None,
+    master: str | None,
+    memory: str,
+    file: Path | None,
+    out: Output,
+) -> None:
+    """Find which levels of the topics vary; show what it would change."""
+    options = read_options(data, filters, **{"from": since, "until": until})
+    try:
+        from perdure.pipeline.jobs.learn import propose
+        from perdure.pipeline.session import build, progress
+        from perdure.pipeline.spark_jobs import count_patterns, told
+        from perdure.storage.rocksdb.bulk import LogFiles
+    except ImportError as error:
+        raise missing() from error
+    files = LogFiles(Path(options.path))
+    try:
+        newest, database = files.newest(), files.database_id
+        current = files.generations()[-1].generation
+        streams = [pattern for _, pattern in files.layout(current).streams()]
+    finally:
+        files.close()
+    if newest is None:
+        raise CommandFailed(f"{data}: nothing was recorded yet", ExitCode.NOT_FOUND)
+    until_offset = min(options.until_offset, newest.offset)
+    options = msgspec.structs.replace(options, until_offset=until_offset)
+    spark = build(master=master, memory=memory, app="perdure-learn")
+    try:
+        with told(), progress(spark, "counting topics"):
+            counts = count_patterns(spark, options)
+    finally:
+        spark.stop()
+    found = propose(counts, streams, database=database, through_offset=until_offset)
+    if file is not None:
+        file.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2))
+        click.echo(f"wrote {file}", err=True)
+    _show(out, found, len(streams))
+
+
+def _show(out: Output, found: Any, streams: int) -> None:
+    if out.is_json:
+        out.record(msgspec.to_builtins(found))
+        return
+    out.record(
+        {
+            "messages": found.messages,
+            "thresholds": " ".join(map(str, found.thresholds)),
+            "streams_before": streams,
+            "streams_after": len(found.structures),
+            "tables": len(found.tables),
+        }
+    )
+    out.text("\n")
+    columns = (
+        Column("pattern"),
+        Column("messages", right=True),
+        Column("streams_before", right=True),
+        Column("streams_after", right=True),
+    )
+    rows = [{**msgspec.structs.asdict(each), "streams_after": 1} for each in found.structures]
+    out.rows(columns, rows[:SHOWN])
+    if len(rows) > SHOWN:
+        out.text(f"and {len(rows) - SHOWN} more\n")
