@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.spark.broker import Broker, publish
 
@@ -45,8 +46,6 @@ def test_a_running_broker_takes_a_proposal_up(spark: Any, tmp_path: Path) -> Non
             ("plant/+/metric/0", sum(1 for number in range(count) if number % 3 == 0))
         ]
         file = tmp_path / "proposal.json"
-        import msgspec
-
         file.write_bytes(msgspec.json.encode(found))
         assert perdure("storage", "rotate", "--proposal", str(file))["generation"] == 2
         publish(broker.port, 100)
