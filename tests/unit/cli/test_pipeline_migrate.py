@@ -24,7 +24,11 @@ FROM = "postgresql://u:secret@h/d"
 @pytest.fixture(autouse=True)
 def source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ListSource:
     found = ListSource(pages("c", [owed(1, 7), owed(2, 8, released=True)]), pages("d", [], last=3))
-    monkeypatch.setattr(stores, "open_source", lambda endpoint: found)
+
+    async def open_source(endpoint: Endpoint) -> ListSource:
+        return found
+
+    monkeypatch.setattr(stores, "open_source", open_source)
     monkeypatch.chdir(tmp_path)
     return found
 
@@ -122,4 +126,3 @@ def test_spark_runs_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     line = ["pipeline", "migrate", "--from", FROM, "--to", "data", "--parallel", "3"]
     assert run(line) == ExitCode.OK
     assert (seen["stopped"], seen["parallel"], seen["app"]) == (True, 3, "perdure-migrate")
-    assert isinstance(stores.open_source(Endpoint("directory", "x")), ListSource)

@@ -68,7 +68,8 @@ def parse_endpoint(text: str, *, layout: Layout, prefix: str = "") -> Endpoint:
         parts = urlsplit(text)
         if not parts.hostname:
             raise ConfigError(f"{redacted(text)} names no host")
-        _ = parts.port
+        if "," not in parts.netloc:  # several nodes of a cluster: its client looks closer
+            _ = parts.port
     except ValueError as error:
         raise ConfigError(f"{redacted(text)} is no URL: {error}") from error
     return Endpoint(kind, text, layout, prefix if kind == "redis" else "")

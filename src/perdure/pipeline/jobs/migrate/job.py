@@ -130,7 +130,7 @@ def run_task(task: Task, part: Range) -> RangeResult:
     """
 
     async def run() -> RangeResult:
-        source = stores.open_source(task.source)
+        source = await stores.open_source(task.source)
         try:
             if task.dry:
                 return await count_range(source, part, task.settings)
@@ -220,7 +220,7 @@ class Migration:
         """Read everything and write nothing, not even a ledger."""
 
         async def plan() -> list[Range]:
-            source = stores.open_source(self._options.source)
+            source = await stores.open_source(self._options.source)
             try:
                 return [part async for part in source.plan(self._options.entries_per_range)]
             finally:
@@ -243,7 +243,7 @@ class Migration:
         return self._ledger
 
     async def _plan(self) -> None:
-        source = stores.open_source(self._options.source)
+        source = await stores.open_source(self._options.source)
         try:
             await self._kept().plan(source.plan(self._options.entries_per_range))
         finally:

@@ -10,21 +10,42 @@ from perdure.pipeline.jobs.migrate.contract import Source, Target
 from perdure.pipeline.jobs.migrate.endpoints import Endpoint
 
 if TYPE_CHECKING:
+    from perdure.storage.device_queue import DeviceQueue
     from perdure.storage.rocksdb import RocksDatabase
 
 
-def open_source(endpoint: Endpoint) -> Source:
-    """The source at an endpoint; it connects when it is first asked."""
-    if endpoint.kind == "postgres":
-        from perdure.pipeline.jobs.migrate.postgres import PostgresSource
+async def open_source(endpoint: Endpoint) -> Source:
+    """The source at an endpoint.
 
+    Raises:
+        ConfigError: its extra is not installed, or it is not what it should be.
+    """
+    if endpoint.kind == "postgres":
+        try:
+            from perdure.pipeline.jobs.migrate.postgres import PostgresSource
+        except ImportError as error:
+            raise _missing("postgres") from error
         return PostgresSource(endpoint.url)
-    raise ConfigError(f"{endpoint.shown} cannot be read")
+    if endpoint.kind == "redis" and endpoint.layout == "tbmq":
+        try:
+            from perdure.pipeline.jobs.migrate.redis import TbmqRedisSource
+        except ImportError as error:
+            raise _missing("redis") from error
+        return TbmqRedisSource(endpoint.url, endpoint.prefix)
+    from perdure.pipeline.jobs.migrate.queues import QueueSource
+
+    return QueueSource(await _open_queue(endpoint))
 
 
 async def open_target(endpoint: Endpoint, *, now_us: int) -> Target:
-    """The target at an endpoint that many tasks can write."""
-    raise ConfigError(f"{endpoint.shown} cannot be written")
+    """The target at an endpoint that many tasks can write.
+
+    Raises:
+        ConfigError: as of ``open_source``.
+    """
+    from perdure.pipeline.jobs.migrate.queues import QueueTarget
+
+    return QueueTarget(await _open_queue(endpoint), now_us=now_us)
 
 
 def open_directory(path: Path) -> RocksDatabase:
@@ -36,3 +57,19 @@ def open_directory(path: Path) -> RocksDatabase:
     from perdure.storage.rocksdb import RocksDatabase
 
     return RocksDatabase.open(path)
+
+
+async def _open_queue(endpoint: Endpoint) -> DeviceQueue:
+    if endpoint.kind != "redis" or endpoint.layout != "compact":
+        raise ConfigError(f"{endpoint.shown} cannot be migrated that way")
+    try:
+        from perdure.storage.redis.open import open_device_queue
+    except ImportError as error:
+        raise _missing("redis") from error
+    return await open_device_queue(endpoint.url, prefix=endpoint.prefix or None)
+
+
+def _missing(extra: str) -> ConfigError:
+    return ConfigError(
+        f"the client of {extra} is not installed", hint=f"pip install 'perdure[{extra}]'"
+    )

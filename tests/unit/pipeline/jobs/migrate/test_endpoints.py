@@ -16,6 +16,7 @@ from perdure.pipeline.jobs.migrate.endpoints import Endpoint, parse_endpoint, re
         ("redis://h:1/2", "redis"),
         ("rediss://h", "redis"),
         ("redis+cluster://h:7000", "redis"),
+        ("redis+cluster://h:7000,i:7001", "redis"),
         ("data", "directory"),
         ("/var/lib/perdure", "directory"),
         ("file:///var/lib/perdure", "directory"),

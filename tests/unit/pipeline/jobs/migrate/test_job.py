@@ -40,7 +40,11 @@ def source(monkeypatch: pytest.MonkeyPatch) -> ListSource:
             for number, client_id in enumerate(CLIENTS)
         ]
     )
-    monkeypatch.setattr(stores, "open_source", lambda endpoint: found)
+
+    async def open_source(endpoint: Endpoint) -> ListSource:
+        return found
+
+    monkeypatch.setattr(stores, "open_source", open_source)
     return found
 
 
