@@ -194,7 +194,7 @@ class DatabaseTarget:
             identifiers=entry.identifiers,
             serial=session.serial,
             # All of them may have been sent, and what was sent is not looked at for its expiry.
-            forget_at_us=entry.forget_at_us or entry.expires_at_us,
+            forget_at_us=_first_end(entry),
         )
 
     def _record(self, client_id: str, *, changed_at_us: int, cut_offset: int = 0) -> SessionRecord:
@@ -305,6 +305,11 @@ class DatabaseTarget:
     async def close(self) -> None:
         """See ``Target.close``."""
         self._database.close()
+
+
+def _first_end(entry: OwedEntry) -> int:
+    ends = [end for end in (entry.forget_at_us, entry.expires_at_us) if end]
+    return min(ends, default=0)
 
 
 def _message(entry: OwedEntry, offset: int = 0) -> Message:
