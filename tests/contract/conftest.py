@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from tests import servers
 from tests.contract.queues import QUEUES, parameters
 from tests.contract.values import NOW_US
 
@@ -16,7 +17,10 @@ from perdure.config.schema import RocksdbConfig
 from perdure.storage.contract import Database
 from perdure.storage.device_queue import DeviceQueue
 from perdure.storage.memory import MemoryDatabase
+from perdure.storage.postgres.driver import PostgresDriver
+from perdure.storage.remote.store import RemoteDatabase, Settings
 from perdure.storage.rocksdb import RocksDatabase
+from perdure.testing.remote import MemoryDriver, ServerState
 
 
 class Backend:
@@ -63,15 +67,47 @@ def _no_tail(path: Path) -> Callable[[Database | None], Database]:
     return lambda _previous: RocksDatabase.open(path, config=config, now_us=NOW_US)
 
 
+def _remote(_path: Path) -> Callable[[Database | None], Database]:
+    state = ServerState()
+    return lambda _previous: RemoteDatabase.open_blocking(
+        lambda: MemoryDriver(state), now_us=NOW_US
+    )
+
+
+def _remote_no_tail(_path: Path) -> Callable[[Database | None], Database]:
+    # Every read goes to the server.
+    state = ServerState()
+    settings = Settings(tail_messages_max=0)
+    return lambda _previous: RemoteDatabase.open_blocking(
+        lambda: MemoryDriver(state), now_us=NOW_US, settings=settings
+    )
+
+
+def _postgres(_path: Path) -> Callable[[Database | None], Database]:
+    url = servers.postgres_place()
+    return lambda _previous: RemoteDatabase.open_blocking(
+        lambda: PostgresDriver(url), now_us=NOW_US
+    )
+
+
 BACKENDS = {
     "memory": _memory,
     "rocksdb": _rocksdb,
     "rocksdb-no-tail": _no_tail,
     "rocksdb-bitmask": _bitmask,
+    "remote": _remote,
+    "remote-no-tail": _remote_no_tail,
+    "postgres": _postgres,
+}
+BACKEND_MARKS = {
+    "postgres": [
+        pytest.mark.postgres,
+        pytest.mark.skipif(not servers.has_postgres(), reason="PostgreSQL is not installed"),
+    ],
 }
 
 
-@pytest.fixture(params=list(BACKENDS))
+@pytest.fixture(params=[pytest.param(name, marks=BACKEND_MARKS.get(name, [])) for name in BACKENDS])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
     """A backend with an empty database, closed afterwards."""
     backend = Backend(BACKENDS[request.param](tmp_path / "data"))

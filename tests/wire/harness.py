@@ -5,7 +5,7 @@ closes when the case ends. Nothing here may import ``perdure``.
 
 ``PERDURE_WIRE_BROKER=mosquitto`` runs the same cases on Mosquitto, which checks the cases
 themselves: there a close without a reason code passes, and a case that still fails cites the
-clause that Mosquitto breaks.
+clause that Mosquitto breaks. ``PERDURE_TEST_BACKEND`` puts the broker's state into a server.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, final
 
+from tests import servers
 from tests.wire.packets import Prop, Properties, Will
 from tests.wire.peer import SUBJECT, TIMEOUT_S, Peer
 
@@ -61,6 +62,7 @@ class Broker:
     def __init__(self, directory: Path, options: Options) -> None:
         self.directory = directory
         self.options = options
+        self._settings = {**servers.settings(), **options.settings}
         self.port = 0
         self.log = directory / "broker.log"
         self._log_checked = 0
@@ -162,7 +164,7 @@ class Broker:
             return self._mosquitto(port)
         command = [sys.executable, "-m", "perdure", "serve"]
         command += ["--data", str(self.directory / "data"), "--bind", f"127.0.0.1:{port}"]
-        for name, value in self.options.settings.items():
+        for name, value in self._settings.items():
             command += ["--set", f"{name}={value.format(directory=self.directory)}"]
         return command
 

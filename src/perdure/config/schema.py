@@ -246,12 +246,50 @@ class RocksdbConfig(Section, frozen=True):
 
 
 @final
+class PostgresConfig(Section, frozen=True):
+    """The whole state in PostgreSQL (`storage.backend: postgres`)."""
+
+    url: Annotated[str, about("`postgresql://user:password@host:5432/database`.", secret=True)] = (
+        "postgresql://127.0.0.1:5432/perdure"
+    )
+    durability: Annotated[
+        Literal["warn", "refuse", "ignore"],
+        about("At the start, if the server may lose what it has acknowledged."),
+    ] = "warn"
+    connect_timeout_s: Annotated[
+        int, about("How long the start waits for the server.", unit="s", ge=0)
+    ] = 30
+    command_timeout_s: Annotated[
+        int, about("Time for an answer; after it the connection is made anew.", unit="s", ge=1)
+    ] = 15
+    outage_max_s: Annotated[
+        int,
+        about(
+            "How long messages wait for a server that is away before publishers are refused.",
+            unit="s",
+            ge=0,
+        ),
+    ] = 30
+    pending_bytes_max: Annotated[
+        int,
+        about(
+            "Most bytes that wait for the server; from half of it on, reading from clients pauses.",
+            unit="bytes",
+            ge=1 * MIB,
+        ),
+    ] = 64 * MIB
+
+
+@final
 class StorageConfig(Section, frozen=True):
     """What is durable, and when."""
 
     backend: Annotated[
-        Literal["rocksdb", "memory"],
-        about("`rocksdb` keeps everything; `memory` keeps nothing past the process."),
+        Literal["rocksdb", "postgres", "memory"],
+        about(
+            "`rocksdb` keeps everything in the data directory, `postgres` in a server; "
+            "`memory` keeps nothing past the process."
+        ),
     ] = "rocksdb"
     path: Annotated[str, about("Data directory.", unit="path")] = "perdure-data"
     durability: Annotated[
@@ -285,6 +323,7 @@ class StorageConfig(Section, frozen=True):
         tuple[str, ...], about("Topic filters whose QoS 0 messages are recorded too.")
     ] = ()
     rocksdb: RocksdbConfig = RocksdbConfig()
+    postgres: PostgresConfig = PostgresConfig()
 
 
 @final

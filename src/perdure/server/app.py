@@ -32,11 +32,11 @@ from perdure.server.http_part import HttpPart
 from perdure.server.lifecycle import Job, Lifecycle, Part, Reload
 from perdure.server.metrics_part import MetricsPart, keep_gauges
 from perdure.server.scheduler import LoopScheduler
+from perdure.server.stores import RemoteStore, open_embedded, open_remote
 from perdure.server.systemd import Notifier
 from perdure.storage.contract import Database
-from perdure.storage.memory.store import MemoryDatabase
 from perdure.storage.rocksdb.engine import Engine
-from perdure.storage.rocksdb.store import EngineFactory, RocksDatabase
+from perdure.storage.rocksdb.store import EngineFactory
 
 log = get_logger("server")
 
@@ -45,20 +45,8 @@ KEY_FILE: Final = "broker.key"
 
 KEY_BYTES: Final = 32
 
-
-def open_database(config: Config, *, engine: EngineFactory = Engine) -> Database:
-    """Open the durable state that the configuration names.
-
-    Args:
-        config: which backend, where, how large.
-        engine: what opens RocksDB.
-
-    Raises:
-        StorageError: the directory is locked, damaged or not writable.
-    """
-    if config.storage.backend == "memory":
-        return MemoryDatabase()
-    return RocksDatabase.open(config.storage.path, config=config.storage.rocksdb, engine=engine)
+SERVERS: Final = frozenset(("redis", "postgres"))
+"""Backends that are in a server."""
 
 
 @final
@@ -67,10 +55,12 @@ class BrokerPart:
 
     name: str = "broker"
 
-    def __init__(self, broker: Broker, scheduler: LoopScheduler, database: Database) -> None:
+    def __init__(
+        self, broker: Broker, scheduler: LoopScheduler, store: Database | RemoteStore
+    ) -> None:
         self._broker = broker
         self._scheduler = scheduler
-        self._database = database
+        self._store = store
 
     async def start(self) -> None:
         """Take up what the last process left."""
@@ -83,7 +73,14 @@ class BrokerPart:
             await self._broker.finish()
         finally:
             await self._scheduler.close()
-            self._database.close()
+            await _close(self._store)
+
+
+async def _close(store: Database | RemoteStore) -> None:
+    if isinstance(store, RemoteStore):
+        await store.close()
+    else:
+        store.close()
 
 
 def _listeners(
@@ -140,7 +137,12 @@ async def serve(
     """
     _say_build()
     files = await asyncio.to_thread(read_files, config.auth)
-    database = open_database(config, engine=engine)
+    store: Database | RemoteStore
+    if config.storage.backend in SERVERS:
+        store = await open_remote(config)
+        database: Database = store.database
+    else:
+        store = database = open_embedded(config, engine=engine)
     failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def task_failed(error: BaseException) -> None:
@@ -187,7 +189,7 @@ async def serve(
         "gauges": functools.partial(keep_gauges, broker.services),
     }
     lifecycle = Lifecycle(
-        [BrokerPart(broker, scheduler, database), *_optional_parts(config, broker, metrics)],
+        [BrokerPart(broker, scheduler, store), *_optional_parts(config, broker, metrics)],
         listeners,
         jobs=jobs,
         reloads=reloads,

@@ -1,0 +1,131 @@
+"""Opens the durable state that the configuration names, in the process or in a server.
+
+The drivers are imported when they are asked for: each needs an extra that others do without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from perdure.clock import SystemClock
+from perdure.config.schema import Config, PostgresConfig
+from perdure.errors import ConfigError, StorageError
+from perdure.observe.logs import get_logger
+from perdure.storage.contract import Database
+from perdure.storage.memory.store import MemoryDatabase
+from perdure.storage.remote.driver import Driver
+from perdure.storage.remote.store import RemoteDatabase, Settings
+from perdure.storage.rocksdb.directory import DirectoryLock
+from perdure.storage.rocksdb.engine import Engine
+from perdure.storage.rocksdb.store import EngineFactory, RocksDatabase
+
+log = get_logger("storage")
+
+RETRY_S: Final = 0.5
+
+
+def open_embedded(config: Config, *, engine: EngineFactory = Engine) -> Database:
+    """Open the state that is in this process or in a directory.
+
+    Raises:
+        StorageError: the directory is locked, damaged or not writable.
+    """
+    if config.storage.backend == "memory":
+        return MemoryDatabase()
+    return RocksDatabase.open(config.storage.path, config=config.storage.rocksdb, engine=engine)
+
+
+class RemoteStore:
+    """A database in a server, and the data directory whose lock says that we are the only one
+    there.
+
+    Attributes:
+        database: the database.
+    """
+
+    def __init__(self, database: RemoteDatabase, lock: DirectoryLock) -> None:
+        self.database = database
+        self._lock = lock
+
+    async def close(self) -> None:
+        """Deliver what is written and give the server back."""
+        try:
+            await self.database.stop()
+        finally:
+            self._lock.release()
+
+
+async def open_remote(config: Config) -> RemoteStore:
+    """Open the state that is in a server, waiting for one that is not there yet.
+
+    Raises:
+        ConfigError: the URL or the password is wrong, or the extra is not installed.
+        StorageLocked: another broker has it.
+        StorageError: the server was not there in time, or cannot be used.
+    """
+    storage = config.storage
+    section = storage.postgres
+    lock = DirectoryLock(Path(storage.path))
+    try:
+        settings = Settings(
+            outage_max_s=float(section.outage_max_s),
+            pending_bytes_max=section.pending_bytes_max,
+        )
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + section.connect_timeout_s
+        told = False
+        while True:
+            driver = make_driver(section)
+            try:
+                database = await RemoteDatabase.open(
+                    driver, now_us=SystemClock().now_us(), settings=settings
+                )
+                return RemoteStore(database, lock)
+            except StorageError as error:
+                if not error.retriable:
+                    raise
+                if loop.time() >= deadline:
+                    # Not retriable any more: whoever started us has to look.
+                    raise StorageError(
+                        f"{error.message} (waited {section.connect_timeout_s} s)",
+                        hint=error.hint or f"is the server running? storage.{storage.backend}.url",
+                    ) from error
+                if not told:
+                    log.warning("storage.waiting", server=driver.place, error=error.message)
+                    told = True
+            await asyncio.sleep(RETRY_S)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def make_driver(section: PostgresConfig) -> Driver:
+    """The driver of a configured server.
+
+    Raises:
+        ConfigError: the URL is wrong, or the extra is not installed.
+    """
+    module = _import("postgres")
+    driver: Driver = module.PostgresDriver(
+        section.url,
+        command_timeout_s=float(section.command_timeout_s),
+        durability=section.durability,
+    )
+    return driver
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(f"perdure.storage.{name}.driver")
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("perdure"):
+            raise
+        raise ConfigError(
+            f"storage.backend {name} needs the package {error.name}",
+            path="storage.backend",
+            hint=f"pip install 'perdure[{name}]'",
+        ) from error

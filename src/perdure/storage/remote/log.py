@@ -1,0 +1,349 @@
+"""The recorded log: generations of blocks in the server, and its newest messages in memory.
+
+Feeds, shared groups and sessions in memory read it; durable sessions have their queues. There is
+no index by topic: a read decodes the blocks of its range and tries the filters on each message.
+
+Invariant: the counters of memory are those of the last closed transaction, plus what was recorded
+since.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import lru_cache
+from typing import Final, final
+
+import msgspec
+
+from perdure.errors import UsageError
+from perdure.model import Message
+from perdure.storage.codec import decode_record, encode_record
+from perdure.storage.contract import GenerationInfo, ReadResult
+from perdure.storage.remote import rows
+from perdure.storage.remote.driver import LATE, LOG, META, Driver, Row, Transaction
+from perdure.storage.tail import Tail
+from perdure.topic.matching import FilterMatcher, compile_filter
+
+POINT_EVERY: Final = 1024
+"""Messages between two of the sparse counts that bound ``messages_after``."""
+
+PAGE_ROWS_MIN: Final = 8
+PAGE_ROWS_MAX: Final = 1024
+PAGE_BYTES: Final = 1024 * 1024
+"""Blocks read at once: few at first, and more while they turn out to be small."""
+
+_TAIL_SCAN_MIN: Final = 4096
+_TAIL_SCAN_PER_MESSAGE: Final = 16
+
+
+@final
+class Generation:
+    """One generation: its bounds and its counters."""
+
+    __slots__ = ("counts", "has_late", "header", "messages", "offsets", "size")
+
+    def __init__(self, header: rows.Header) -> None:
+        self.header = header
+        self.messages = 0
+        self.size = 0
+        self.has_late = False
+        # The sparse counts, as two lists of one length.
+        self.offsets: list[int] = []
+        self.counts: list[int] = []
+
+    def holds(self, offset: int) -> bool:
+        """Whether an offset belongs to it."""
+        header = self.header
+        return header.since_offset <= offset and (
+            not header.until_offset or offset < header.until_offset
+        )
+
+    def messages_after(self, offset: int) -> int:
+        """How many of its messages follow an offset, at most."""
+        point = bisect_right(self.offsets, offset)
+        return self.messages - (self.counts[point - 1] if point else 0)
+
+
+@final
+class RemoteLog:
+    """The log of one database.
+
+    Args:
+        driver: where the blocks are.
+        settle: waits until everything written is in the server.
+        tail: keeps the newest messages; must reach back past all that is not dispatched yet.
+    """
+
+    def __init__(self, driver: Driver, settle: Callable[[], Awaitable[None]], tail: Tail) -> None:
+        self._driver = driver
+        self._settle = settle
+        self.tail = tail
+        self._generations: dict[int, Generation] = {}
+        self._newest = 0
+        # Recorded and not yet in a closed transaction, by generation.
+        self._open: dict[int, list[Message]] = {}
+        self._fresh: list[Message] = []
+
+    # -- starting --------------------------------------------------------------------------
+
+    async def load(self, meta: Sequence[Row], *, last_offset: int) -> None:
+        """Take up what is stored; ``meta`` are all rows of that table."""
+        self._generations = {}
+        self._open = {}
+        self._fresh = []
+        for key, value in meta:
+            if key[:1] == b"G":
+                header = decode_record(rows.header_decoder, "generation", value)
+                self._generations[header.generation] = Generation(header)
+        self._generations = dict(sorted(self._generations.items()))
+        for key, value in sorted(meta):
+            generation = self._generations.get(rows.parse_generation(key))
+            if generation is None:
+                continue
+            if key[:1] == b"N":
+                generation.messages, generation.size = rows.parse_counters(value)
+            elif key[:1] == b"P":
+                generation.offsets.append(rows.parse_point(key))
+                generation.counts.append(rows.parse_number(value))
+        for number, generation in self._generations.items():
+            owner = rows.generation_owner(number)
+            late = await self._driver.scan(LATE, owner, start=b"", end=b"", limit=1)
+            generation.has_late = bool(late)
+        self._newest = last_offset
+        self.tail.clear(last_offset)
+
+    def begin(self, transaction: Transaction, *, since_offset: int, now_us: int) -> Generation:
+        """Stage the next generation; the one before must have ended there."""
+        number = max(self._generations, default=0) + 1
+        generation = Generation(rows.Header(number, since_offset, 0, now_us))
+        self._generations[number] = generation
+        self._put_header(transaction, generation)
+        return generation
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was ever stored."""
+        return not self._generations
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def append(self, transaction: Transaction, message: Message) -> bool:
+        """Record a message; False if its generation was dropped since it was staged."""
+        generation = self._current()
+        if not generation.holds(message.offset):
+            for generation in self._generations.values():
+                if generation.holds(message.offset):
+                    break
+            else:
+                return False
+        number = generation.header.generation
+        generation.messages += 1
+        if message.offset <= self._newest:
+            generation.has_late = True
+            ((_, block),) = rows.encode_blocks([message])
+            owner = rows.generation_owner(number)
+            transaction.put(LATE, owner, rows.number(message.offset), block)
+            generation.size += len(block)
+            self._put_counters(transaction, generation)
+            self.tail.clear(self._newest)
+            return True
+        self._newest = message.offset
+        self._fresh.append(message)
+        self._open.setdefault(number, []).append(message)
+        transaction.size += len(message.payload) + len(message.topic) + 32
+        if not generation.messages % POINT_EVERY:
+            generation.offsets.append(message.offset)
+            generation.counts.append(generation.messages)
+            transaction.put(
+                META,
+                rows.NOBODY,
+                rows.point_key(number, message.offset),
+                rows.number(generation.messages),
+            )
+        return True
+
+    def recent(self, after_offset: int) -> list[Message]:
+        """The messages recorded after an offset near the end, those of this batch too."""
+        older = self.tail.between(after_offset, self._newest, 1 << 62)
+        fresh = [message for message in self._fresh if message.offset > after_offset]
+        return (older or []) + fresh
+
+    def batch_written(self) -> None:
+        """All calls of a batch are staged: reads may see its messages."""
+        if self._fresh:
+            self.tail.extend(self._fresh)
+            self._fresh = []
+
+    def close(self, transaction: Transaction) -> None:
+        """Add the blocks of what was recorded since the last transaction was closed."""
+        for number, messages in self._open.items():
+            generation = self._generations.get(number)
+            if generation is None:
+                continue
+            owner = rows.generation_owner(number)
+            for last, block in rows.encode_blocks(messages):
+                transaction.put(LOG, owner, rows.number(last), block)
+                generation.size += len(block)
+            self._put_counters(transaction, generation)
+        self._open = {}
+
+    def rotate(self, transaction: Transaction, *, last_offset: int, now_us: int) -> None:
+        """End the current generation and begin the next."""
+        current = self._current()
+        current.header = msgspec.structs.replace(current.header, until_offset=last_offset + 1)
+        self._put_header(transaction, current)
+        self.begin(transaction, since_offset=last_offset + 1, now_us=now_us)
+
+    def drop(self, transaction: Transaction, number: int) -> None:
+        """Forget a generation and its messages."""
+        generation = self._generations.get(number)
+        if generation is None or generation is self._current():
+            raise UsageError(f"generation {number} is unknown or current")
+        del self._generations[number]
+        self._open.pop(number, None)
+        owner = rows.generation_owner(number)
+        transaction.drop(LOG, owner)
+        transaction.drop(LATE, owner)
+        for key in (rows.header_key(number), rows.counters_key(number)):
+            transaction.put(META, rows.NOBODY, key, None)
+        for offset in generation.offsets:
+            transaction.put(META, rows.NOBODY, rows.point_key(number, offset), None)
+        self.tail.forget_through(generation.header.until_offset - 1)
+
+    def _current(self) -> Generation:
+        return self._generations[next(reversed(self._generations))]
+
+    def _put_header(self, transaction: Transaction, generation: Generation) -> None:
+        key = rows.header_key(generation.header.generation)
+        transaction.put(META, rows.NOBODY, key, encode_record(generation.header))
+        self._put_counters(transaction, generation)
+
+    def _put_counters(self, transaction: Transaction, generation: Generation) -> None:
+        key = rows.counters_key(generation.header.generation)
+        value = rows.counters(generation.messages, generation.size)
+        transaction.put(META, rows.NOBODY, key, value)
+
+    # -- what is there ---------------------------------------------------------------------
+
+    def info(self) -> list[GenerationInfo]:
+        """See ``Database.generations``."""
+        return [
+            GenerationInfo(
+                generation=number,
+                layout=rows.LAYOUT,
+                since_offset=generation.header.since_offset,
+                until_offset=generation.header.until_offset,
+                created_at_us=generation.header.created_at_us,
+                message_count=generation.messages,
+                bytes=generation.size,
+                stream_count=0,
+            )
+            for number, generation in self._generations.items()
+        ]
+
+    def has(self, number: int) -> bool:
+        """Whether there is such a generation."""
+        return number in self._generations
+
+    def messages_after(self, offset: int) -> int:
+        """See ``Database.messages_after``."""
+        return sum(each.messages_after(offset) for each in self._generations.values())
+
+    # -- reading ---------------------------------------------------------------------------
+
+    async def read(
+        self, filters: Sequence[str], after: int, until: int, limit: int, bytes_max: int
+    ) -> ReadResult:
+        """See ``Database.read``."""
+        messages: list[Message] = []
+        size = 0
+        async for message in self._matching(filters, after, until, limit):
+            size += len(message.payload)
+            if bytes_max and size > bytes_max and messages:
+                return ReadResult(messages, messages[-1].offset)
+            messages.append(message)
+            if len(messages) >= limit:
+                return ReadResult(messages, message.offset)
+        return ReadResult(messages, until)
+
+    async def count(self, filters: Sequence[str], after: int, until: int, limit: int) -> int:
+        """See ``Database.count``."""
+        found = 0
+        async for _ in self._matching(filters, after, until, limit):
+            found += 1
+            if found >= limit:
+                break
+        return found
+
+    async def _matching(
+        self, filters: Sequence[str], after: int, until: int, limit: int
+    ) -> AsyncIterator[Message]:
+        if not filters or until <= after:
+            return
+        matchers = [_matcher(topic_filter) for topic_filter in filters]
+        most = _TAIL_SCAN_MIN + limit * _TAIL_SCAN_PER_MESSAGE
+        fresh = self.tail.between(after, until, most)
+        if fresh is not None:
+            for message in fresh:
+                if _any(matchers, message.topic):
+                    yield message
+            return
+        await self._settle()
+        for number, generation in list(self._generations.items()):
+            header = generation.header
+            low = max(after, header.since_offset - 1)
+            high = min(until, header.until_offset - 1) if header.until_offset else until
+            if low >= high:
+                continue
+            async for message in self._scan(number, generation, low, high):
+                if _any(matchers, message.topic):
+                    yield message
+
+    async def _scan(
+        self, number: int, generation: Generation, low: int, high: int
+    ) -> AsyncIterator[Message]:
+        """All messages of a generation in ``(low, high]``, in order."""
+        late: list[Message] = []
+        if generation.has_late:
+            async for message in self._blocks(LATE, number, low, high):
+                late.append(message)  # noqa: PERF401 - there are few, and it says what it does
+        held = iter(late)
+        other = next(held, None)
+        async for message in self._blocks(LOG, number, low, high):
+            while other is not None and other.offset < message.offset:
+                yield other
+                other = next(held, None)
+            yield message
+        while other is not None:
+            yield other
+            other = next(held, None)
+
+    async def _blocks(self, table: str, number: int, low: int, high: int) -> AsyncIterator[Message]:
+        owner = rows.generation_owner(number)
+        start = rows.number(low + 1)
+        limit = PAGE_ROWS_MIN
+        while True:
+            page = await self._driver.scan(table, owner, start=start, end=b"", limit=limit)
+            for _, block in page:
+                for message in rows.decode_block(block):
+                    if message.offset > high:
+                        return
+                    if message.offset > low:
+                        yield message
+            if len(page) < limit:
+                return
+            start = page[-1][0] + b"\0"
+            if sum(len(block) for _, block in page) < PAGE_BYTES:
+                limit = min(limit * 4, PAGE_ROWS_MAX)
+            else:
+                limit = max(PAGE_ROWS_MIN, limit // 4)
+
+
+@lru_cache(maxsize=4096)
+def _matcher(topic_filter: str) -> FilterMatcher:
+    return compile_filter(topic_filter)
+
+
+def _any(matchers: list[FilterMatcher], topic: str) -> bool:
+    return any(matcher.matches(topic) for matcher in matchers)
