@@ -151,6 +151,11 @@ class PostgresSource:
                 raise StorageUnavailable(f"PostgreSQL does not answer: {error}") from error
         return self._connection
 
+    async def is_ours(self) -> bool:
+        """Whether Perdure has written queues there: then the columns do not say everything."""
+        connection = await self._connect()
+        return bool(await connection.fetchval("SELECT to_regclass($1)", "perdure_queue"))
+
     async def close(self) -> None:
         """See ``Source.close``."""
         if self._connection is not None:

@@ -104,14 +104,14 @@ class QueueTarget:
 
     async def sum_of(self, client_id: str) -> QueueSum | None:
         """See ``Target.sum_of``."""
-        if await self._queue.stats(client_id) is None:
-            return None
         summing = Summing()
         place = 0
         async for page in _pages(self._queue, client_id):
             for entry in page:
                 place += 1
                 summing.add(owed_of(entry, place, entry.packet_id))
+        if not place and await self._queue.stats(client_id) is None:
+            return None
         return summing.result()
 
     def refusal(self, client_id: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from perdure.errors import ConfigError
 from perdure.pipeline.jobs.migrate.contract import Source, Target
@@ -12,6 +12,9 @@ from perdure.pipeline.jobs.migrate.endpoints import Endpoint
 if TYPE_CHECKING:
     from perdure.storage.device_queue import DeviceQueue
     from perdure.storage.rocksdb import RocksDatabase
+
+_POOL_SIZE: Final = 4
+"""Connections of one task; several tasks run at a time."""
 
 
 async def open_source(endpoint: Endpoint) -> Source:
@@ -25,7 +28,10 @@ async def open_source(endpoint: Endpoint) -> Source:
             from perdure.pipeline.jobs.migrate.postgres import PostgresSource
         except ImportError as error:
             raise _missing("postgres") from error
-        return PostgresSource(endpoint.url)
+        source = PostgresSource(endpoint.url)
+        if not await source.is_ours():
+            return source
+        await source.close()
     if endpoint.kind == "redis" and endpoint.layout == "tbmq":
         try:
             from perdure.pipeline.jobs.migrate.redis import TbmqRedisSource
@@ -45,6 +51,8 @@ async def open_target(endpoint: Endpoint, *, now_us: int) -> Target:
     """
     from perdure.pipeline.jobs.migrate.queues import QueueTarget
 
+    if endpoint.kind == "directory":
+        raise ConfigError("a data directory has one writer, which is no task")
     return QueueTarget(await _open_queue(endpoint), now_us=now_us)
 
 
@@ -60,6 +68,10 @@ def open_directory(path: Path) -> RocksDatabase:
 
 
 async def _open_queue(endpoint: Endpoint) -> DeviceQueue:
+    if endpoint.kind == "postgres":
+        from perdure.storage.postgres import PostgresDeviceQueue
+
+        return await PostgresDeviceQueue.open(endpoint.url, pool_size=_POOL_SIZE)
     if endpoint.kind != "redis" or endpoint.layout != "compact":
         raise ConfigError(f"{endpoint.shown} cannot be migrated that way")
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -20,6 +21,8 @@ from perdure.pipeline.jobs.migrate.contract import (
 )
 from perdure.pipeline.tbmq.owed import Losses, OwedPage, QueueSum, Summing
 
+VERIFIED_TOGETHER: Final = 64
+"""Queues that are read back at once: servers answer many questions in one round trip."""
 _LENGTH_BYTES: Final = 4
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(OwedPage).decode
@@ -81,12 +84,17 @@ async def put_pages(number: int, pages: AsyncIterator[OwedPage], target: Target)
         await target.put(taken)
     await target.flush()
     mismatches = []
-    for client_id, expected in tally.sums.items():
-        found = await target.sum_of(client_id)
-        reason = target.refusal(client_id) or _difference(expected, found)
-        if reason:
-            count = found.count if found is not None else 0
-            mismatches.append(Mismatch(client_id, expected.count, count, reason))
+    clients = list(tally.sums)
+    for at in range(0, len(clients), VERIFIED_TOGETHER):
+        some = clients[at : at + VERIFIED_TOGETHER]
+        for client_id, found in zip(
+            some, await asyncio.gather(*map(target.sum_of, some)), strict=True
+        ):
+            expected = tally.sums[client_id]
+            reason = target.refusal(client_id) or _difference(expected, found)
+            if reason:
+                count = found.count if found is not None else 0
+                mismatches.append(Mismatch(client_id, expected.count, count, reason))
     return tally.result(number, mismatches)
 
 

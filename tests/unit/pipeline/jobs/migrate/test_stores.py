@@ -1,0 +1,110 @@
+"""From store to store to store: what comes out at the end is what went in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+pytest.importorskip("hiredis")
+from tests.unit.pipeline.jobs.migrate.samples import NOW_US, SETTINGS
+from tests.unit.pipeline.jobs.migrate.test_postgres import SESSIONS, V1_0, V1_2, V1_3
+
+from perdure.bench.servers.postgres import PostgresServer, find_postgres
+from perdure.bench.servers.redis import RedisServer, find_redis
+from perdure.errors import ConfigError
+from perdure.pipeline.jobs.migrate import stores
+from perdure.pipeline.jobs.migrate.endpoints import Endpoint
+from perdure.pipeline.jobs.migrate.job import Migration, Options, Summary, execute_here
+from perdure.pipeline.jobs.migrate.ledger import Ledger
+
+pytestmark = [
+    pytest.mark.skipif(find_redis() is None, reason="Redis is not installed"),
+    pytest.mark.skipif(find_postgres() is None, reason="PostgreSQL is not installed"),
+    pytest.mark.redis,
+    pytest.mark.postgres,
+    pytest.mark.slow,
+]
+FILL = """INSERT INTO device_publish_msg SELECT 'client ' || c, s, 't/' || c, $1,
+    (65530 + s) % 65535 + 1, CASE WHEN s = 3 THEN 'PUBREL' ELSE 'PUBLISH' END,
+    1 + s % 2, convert_to(c || '/' || s, 'UTF8'),
+    CASE WHEN s % 2 = 0 THEN '{"props":[{"k":"a","v":"ä"},{"k":"a","v":""}]}' END, s % 3 = 0,
+    CASE WHEN s % 4 = 1 THEN 5000 END, s % 2, CASE WHEN s > 5 THEN 'text' END,
+    CASE WHEN s > 6 THEN 'answers' END, CASE WHEN s > 7 THEN '\\x00ff'::bytea END
+    FROM generate_series(1, 30) c, generate_series(0, 9) s"""
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    async def fill(server: PostgresServer) -> None:
+        connection = await asyncpg.connect(server.url)
+        for statement in (SESSIONS, V1_0, V1_2, V1_3, "CREATE DATABASE other"):
+            await connection.execute(statement)
+        await connection.execute(FILL, NOW_US // 1000 - 60_000)
+        await connection.execute(
+            "INSERT INTO device_session_ctx SELECT 'client ' || c, 1, 9, 100 + c "
+            "FROM generate_series(1, 31) c"
+        )
+        await connection.close()
+
+    with PostgresServer(settings={"shared_buffers": "16MB"}, durable=False) as server:
+        asyncio.run(fill(server))
+        yield server
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[RedisServer]:
+    with RedisServer(appendfsync="always") as server:
+        yield server
+
+
+def move(ledger: Path, source: Endpoint, target: Endpoint) -> Summary:
+    """Migrate, twice: the second time without a ledger that knows of the first."""
+    options = Options(source, target, ttl_s=10**6, limit=65_535, entries_per_range=100)
+    summary = Summary()
+    for number in range(2 if target.kind != "directory" else 1):
+        kept = Ledger(ledger / str(number))
+        migration = Migration(options, kept, execute=execute_here, now_us=NOW_US)
+        summary = migration.run()
+        migration.close()
+        assert summary.mismatches == []
+        assert (summary.clients, summary.entries, summary.pubrels) == (31, 300, 30)
+    return summary
+
+
+@pytest.mark.filterwarnings("default")
+def test_around(postgres: PostgresServer, redis: RedisServer, tmp_path: Path) -> None:
+    first = Endpoint("postgres", postgres.url)
+    compact = Endpoint("redis", redis.url, "compact")
+    last = Endpoint("postgres", postgres.database_url("other"))
+    sums = []
+    for number, (source, target) in enumerate(
+        [
+            (first, compact),
+            (compact, last),
+            (last, Endpoint("redis", redis.url, "compact", "again:")),
+            (last, Endpoint("directory", str(tmp_path / "data"))),
+        ]
+    ):
+        summary = move(tmp_path / f"ledger-{number}", source, target)
+        sums.append((summary.clients, summary.entries, summary.payload_bytes > 0))
+    assert len(set(sums)) == 1
+
+    async def counters() -> list[int]:
+        source = await stores.open_source(Endpoint("redis", redis.url, "compact", "again:"))
+        found = {}
+        async for part in source.plan(10**6):
+            async for page in source.read(part, SETTINGS):
+                found[page.client_id] = page.last_packet_id
+        await source.close()
+        return [found[f"client {number}"] for number in range(1, 32)]
+
+    assert asyncio.run(counters()) == [100 + number for number in range(1, 32)]
+
+
+async def test_a_directory_has_one_writer() -> None:
+    with pytest.raises(ConfigError, match="one writer"):
+        await stores.open_target(Endpoint("directory", "data"), now_us=1)
