@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Literal
 
 import pytest
 
@@ -46,10 +47,26 @@ async def _compact_cluster(request: pytest.FixtureRequest) -> AsyncIterator[Devi
 
 
 @asynccontextmanager
-async def _on_redis(nodes: list[RedisServer], url: str) -> AsyncIterator[DeviceQueue]:
+async def _tbmq(request: pytest.FixtureRequest) -> AsyncIterator[DeviceQueue]:
+    server: RedisServer = request.getfixturevalue("redis_server")
+    async with _on_redis([server], server.url, "tbmq") as queue:
+        yield queue
+
+
+@asynccontextmanager
+async def _tbmq_cluster(request: pytest.FixtureRequest) -> AsyncIterator[DeviceQueue]:
+    cluster: RedisCluster = request.getfixturevalue("redis_cluster")
+    async with _on_redis(cluster.nodes, cluster.url, "tbmq") as queue:
+        yield queue
+
+
+@asynccontextmanager
+async def _on_redis(
+    nodes: list[RedisServer], url: str, layout: Literal["compact", "tbmq"] = "compact"
+) -> AsyncIterator[DeviceQueue]:
     for node in nodes:
         node.command("FLUSHALL")
-    queue = await open_device_queue(url)
+    queue = await open_device_queue(url, layout=layout)
     try:
         yield queue
     finally:
@@ -97,12 +114,11 @@ QUEUES: dict[str, QueueFactory] = {
     "postgres-unbatched": _postgres_unbatched,
     "redis-compact": _compact,
     "redis-compact-cluster": _compact_cluster,
+    "redis-tbmq": _tbmq,
+    "redis-tbmq-cluster": _tbmq_cluster,
 }
 MARKS: dict[str, list[pytest.MarkDecorator]] = {
-    "postgres": _POSTGRES,
-    "postgres-unbatched": _POSTGRES,
-    "redis-compact": _REDIS,
-    "redis-compact-cluster": _REDIS,
+    name: _REDIS if name.startswith("redis") else _POSTGRES for name in QUEUES if name != "memory"
 }
 """Marks of a backend's tests: that it needs a server, and when to skip it."""
 

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from tests.contract.queues import NOW_US, PROPERTIES, QUEUES, SECOND_US, parameters, read_all
@@ -233,6 +233,7 @@ def _counts(stats: Any) -> tuple[object, ...]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # to find the shortest history that fails
 @pytest.mark.parametrize("name", parameters())
 def test_every_backend_does_what_the_reference_does(
     request: pytest.FixtureRequest, name: str
@@ -244,6 +245,7 @@ def test_every_backend_does_what_the_reference_does(
             stateful_step_count=30,
             deadline=None,
             derandomize=True,
+            phases=(Phase.explicit, Phase.generate, Phase.shrink),
             suppress_health_check=list(HealthCheck),
         ),
     )

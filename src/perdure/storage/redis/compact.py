@@ -23,13 +23,10 @@ from urllib.parse import unquote_to_bytes
 
 from perdure.errors import StorageCorrupt
 from perdure.storage.device_queue import (
-    Appended,
-    EntryState,
     NewEntry,
     QueuedEntry,
     QueuePage,
     QueueStats,
-    Trimmed,
 )
 from perdure.storage.redis import record
 from perdure.storage.redis.commands import Command, Library, Reply, check
@@ -45,8 +42,6 @@ CODE: Final = Code(libraries=(LIBRARY,))
 
 _ENTRY_HEAD: Final = struct.Struct(">QQHB")
 _pack_entry_head = _ENTRY_HEAD.pack
-_APPENDED: Final = 11
-_TRIMMED: Final = 10
 _META: Final = struct.Struct(">BB7s7s7sHHH7s")
 _SEVEN: Final = 7
 
@@ -102,7 +97,7 @@ class CompactLayout:
         return self._call(_TAKE, client_id, epoch)
 
     def append(self, client_id: str, entries: Sequence[NewEntry], *, limit: int) -> Command:
-        """Entries of one client; its reply: ``appended_of``."""
+        """Entries of one client; its reply: ``replies.appended_of``."""
         args: list[bytes | str | int] = [b"FCALL", _APPEND, 1, self.key(client_id), limit]
         for new in entries:
             flags, body = record.encode(new)
@@ -150,38 +145,6 @@ class CompactLayout:
     def _call(self, function: bytes, client_id: str, *args: int) -> Command:
         key = self.key(client_id)
         return Command((b"FCALL", function, 1, key, *args), key)
-
-
-def appended_of(reply: Reply) -> list[Appended]:
-    """What became of the entries of an ``append``.
-
-    Raises:
-        StorageError, UsageError: it was refused.
-    """
-    data = check(reply)
-    assert isinstance(data, bytes)
-    results: list[Appended] = []
-    at, end = 0, len(data)
-    while at < end:
-        serial = int.from_bytes(data[at : at + 7], "big")
-        packet_id = data[at + 7] << 8 | data[at + 8]
-        count = data[at + 9] << 8 | data[at + 10]
-        at += _APPENDED
-        if not count:
-            results.append(Appended(serial, packet_id, repeated=not packet_id))
-            continue
-        trimmed = sorted(
-            (_trimmed(data[at + n * _TRIMMED :]) for n in range(count)),
-            key=lambda gone: gone.serial,
-        )
-        at += count * _TRIMMED
-        results.append(Appended(serial, packet_id, trimmed=tuple(trimmed)))
-    return results
-
-
-def _trimmed(data: bytes) -> Trimmed:
-    serial = int.from_bytes(data[:7], "big")
-    return Trimmed(serial, data[7] << 8 | data[8], EntryState(data[9]))
 
 
 def page_of(

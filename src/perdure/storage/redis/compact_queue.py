@@ -10,11 +10,11 @@ from perdure.storage.device_queue import (
     NewEntry,
     QueuePage,
     QueueStats,
-    check_append,
 )
 from perdure.storage.redis.client import RedisClient
 from perdure.storage.redis.commands import check
-from perdure.storage.redis.compact import CompactLayout, appended_of, page_of, stats_of
+from perdure.storage.redis.compact import CompactLayout, page_of, stats_of
+from perdure.storage.redis.grouping import append_grouped
 
 _SWEEP_LOOK: Final = 512
 """Entries that one call of the server looks at: it does nothing else meanwhile."""
@@ -46,22 +46,12 @@ class CompactDeviceQueue:
         self, entries: Sequence[NewEntry], *, now_us: int, limit: int
     ) -> list[Appended]:
         """See ``DeviceQueue.append``."""
-        check_append(entries, limit=limit)
-        if not entries:
-            return []
-        groups: dict[str, list[NewEntry]] = {}
-        for new in entries:
-            groups.setdefault(new.client_id, []).append(new)
-        commands = [
-            self._layout.append(client_id, group, limit=limit)
-            for client_id, group in groups.items()
-        ]
-        replies = await self._client.execute(commands)
-        results = {
-            client_id: iter(appended_of(reply))
-            for client_id, reply in zip(groups, replies, strict=True)
-        }
-        return [next(results[new.client_id]) for new in entries]
+        return await append_grouped(
+            self._client,
+            entries,
+            lambda client_id, group: self._layout.append(client_id, group, limit=limit),
+            limit=limit,
+        )
 
     async def read(
         self, client_id: str, *, after_serial: int, limit: int, bytes_max: int, now_us: int

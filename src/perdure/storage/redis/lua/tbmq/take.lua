@@ -1,0 +1,9 @@
+-- ARGV: epoch, beginning of the members.
+local m = load()
+local epoch = tonumber(ARGV[1])
+if epoch < m.epoch then
+  return fenced(m, ARGV[1])
+end
+m.epoch = epoch
+m.serial = last_serial(m, tonumber(redis.call('GET', LAST) or '0') or 0)
+save(m)
