@@ -18,6 +18,7 @@ from perdure.storage.contract import Database
 from perdure.storage.device_queue import DeviceQueue
 from perdure.storage.memory import MemoryDatabase
 from perdure.storage.postgres.driver import PostgresDriver
+from perdure.storage.redis.driver import RedisDriver
 from perdure.storage.remote.store import RemoteDatabase, Settings
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.testing.remote import MemoryDriver, ServerState
@@ -90,6 +91,13 @@ def _postgres(_path: Path) -> Callable[[Database | None], Database]:
     )
 
 
+def _redis(_path: Path) -> Callable[[Database | None], Database]:
+    url, prefix = servers.redis().url, servers.redis_prefix()
+    return lambda _previous: RemoteDatabase.open_blocking(
+        lambda: RedisDriver(url, prefix=prefix), now_us=NOW_US
+    )
+
+
 BACKENDS = {
     "memory": _memory,
     "rocksdb": _rocksdb,
@@ -98,8 +106,13 @@ BACKENDS = {
     "remote": _remote,
     "remote-no-tail": _remote_no_tail,
     "postgres": _postgres,
+    "redis": _redis,
 }
 BACKEND_MARKS = {
+    "redis": [
+        pytest.mark.redis,
+        pytest.mark.skipif(not servers.has_redis(), reason="Redis is not installed"),
+    ],
     "postgres": [
         pytest.mark.postgres,
         pytest.mark.skipif(not servers.has_postgres(), reason="PostgreSQL is not installed"),

@@ -246,6 +246,49 @@ class RocksdbConfig(Section, frozen=True):
 
 
 @final
+class RedisConfig(Section, frozen=True):
+    """The whole state in Redis (`storage.backend: redis`)."""
+
+    url: Annotated[
+        str,
+        about(
+            "`redis://user:password@host:6379/0`, `rediss://` for TLS, `redis+cluster://a,b,c` "
+            "for a cluster.",
+            secret=True,
+        ),
+    ] = "redis://127.0.0.1:6379/0"
+    prefix: Annotated[
+        str, about("Begins every key that is not a queue's: one broker for each prefix.")
+    ] = "perdure"
+    durability: Annotated[
+        Literal["warn", "refuse", "ignore"],
+        about("At the start, if the server may lose what it has acknowledged."),
+    ] = "warn"
+    connect_timeout_s: Annotated[
+        int, about("How long the start waits for the server.", unit="s", ge=0)
+    ] = 30
+    command_timeout_s: Annotated[
+        int, about("Time for an answer; after it the connection is made anew.", unit="s", ge=1)
+    ] = 15
+    outage_max_s: Annotated[
+        int,
+        about(
+            "How long messages wait for a server that is away before publishers are refused.",
+            unit="s",
+            ge=0,
+        ),
+    ] = 30
+    pending_bytes_max: Annotated[
+        int,
+        about(
+            "Most bytes that wait for the server; from half of it on, reading from clients pauses.",
+            unit="bytes",
+            ge=1 * MIB,
+        ),
+    ] = 64 * MIB
+
+
+@final
 class PostgresConfig(Section, frozen=True):
     """The whole state in PostgreSQL (`storage.backend: postgres`)."""
 
@@ -285,9 +328,9 @@ class StorageConfig(Section, frozen=True):
     """What is durable, and when."""
 
     backend: Annotated[
-        Literal["rocksdb", "postgres", "memory"],
+        Literal["rocksdb", "redis", "postgres", "memory"],
         about(
-            "`rocksdb` keeps everything in the data directory, `postgres` in a server; "
+            "`rocksdb` keeps everything in the data directory, `redis` and `postgres` in a server; "
             "`memory` keeps nothing past the process."
         ),
     ] = "rocksdb"
@@ -323,6 +366,7 @@ class StorageConfig(Section, frozen=True):
         tuple[str, ...], about("Topic filters whose QoS 0 messages are recorded too.")
     ] = ()
     rocksdb: RocksdbConfig = RocksdbConfig()
+    redis: RedisConfig = RedisConfig()
     postgres: PostgresConfig = PostgresConfig()
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import uuid
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
 from perdure.clock import SystemClock
-from perdure.config.schema import Config, PostgresConfig
-from perdure.errors import ConfigError, StorageError
+from perdure.config.schema import Config, PostgresConfig, RedisConfig
+from perdure.errors import ConfigError, StorageError, StorageUnavailable
 from perdure.observe.logs import get_logger
 from perdure.storage.contract import Database
 from perdure.storage.memory.store import MemoryDatabase
@@ -26,6 +27,8 @@ from perdure.storage.rocksdb.store import EngineFactory, RocksDatabase
 log = get_logger("storage")
 
 RETRY_S: Final = 0.5
+IDENTITY_FILE: Final = "broker.id"
+"""In the data directory: who this broker is to a server that two could write to."""
 
 
 def open_embedded(config: Config, *, engine: EngineFactory = Engine) -> Database:
@@ -68,9 +71,10 @@ async def open_remote(config: Config) -> RemoteStore:
         StorageError: the server was not there in time, or cannot be used.
     """
     storage = config.storage
-    section = storage.postgres
+    section = storage.redis if storage.backend == "redis" else storage.postgres
     lock = DirectoryLock(Path(storage.path))
     try:
+        identity = await asyncio.to_thread(_identity, Path(storage.path))
         settings = Settings(
             outage_max_s=float(section.outage_max_s),
             pending_bytes_max=section.pending_bytes_max,
@@ -79,7 +83,7 @@ async def open_remote(config: Config) -> RemoteStore:
         deadline = loop.time() + section.connect_timeout_s
         told = False
         while True:
-            driver = make_driver(section)
+            driver = make_driver(section, identity)
             try:
                 database = await RemoteDatabase.open(
                     driver, now_us=SystemClock().now_us(), settings=settings
@@ -103,19 +107,29 @@ async def open_remote(config: Config) -> RemoteStore:
         raise
 
 
-def make_driver(section: PostgresConfig) -> Driver:
+def make_driver(section: RedisConfig | PostgresConfig, identity: str) -> Driver:
     """The driver of a configured server.
 
     Raises:
         ConfigError: the URL is wrong, or the extra is not installed.
     """
-    module = _import("postgres")
-    driver: Driver = module.PostgresDriver(
+    if isinstance(section, PostgresConfig):
+        module = _import("postgres")
+        postgres: Driver = module.PostgresDriver(
+            section.url,
+            command_timeout_s=float(section.command_timeout_s),
+            durability=section.durability,
+        )
+        return postgres
+    module = _import("redis")
+    redis: Driver = module.RedisDriver(
         section.url,
+        prefix=section.prefix,
+        identity=identity,
         command_timeout_s=float(section.command_timeout_s),
         durability=section.durability,
     )
-    return driver
+    return redis
 
 
 def _import(name: str) -> ModuleType:
@@ -129,3 +143,20 @@ def _import(name: str) -> ModuleType:
             path="storage.backend",
             hint=f"pip install 'perdure[{name}]'",
         ) from error
+
+
+def _identity(path: Path) -> str:
+    """Who this broker is: made once for each data directory."""
+    file = path / IDENTITY_FILE
+    try:
+        kept = file.read_text(encoding="ascii").strip()
+    except OSError:
+        kept = ""
+    if kept:
+        return kept
+    made = uuid.uuid4().hex
+    try:
+        file.write_text(made + "\n", encoding="ascii")
+    except OSError as error:
+        raise StorageUnavailable(f"{file} cannot be written: {error.strerror}") from error
+    return made

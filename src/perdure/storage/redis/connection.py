@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
-from typing import Any, Final, final
+from typing import Any, Final, cast, final
 
 from hiredis import ProtocolError, Reader, ReplyError
 
@@ -111,8 +111,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See ``asyncio.Protocol``."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's is none by its class.
+        self._transport = cast("asyncio.Transport", transport)
         self._watch = self._loop.call_later(self._timeout_s / _CHECKS_PER_TIMEOUT, self._check)
 
     def data_received(self, data: bytes) -> None:

@@ -102,8 +102,8 @@ class Node:
                 return await connection.send(packed, count)
             await connection.room()
 
-    async def connect(self) -> None:
-        """Connect and log in, once.
+    async def open(self) -> Connection:
+        """Make a connection of the caller's own, logged in, which is not made again if it is lost.
 
         Raises:
             ConfigError: the login is refused.
@@ -124,6 +124,16 @@ class Node:
         except BaseException:
             connection.close()
             raise
+        return connection
+
+    async def connect(self) -> None:
+        """Connect and log in, once.
+
+        Raises:
+            ConfigError: the login is refused.
+            StorageUnavailable: the server is not there.
+        """
+        connection = await self.open()
         if self._closed:
             connection.close()
             raise StorageUnavailable(f"{self.name}: the client was closed")

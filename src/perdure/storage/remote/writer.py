@@ -36,6 +36,9 @@ from perdure.storage.retained_walk import retained_key
 ENTRY_OVERHEAD: Final = 64
 """Bytes that an entry of a queue takes besides its message, about."""
 
+IDENTIFIERS_MAX: Final = 255
+"""Subscription identifiers that an entry of a queue shows; deliveries have all of them."""
+
 MARK_EVERY: Final = 256
 """Entries between two offsets that are remembered of a queue, to know about how long it is."""
 
@@ -140,7 +143,7 @@ class Writer:
                     message,
                     delivery.qos,
                     delivery.retain,
-                    delivery.identifiers,
+                    delivery.identifiers[:IDENTIFIERS_MAX],
                     position=offset,
                     serial=offset,
                 ),

@@ -1,0 +1,370 @@
+"""A broker's whole state in Redis: the driver of the profile ``redis``.
+
+A transaction is one MULTI/EXEC on a connection of its own, which *watches* the key of the writer:
+whoever claims the state changes that key, and every commit of an earlier claim, also one that is
+still on its way, is refused by the server. Watching again is part of the same round trip. Reads go
+over another connection, behind what was acknowledged.
+
+A *lease* with a time to live says that the writer lives. It only keeps a second broker from
+starting; what keeps a stale one from writing is the watched key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Sequence
+from typing import Final, final
+
+from hiredis import ReplyError
+
+from perdure.errors import (
+    ConfigError,
+    Fenced,
+    StorageCorrupt,
+    StorageError,
+    StorageLocked,
+    StorageUnavailable,
+)
+from perdure.model import Message
+from perdure.storage.contract import ReadResult
+from perdure.storage.redis.client import RedisClient
+from perdure.storage.redis.commands import Argument, Command, Reply, check, pack
+from perdure.storage.redis.compact import CompactLayout, page_of, stats_of
+from perdure.storage.redis.connection import Connection
+from perdure.storage.redis.node import ClientSettings, Node
+from perdure.storage.redis.transactions import Names, queue_commands, row_commands
+from perdure.storage.redis.url import parse_url
+from perdure.storage.remote.driver import TABLES, Claim, Kind, Owner, Row, Transaction
+
+QUEUE_MAX: Final = 65_000
+"""Below the number of packet identifiers, so that none is ever needed twice."""
+
+LEASE_MS: Final = 10_000
+LEASE_RENEWED_S: Final = 3.0
+
+BYTES_MAX_NONE: Final = 1 << 40
+
+_MULTI: Final = pack((b"MULTI",))
+_EXEC: Final = pack((b"EXEC",))
+
+
+@final
+class RedisDriver:
+    """A ``storage.remote.driver.Driver`` on one Redis server.
+
+    Args:
+        url: see ``url``.
+        prefix: of all keys.
+        identity: who this broker is, through restarts: it may take up its own lease at once.
+        command_timeout_s: how long an answer may take.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        prefix: str = "perdure",
+        identity: str = "",
+        command_timeout_s: float = 15.0,
+        durability: str = "warn",
+    ) -> None:
+        if not prefix or "{" in prefix or "}" in prefix:
+            raise ConfigError(
+                "a prefix has at least one character and no braces", path="storage.redis.prefix"
+            )
+        self._address = parse_url(url)
+        self.place = self._address.shown
+        self.queue_max = QUEUE_MAX
+        self._names = Names(prefix)
+        self._layout = CompactLayout(f"{prefix}:")
+        self._identity = (identity or uuid.uuid4().hex).encode()
+        self._settings = ClientSettings(timeout_s=command_timeout_s)
+        self._token = uuid.uuid4().hex.encode()
+        self._claims = 0
+        self._writer: Connection | None = None
+        self._reader: RedisClient | None = None
+        self._renewing: asyncio.Task[None] | None = None
+        self._unfinished: list[Command] = []
+
+    # -- claiming --------------------------------------------------------------------------
+
+    async def claim(self) -> Claim:
+        await self._let_go()
+        host, port = self._address.nodes[0]
+        node = Node(
+            host,
+            port,
+            address=self._address,
+            context=self._address.tls.context() if self._address.tls else None,
+            settings=self._settings,
+            code=self._layout.code,
+        )
+        connection = await node.open()
+        try:
+            if not self._claims:
+                await self._wait_for_lease(connection)
+            await self._take(connection)
+            await self._finish(connection)
+            if self._reader is None:
+                self._reader = await RedisClient.connect(
+                    self._address, settings=self._settings, code=self._layout.code
+                )
+            number = await _ask(connection, (b"GET", self._names.number))
+        except BaseException:
+            connection.close()
+            raise
+        self._writer = connection
+        self._renewing = asyncio.get_running_loop().create_task(self._renew(connection))
+        assert number is None or isinstance(number, bytes)
+        return Claim(int(number or 0))
+
+    async def _wait_for_lease(self, connection: Connection) -> None:
+        """Wait until the lease of another broker has run out, which it does if that is dead."""
+        left = 1 << 62
+        while True:
+            holder = await _ask(connection, (b"GET", self._names.lease))
+            if holder is None or holder == self._identity:
+                return
+            now = await _ask(connection, (b"PTTL", self._names.lease))
+            assert isinstance(now, int)
+            if now > left:
+                raise StorageLocked(
+                    f"{self.place} is in use by another broker",
+                    hint="stop that broker, or give this one another storage.redis.prefix",
+                )
+            left = now
+            await asyncio.sleep(min(max(now, 0) / 1000 + 0.01, LEASE_RENEWED_S + 0.5))
+
+    async def _take(self, connection: Connection) -> None:
+        """Become the writer: whoever was it before can commit nothing any more."""
+        names = self._names
+        watched = await _ask_all(connection, [(b"WATCH", names.owner), (b"GET", names.owner)])
+        if self._claims and watched[1] != self._mine():
+            raise Fenced(f"another broker has written to {self.place}")
+        self._claims += 1
+        replies = await _ask_all(
+            connection,
+            [
+                (b"MULTI",),
+                (b"SET", names.owner, self._mine()),
+                (b"SET", names.lease, self._identity, b"PX", LEASE_MS),
+                (b"EXEC",),
+                (b"WATCH", names.owner),
+                (b"GET", names.owner),
+            ],
+        )
+        if replies[3] is None or replies[5] != self._mine():
+            raise StorageLocked(f"another broker has claimed {self.place} at the same moment")
+
+    def _mine(self) -> bytes:
+        return b"%b:%d" % (self._token, self._claims)
+
+    async def _finish(self, connection: Connection) -> None:
+        """Do what a transaction has left, that is stored and met a server without its code."""
+        if self._unfinished:
+            for reply in await _ask_all(connection, [each.args for each in self._unfinished]):
+                check(reply)
+            self._unfinished = []
+
+    async def _renew(self, connection: Connection) -> None:
+        """Say that this broker lives, for as long as its connection does."""
+        packed = pack((b"SET", self._names.lease, self._identity, b"PX", LEASE_MS))
+        with contextlib.suppress(StorageError):
+            while connection.is_open:
+                await asyncio.sleep(LEASE_RENEWED_S)
+                await connection.send(packed, 1)
+
+    async def _let_go(self) -> None:
+        renewing, self._renewing = self._renewing, None
+        if renewing is not None:
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+    async def close(self) -> None:
+        writer = self._writer
+        if writer is not None and writer.is_open:
+            # Only if it is ours still; the next broker need not wait then.
+            with contextlib.suppress(StorageError):
+                await _ask_all(writer, [(b"MULTI",), (b"DEL", self._names.lease), (b"EXEC",)])
+        await self._let_go()
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            await reader.close()
+
+    # -- writing ---------------------------------------------------------------------------
+
+    async def commit(self, transaction: Transaction) -> None:
+        writer = self._writer
+        if writer is None or not writer.is_open:
+            raise StorageUnavailable(f"{self.place}: there is no connection")
+        names = self._names
+        commands = row_commands(names, transaction)
+        commands += queue_commands(self._layout, transaction)
+        parts = [_MULTI]
+        parts += [pack(command.args) for command in commands]
+        parts += [
+            pack((b"SET", names.number, transaction.number)),
+            _EXEC,
+            pack((b"WATCH", names.owner)),
+            pack((b"GET", names.owner)),
+        ]
+        replies = await writer.send(b"".join(parts), len(parts))
+        result = replies[-3]
+        if isinstance(result, ReplyError):
+            # EXECABORT says nothing; the command that was refused says why.
+            check(next((each for each in replies if isinstance(each, ReplyError)), result))
+        if result is None:
+            raise Fenced(f"another broker writes to {self.place}")
+        if replies[-1] != self._mine():
+            # This one was applied; the next one must not be.
+            await self._let_go()
+        assert isinstance(result, list)
+        await self._make_up(writer, commands, result)
+
+    async def _make_up(
+        self, writer: Connection, commands: list[Command], result: list[Reply]
+    ) -> None:
+        """Run again what EXEC could not, because the server had lost its functions."""
+        failed = [
+            command
+            for command, reply in zip(commands, result[:-1], strict=True)
+            if isinstance(reply, ReplyError)
+        ]
+        if not failed:
+            return
+        for reply in result:
+            if isinstance(reply, ReplyError) and "Function not found" not in str(reply):
+                raise StorageCorrupt(f"{self.place} refused a part of a transaction: {reply}")
+        self._unfinished = failed
+        code = self._layout.code
+        loads: list[tuple[Argument, ...]] = [
+            (b"FUNCTION", b"LOAD", b"REPLACE", library.code) for library in code.libraries
+        ]
+        await _ask_all(writer, loads)
+        await self._finish(writer)
+
+    # -- reading ---------------------------------------------------------------------------
+
+    async def _execute(self, commands: Sequence[Command]) -> list[Reply]:
+        reader = self._reader
+        if reader is None:
+            raise StorageUnavailable(f"{self.place}: there is no connection")
+        return [check(reply) for reply in await reader.execute(commands)]
+
+    async def get(self, rows: Sequence[tuple[str, Owner, bytes]]) -> list[bytes | None]:
+        commands = []
+        for table, owner, key in rows:
+            place = self._names.values(table, owner)
+            commands.append(Command((b"HGET", place, key), place))
+        return [_value(reply) for reply in await self._execute(commands)]
+
+    async def scan(
+        self,
+        table: str,
+        owner: Owner,
+        *,
+        start: bytes,
+        end: bytes,
+        limit: int,
+        names_only: bool = False,
+    ) -> list[Row]:
+        kind = TABLES[table]
+        if kind is Kind.VALUES:
+            (found,) = await self.rows_of(table, [owner])
+            return [row for row in found if start <= row[0] and (not end or row[0] < end)][:limit]
+        rows: list[Row] = []
+        while len(rows) < limit:
+            wanted = limit - len(rows)
+            keys = await self._keys(table, owner, start, end, wanted)
+            if keys and kind is Kind.ORDERED and not names_only:
+                place = self._names.values(table, owner)
+                (values,) = await self._execute([Command((b"HMGET", place, *keys), place)])
+                assert isinstance(values, list)
+                # One that was deleted between the two commands has no value.
+                rows += [
+                    (key, value)
+                    for key, value in zip(keys, values, strict=True)
+                    if isinstance(value, bytes)
+                ]
+            else:
+                rows += [(key, b"") for key in keys]
+            if len(keys) < wanted:
+                break
+            start = keys[-1] + b"\0"
+        return rows
+
+    async def _keys(
+        self, table: str, owner: Owner, start: bytes, end: bytes, limit: int
+    ) -> list[bytes]:
+        index = self._names.index(table, owner)
+        low = b"[" + start if start else b"-"
+        high = b"(" + end if end else b"+"
+        arguments = (b"ZRANGE", index, low, high, b"BYLEX", b"LIMIT", 0, min(limit, 1 << 31))
+        (reply,) = await self._execute([Command(arguments, index)])
+        assert isinstance(reply, list)
+        return [key for key in reply if isinstance(key, bytes)]
+
+    async def rows_of(self, table: str, owners: Sequence[Owner]) -> list[list[Row]]:
+        places = [self._names.values(table, owner) for owner in owners]
+        replies = await self._execute([Command((b"HGETALL", place), place) for place in places])
+        return [_pairs(reply) for reply in replies]
+
+    async def queue_sizes(self, client_ids: Sequence[str]) -> list[int]:
+        replies = await self._execute([self._layout.stats(client_id) for client_id in client_ids])
+        sizes = []
+        for client_id, reply in zip(client_ids, replies, strict=True):
+            stats = stats_of(client_id, reply)
+            sizes.append(0 if stats is None else stats.publish_count + stats.pubrel_count)
+        return sizes
+
+    async def read_queue(
+        self, client_id: str, *, after_serial: int, until_serial: int, limit: int, bytes_max: int
+    ) -> ReadResult:
+        most = bytes_max or BYTES_MAX_NONE
+        command = self._layout.read(
+            client_id, after_serial=after_serial, limit=limit, bytes_max=most
+        )
+        (reply,) = await self._execute([command])
+        page, _ = page_of(reply, after_serial=after_serial, limit=limit, bytes_max=most, now_us=0)
+        messages: list[Message] = []
+        for entry in page.entries:
+            if entry.serial > until_serial:
+                return ReadResult(messages, until_serial)
+            message = entry.message
+            message.offset = entry.serial
+            messages.append(message)
+        through = until_serial if page.next_after is None else min(page.next_after, until_serial)
+        return ReadResult(messages, through)
+
+
+async def _ask_all(connection: Connection, commands: Sequence[tuple[Argument, ...]]) -> list[Reply]:
+    """Replies of commands on one connection; an error reply is raised."""
+    if not commands:
+        return []
+    packed = b"".join([pack(command) for command in commands])
+    return [check(reply) for reply in await connection.send(packed, len(commands))]
+
+
+async def _ask(connection: Connection, command: tuple[Argument, ...]) -> Reply:
+    (reply,) = await _ask_all(connection, [command])
+    return reply
+
+
+def _value(reply: Reply) -> bytes | None:
+    assert reply is None or isinstance(reply, bytes)
+    return reply
+
+
+def _pairs(reply: Reply) -> list[Row]:
+    assert isinstance(reply, list)
+    rows: list[Row] = []
+    for key, value in zip(reply[::2], reply[1::2], strict=True):
+        assert isinstance(key, bytes)
+        assert isinstance(value, bytes)
+        rows.append((key, value))
+    return sorted(rows)
