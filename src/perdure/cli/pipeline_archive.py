@@ -10,7 +10,7 @@ import click
 
 from perdure.cli.data import data_options
 from perdure.cli.output import Output, output_options
-from perdure.cli.pipeline_options import missing, open_sink, read_options, topic_options
+from perdure.cli.pipeline_options import missing, read_options, topic_options
 from perdure.config.units import format_time, parse_duration
 
 if TYPE_CHECKING:
@@ -108,10 +108,12 @@ def archive(
     try:
         from perdure.pipeline.jobs.archive import Archive, Wanted, database_id
         from perdure.pipeline.session import build
+        from perdure.pipeline.sinks.opening import open_sink
         from perdure.pipeline.spark_jobs import SparkExecute
         from perdure.pipeline.tables import parse_tables, read_tables
 
         specs = parse_tables((*tables, *(read_tables(tables_file) if tables_file else ())))
+        to.mkdir(parents=True, exist_ok=True)
         sink = open_sink(kind, to, catalog, database_id(data))
     except ImportError as error:
         raise missing() from error

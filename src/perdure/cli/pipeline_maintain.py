@@ -11,7 +11,7 @@ import msgspec
 
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
-from perdure.cli.pipeline_options import missing, open_sink
+from perdure.cli.pipeline_options import missing
 from perdure.clock import SystemClock
 from perdure.config.units import parse_duration, parse_size
 
@@ -58,6 +58,7 @@ def maintain(to: Path, tables: tuple[str, ...], file_size: str, keep: str, out: 
     try:
         from perdure.pipeline.jobs import maintain as job
         from perdure.pipeline.jobs.archive_state import load_state
+        from perdure.pipeline.sinks.opening import open_sink
 
         state = load_state(to)
         if state is None:

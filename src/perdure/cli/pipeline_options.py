@@ -16,7 +16,6 @@ from perdure.errors import ConfigError
 
 if TYPE_CHECKING:
     from perdure.pipeline.options import ReadOptions
-    from perdure.pipeline.sinks.contract import Sink
 
 
 def topic_options(command: Any) -> Any:
@@ -79,21 +78,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return format_time(round(value.timestamp() * 1_000_000))
     return value
-
-
-def open_sink(kind: str, to: Path, catalog: str | None, database_id: str) -> Sink:
-    """The tables in an archive's directory."""
-    to.mkdir(parents=True, exist_ok=True)
-    to = to.resolve()
-    if kind == "parquet":
-        from perdure.pipeline.sinks.parquet import ParquetSink
-
-        return ParquetSink(to, database_id)
-    if kind == "delta":
-        from perdure.pipeline.sinks.delta import DeltaSink
-
-        return DeltaSink(to, database_id)
-    from perdure.pipeline.sinks import iceberg
-
-    chosen = iceberg.local_catalog(to) if catalog is None else iceberg.named_catalog(catalog)
-    return iceberg.IcebergSink(chosen, database_id)

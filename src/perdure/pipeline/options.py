@@ -55,6 +55,8 @@ OPTIONS: Final[Mapping[str, str]] = {
     "maxRowsPerTrigger": "most messages of a micro-batch; streams only",
     "pushdown": "off, or once: conditions narrow what is read, and each load is used by one query",
     "onDataLoss": "fail or skip, when messages were dropped before a stream read them",
+    "catalog": "directory of an archive: what retention has dropped from the log is read from it",
+    "missing": "fail or skip, when the archive has not all that was dropped",
 }
 """Every option, with what it means."""
 
@@ -94,6 +96,8 @@ class ReadOptions(msgspec.Struct, frozen=True):
         pushdown: conditions may narrow what is read.
         remote: the broker to ask, or None.
         where: a content filter, or empty.
+        catalog: directory of an archive with what came before the log, or empty.
+        skip_missing: go without what the archive ought to have and has not.
     """
 
     path: str
@@ -106,6 +110,8 @@ class ReadOptions(msgspec.Struct, frozen=True):
     pushdown: bool = False
     remote: Remote | None = None
     where: str = ""
+    catalog: str = ""
+    skip_missing: bool = False
 
     @property
     def place(self) -> str:
@@ -171,6 +177,8 @@ def parse_options(
         pushdown=_is_second(given, "pushdown", ("off", "once")),
         remote=remote,
         where=check_where(given.get("where", "")),
+        catalog=given.get("catalog", ""),
+        skip_missing=_is_second(given, "missing", ("fail", "skip")),
     )
 
 

@@ -36,8 +36,8 @@ from pyspark.sql.streaming.datasource import (
 from perdure.errors import PerdureError
 
 if TYPE_CHECKING:
+    from perdure.pipeline.history import AnyPart
     from perdure.pipeline.log_index import LogIndex
-    from perdure.pipeline.log_source import Part
     from perdure.pipeline.options import Narrowing, ReadOptions
 
 _PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -96,7 +96,7 @@ class PerdureDataSource(DataSource):
 class LogPartition(InputPartition):
     """One part of a read, as it travels to a worker."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: AnyPart) -> None:
         self.part = part
 
 
@@ -115,7 +115,7 @@ class LogReader(DataSourceReader):
 
     def partitions(self) -> list[LogPartition]:
         """The parts, of about equal size."""
-        from perdure.pipeline.log_source import plan
+        from perdure.pipeline.history import plan
         from perdure.pipeline.options import Narrowing
 
         with _told(), _opened(self._options) as files:
@@ -180,12 +180,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         """Where the next micro-batch ends."""
-        from perdure.pipeline import offsets
+        from perdure.pipeline import history, offsets
 
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         with _told(), _opened(self._options, patient=True) as files:
             begin = offsets.parse_position(start)
-            return offsets.latest(
+            return history.latest(
                 files, begin, self._options, rows_max=rows_max, cap=self._cap
             ).to_dict()
 
@@ -207,18 +207,17 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[LogPartition]:
         """The parts of a micro-batch, the same whenever it is planned."""
-        from perdure.pipeline import offsets
-        from perdure.pipeline.log_source import plan
+        from perdure.pipeline import history, offsets
         from perdure.pipeline.options import Narrowing
 
         with _told(), _opened(self._options, patient=True) as files:
             begin, stop = offsets.parse_position(start), offsets.parse_position(end)
-            offsets.check(files, begin, self._options)
+            history.check(files, begin, self._options)
             bounds = Narrowing(after_offset=begin.offset, until_offset=stop.offset)
             # ``from`` says where a query began. As an age (2h) it is later at every restart, and
             # must not cut what the positions say.
             anywhere = msgspec.structs.replace(self._options, after_offset=0)
-            parts = plan(files, anywhere, bounds)
+            parts = history.plan(files, anywhere, bounds)
         return [LogPartition(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -227,8 +226,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(partition.part, self._columns)
 
 
-def _read(part: Part, columns: list[str]) -> Iterator[Any]:
-    from perdure.pipeline.log_source import read
+def _read(part: AnyPart, columns: list[str]) -> Iterator[Any]:
+    from perdure.pipeline.history import read
 
     with _told():
         yield from read(part, columns)

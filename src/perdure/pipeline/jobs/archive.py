@@ -154,9 +154,14 @@ class Archive:
             )
             gap = _dropped(files, start)
             newest = files.newest()
+            current = files.generations()[-1]
         finally:
             files.close()
         is_last = newest is None or newest.offset <= end.offset
+        if is_last and current.since_offset - 1 > end.offset:
+            # Nothing is to come in the generations that have ended, whatever offsets their end
+            # has left over for what is not recorded.
+            end = offsets.position(end.database, current.generation, current.since_offset - 1)
         if end.offset <= start.offset:
             return Round(0, 0, end, is_last)
         specs = state.plans[-1].tables
@@ -179,9 +184,11 @@ class Archive:
             # Kept before anything is written: where an archive begins may be an age (2h), which
             # has moved on when a first round that failed is tried again.
             start = offsets.initial(files, self._options)
-            began = max(start.offset, files.generations()[0].since_offset - 1)
+            oldest = files.generations()[0].since_offset - 1
+            left = (Gap(oldest, start.offset),) if start.offset > oldest else ()
+            filter_sets = self._options.filter_sets
             return ArchiveState(
-                VERSION, wanted.format, wanted.catalog, began, self._options.filter_sets, start, ()
+                VERSION, wanted.format, wanted.catalog, filter_sets, start, (), left
             )
         if (state.format, state.catalog) != (wanted.format, wanted.catalog):
             raise ConfigError(

@@ -32,7 +32,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Messages that were dropped before they were archived."""
+    """Messages that are not in the archive: dropped before, or older than where it began."""
 
     after_offset: int
     until_offset: int
@@ -45,7 +45,6 @@ class ArchiveState(msgspec.Struct, frozen=True):
         version: of the file.
         format: iceberg, delta or parquet.
         catalog: name of an Iceberg catalog; None = the one in the directory.
-        began_offset: nothing up to here was ever to be archived.
         filter_sets: what is archived; empty = everything.
         position: everything wanted up to here is in the tables.
         plans: oldest first.
@@ -55,7 +54,6 @@ class ArchiveState(msgspec.Struct, frozen=True):
     version: int
     format: str
     catalog: str | None
-    began_offset: int
     filter_sets: FilterSets
     position: StreamPosition
     plans: tuple[Plan, ...]
