@@ -10,7 +10,7 @@ since.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import lru_cache
 from typing import Final, final
 
@@ -71,13 +71,11 @@ class RemoteLog:
 
     Args:
         driver: where the blocks are.
-        settle: waits until everything written is in the server.
         tail: keeps the newest messages; must reach back past all that is not dispatched yet.
     """
 
-    def __init__(self, driver: Driver, settle: Callable[[], Awaitable[None]], tail: Tail) -> None:
+    def __init__(self, driver: Driver, tail: Tail) -> None:
         self._driver = driver
-        self._settle = settle
         self.tail = tail
         self._generations: dict[int, Generation] = {}
         self._newest = 0
@@ -252,44 +250,44 @@ class RemoteLog:
 
     # -- reading ---------------------------------------------------------------------------
 
+    def read_tail(
+        self, filters: Sequence[str], after: int, until: int, limit: int, bytes_max: int
+    ) -> ReadResult | None:
+        """What memory answers of a read; None = it has to be asked of the server."""
+        most = _TAIL_SCAN_MIN + limit * _TAIL_SCAN_PER_MESSAGE
+        fresh = self.tail.between(after, until, most)
+        if fresh is None:
+            return None
+        matchers = [_matcher(topic_filter) for topic_filter in filters]
+        page = _Page(limit, bytes_max)
+        for message in fresh:
+            if _any(matchers, message.topic) and not page.add(message):
+                break
+        return page.result(until)
+
     async def read(
         self, filters: Sequence[str], after: int, until: int, limit: int, bytes_max: int
     ) -> ReadResult:
-        """See ``Database.read``."""
-        messages: list[Message] = []
-        size = 0
-        async for message in self._matching(filters, after, until, limit):
-            size += len(message.payload)
-            if bytes_max and size > bytes_max and messages:
-                return ReadResult(messages, messages[-1].offset)
-            messages.append(message)
-            if len(messages) >= limit:
-                return ReadResult(messages, message.offset)
-        return ReadResult(messages, until)
+        """See ``Database.read``; everything written is in the server."""
+        page = _Page(limit, bytes_max)
+        async for message in self._matching(filters, after, until):
+            if not page.add(message):
+                break
+        return page.result(until)
 
     async def count(self, filters: Sequence[str], after: int, until: int, limit: int) -> int:
-        """See ``Database.count``."""
+        """See ``Database.count``; everything written is in the server."""
         found = 0
-        async for _ in self._matching(filters, after, until, limit):
+        async for _ in self._matching(filters, after, until):
             found += 1
             if found >= limit:
                 break
         return found
 
     async def _matching(
-        self, filters: Sequence[str], after: int, until: int, limit: int
+        self, filters: Sequence[str], after: int, until: int
     ) -> AsyncIterator[Message]:
-        if not filters or until <= after:
-            return
         matchers = [_matcher(topic_filter) for topic_filter in filters]
-        most = _TAIL_SCAN_MIN + limit * _TAIL_SCAN_PER_MESSAGE
-        fresh = self.tail.between(after, until, most)
-        if fresh is not None:
-            for message in fresh:
-                if _any(matchers, message.topic):
-                    yield message
-            return
-        await self._settle()
         for number, generation in list(self._generations.items()):
             header = generation.header
             low = max(after, header.since_offset - 1)
@@ -338,6 +336,33 @@ class RemoteLog:
                 limit = min(limit * 4, PAGE_ROWS_MAX)
             else:
                 limit = max(PAGE_ROWS_MIN, limit // 4)
+
+
+@final
+class _Page:
+    """A page as it is filled."""
+
+    def __init__(self, limit: int, bytes_max: int) -> None:
+        self._limit = limit
+        self._bytes_max = bytes_max
+        self._messages: list[Message] = []
+        self._size = 0
+        self._is_full = False
+
+    def add(self, message: Message) -> bool:
+        """Take a message; False if the page has ended, with or without it."""
+        self._size += len(message.payload)
+        if self._bytes_max and self._size > self._bytes_max and self._messages:
+            self._is_full = True
+            return False
+        self._messages.append(message)
+        self._is_full = len(self._messages) >= self._limit
+        return not self._is_full
+
+    def result(self, until: int) -> ReadResult:
+        """The page, which ends at ``until`` unless it is full."""
+        through = self._messages[-1].offset if self._is_full else until
+        return ReadResult(self._messages, through)
 
 
 @lru_cache(maxsize=4096)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar, final
 
 import msgspec
@@ -22,6 +23,7 @@ from perdure.errors import (
     FormatTooNew,
     StorageCorrupt,
     StorageError,
+    StorageTimeout,
     StorageUnavailable,
     UsageError,
 )
@@ -67,7 +69,7 @@ from perdure.storage.remote.driver import (
 )
 from perdure.storage.remote.log import RemoteLog
 from perdure.storage.remote.loops import DriverLoop
-from perdure.storage.remote.pipeline import Pipeline, again
+from perdure.storage.remote.pipeline import BACKOFF_MAX_S, BACKOFF_MIN_S, Pipeline, again
 from perdure.storage.remote.writer import Writer
 from perdure.storage.retained_walk import retained_key
 from perdure.storage.tail import Tail
@@ -111,7 +113,7 @@ class RemoteDatabase:
         tail = Tail(
             messages_max=settings.tail_messages_max, bytes_max=settings.pending_bytes_max, floor=0
         )
-        self._log = RemoteLog(driver, self._settle_here, tail)
+        self._log = RemoteLog(driver, tail)
         self._writer = Writer(self._log, queue_max=driver.queue_max)
         self._pipeline = Pipeline(
             driver, self._close_transaction, outage_max_s=settings.outage_max_s
@@ -330,18 +332,27 @@ class RemoteDatabase:
         """Wait, on the driver's loop, until the server has what was written so far."""
         await self._pipeline.settle(self._write_count)
 
-    async def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a read on the driver's loop, behind what was written."""
+    async def _call(self, read: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a read on the driver's loop, behind what was written.
 
-        async def settled() -> T:
+        While the server is away it waits, as writes do: whoever reads is not told of an outage
+        that is over soon.
+        """
+        return await self._loop.call(self._patiently(read))
+
+    async def _patiently(self, read: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._settings.outage_max_s
+        delay = BACKOFF_MIN_S
+        while True:
             try:
                 await self._settle_here()
-            except BaseException:
-                work.close()
-                raise
-            return await work
-
-        return await self._loop.call(settled())
+                return await read()
+            except (StorageUnavailable, StorageTimeout):
+                if self._closed or self.has_failed or loop.time() + delay > deadline:
+                    raise
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, BACKOFF_MAX_S)
 
     async def _all(self, table: str, owner: bytes) -> list[Row]:
         """All rows of an owner, in a table whose rows are few."""
@@ -371,19 +382,25 @@ class RemoteDatabase:
         limit: int,
         bytes_max: int = 0,
     ) -> ReadResult:
-        work = self._log.read(filters, after_offset, until_offset, limit, bytes_max)
-        return await self._loop.call(work)
+        if not filters or until_offset <= after_offset:
+            return ReadResult([], until_offset)
+        fresh = self._log.read_tail(filters, after_offset, until_offset, limit, bytes_max)
+        if fresh is not None:
+            return fresh
+        return await self._call(
+            lambda: self._log.read(filters, after_offset, until_offset, limit, bytes_max)
+        )
 
     async def count(
         self, filters: Sequence[str], *, after_offset: int, until_offset: int, limit: int
     ) -> int:
-        return await self._loop.call(self._log.count(filters, after_offset, until_offset, limit))
+        return await self._call(lambda: self._log.count(filters, after_offset, until_offset, limit))
 
     async def read_queue(
         self, client_id: str, *, after_offset: int, until_offset: int, limit: int, bytes_max: int
     ) -> ReadResult:
         return await self._call(
-            self._read_queue(client_id, after_offset, until_offset, limit, bytes_max)
+            lambda: self._read_queue(client_id, after_offset, until_offset, limit, bytes_max)
         )
 
     async def _read_queue(
@@ -450,12 +467,12 @@ class RemoteDatabase:
     async def open_session(self, client_id: str) -> StoredSession | None:
         if self._writer.owners.epoch(client_id) is None:
             return None
-        return _stored_session(await self._call(self._all(ROWS, client_id.encode())))
+        return _stored_session(await self._call(lambda: self._all(ROWS, client_id.encode())))
 
     async def sessions(self, *, after: str = "") -> AsyncIterator[SessionRecord]:
         start = after.encode() + b"\0" if after else b""
         while True:
-            page, records = await self._call(self._session_page(start))
+            page, records = await self._call(partial(self._session_page, start))
             for record in records:
                 yield record
             if len(page) < PAGE:
@@ -476,7 +493,7 @@ class RemoteDatabase:
 
     async def due_sessions(self, now_us: int, *, limit: int) -> list[SessionRecord]:
         due = [client_id.encode() for client_id in self._writer.owners.due(now_us, limit)]
-        return await self._call(self._records(due)) if due else []
+        return await self._call(lambda: self._records(due)) if due else []
 
     async def next_deadline_us(self) -> int:
         return self._writer.owners.next_deadline_us()
@@ -485,7 +502,7 @@ class RemoteDatabase:
         self, client_id: str, *, after_offset: int, until_offset: int, limit: int
     ) -> list[InboxEntry]:
         return await self._call(
-            self._entries(INBOX, client_id, after_offset, until_offset + 1, limit)
+            lambda: self._entries(INBOX, client_id, after_offset, until_offset + 1, limit)
         )
 
     async def _entries(
@@ -500,17 +517,17 @@ class RemoteDatabase:
     # -- groups ----------------------------------------------------------------------------
 
     async def groups(self) -> list[GroupRecord]:
-        found = await self._call(self._all(GROUPS, rows.NOBODY))
+        found = await self._call(lambda: self._all(GROUPS, rows.NOBODY))
         return [decode_group(value) for _, value in found]
 
     async def group_members(self, group_key: str) -> list[str]:
-        found = await self._call(self._all(MEMBERS, group_key.encode()))
+        found = await self._call(lambda: self._all(MEMBERS, group_key.encode()))
         return [key.decode() for key, _ in found]
 
     async def read_group_entries(
         self, group_key: str, *, limit: int, after_offset: int = 0
     ) -> list[InboxEntry]:
-        return await self._call(self._entries(RETURNED, group_key, after_offset, 0, limit))
+        return await self._call(lambda: self._entries(RETURNED, group_key, after_offset, 0, limit))
 
     # -- retained --------------------------------------------------------------------------
 
@@ -518,14 +535,14 @@ class RemoteDatabase:
         key = retained_key(topic)
         if key not in self._writer.retained:
             return None
-        (value,) = await self._call(self._driver.get([(RETAINED, rows.NOBODY, key)]))
+        (value,) = await self._call(lambda: self._driver.get([(RETAINED, rows.NOBODY, key)]))
         return None if value is None else decode_retained(topic, value)
 
     async def read_retained(
         self, topic_filter: str, *, after_topic: str, limit: int, scan_max: int
     ) -> RetainedPage:
         return await self._call(
-            retained.read_page(
+            lambda: retained.read_page(
                 self._driver,
                 topic_filter,
                 after_topic=after_topic,
@@ -537,7 +554,9 @@ class RemoteDatabase:
     async def sweep_retained(self, now_us: int, *, limit: int) -> int:
         self._refuse_if_failed()
         topics, self._swept_key = await self._call(
-            retained.expired(self._driver, after_key=self._swept_key, now_us=now_us, limit=limit)
+            lambda: retained.expired(
+                self._driver, after_key=self._swept_key, now_us=now_us, limit=limit
+            )
         )
         batch = self.batch()
         for topic in topics:
