@@ -73,6 +73,7 @@ class CatchUp:
         filters = interest.filters(after)
         if filters and fence > after:
             bytes_max = services.session_config.outbound_buffer_bytes
+            begun_us = services.clock.monotonic_us()
             server = database.server
             if server is not None and session.durable:
                 page = await server.read_queue(
@@ -90,6 +91,8 @@ class CatchUp:
                     limit=chunk,
                     bytes_max=bytes_max,
                 )
+            elapsed_us = services.clock.monotonic_us() - begun_us
+            services.metrics.storage_read_seconds.observe(elapsed_us)
             messages = page.messages
             through = page.through_offset
         entries: list[InboxEntry] = []

@@ -212,6 +212,7 @@ class Committer:
             return False
         if not batch.is_empty():
             self.batch = self._database.batch()
+            begun_us = self.clock.monotonic_us()
             try:
                 self._database.write(batch)
             except StorageError as error:
@@ -219,6 +220,7 @@ class Committer:
                 return False
             self._unsynced_writes = True
             self._written_us = self.clock.monotonic_us()
+            self._metrics.storage_append_seconds.observe(self._written_us - begun_us)
         self._written_offset = self._database.last_offset
         if self._waiting:
             self._unsynced.extend(self._waiting)

@@ -329,7 +329,12 @@ class Connection:
         if self._state != OPENING:
             return
         self._state = CONNECTED
-        self._services.metrics.connack_sent[0] += 1
+        metrics = self._services.metrics
+        metrics.connack_sent[0] += 1
+        if session.resumed:
+            # Nothing is read between the CONNECT, or the last AUTH, and this.
+            elapsed_us = self._services.clock.monotonic_us() - self.received_us
+            metrics.session_resume_seconds.observe(elapsed_us)
         self.sender.packet(connack)
         self._services.sessions.opened(session, self)
         self.go_on()

@@ -183,6 +183,8 @@ class Exchange:
 
     def _refuse_in_turn(self, packet: Publish, reason_code: int) -> None:
         """The store takes no messages. 3.1.1 has no way to say so but to close."""
+        if reason_code == QUOTA_EXCEEDED:
+            self.count_full()
         if not self.has_reason_codes:
             self.storage_lost(reason_code)
             return
@@ -192,6 +194,10 @@ class Exchange:
         else:
             # Whatever was before it in the commit queue has failed already.
             self.refuse(kind, packet.packet_id, reason_code)
+
+    def count_full(self) -> None:
+        """A message was turned away because the disk or its budget is full."""
+        self._services.metrics.messages_dropped_quota += 1
 
     def _deny(self, packet: Publish) -> None:
         """The client may not publish there: 5.0 is told so; 3.1.1 has no way to say it, so the
@@ -319,7 +325,11 @@ class PublishAck:
 
     def failed(self, error: StorageError, *, in_doubt: bool) -> None:
         """The message was not taken, or nobody knows."""
-        code = QUOTA_EXCEEDED if error.code == "storage_full" else UNSPECIFIED_ERROR
+        code = UNSPECIFIED_ERROR
+        if error.code == "storage_full":
+            code = QUOTA_EXCEEDED
+            if not in_doubt:
+                self.exchange.count_full()
         if in_doubt or not self.exchange.has_reason_codes:
             # In doubt the client must keep the message and send it again under the same
             # identifier, so nothing that ends the exchange may be sent.

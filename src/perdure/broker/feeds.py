@@ -164,6 +164,7 @@ class Feeds:
         assert feed is not None
         fence = services.dispatcher.offset
         if feed.after_offset < fence:
+            begun_us = services.clock.monotonic_us()
             page = await services.database.read(
                 [sub.filter],
                 after_offset=feed.after_offset,
@@ -171,6 +172,8 @@ class Feeds:
                 limit=services.session_config.feed_chunk,
                 bytes_max=services.session_config.outbound_buffer_bytes,
             )
+            elapsed_us = services.clock.monotonic_us() - begun_us
+            services.metrics.storage_read_seconds.observe(elapsed_us)
             if session.subs.get(name) is not sub:
                 return
             for message in page.messages:

@@ -160,6 +160,7 @@ class Services:
         metrics.pending_messages = sum(
             len(session.outbound.pending) for session in self.registry.live.values()
         )
+        metrics.oldest_unacked_seconds = self._oldest_unacked_s()
         metrics.storage_backlog_messages = self.committer.backlog()
         if not self.committer.writable:
             return
@@ -168,3 +169,13 @@ class Services:
         metrics.storage_messages = sum(info.message_count for info in generations)
         metrics.storage_bytes = sum(info.bytes for info in generations)
         metrics.storage_streams = sum(info.stream_count for info in generations)
+
+    def _oldest_unacked_s(self) -> int:
+        """Age of the oldest message in flight; offsets are times, and ascend in a session."""
+        oldest = 0
+        for session in self.registry.live.values():
+            for delivery in session.outbound.inflight.values():
+                if not oldest or delivery.offset < oldest:
+                    oldest = delivery.offset
+                break
+        return max(0, self.clock.now_us() - oldest) // 1_000_000 if oldest else 0

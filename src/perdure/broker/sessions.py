@@ -256,6 +256,7 @@ class Sessions:
         old = services.registry.live.get(client_id)
         if old is None:
             return
+        begun_us = services.clock.monotonic_us()
         services.metrics.sessions_taken_over += 1
         services.log.info("session.taken_over", client_id=client_id)
         old.taken_over = True
@@ -265,6 +266,7 @@ class Sessions:
         old.holder.close(SESSION_TAKEN_OVER)
         # The old owner's cursor must be there before the new one reads it.
         services.turn.run()
+        services.metrics.takeover_seconds.observe(services.clock.monotonic_us() - begun_us)
 
     def _restore_subscriptions(self, session: LiveSession, stored: StoredSession) -> None:
         services = self._services

@@ -246,6 +246,7 @@ class SharedGroup:
         through = fence
         messages: list[Message] = []
         if after < fence:
+            begun_us = services.clock.monotonic_us()
             page = await services.database.read(
                 [self.filter],
                 after_offset=after,
@@ -253,6 +254,8 @@ class SharedGroup:
                 limit=services.session_config.feed_chunk,
                 bytes_max=services.session_config.outbound_buffer_bytes,
             )
+            elapsed_us = services.clock.monotonic_us() - begun_us
+            services.metrics.storage_read_seconds.observe(elapsed_us)
             messages = page.messages
             through = page.through_offset
         if not self.lagging or self.position != after:

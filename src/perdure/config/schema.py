@@ -455,7 +455,8 @@ class LimitsConfig(Section, frozen=True):
         100_000
     )
     connections_per_ip_max: Annotated[
-        int, about("Connections from one address; 0 = no limit.", live=True, ge=0)
+        int,
+        about("Connections from one address (IPv6: from one /64); 0 = no limit.", live=True, ge=0),
     ] = 0
     connect_rate: Annotated[
         int, about("New connections per second; 0 = no limit.", live=True, ge=0)

@@ -160,30 +160,28 @@ TABLE: tuple[MetricInfo, ...] = (
     _gauge("pending_messages", "Stored messages not yet sent to connected sessions."),
     _gauge("inflight_messages", "Messages sent and not yet acknowledged."),
     _counter("inflight_full", "Times that a session's inflight window was full."),
-    _gauge("oldest_unacked_seconds", "Age of the oldest unacknowledged message."),
+    _gauge(
+        "oldest_unacked_seconds",
+        "Age of the oldest message that a connected session was sent and has not acknowledged.",
+    ),
     _histogram(
         "publish_to_ack_seconds", "From PUBLISH read to its acknowledgement.", "qos", "1", "2"
     ),
     _histogram(
-        "publish_to_delivery_seconds",
-        "From PUBLISH read to its delivery.",
-        "path",
-        "live",
-        "replay",
+        "session_resume_seconds", "From CONNECT, or the last AUTH, to CONNACK of a resumed session."
     ),
-    _histogram("session_resume_seconds", "From CONNECT to CONNACK of a resumed session."),
-    _histogram("takeover_seconds", "Time to end the connection that was before."),
+    _histogram(
+        "takeover_seconds", "Time to end the connection that was before, and to write what it left."
+    ),
     _histogram("event_loop_lag_seconds", "How late the event loop runs a timer."),
     _gauge("subscriptions", "Subscriptions of all sessions in memory."),
     _gauge("shared_subscriptions", "Shared subscriptions of all sessions in memory."),
     _gauge("shared_groups", "Shared groups."),
-    _histogram("subscription_match_seconds", "Time to find the subscribers of a topic."),
     _gauge("retained_messages", "Retained messages."),
-    _gauge("retained_bytes", "Bytes of retained messages."),
     _histogram("storage_append_seconds", "Time of a write to the log, without the sync."),
     _histogram("storage_commit_seconds", "Time of a sync to the disk."),
     _histogram("storage_commit_batch_messages", "Messages in one commit."),
-    _histogram("storage_read_seconds", "Time of a read of the log."),
+    _histogram("storage_read_seconds", "Time of a read of one page of the log."),
     MetricInfo("storage_errors", "counter", "Storage errors.", ("kind", "retriable"), (), "dict"),
     _gauge("storage_bytes", "Approximate size of the log on disk."),
     _gauge("storage_messages", "Messages in the log."),

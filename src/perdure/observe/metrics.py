@@ -87,9 +87,6 @@ class Metrics:
         "protocol_errors",
         "publish_to_ack_seconds_1",
         "publish_to_ack_seconds_2",
-        "publish_to_delivery_seconds_live",
-        "publish_to_delivery_seconds_replay",
-        "retained_bytes",
         "retained_messages",
         "session_resume_seconds",
         "sessions_connected",
@@ -111,7 +108,6 @@ class Metrics:
         "storage_messages",
         "storage_read_seconds",
         "storage_streams",
-        "subscription_match_seconds",
         "subscriptions",
         "takeover_seconds",
         "tls_handshake_failures",
@@ -161,8 +157,6 @@ class Metrics:
         # Latency.
         self.publish_to_ack_seconds_1 = Histogram()
         self.publish_to_ack_seconds_2 = Histogram()
-        self.publish_to_delivery_seconds_live = Histogram()
-        self.publish_to_delivery_seconds_replay = Histogram()
         self.session_resume_seconds = Histogram()
         self.takeover_seconds = Histogram()
         self.event_loop_lag_seconds = Histogram()
@@ -170,9 +164,7 @@ class Metrics:
         self.subscriptions: int = 0
         self.shared_subscriptions: int = 0
         self.shared_groups: int = 0
-        self.subscription_match_seconds = Histogram()
         self.retained_messages: int = 0
-        self.retained_bytes: int = 0
         # Storage.
         self.storage_append_seconds = Histogram()
         self.storage_commit_seconds = Histogram()

@@ -41,6 +41,7 @@ def test_a_full_disk_refuses_publishes_and_says_so() -> None:
     publisher.publish("t", b"qos 0", qos=0)
     assert reader.payloads() == [b"qos 0"]
     assert [values["code"] for values in world.logged("storage.failed")] == ["storage_full"]
+    assert world.live.services.metrics.messages_dropped_quota == 1
     _heal(world)
     assert world.logged("storage.recovered")
     publisher.publish("t", b"taken", qos=2, packet_id=second)

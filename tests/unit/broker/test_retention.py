@@ -161,6 +161,7 @@ def test_the_disk_budget_refuses() -> None:
     world.run_for(2_000_000)
     packet_id = publisher.publish("t")
     assert publisher.take(Ack) == Ack(PUBACK, packet_id, 0x97)
+    assert world.live.services.metrics.messages_dropped_quota == 1
     usage[0] = 10
     world.run_for(2_000_000)
     publisher.deliver("t")

@@ -7,7 +7,7 @@ from tests.unit.broker.harness import QUIET, Client, make_world
 
 from perdure.config.schema import Config, SessionConfig, StorageConfig
 from perdure.errors import StorageCorrupt, StorageError, StorageUnavailable
-from perdure.mqtt.packets import Connack, Disconnect, Publish
+from perdure.mqtt.packets import PUBACK, Ack, Connack, Disconnect, Publish
 from perdure.testing.world import World
 
 ERRORS = [StorageUnavailable("broken"), StorageCorrupt("damaged")]
@@ -170,6 +170,64 @@ def test_gauges_ask_no_store_that_has_failed() -> None:
         world.store.generations()
     services.gauges()
     assert services.metrics.storage_messages == 1
+
+
+def test_the_age_of_what_is_not_acknowledged() -> None:
+    world = make_world()
+    publisher, slow, slower = (
+        _publisher(world),
+        *(Client(world, name, acks=False) for name in ("slow", "slower")),
+    )
+    for reader, topic in ((slow, "a"), (slower, "b")):
+        reader.connect()
+        reader.subscribe(topic, qos=1)
+    services = world.live.services
+    services.gauges()
+    assert services.metrics.oldest_unacked_seconds == 0
+    publisher.deliver("b")
+    world.run_for(30_000_000)
+    publisher.deliver("a")
+    publisher.deliver("b")
+    world.run_for(5_500_000)
+    services.gauges()
+    assert services.metrics.oldest_unacked_seconds == 35
+    slower.send(Ack(PUBACK, slower.messages[0].packet_id))
+    world.run_for(1_000)
+    services.gauges()
+    assert services.metrics.oldest_unacked_seconds == 5
+
+
+def test_writes_reads_resumes_and_takeovers_are_timed() -> None:
+    world = make_world()
+    publisher, first, second = _publisher(world), Client(world, "c"), Client(world, "c")
+    metrics = world.live.services.metrics
+    first.connect()
+    first.subscribe("t", qos=1)
+    assert metrics.session_resume_seconds.count == metrics.takeover_seconds.count == 0
+    first.disconnect()
+    world.run_for(10_000)
+    writes = metrics.storage_append_seconds.count
+    publisher.deliver("t", b"1")
+    assert metrics.storage_append_seconds.count == writes + 1
+    assert metrics.storage_read_seconds.count == 0
+
+    async def slowly() -> None:
+        gate = world.live.services.scheduler.gate()
+        world.live.services.scheduler.call_later(3_000, gate.open)
+        await gate
+
+    world.store.pause = slowly
+    assert first.connect().session_present
+    world.run_for(10_000)
+    assert [message.payload for message in first.messages] == [b"1"]
+    assert metrics.session_resume_seconds.count == 1
+    assert metrics.session_resume_seconds.sum >= 3_000
+    assert metrics.storage_read_seconds.count >= 1
+    assert metrics.storage_read_seconds.sum >= 3_000
+    world.store.pause = None
+    assert second.connect().session_present
+    assert metrics.takeover_seconds.count == 1
+    assert metrics.session_resume_seconds.count == 2
 
 
 def test_what_is_published_reaches_readers_while_one_cannot_be_read() -> None:

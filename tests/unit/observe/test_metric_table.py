@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from perdure.observe import metrics
 from perdure.observe.metric_table import TABLE, MetricInfo, histograms, numbers, reference
 from perdure.observe.metrics import Histogram, Metrics
 
@@ -29,6 +31,20 @@ def test_table_and_attributes_agree() -> None:
         and name not in {"connections_now", "messages_dropped"}
     }
     assert named == counted
+
+
+def test_every_number_is_fed_by_something() -> None:
+    """What is exported and never written would be read as "nothing happened"."""
+    rooms = Path(metrics.__file__).parents[1]
+    others = [path for path in rooms.rglob("*.py") if path.parent.name != "observe"]
+    ours = (rooms / "observe/metrics.py").read_text(encoding="utf-8")
+    methods = ours[ours.index("def connection_opened") : ours.index("def messages_dropped")]
+    source = methods + "".join(path.read_text(encoding="utf-8") for path in others)
+    for info in TABLE:
+        ends = [f"_{value}" for value in info.values] if info.layout == "fields" else [""]
+        for end in ends:
+            used = re.search(rf"\.{info.name}{end}\b", source)
+            assert used, f"{info.name}{end} is never fed"
 
 
 def test_names_are_unique_and_told() -> None:
