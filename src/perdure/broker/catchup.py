@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from perdure.broker.owed import OwedPage, merged, read_page
 from perdure.errors import StorageError
-from perdure.model import InboxEntry, Message
+from perdure.model import InboxEntry
 from perdure.session.interest import Interest
 
 if TYPE_CHECKING:
@@ -64,79 +65,44 @@ class CatchUp:
     async def _step(self, session: LiveSession, interest: Interest) -> None:
         """Read and offer one page; the session is live when there is no more."""
         services = self._services
-        database = services.database
         fence = services.dispatcher.offset
         after = session.position
-        chunk = services.session_config.feed_chunk
-        messages: list[Message] = []
-        through = fence
         filters = interest.filters(after)
+        begun_us = services.clock.monotonic_us()
+        page = await read_page(
+            services.database,
+            session.client_id,
+            filters,
+            durable=session.durable,
+            after=after,
+            fence=fence,
+            chunk=services.session_config.feed_chunk,
+            bytes_max=services.session_config.outbound_buffer_bytes,
+        )
         if filters and fence > after:
-            bytes_max = services.session_config.outbound_buffer_bytes
-            begun_us = services.clock.monotonic_us()
-            server = database.server
-            if server is not None and session.durable:
-                page = await server.read_queue(
-                    session.client_id,
-                    after_offset=after,
-                    until_offset=fence,
-                    limit=chunk,
-                    bytes_max=bytes_max,
-                )
-            else:
-                page = await database.read(
-                    filters,
-                    after_offset=after,
-                    until_offset=fence,
-                    limit=chunk,
-                    bytes_max=bytes_max,
-                )
             elapsed_us = services.clock.monotonic_us() - begun_us
             services.metrics.storage_read_seconds.observe(elapsed_us)
-            messages = page.messages
-            through = page.through_offset
-        entries: list[InboxEntry] = []
-        if session.durable and through > after:
-            entries = await database.read_inbox(
-                session.client_id, after_offset=after, until_offset=through, limit=chunk
-            )
-            if len(entries) == chunk:
-                through = entries[-1].offset
-                messages = [m for m in messages if m.offset <= through]
         if not session.is_open or session.position != after:
             return
-        self._offer_merged(session, interest, messages, entries)
-        session.position = through
-        if through >= services.dispatcher.offset:
+        self._offer(session, interest, page)
+        session.position = page.through
+        if page.through >= services.dispatcher.offset:
             session.lagging = False
-            session.outbound.lift(through)
+            session.outbound.lift(page.through)
             services.room.made(session)
         services.turn.schedule()
 
-    def _offer_merged(
-        self,
-        session: LiveSession,
-        interest: Interest,
-        messages: list[Message],
-        entries: list[InboxEntry],
-    ) -> None:
-        pending_entries = iter(entries)
-        entry = next(pending_entries, None)
-        for message in messages:
-            while entry is not None and entry.offset < message.offset:
-                self._offer_entry(session, entry)
-                entry = next(pending_entries, None)
-            if entry is not None and entry.offset == message.offset:
-                continue  # retention has carried it over, and its generation is still there
-            wanted = interest.wants(message)
+    def _offer(self, session: LiveSession, interest: Interest, page: OwedPage) -> None:
+        for item in merged(page.messages, page.entries):
+            if isinstance(item, InboxEntry):
+                self._offer_entry(session, item)
+                continue
+            wanted = interest.wants(item)
             if wanted is None or not wanted.qos:
                 continue
-            if self._services.limiter.drops(session, message):
+            if self._services.limiter.drops(session, item):
                 continue
-            session.offer(message, wanted.qos, wanted.retain, wanted.identifiers, message.offset)
-        while entry is not None:
-            self._offer_entry(session, entry)
-            entry = next(pending_entries, None)
+            session.offer(item, wanted.qos, wanted.retain, wanted.identifiers, item.offset)
 
     def _offer_entry(self, session: LiveSession, entry: InboxEntry) -> None:
         session.inbox_until = max(session.inbox_until, entry.offset)

@@ -67,20 +67,26 @@ class OpenDatabase:
 
     Attributes:
         database: opened.
+        runner: the loop.
     """
 
     def __init__(self, database: RocksDatabase, runner: asyncio.Runner) -> None:
         self.database = database
-        self._runner = runner
+        self.runner = runner
 
     def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         """Wait for a coroutine."""
-        return self._runner.run(coroutine)
+        return self.runner.run(coroutine)
 
     def each(self, items: AsyncIterator[_T]) -> Iterator[_T]:
         """The items of an asynchronous iterator, page by page."""
-        while page := self._runner.run(_page(items)):
-            yield from page
+        return each(self.runner, items)
+
+
+def each(runner: asyncio.Runner, items: AsyncIterator[_T]) -> Iterator[_T]:
+    """The items of an asynchronous iterator, page by page."""
+    while page := runner.run(_page(items)):
+        yield from page
 
 
 async def _page(items: AsyncIterator[_T]) -> list[_T]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -156,16 +156,18 @@ def discard(data: Path, client_ids: tuple[str, ...], yes: bool, out: Output) -> 
     client = AdminClient.connect(data)
     if client is not None:
         with client:
-            return _each(
+            return act_on_each(
                 client_ids,
                 lambda client_id: client.call("sessions.discard", client_id=client_id),
                 out,
             )
     with open_database(data, read_only=False) as opened:
-        return _each(client_ids, lambda client_id: opened.run(_discard(opened, client_id)), out)
+        return act_on_each(
+            client_ids, lambda client_id: opened.run(discard_stored(opened, client_id)), out
+        )
 
 
-async def _discard(opened: OpenDatabase, client_id: str) -> dict[str, Any]:
+async def discard_stored(opened: OpenDatabase, client_id: str) -> dict[str, Any]:
     """Delete a session of a stopped broker, or let it end at the next start."""
     database = opened.database
     stored = await database.open_session(client_id)
@@ -215,7 +217,7 @@ def kick(data: Path, client_ids: tuple[str, ...], out: Output) -> int:
     if client is None:
         raise not_running(data)
     with client:
-        return _each(
+        return act_on_each(
             client_ids, lambda client_id: client.call("sessions.kick", client_id=client_id), out
         )
 
@@ -229,7 +231,9 @@ def not_running(data: Path) -> CommandFailed:
     )
 
 
-def _each(client_ids: tuple[str, ...], act: Any, out: Output) -> int:
+def act_on_each(
+    client_ids: tuple[str, ...], act: Callable[[str], dict[str, Any]], out: Output
+) -> int:
     """Act on each client id, tell each outcome, and go on past those that are not there."""
     missing = 0
 

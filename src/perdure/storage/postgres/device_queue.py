@@ -14,7 +14,7 @@ remembered here, so any number of processes may write.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Self, final
 
 import msgspec
@@ -194,8 +194,8 @@ class PostgresDeviceQueue:
     async def clients(self, *, after: str = "") -> AsyncIterator[QueueStats]:
         """See ``DeviceQueue.clients``; a client id of more than 255 characters stands where its
         stored form does."""
-        async for stats in list_clients(self._pool, self._queries, after=after):
-            yield stats
+        async for row in list_rows(self._pool, self._queries, after=after):
+            yield queries.stats_of(row)
 
     async def sweep(self, *, now_us: int, limit: int) -> int:
         """See ``DeviceQueue.sweep``; a large store is walked through in several calls."""
@@ -306,12 +306,12 @@ class PostgresDeviceQueue:
         return run
 
 
-async def list_clients(pool: Pool, reader: Queries, *, after: str) -> AsyncIterator[QueueStats]:
-    """All queues above a client id, in numbers, through a cursor of the server."""
+async def list_rows(pool: Pool, reader: Queries, *, after: str) -> AsyncIterator[Mapping[str, Any]]:
+    """The rows of ``Queries.stats`` for all clients above one, through a cursor of the server."""
     statement = reader.client_keys(after=key_of(after))
     async with pool.connection() as connection, connection.transaction(readonly=True):
         cursor = await connection.cursor(statement.sql, *statement.arguments)
         while rows := await cursor.fetch(_LISTED):
             wanted = reader.stats([row["client_id"] for row in rows])
             for row in await connection.fetch(wanted.sql, *wanted.arguments):
-                yield queries.stats_of(row)
+                yield row

@@ -223,7 +223,8 @@ SELECT c.client_id, coalesce(q.name, c.client_id) AS name,
     z.publish_count, z.pubrel_count, z.payload_bytes,
     coalesce(s.last_packet_id, z.packet_id, 0) AS last_packet_id,
     greatest(s.last_serial_number, z.serial_number, 0) AS last_serial,
-    coalesce(q.last_position, 0) AS last_position, coalesce(q.epoch, 0) AS epoch
+    coalesce(q.last_position, 0) AS last_position, coalesce(q.epoch, 0) AS epoch,
+    s.client_id IS NOT NULL OR q.client_id IS NOT NULL AS is_session
 FROM unnest($1::varchar[]) WITH ORDINALITY AS c (client_id, who)
 LEFT JOIN device_session_ctx AS s ON s.client_id = c.client_id
 LEFT JOIN {state} AS q ON q.client_id = c.client_id

@@ -18,9 +18,8 @@ import msgspec
 
 from perdure.errors import FormatTooNew, StorageCorrupt
 from perdure.model import Message
-from perdure.mqtt.packets import PUBLISH, Properties
-from perdure.mqtt.primitives import varint
-from perdure.mqtt.properties import read_properties, write_properties
+from perdure.mqtt.encode import forward_properties, properties_from_forward
+from perdure.mqtt.packets import Properties
 from perdure.storage.device_queue import EntryState, NewEntry, QueuedEntry
 
 VARCHAR_MAX: Final = 255
@@ -117,7 +116,7 @@ def row_of(entry: NewEntry, *, now_us: int) -> Row:
     properties = _NO_PROPERTIES
     too_long = False
     if message.properties:
-        properties = _parsed(message.properties)
+        properties = properties_from_forward(message.properties)
         texts = (properties.content_type, properties.response_topic)
         too_long = any(text is not None and len(text) > VARCHAR_MAX for text in texts)
     record = None
@@ -198,11 +197,6 @@ def _interval(lifetime_us: int) -> int:
     return seconds - _UINT32 if seconds > _INT32_MAX else seconds
 
 
-def _parsed(properties: bytes) -> Properties:
-    framed = varint(len(properties)) + properties
-    return read_properties(framed, 0, len(framed), PUBLISH)[0]
-
-
 def _fitting(text: str | None) -> str | None:
     return text if text is None or len(text) <= VARCHAR_MAX else None
 
@@ -228,7 +222,7 @@ def _properties_of(row: Mapping[str, Any]) -> bytes:
         correlation_data=correlation,
         user_properties=pairs,
     )
-    return write_properties(properties, PUBLISH)
+    return forward_properties(properties)
 
 
 def _pairs_of(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -14,7 +14,7 @@ from perdure.errors import ConfigError, Fenced, StorageUnavailable, UsageError
 from perdure.model import Message
 from perdure.storage.device_queue import EntryState, NewEntry, QueuedEntry
 from perdure.storage.postgres import Pool, PostgresDeviceQueue, Statement
-from perdure.storage.postgres.device_queue import list_clients
+from perdure.storage.postgres.device_queue import list_rows
 from perdure.storage.postgres.queries import Queries, Shape
 from perdure.storage.postgres.schema import migrate
 
@@ -332,8 +332,9 @@ async def test_a_server_that_is_not_durable_may_be_refused(url: str) -> None:
 async def test_queues_can_be_listed_without_anything_of_ours(pool: Pool) -> None:
     await tbmq.create(pool, "1.3")
     reader = Queries(Shape(has_state=False))
-    listed = [stats.client_id async for stats in list_clients(pool, reader, after="new")]
-    assert listed == ["orphan {x}/ü", "repeated", "wrapped"]
+    listed = [row async for row in list_rows(pool, reader, after="new")]
+    assert [row["name"] for row in listed] == ["orphan {x}/ü", "repeated", "wrapped"]
+    assert [row["is_session"] for row in listed] == [False, True, True]
 
 
 async def test_a_page_has_an_entry_at_least(queue: PostgresDeviceQueue) -> None:

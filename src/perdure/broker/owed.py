@@ -1,0 +1,217 @@
+"""What a durable session is owed beyond its cursor: read, put in order, numbered.
+
+Two sources in one ascending order: the messages that its subscriptions match in the log (or, in a
+server, in its queue there), and the entries of its private stream. ``CatchUp`` reads and merges
+with the functions of this room, and an operator's list of a queue (``OwedQueue``) does too, so
+that what is shown is what the client gets when it comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Final, TypeAlias, final
+
+from perdure.model import InboxEntry, Message, StoredSession
+from perdure.session.interest import Interest
+from perdure.session.seqno import packet_id_of
+from perdure.storage.contract import Database
+from perdure.storage.device_queue import EntryState, QueuedEntry
+
+CHUNK: Final = 256
+"""Messages of one page of ``OwedQueue``."""
+
+CHUNK_BYTES: Final = 4 * 1024 * 1024
+"""Payload bytes of one page of ``OwedQueue``."""
+
+Item: TypeAlias = Message | InboxEntry
+
+
+@final
+class OwedPage:
+    """One page.
+
+    Attributes:
+        messages: candidates from the log: ``Interest`` decides on each.
+        entries: of the private stream.
+        through: nothing else is owed up to this offset.
+    """
+
+    __slots__ = ("entries", "messages", "through")
+
+    def __init__(self, messages: list[Message], entries: list[InboxEntry], through: int) -> None:
+        self.messages = messages
+        self.entries = entries
+        self.through = through
+
+
+async def read_page(
+    database: Database,
+    client_id: str,
+    filters: list[str],
+    *,
+    durable: bool,
+    after: int,
+    fence: int,
+    chunk: int,
+    bytes_max: int,
+) -> OwedPage:
+    """The next page of both sources.
+
+    Args:
+        database: where the session is.
+        client_id: whose it is.
+        filters: what can have matched after ``after`` (``Interest.filters``).
+        durable: it has a private stream, and in a server a queue.
+        after, fence: exclusive and inclusive bounds.
+        chunk, bytes_max: most of one page.
+    """
+    messages: list[Message] = []
+    through = fence
+    if filters and fence > after:
+        server = database.server
+        if server is not None and durable:
+            page = await server.read_queue(
+                client_id, after_offset=after, until_offset=fence, limit=chunk, bytes_max=bytes_max
+            )
+        else:
+            page = await database.read(
+                filters, after_offset=after, until_offset=fence, limit=chunk, bytes_max=bytes_max
+            )
+        messages = page.messages
+        through = page.through_offset
+    entries: list[InboxEntry] = []
+    if durable and through > after:
+        entries = await database.read_inbox(
+            client_id, after_offset=after, until_offset=through, limit=chunk
+        )
+        if len(entries) == chunk:
+            through = entries[-1].offset
+            messages = [m for m in messages if m.offset <= through]
+    return OwedPage(messages, entries, through)
+
+
+def merged(messages: list[Message], entries: list[InboxEntry]) -> Sequence[Item]:
+    """Both in one order. A message that retention has carried over into the private stream, and
+    whose generation is still there, comes once: as the entry."""
+    if not entries:
+        return messages
+    items: list[Item] = []
+    place = 0
+    for message in messages:
+        while place < len(entries) and entries[place].offset < message.offset:
+            items.append(entries[place])
+            place += 1
+        if place < len(entries) and entries[place].offset == message.offset:
+            continue
+        items.append(message)
+    items += entries[place:]
+    return items
+
+
+@final
+class OwedQueue:
+    """The queue that a stored session amounts to; read only.
+
+    Args:
+        database: where it is.
+        stored: the session.
+        now_us: what has expired by then and was never sent is left out, as when it is sent.
+
+    Attributes:
+        last_serial: highest serial number that is taken, once all entries were read.
+    """
+
+    def __init__(self, database: Database, stored: StoredSession, *, now_us: int) -> None:
+        self._database = database
+        self._stored = stored
+        self._now_us = now_us
+        cursor = stored.cursor
+        self._settled = frozenset(cursor.settled)
+        self._released = frozenset(cursor.released)
+        self.last_serial = cursor.serial
+
+    @property
+    def last_packet_id(self) -> int:
+        """The packet identifier of ``last_serial``; 0 = none was ever given."""
+        return packet_id_of(self.last_serial) if self.last_serial else 0
+
+    async def entries(self) -> AsyncIterator[QueuedEntry]:
+        """What the client is owed, oldest first."""
+        stored = self._stored
+        client_id = stored.record.client_id
+        interest = Interest(client_id, stored.subscriptions)
+        self.last_serial = stored.cursor.serial
+        position, fence = stored.cursor.offset, self._database.last_offset
+        while position < fence:
+            page = await read_page(
+                self._database,
+                client_id,
+                interest.filters(position),
+                durable=True,
+                after=position,
+                fence=fence,
+                chunk=CHUNK,
+                bytes_max=CHUNK_BYTES,
+            )
+            for item in merged(page.messages, page.entries):
+                entry = self._entry_of(item, interest)
+                if entry is not None:
+                    yield entry
+            position = page.through
+
+    def _entry_of(self, item: Item, interest: Interest) -> QueuedEntry | None:
+        forget_at_us = 0
+        if isinstance(item, InboxEntry):
+            # ``Outbound.pass_to``: the numbers that are left out belong to no message.
+            self.last_serial = max(self.last_serial + 1, item.serial)
+            if item.message is None:
+                return None
+            message, forget_at_us = item.message, item.forget_at_us
+            qos, retain, identifiers = item.qos, item.retain, item.identifiers
+        else:
+            wanted = interest.wants(item)
+            if wanted is None or not wanted.qos:
+                return None
+            self.last_serial += 1
+            message = item
+            qos, retain, identifiers = wanted.qos, wanted.retain, wanted.identifiers
+        serial = self.last_serial
+        if serial in self._settled:
+            return None
+        state = EntryState.PUBREL if serial in self._released else EntryState.PUBLISH
+        if state is EntryState.PUBREL:
+            message, qos, forget_at_us = without_payload(message), 2, 0
+        elif not self._was_sent(serial, item.offset) and self._is_past(message, forget_at_us):
+            return None
+        return QueuedEntry(
+            serial=serial,
+            packet_id=packet_id_of(serial),
+            state=state,
+            message=message,
+            qos=qos,
+            retain=retain,
+            identifiers=identifiers,
+            forget_at_us=forget_at_us,
+        )
+
+    def _was_sent(self, serial: int, offset: int) -> bool:
+        stored = self._stored
+        return serial <= stored.cursor.sent or offset <= stored.record.cut_offset
+
+    def _is_past(self, message: Message, forget_at_us: int) -> bool:
+        return 0 < message.expires_at_us <= self._now_us or 0 < forget_at_us <= self._now_us
+
+
+def without_payload(message: Message) -> Message:
+    """What is left of a message once only its PUBREL is owed."""
+    return Message(
+        message.topic,
+        b"",
+        message.qos,
+        message.retain,
+        message.publisher,
+        message.properties,
+        0,
+        message.published_at_us,
+        message.offset,
+    )

@@ -1,0 +1,173 @@
+"""One history, and the same lines of an export from every store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.contract.queues import NOW_US, PROPERTIES, SECOND_US, append, entry, message
+
+from perdure.bench.servers.postgres import PostgresServer, find_postgres
+from perdure.cli.queue_sources import DeviceQueueSource, DirectorySource, PostgresSource
+from perdure.model import Cursor, SessionRecord, Subscription
+from perdure.storage.device_queue import DeviceQueue
+from perdure.storage.postgres import Pool, PostgresDeviceQueue, Statement
+from perdure.storage.postgres.reader import PostgresQueueReader
+from perdure.storage.postgres.schema import migrate
+from perdure.storage.rocksdb import RocksDatabase
+
+HOUR_US = 3600 * SECOND_US
+EXPORTED: list[dict[str, Any]] = [
+    {
+        "client_id": "a b",
+        "packet_id": 1,
+        "topic": "t/1",
+        "qos": 1,
+        "retain": False,
+        "payload_base64": "MQ==",
+        "properties": {},
+        "expires_at": None,
+        "state": "PUBLISH",
+    },
+    {
+        "client_id": "a b",
+        "packet_id": 3,
+        "topic": "t/3",
+        "qos": 2,
+        "retain": False,
+        "payload_base64": "",
+        "properties": {},
+        "expires_at": None,
+        "state": "PUBREL",
+    },
+    {
+        "client_id": "a b",
+        "packet_id": 4,
+        "topic": "t/4",
+        "qos": 1,
+        "retain": True,
+        "payload_base64": "NA==",
+        "properties": {
+            "user_properties": [["unit", "K"], ["unit", "°C"], ["", ""]],
+            "content_type": "text/plain",
+            "response_topic": "answers/ä",
+            "correlation_data": "AP8=",
+            "payload_format_indicator": 1,
+            "message_expiry_interval": 3600,
+            "subscription_identifiers": [9],
+        },
+        "expires_at": (NOW_US + HOUR_US) // 1000,
+        "state": "PUBLISH",
+    },
+    {"client_id": "a b", "last_packet_id": 5},
+    {"client_id": "empty", "last_packet_id": 2},
+]
+
+
+async def live(queue: DeviceQueue) -> None:
+    """Five messages: the second was acknowledged, the third is past its PUBREC, the fifth has
+    expired; and a client that has had two and acknowledged both."""
+    await queue.take("a b", epoch=1)
+    await queue.take("empty", epoch=1)
+    await append(
+        queue,
+        entry("a b", b"1", topic="t/1"),
+        entry("a b", b"2", topic="t/2"),
+        entry("a b", b"3", topic="t/3", qos=2),
+        entry(
+            "a b",
+            b"4",
+            topic="t/4",
+            retain=True,
+            identifiers=(9,),
+            properties=PROPERTIES,
+            expires_at_us=NOW_US + HOUR_US,
+        ),
+        entry("a b", b"5", topic="t/5", expires_at_us=NOW_US + SECOND_US),
+        entry("empty"),
+        entry("empty"),
+    )
+    await queue.acknowledge("a b", [2], epoch=1)
+    await queue.release("a b", [3], epoch=1)
+    await queue.acknowledge("empty", [1, 2], epoch=1)
+
+
+def record(client_id: str) -> SessionRecord:
+    return SessionRecord(
+        client_id,
+        epoch=1,
+        created_at_us=NOW_US,
+        expiry_s=3600,
+        connected=False,
+        changed_at_us=NOW_US,
+    )
+
+
+def live_in(database: RocksDatabase) -> None:
+    """The same, as the broker's log and cursors."""
+    batch = database.batch()
+    batch.put_session(record("a b"))
+    for sub in (Subscription("t/+", qos=2), Subscription("t/4", qos=2, identifier=9)):
+        kept = Subscription(sub.filter, qos=2, identifier=sub.identifier, retain_as_published=True)
+        batch.put_subscription("a b", kept, epoch=1)
+    batch.put_session(record("empty"))
+    batch.put_cursor("empty", Cursor(NOW_US - SECOND_US, 2), epoch=1)
+    for number in range(1, 6):
+        expires = {4: NOW_US + HOUR_US, 5: NOW_US + SECOND_US}.get(number, 0)
+        batch.append(
+            message(
+                b"%d" % number,
+                f"t/{number}",
+                qos=2 if number == 3 else 1,
+                retain=number == 4,
+                properties=PROPERTIES if number == 4 else b"",
+                expires_at_us=expires,
+            ),
+            NOW_US + number,
+        )
+    batch.put_cursor("a b", Cursor(0, 0, settled=(2,), released=(3,), sent=3), epoch=1)
+    database.write(batch)
+
+
+async def test_every_device_queue_exports_the_same(queue: DeviceQueue) -> None:
+    await live(queue)
+    source = DeviceQueueSource(queue, NOW_US + 2 * SECOND_US)
+    assert [line async for line in source.lines()] == EXPORTED
+    # Nothing was deleted by looking.
+    stats = await source.stats("a b")
+    assert stats is not None
+    assert (stats.publish_count, stats.pubrel_count) == (3, 1)
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(find_postgres() is None, reason="PostgreSQL is not installed")
+@pytest.mark.parametrize("pages", [2, 500])
+async def test_a_postgres_is_read_as_it_is(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, pages: int
+) -> None:
+    monkeypatch.setattr("perdure.cli.queue_sources.PAGE_ENTRIES", pages)
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    pool = Pool(server.url, size=2)
+    await migrate(pool)
+    tables = "device_session_ctx, device_publish_msg, perdure_queue, perdure_queue_entry"
+    await pool.run(Statement(f"TRUNCATE {tables}"))
+    queue = PostgresDeviceQueue(pool)
+    await live(queue)
+    source = PostgresSource(await PostgresQueueReader.open(server.url), NOW_US + 2 * SECOND_US)
+    assert [line async for line in source.lines()] == EXPORTED
+    await source.close()
+    await queue.close()
+
+
+async def test_a_data_directory_is_a_queue_for_each_session(tmp_path: Path) -> None:
+    database = RocksDatabase.open(tmp_path / "data", now_us=NOW_US)
+    live_in(database)
+    source = DirectorySource(database, NOW_US + 2 * SECOND_US)
+    assert [line async for line in source.lines()] == EXPORTED
+    listed = [stats async for stats in source.queues()]
+    assert [(stats.client_id, stats.publish_count, stats.pubrel_count) for stats in listed] == [
+        ("a b", 2, 1),
+        ("empty", 0, 0),
+    ]
+    database.close()
