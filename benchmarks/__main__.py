@@ -8,9 +8,10 @@ from __future__ import annotations
 import sys
 import time
 
-from benchmarks import layouts, sessions, stages, suite, summary
+from benchmarks import layouts, persistence, sessions, stages, suite, summary
 
 BENCHMARKS = {**suite.ALL, **stages.ALL, **sessions.ALL, "layouts": layouts.run}
+BENCHMARKS["persistence"] = persistence.run
 
 
 def main(names: list[str]) -> int:

@@ -14,7 +14,7 @@ from perdure.bench import plot, report
 from perdure.bench.plot import Axis, Bar, Series
 from perdure.bench.result import Phase, Result
 
-_STYLE: Final = """
+STYLE: Final = """
 :root{--ink:#1b1f24;--soft:#59636e;--paper:#fff;--rule:#d8dee4;
 --c0:#0b6e99;--c1:#c2571a;--c2:#3f7d3a;--c3:#7a4fa3;--c4:#a3324f;--c5:#6b6b1f}
 @media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9aa4ae;--paper:#12161b;--rule:#30363d;
@@ -88,7 +88,7 @@ def render(results: Sequence[Result], *, title: str) -> str:
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
-        f"<style>{_STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
+        f"<style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
     )
 
 

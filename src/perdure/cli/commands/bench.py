@@ -10,6 +10,7 @@ import click
 from perdure.bench.peers import PEERS
 from perdure.bench.settings import Settings
 from perdure.cli.bench_options import COUNT, load_options, report_options, target_options
+from perdure.cli.bench_persistence import persistence
 from perdure.cli.bench_run import ComparePlan, report_on, run_scenario
 from perdure.cli.output import Output, output_options
 
@@ -30,7 +31,11 @@ def command() -> None:
       perdure bench p2p --pairs 1000 --rate 10000 --expect 'p99<10ms,lost=0'
       perdure bench offline --sessions 1000 --messages 100 --start perdure --restart
       perdure bench compare --with mosquitto p2p --pairs 100
+      perdure bench persistence --start
     """
+
+
+command.add_command(persistence)
 
 
 @command.command(context_settings=_HELP)
