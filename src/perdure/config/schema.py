@@ -231,9 +231,9 @@ class RocksdbConfig(Section, frozen=True):
     ] = 32 * MIB
     tail_messages: Annotated[
         int, about("Recent messages kept in memory for fresh reads.", ge=0)
-    ] = 20_000
+    ] = 150_000
     tail_bytes: Annotated[
-        int, about("Bytes of recent messages kept in memory.", unit="bytes", ge=0)
+        int, about("Payload bytes of recent messages kept in memory.", unit="bytes", ge=0)
     ] = 32 * MIB
     max_open_files: Annotated[int, about("Table files held open; -1 = all.", ge=-1)] = 512
     learn_thresholds: Annotated[

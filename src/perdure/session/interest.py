@@ -110,7 +110,11 @@ class Interest:
         topic = message.topic
         offset = message.offset
         if self._index is None:
-            found = [s for s in self._subs if holds(s, offset) and matches(s.filter, topic)]
+            found = [
+                s
+                for s in self._subs
+                if (s.filter == topic or matches(s.filter, topic)) and holds(s, offset)
+            ]
         else:
             found = [s for same in self._index.match(topic) for s in same if holds(s, offset)]
         if not found:

@@ -1,6 +1,8 @@
 """The newest messages of the log, in memory, so that a fresh read asks no disk.
 
-Holds what was written last, within a count and a size; knows no filters.
+Holds what was written last, within a count and a size; knows no filters. When somebody asks for
+single topics it begins an index of them, which costs the writing of messages nothing: it is
+brought up to date when it is asked, and thrown away when half of what it holds is gone.
 
 Invariant: every recorded message with an offset above ``floor`` is in the tail, in order.
 """
@@ -8,6 +10,7 @@ Invariant: every recorded message with an offset above ``floor`` is in the tail,
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Final, final
 
 from perdure.model import Message
@@ -29,10 +32,13 @@ class Tail:
     __slots__ = (
         "_bytes",
         "_bytes_max",
+        "_indexed",
+        "_indexed_gone",
         "_messages",
         "_messages_max",
         "_offsets",
         "_start",
+        "_topics",
         "floor",
     )
 
@@ -44,6 +50,10 @@ class Tail:
         self._bytes = 0
         # Entries before this one are gone; the lists are cut now and then, not each time.
         self._start = 0
+        self._topics: dict[str, list[Message]] = {}
+        # Entries before this one are in the index, and so many of those in it are gone.
+        self._indexed = 0
+        self._indexed_gone = 0
         self.floor = floor
 
     def extend(self, messages: list[Message]) -> None:
@@ -65,6 +75,7 @@ class Tail:
         self._offsets.clear()
         self._bytes = 0
         self._start = 0
+        self._forget_index()
         self.floor = floor
 
     def forget_through(self, offset: int) -> None:
@@ -83,6 +94,58 @@ class Tail:
         last = bisect_right(self._offsets, until_offset, first)
         return None if last - first > most else self._messages[first:last]
 
+    def of_topics(
+        self, topics: Sequence[str], after_offset: int, until_offset: int
+    ) -> list[Message] | None:
+        """The messages of some topics in ``(after_offset, until_offset]``, in order; None if the
+        tail does not hold them all."""
+        if after_offset < self.floor:
+            return None
+        self._bring_index()
+        found: list[Message] = []
+        parts = 0
+        for topic in topics:
+            messages = self._topics.get(topic)
+            if messages is None:
+                continue
+            low, high = 0, len(messages)
+            while low < high:
+                middle = (low + high) // 2
+                if messages[middle].offset <= after_offset:
+                    low = middle + 1
+                else:
+                    high = middle
+            end = len(messages)
+            while end > low and messages[end - 1].offset > until_offset:
+                end -= 1
+            if end > low:
+                found += messages[low:end]
+                parts += 1
+        if parts > 1:
+            found.sort(key=_offset_of)
+        return found
+
+    def _bring_index(self) -> None:
+        """Add to the index what came since it was last asked."""
+        at = max(self._indexed, self._start)
+        messages = self._messages
+        end = len(messages)
+        topics = self._topics
+        while at < end:
+            message = messages[at]
+            same = topics.get(message.topic)
+            if same is None:
+                topics[message.topic] = [message]
+            else:
+                same.append(message)
+            at += 1
+        self._indexed = end
+
+    def _forget_index(self) -> None:
+        self._topics = {}
+        self._indexed = 0
+        self._indexed_gone = 0
+
     def _shrink(self) -> None:
         while self._start < len(self._offsets) and (
             len(self._offsets) - self._start > self._messages_max or self._bytes > self._bytes_max
@@ -95,9 +158,19 @@ class Tail:
         self._bytes -= len(self._messages[start].payload)
         self.floor = self._offsets[start]
         self._start = start + 1
+        if start < self._indexed:
+            # What is gone is still in the index, where nobody finds it: it is below the floor.
+            self._indexed_gone += 1
+            if self._indexed_gone * 2 > self._messages_max:
+                self._forget_index()
 
     def _cut(self) -> None:
         start = self._start
         if start > _CUT_AT and start * 2 > len(self._offsets):
             del self._offsets[:start], self._messages[:start]
             self._start = 0
+            self._indexed = max(0, self._indexed - start)
+
+
+def _offset_of(message: Message) -> int:
+    return message.offset

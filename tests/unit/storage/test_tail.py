@@ -40,6 +40,43 @@ def test_what_it_gives_is_complete(
     assert sum(len(message.payload) for message in held) <= bytes_max
 
 
+@given(
+    st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=20), max_size=40),
+    st.integers(1, 60),
+    st.lists(st.booleans(), max_size=40),
+)
+def test_topics_by_index_and_by_looking(
+    writes: list[list[str]], messages_max: int, asked: list[bool]
+) -> None:
+    """However often it is asked in between, the index gives what looking through gives."""
+    tail = Tail(messages_max=messages_max, bytes_max=10**6, floor=0)
+    offset = 1
+    for number, topics in enumerate(writes):
+        new = [Message(topic, b"", offset=offset + at) for at, topic in enumerate(topics)]
+        tail.extend(new)
+        offset += len(topics) + 2
+        if number < len(asked) and asked[number]:
+            for wanted in (["a"], ["b", "c"], ["a", "b", "c"], ["other"]):
+                for after, until in ((tail.floor, offset), (tail.floor + 3, offset - 4)):
+                    whole = tail.between(after, until, 10**6)
+                    assert whole is not None
+                    expected = [message for message in whole if message.topic in wanted]
+                    assert tail.of_topics(wanted, after, until) == expected
+    assert tail.of_topics(["a"], tail.floor - 1, offset) is None
+
+
+def test_the_index_does_not_keep_what_is_forgotten() -> None:
+    tail = Tail(messages_max=100, bytes_max=10**6, floor=0)
+    for first in range(1, 50_000, 100):
+        tail.extend(messages(first, 100))
+        assert len(tail.of_topics(["t"], tail.floor, first + 100) or []) == 100
+        assert len(tail._topics.get("t", [])) <= 200
+    tail.forget_through(49_990)
+    assert len(tail.of_topics(["t"], 49_990, 60_000) or []) == 10
+    tail.clear(60_000)
+    assert tail.of_topics(["t"], 60_000, 70_000) == []
+
+
 def test_bounds_and_most() -> None:
     tail = Tail(messages_max=100, bytes_max=100, floor=0)
     tail.extend(messages(1, 10))

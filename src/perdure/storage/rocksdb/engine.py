@@ -143,6 +143,16 @@ class Engine:
             raise storage_error(error) from error
         return value
 
+    def get_many(self, table: str, row_keys: list[bytes]) -> list[bytes | None]:
+        """The values of many keys, None where there is none; cheaper than one by one."""
+        many: Any = row_keys
+        try:
+            values: Any = self._tables[table].get(many)
+        except Exception as error:
+            raise storage_error(error) from error
+        found: list[bytes | None] = values
+        return found
+
     def items(self, table: str, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Keys and values in ``[first, end)``; to be used up or dropped before the next await."""
         return items(self._tables[table], first, end)

@@ -13,14 +13,16 @@ Invariant: rows come by offset, and each that fulfils the plan comes at least on
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from heapq import merge
+from itertools import islice
 from typing import Final, TypeAlias, final
 
 from perdure.errors import StorageCorrupt
 from perdure.limits import OFFSET_MAX
 from perdure.storage.rocksdb.engine import Engine
+from perdure.storage.rocksdb.iterators import Seeker
 
 LEAPS_MAX: Final = 256
 """Filters on one stream that are leapt over the index; each holds its own iterators open. With
@@ -31,6 +33,10 @@ MERGED_MAX: Final = 128
 
 WINDOW_ROWS_MAX: Final = 8_192
 """Rows of a window, held in memory and sorted."""
+
+_GET_ROWS_MIN: Final = 16
+_GET_ROWS_MAX: Final = 256
+"""Rows that are got at once: few at first, since a reader may stop early."""
 
 _WINDOW_US: Final = 1_000_000
 _WINDOW_STEP: Final = 8
@@ -208,15 +214,48 @@ class Scanner:
         """Rows of a stream whose tokens are these, found through the index."""
         head = pack_offset(stream)
         data = self._engine().seeker(self._data, end_of(head, until))
-        for offset in self._offsets(head, constraints, after, until):
-            key = data.seek(head + pack_offset(offset))
-            if key is None or unpack_data(key)[1] != offset:
-                raise StorageCorrupt(
-                    f"stream {stream} in {self._index} has an entry for {offset} and no message"
-                )
+        offsets = self._offsets(head, constraints, after, until)
+        for offset in offsets:
+            key = self._row_at(data, stream, offset)
             tokens = tokens_of(key)
+            if len(tokens) == len(constraints):
+                # All that varies is given, so the other keys are known without a seek.
+                yield from self._known([offset], head, constraints, data)
+                yield from self._known(offsets, head, constraints, data)
+                return
             if all(tokens[level] == token for level, token in constraints):
                 yield offset, key, data.value()
+
+    def _row_at(self, data: Seeker, stream: int, offset: int) -> bytes:
+        """The data key that an index entry stands for."""
+        key = data.seek(pack_offset(stream) + pack_offset(offset))
+        if key is None or unpack_data(key)[1] != offset:
+            raise StorageCorrupt(
+                f"stream {stream} in {self._index} has an entry for {offset} and no message"
+            )
+        return key
+
+    def _known(
+        self, offsets: Iterable[int], head: bytes, constraints: Constraints, data: Seeker
+    ) -> Iterator[Row]:
+        """Rows at offsets whose tokens are all known, many at a time: a half of a seek's cost."""
+        varying = "/".join([token for _, token in constraints]).encode()
+        stream: int = _unpack_offset(head)[0]
+        pending = iter(offsets)
+        rows_max = _GET_ROWS_MIN
+        while True:
+            part = list(islice(pending, rows_max))
+            if not part:
+                return
+            row_keys = [head + pack_offset(offset) + varying for offset in part]
+            values = self._engine().get_many(self._data, row_keys)
+            for offset, key, value in zip(part, row_keys, values, strict=True):
+                if value is None:
+                    # Another token with the same hash, or a message is missing.
+                    self._row_at(data, stream, offset)
+                    continue
+                yield offset, key, value
+            rows_max = min(rows_max * 4, _GET_ROWS_MAX)
 
     def _offsets(
         self, head: bytes, constraints: Constraints, after: int, until: int

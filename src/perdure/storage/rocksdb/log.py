@@ -1,7 +1,8 @@
 """Reads the log: the tail in memory if it holds what is asked for, else the generations' tables.
 
-Both give the same messages in the same order. The tail is looked through message by message, so
-it is asked only where that is less work than opening iterators.
+Both give the same messages in the same order. For filters without wildcards the tail has an index;
+for others it is looked through message by message, so it is asked only where that is less work
+than opening iterators.
 
 Invariant: offsets ascend over all messages that a read gives; a generation follows another as a
 whole.
@@ -44,6 +45,9 @@ class LogReader:
         bytes_max: int,
     ) -> ReadResult:
         """See ``Database.read``."""
+        exact = self._exact(filters, after_offset, until_offset)
+        if exact is not None:
+            return _page(exact, until_offset, limit, bytes_max)
         messages: list[Message] = []
         size_bytes = 0
         for message in self._matching(filters, after_offset, until_offset, limit):
@@ -59,6 +63,9 @@ class LogReader:
         self, filters: Sequence[str], after_offset: int, until_offset: int, limit: int
     ) -> int:
         """See ``Database.count``."""
+        exact = self._exact(filters, after_offset, until_offset)
+        if exact is not None:
+            return min(limit, len(exact))
         fresh = self._fresh(after_offset, until_offset, limit)
         if fresh is not None:
             matchers = [_matcher(topic_filter) for topic_filter in filters]
@@ -91,9 +98,31 @@ class LogReader:
         last = header.until_offset - 1 if header.until_offset else self._offsets.last
         return max(after, header.since_offset - 1), min(until, last)
 
+    def _exact(self, filters: Sequence[str], after: int, until: int) -> list[Message] | None:
+        """The messages of filters without wildcards, if the tail has them all."""
+        for topic_filter in filters:
+            if "+" in topic_filter or "#" in topic_filter:
+                return None
+        topics = filters if len(filters) == 1 else list(dict.fromkeys(filters))
+        return self._tail.of_topics(topics, after, until)
+
     def _fresh(self, after: int, until: int, limit: int) -> list[Message] | None:
         most = _TAIL_SCAN_MIN + limit * _TAIL_SCAN_PER_MESSAGE
         return self._tail.between(after, until, most)
+
+
+def _page(found: list[Message], until_offset: int, limit: int, bytes_max: int) -> ReadResult:
+    """As much of what was found as one read may give."""
+    messages = found
+    if len(found) >= limit:
+        messages = found[:limit]
+    if bytes_max:
+        size_bytes = 0
+        for at, message in enumerate(messages):
+            size_bytes += len(message.payload)
+            if size_bytes > bytes_max and at:
+                return ReadResult(messages[:at], messages[at - 1].offset)
+    return ReadResult(messages, messages[-1].offset if len(messages) >= limit else until_offset)
 
 
 @lru_cache(maxsize=4096)

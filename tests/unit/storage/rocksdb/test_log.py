@@ -29,10 +29,18 @@ async def test_fresh_reads_ask_no_table(tmp_path: Path) -> None:
     generation_layout = generation.layout
     assert isinstance(generation_layout, SkipScanLayout)
     generation.layout = Watched()  # type: ignore[assignment]
-    for back, limit, is_fresh in ((10, 10, True), (500, 1, True), (1_500, 1, False)):
+    exact, wild = ["t/1", "t/2"], ["t/1/#", "t/2/#"]
+    for filters, back, limit, is_fresh in (
+        (wild, 10, 10, True),
+        (wild, 500, 1, True),
+        (wild, 1_500, 1, False),
+        (exact, 10, 10, True),
+        (exact, 1_500, 1, True),
+        (exact, 2_000, 1_000, True),
+    ):
         asked.clear()
         bounds = {"after_offset": offsets[-back] - 1, "until_offset": offsets[-1]}
-        result = await database.read(["t/1", "t/2"], limit=limit, **bounds)
+        result = await database.read(filters, limit=limit, **bounds)
         assert bool(asked) != is_fresh
         assert len(result.messages) == min(limit, back * 2 // 5)
     generation.layout = generation_layout
