@@ -22,7 +22,7 @@ from perdure.bench.contestants import Contestant
 from perdure.bench.errors import BenchError
 from perdure.bench.measure import measure
 from perdure.bench.peers import PEERS, Peer, StartedPeer
-from perdure.bench.report import header
+from perdure.bench.report import folded, header
 from perdure.bench.result import Broker, Latency, Machine, Result
 from perdure.bench.settings import Settings
 from perdure.bench.stopwatch import Progress
@@ -297,8 +297,8 @@ def markdown(comparison: Comparison) -> str:
         if not any(faults)
         else "Faults: " + "; ".join(fault for fault in faults if fault) + "."
     )
-    warnings = dict.fromkeys(
-        f"{run.broker.name}: {text}" for run in comparison.runs for text in run.warnings
+    warnings = folded(
+        [f"{run.broker.name}: {text}" for run in comparison.runs for text in run.warnings]
     )
     lines += ["", *(f"- {warning}" for warning in warnings)] if warnings else []
     return "\n".join(lines) + "\n"

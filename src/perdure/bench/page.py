@@ -26,7 +26,7 @@ h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2.2rem}
 th,td{padding:.25rem .7rem;border-bottom:1px solid var(--rule);text-align:right;white-space:nowrap}
 th:first-child,td:first-child{text-align:left}
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(24rem,1fr));gap:1.5rem}
-svg{width:100%;height:auto}svg text{font-size:11px;fill:var(--soft)}
+figure{margin:0}svg{width:100%;height:auto}svg text{font-size:11px;fill:var(--soft)}
 svg text.head{font-size:14px;fill:var(--ink)}
 svg .grid{stroke:var(--rule)}svg polyline{fill:none;stroke-width:2}
 svg .spread{stroke:var(--ink);fill:none;stroke-width:1.5}
@@ -35,6 +35,9 @@ svg .spread{stroke:var(--ink);fill:none;stroke-width:1.5}
 .warn{border-left:4px solid var(--c1);padding-left:.7rem}
 pre{background:color-mix(in srgb,var(--ink) 6%,var(--paper));padding:.7rem;overflow-x:auto}
 """
+
+
+_KEY: Final = "solid: delivered; dashed: acknowledged"
 
 
 @final
@@ -68,12 +71,7 @@ class _Group:
 def render(results: Sequence[Result], *, title: str) -> str:
     """The page of one run, or of several side by side; rounds of the same load are one group."""
     groups = _groups(results)
-    warnings = dict.fromkeys(
-        f"{group.name}: {warning}"
-        for group in groups
-        for run in group.runs
-        for warning in run.warnings
-    )
+    warnings = report.folded([warning for result in results for warning in result.warnings])
     parts = [
         f"<h1>{escape(title)}</h1>",
         _machine(results[0]),
@@ -103,6 +101,9 @@ def _groups(results: Sequence[Result]) -> list[_Group]:
 def _name(result: Result, results: Sequence[Result]) -> str:
     """The broker, and whatever of its load is not the same for all."""
     settings = result.settings
+    if "=" in result.broker.name:
+        # A variation is named after what is not the same.
+        return result.broker.name
     parts = [result.broker.name]
     every = [run.settings for run in results]
     if len({one.scenario for one in every}) > 1:
@@ -159,9 +160,13 @@ def _percentiles(groups: Sequence[_Group]) -> str:
                     points = [(0.0, latency.curve[0][0])]
                     points += [(share, ms) for ms, share in latency.curve]
                     dashed = what == "acknowledged"
-                    series.append(Series(f"{label} {what}", points, group.colour, dashed))
+                    series.append(Series(label, points, group.colour, dashed))
     return plot.lines(
-        "Latency by percentile", Axis("share of messages", "percentile"), Axis("ms", "log"), series
+        "Latency by percentile",
+        Axis("share of messages", "percentile"),
+        Axis("ms", "log"),
+        series,
+        key=_KEY,
     )
 
 
@@ -172,10 +177,10 @@ def _over_time(groups: Sequence[_Group]) -> str:
             into = [(at, rate) for at, rate, _ in phase.series]
             out = [(at, rate) for at, _, rate in phase.series]
             if any(rate for _, rate in out):
-                series.append(Series(f"{label} delivered", out, group.colour))
+                series.append(Series(label, out, group.colour))
             if any(rate for _, rate in into):
-                series.append(Series(f"{label} acknowledged", into, group.colour, dashed=True))
-    return plot.lines("Over time", Axis("seconds"), Axis("messages per second"), series)
+                series.append(Series(label, into, group.colour, dashed=True))
+    return plot.lines("Over time", Axis("seconds"), Axis("messages per second"), series, key=_KEY)
 
 
 def _figure(groups: Sequence[_Group], title: str, field: str, form: str) -> str:

@@ -71,8 +71,15 @@ class Axis(msgspec.Struct, frozen=True):
     scale: Scale = "linear"
 
 
-def lines(title: str, x: Axis, y: Axis, series: Sequence[Series]) -> str:
-    """A chart of lines; empty text when there is nothing to draw."""
+def lines(title: str, x: Axis, y: Axis, series: Sequence[Series], *, key: str = "") -> str:
+    """A chart of lines; empty text when there is nothing to draw.
+
+    Args:
+        title: above it.
+        x, y: its axes.
+        series: its lines; those of one name have one colour, and one entry in the legend.
+        key: what solid and dashed mean, told where there is a dashed line.
+    """
     drawn = [_visible(one, x, y) for one in series]
     drawn = [one for one in drawn if one.points]
     if not drawn:
@@ -92,7 +99,7 @@ def lines(title: str, x: Axis, y: Axis, series: Sequence[Series]) -> str:
                      f'x2="{WIDTH - _RIGHT}"/>')  # fmt: skip
         parts.append(_text(_LEFT - 6, at + 4, text, "end"))
     parts.extend(_line(one, place_x, place_y) for one in drawn)
-    return _svg(title, HEIGHT, parts) + _legend(drawn)
+    return _svg(title, HEIGHT, parts) + _legend(drawn, key)
 
 
 def bars(title: str, entries: Sequence[Bar]) -> str:
@@ -207,12 +214,14 @@ def _frame(title: str, x: Axis, y: Axis) -> str:
     )
 
 
-def _legend(series: Sequence[Series]) -> str:
+def _legend(series: Sequence[Series], key: str) -> str:
+    colours = {one.name: one.colour % COLOURS for one in series}
     items = "".join(
-        f'<li><i style="background:var(--c{one.colour % COLOURS})'
-        f'{";opacity:.5" if one.dashed else ""}"></i>{escape(one.name)}</li>'
-        for one in series
+        f'<li><i style="background:var(--c{colour})"></i>{escape(name)}</li>'
+        for name, colour in colours.items()
     )
+    if key and any(one.dashed for one in series):
+        items += f"<li>{escape(key)}</li>"
     return f'<ul class="legend">{items}</ul>'
 
 

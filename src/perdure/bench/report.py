@@ -6,6 +6,7 @@ Rows come as plain values, so that tables, tab-separated lines and JSON say the 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ PHASE_FIELDS: Final = (
     "others_cpu",
     "memory_peak",
 )
+_PERCENT: Final = re.compile(r"\d+(?:\.\d+)?%")
 LATENCY_FIELDS: Final = ("phase", "latency", "p50", "p90", "p99", "p99.9", "max", "mean")
 
 
@@ -53,6 +55,27 @@ def header(result: Result) -> str:
     parts += [f"beside {' and '.join(idle)}"] if idle else []
     name = f"{broker.name} {broker.version}".strip()
     return f"{name} ({broker.durability}); {', '.join(parts)}; seed {settings.seed}"
+
+
+def folded(warnings: Sequence[str]) -> list[str]:
+    """Warnings that differ in a percentage only, as one with the least and the most."""
+    alike: dict[str, list[str]] = {}
+    for warning in warnings:
+        alike.setdefault(_PERCENT.sub("%", warning), []).append(warning)
+    return [_fold(some) for some in alike.values()]
+
+
+def _fold(alike: Sequence[str]) -> str:
+    if len(alike) == 1:
+        return alike[0]
+    columns = zip(*(_PERCENT.findall(warning) for warning in alike), strict=True)
+    spreads = iter([sorted(column, key=lambda text: float(text[:-1])) for column in columns])
+
+    def spread(_: re.Match[str]) -> str:
+        values = next(spreads)
+        return values[0] if values[0] == values[-1] else f"{values[0]} to {values[-1]}"
+
+    return f"{_PERCENT.sub(spread, alike[0])} ({len(alike)} runs)"
 
 
 def phase_rows(result: Result) -> list[Row]:

@@ -45,6 +45,14 @@ def test_a_page_of_one_run() -> None:
     assert page.count("<svg") == 5
 
 
+def test_a_variation_has_its_name_alone() -> None:
+    runs = [result(), result(name="perdure qos=2")]
+    runs[1].settings = msgspec.structs.replace(runs[1].settings, qos=2)
+    page = render(runs, title="t")
+    assert "<h2>perdure qos=2</h2>" in page
+    assert "<h2>perdure QoS 1</h2>" in page
+
+
 def test_nothing_is_fetched_from_elsewhere() -> None:
     page = render([result()], title="t")
     assert "<script" not in page

@@ -58,6 +58,17 @@ def test_names_are_escaped_and_in_the_legend() -> None:
     assert "a &lt; b" in chart
 
 
+def test_a_name_is_once_in_the_legend_and_the_key_only_where_it_is_needed() -> None:
+    solid = Series("perdure", [(1, 1), (2, 2)], 1)
+    dashed = Series("perdure", [(1, 2), (2, 3)], 1, dashed=True)
+    both = lines("t", Axis("x"), Axis("y"), [solid, dashed], key="solid: a; dashed: b")
+    assert [item.text or item[0].tail for item in parsed(both).iter("li")] == [
+        "perdure",
+        "solid: a; dashed: b",
+    ]
+    assert "dashed: b" not in lines("t", Axis("x"), Axis("y"), [solid], key="solid: a; dashed: b")
+
+
 def test_bars_are_as_long_as_their_values() -> None:
     chart = bars("t", [Bar("a", 10, 8, 12, "10/s"), Bar("b", 5, 5, 5, "5/s", 1)])
     first, second = parsed(chart).iter("rect")

@@ -69,6 +69,15 @@ def test_the_balance_shows_faults_always_and_the_rest_if_there_is_any() -> None:
     assert report.balance(run).endswith("refused 1, unacknowledged 2, foreign 3, sessions lost 4")
 
 
+def test_warnings_that_differ_in_a_percentage_are_one() -> None:
+    busy = "flow: other processes used {} of a core, the generator {}"
+    assert report.folded([]) == []
+    assert report.folded(["slow", busy.format("7%", "90%")]) == ["slow", busy.format("7%", "90%")]
+    assert report.folded([busy.format(f"{share}%", "90%") for share in (80, 130, 9.5)]) == [
+        busy.format("9.5% to 130%", "90%") + " (3 runs)"
+    ]
+
+
 def test_notes_tell_extras_warnings_and_verdicts() -> None:
     run = result()
     run.phases[0].extra = {"bytes_each": 2048.0, "restart_s": 1.234}
