@@ -1,7 +1,8 @@
 """A broker's whole state in PostgreSQL: the driver of the profile ``postgres``.
 
 Transactions go over one connection, each as one call of a function where that can be: one round
-trip and one commit. Reads go over a pool of their own; they come behind what was committed. The
+trip and one commit. Reads go over other connections, behind what was committed. Queues are those
+of ``device_queue``: TBMQ's two tables, without an owner's epoch. The
 writer is who holds an advisory lock on its connection, which ends with it, and whose token is in
 ``perdure_writer``: a commit of an earlier claim finds another one there and is refused.
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib import resources
@@ -19,19 +21,25 @@ from typing import Any, Final, TypeAlias, final
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
+import msgspec
 
 from perdure.errors import (
     ConfigError,
     Fenced,
     FormatTooNew,
+    PerdureError,
     StorageCorrupt,
-    StorageError,
-    StorageFull,
     StorageLocked,
-    StorageTimeout,
     StorageUnavailable,
 )
+from perdure.model import Message
 from perdure.storage.contract import ReadResult
+from perdure.storage.device_queue import QUEUE_LIMIT_MAX
+from perdure.storage.postgres import durability, errors, schema
+from perdure.storage.postgres.pool import Pool, Statement
+from perdure.storage.postgres.queries import Queries, Shape, pages_of, stats_of
+from perdure.storage.postgres.rows import key_of
+from perdure.storage.postgres.statements import AppendPlan
 from perdure.storage.remote.driver import TABLES, Claim, Owner, Row, Transaction
 
 FORMAT: Final = 1
@@ -44,7 +52,13 @@ LOCK_CLASS: Final = 0x50455244
 LOCK_PATIENCE_S: Final = 3.0
 """How long the backend of a broker that has just died may take to see that."""
 
-READ_CONNECTIONS_MAX: Final = 4
+QUEUE_MAX: Final = 65_000
+"""Below the number of packet identifiers, so that none is ever needed twice."""
+
+BYTES_MAX_NONE: Final = (1 << 31) - 1
+
+_OWN: Final = b"own"
+"""With an entry of a client's own message: the tables have no place for the publisher."""
 
 _Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 _KINDS: Final = {table: number for number, table in enumerate(TABLES, 1)}
@@ -75,15 +89,16 @@ class PostgresDriver:
         *,
         connect_timeout_s: float = 5.0,
         command_timeout_s: float = 15.0,
-        durability: str = "warn",
+        durability: durability.Policy = "warn",
     ) -> None:
         self.place = redacted(url)
-        self.queue_max = 0
+        self.queue_max = QUEUE_MAX
         self._url = url
         self._connect_timeout_s = connect_timeout_s
         self._command_timeout_s = command_timeout_s
         self._writer: _Connection | None = None
-        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._pool: Pool | None = None
+        self._queries = Queries(Shape())
         self._token = 0
         self._durability = durability
         self._has_long = False
@@ -93,21 +108,29 @@ class PostgresDriver:
     async def claim(self) -> Claim:
         self._drop_writer()
         async with self._translated():
-            connection = await asyncpg.connect(
-                self._url, timeout=self._connect_timeout_s, command_timeout=self._command_timeout_s
-            )
+            try:
+                connection = await asyncpg.connect(
+                    self._url,
+                    timeout=self._connect_timeout_s,
+                    command_timeout=self._command_timeout_s,
+                    server_settings={"application_name": "perdure", "jit": "off"},
+                )
+            except ValueError as error:
+                raise ConfigError(str(error), path="storage.postgres.url") from error
         self._writer = connection
         try:
             async with self._translated():
                 await self._become_writer(connection)
-                if self._pool is None:
-                    self._pool = await asyncpg.create_pool(
+                pool = self._pool
+                if pool is None:
+                    pool = Pool(
                         self._url,
-                        min_size=0,
-                        max_size=READ_CONNECTIONS_MAX,
-                        timeout=self._connect_timeout_s,
-                        command_timeout=self._command_timeout_s,
+                        connect_timeout_s=self._connect_timeout_s,
+                        command_timeout_s=self._command_timeout_s,
                     )
+                    await durability.check(pool, self._durability)
+                    await schema.migrate(pool)
+                    self._pool = pool
                 return await self._take_token(connection)
         except BaseException:
             self._drop_writer()
@@ -172,11 +195,11 @@ class PostgresDriver:
         if writer is not None:
             try:
                 await writer.close(timeout=self._connect_timeout_s)
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            except errors.RAISED:
                 writer.terminate()
-        if self._pool is not None:
-            self._pool.terminate()
-            self._pool = None
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
 
     # -- writing ---------------------------------------------------------------------------
 
@@ -185,16 +208,19 @@ class PostgresDriver:
         if writer is None:
             raise StorageUnavailable(f"{self.place} is not connected")
         changes = _Changes(transaction)
+        head, rest = _statements(self._token, transaction, changes)
+        touches_long = changes.has_long or (self._has_long and changes.may_touch_long)
         async with self._translated():
-            if changes.has_long or (self._has_long and changes.may_touch_long):
-                async with writer.transaction():
-                    await writer.fetchval(
-                        _COMMIT, self._token, transaction.number, *changes.arguments
-                    )
-                    await _apply_long(writer, changes)
-                self._has_long = True
-            else:
-                await writer.fetchval(_COMMIT, self._token, transaction.number, *changes.arguments)
+            if not rest and not touches_long:
+                await writer.fetchval(head.sql, *head.arguments)
+                return
+            async with writer.transaction():
+                if await writer.fetchval(head.sql, *head.arguments):
+                    for statement in rest:
+                        await writer.fetch(statement.sql, *statement.arguments)
+                    if touches_long:
+                        await _apply_long(writer, changes)
+        self._has_long = self._has_long or changes.has_long
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -262,19 +288,39 @@ class PostgresDriver:
         return [sorted(found[owner]) for owner in owners]
 
     async def queue_sizes(self, client_ids: Sequence[str]) -> list[int]:
-        return [0 for _ in client_ids]
+        statement = self._queries.stats([key_of(client_id) for client_id in client_ids])
+        async with self._reader() as connection:
+            found = await connection.fetch(statement.sql, *statement.arguments)
+        sizes = {}
+        for row in found:
+            stats = stats_of(row)
+            sizes[stats.client_id] = stats.publish_count + stats.pubrel_count
+        return [sizes.get(client_id, 0) for client_id in client_ids]
 
     async def read_queue(
         self, client_id: str, *, after_serial: int, until_serial: int, limit: int, bytes_max: int
     ) -> ReadResult:
-        return ReadResult([], until_serial)
+        most = min(bytes_max or BYTES_MAX_NONE, BYTES_MAX_NONE)
+        statement = self._queries.read([(client_id, after_serial, limit, most)])
+        async with self._reader() as connection:
+            (page,) = pages_of(await connection.fetch(statement.sql, *statement.arguments), 1)
+        messages: list[Message] = []
+        for entry in page.entries:
+            if entry.serial > until_serial:
+                return ReadResult(messages, until_serial)
+            message = entry.message
+            message.offset = entry.serial
+            message.publisher = client_id if entry.extra == _OWN else ""
+            messages.append(message)
+        through = until_serial if page.next_after is None else min(page.next_after, until_serial)
+        return ReadResult(messages, through)
 
     @asynccontextmanager
     async def _reader(self) -> AsyncIterator[Any]:
         pool = self._pool
         if pool is None:
             raise StorageUnavailable(f"{self.place} is not connected")
-        async with self._translated(), pool.acquire(timeout=self._connect_timeout_s) as connection:
+        async with pool.connection() as connection:
             yield connection
 
     @asynccontextmanager
@@ -282,37 +328,57 @@ class PostgresDriver:
         """Errors of asyncpg as errors of ours."""
         try:
             yield
-        except StorageError:
-            raise
-        except (TimeoutError, asyncpg.QueryCanceledError) as error:
-            self._drop_writer()
-            raise StorageTimeout(f"{self.place} does not answer in time") from error
-        except asyncpg.PostgresError as error:
+        except errors.RAISED as error:
+            if errors.is_connection_lost(error):
+                self._drop_writer()
             raise self._meaning(error) from error
-        except (OSError, asyncpg.InterfaceError) as error:
-            raise StorageUnavailable(f"{self.place} cannot be reached: {error}") from error
 
-    def _meaning(self, error: asyncpg.PostgresError) -> StorageError | ConfigError:
-        code = str(getattr(error, "sqlstate", "") or "")
-        text = f"{self.place}: {error}"
+    def _meaning(self, error: BaseException) -> PerdureError:
+        code = getattr(error, "sqlstate", None)
         if code == "PD002":
             return Fenced(f"another broker writes to {self.place}")
         if code == "PD003":
-            return StorageCorrupt(text)
-        if code in {"28P01", "28000", "3D000"}:
-            if self._token:
-                return StorageUnavailable(text)  # it was right before, and may be again
-            return ConfigError(text, path="storage.postgres.url")
-        if code.startswith("53"):
-            return StorageFull(text) if code == "53100" else StorageUnavailable(text)
-        if code.startswith(("08", "57", "40", "25")):
-            return StorageUnavailable(text)
-        return StorageError(text)
+            return StorageCorrupt(f"{self.place}: {error}")
+        meant = errors.translate(error)
+        if isinstance(meant, ConfigError) and self._token:
+            # It was right before, and may be again.
+            return StorageUnavailable(meant.message, hint=meant.hint)
+        return meant
 
 
-_COMMIT: Final = (
-    "SELECT perdure_commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
+_COMMIT: Final = f"SELECT perdure_commit({', '.join(f'${n}' for n in range(1, 15))})"
+_COMMIT_WITH_QUEUES: Final = (
+    f"SELECT perdure_commit_with_queues({', '.join(f'${n}' for n in range(1, 41))})"
 )
+_APPEND_ARGUMENTS: Final = 23
+
+
+def _statements(
+    token: int, transaction: Transaction, changes: _Changes
+) -> tuple[Statement, list[Statement]]:
+    """The first statement of a transaction, which says whether it is new, and the others."""
+    arguments = (token, transaction.number, *changes.arguments)
+    if not (transaction.discarded or transaction.queue_trims or transaction.appends):
+        return Statement(_COMMIT, arguments), []
+    entries = [
+        msgspec.structs.replace(entry, extra=_OWN)
+        if entry.message.publisher == entry.client_id
+        else entry
+        for queued in transaction.appends.values()
+        for entry in queued
+    ]
+    appends: list[Statement] = []
+    if entries:
+        plan = AppendPlan(entries, now_us=time.time_ns() // 1000, limit=QUEUE_LIMIT_MAX)
+        appends = plan.statements
+    first = appends[0].arguments if appends else (None,) * _APPEND_ARGUMENTS
+    trims = transaction.queue_trims
+    queues = (
+        [key_of(client_id) for client_id in transaction.discarded] or None,
+        [key_of(client_id) for client_id in trims] or None,
+        list(trims.values()) or None,
+    )
+    return Statement(_COMMIT_WITH_QUEUES, (*arguments, *queues, *first)), appends[1:]
 
 
 @final

@@ -112,3 +112,46 @@ BEGIN
     RETURN true;
 END
 $$;
+
+-- The same with what happens to queues, and the first part of what is appended to them. The
+-- arguments from "append_limit" on are those of perdure_queue_append after its time.
+CREATE OR REPLACE FUNCTION perdure_commit_with_queues(
+    my_token bigint, my_number bigint,
+    drop_kinds smallint[], drop_owners bytea[],
+    trim_kinds smallint[], trim_owners bytea[], trim_keys bytea[],
+    gone_kinds smallint[], gone_owners bytea[], gone_keys bytea[],
+    put_kinds smallint[], put_owners bytea[], put_keys bytea[], put_values bytea[],
+    discarded varchar[], trimmed varchar[], trimmed_through bigint[],
+    now_ms bigint, append_limit integer,
+    clients varchar[], names text[], owners integer[], entry_clients varchar[],
+    given_serials bigint[], given_packet_ids integer[], positions bigint[],
+    topics varchar[], times bigint[], packet_types varchar[], qoses integer[],
+    payloads bytea[], user_properties varchar[], retains boolean[], expiry_intervals integer[],
+    format_indicators integer[], content_types varchar[], response_topics varchar[],
+    correlation_data bytea[], forget_at_us bigint[], records bytea[]
+) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT perdure_commit(
+        my_token, my_number, drop_kinds, drop_owners, trim_kinds, trim_owners, trim_keys,
+        gone_kinds, gone_owners, gone_keys, put_kinds, put_owners, put_keys, put_values)
+    THEN
+        RETURN false;
+    END IF;
+    -- Nobody takes these queues: the claim of the whole state stands for their owner, epoch 0.
+    IF discarded IS NOT NULL THEN
+        PERFORM perdure_queue_discard(discarded, array_fill(0::bigint, ARRAY[cardinality(discarded)]));
+    END IF;
+    IF trimmed IS NOT NULL THEN
+        PERFORM perdure_queue_trim(
+            trimmed, array_fill(0::bigint, ARRAY[cardinality(trimmed)]), trimmed_through);
+    END IF;
+    IF clients IS NOT NULL THEN
+        PERFORM perdure_queue_append(
+            now_ms, append_limit, clients, names, owners, entry_clients, given_serials,
+            given_packet_ids, positions, topics, times, packet_types, qoses, payloads,
+            user_properties, retains, expiry_intervals, format_indicators, content_types,
+            response_topics, correlation_data, forget_at_us, records);
+    END IF;
+    RETURN true;
+END
+$$;
