@@ -17,7 +17,15 @@ from perdure.errors import (
     UsageError,
 )
 
-RAISED: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+_LOST: Final = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    # A connection that the server has given up while it was idle, and whose end is not seen yet.
+    asyncpg.InternalClientError,
+    OSError,
+    TimeoutError,
+)
+RAISED: Final = (asyncpg.PostgresError, *_LOST)
 """What a call of asyncpg raises when the server, the network or the data are to blame."""
 
 SERIAL_NOT_FOLLOWING: Final = "PD001"
@@ -34,10 +42,9 @@ _FULL: Final = (asyncpg.DiskFullError,)
 _CONFLICT: Final = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 _TIMEOUT: Final = (asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError, TimeoutError)
 _UNAVAILABLE: Final = (
-    asyncpg.PostgresConnectionError,
+    *_LOST,
     asyncpg.OperatorInterventionError,
     asyncpg.InsufficientResourcesError,
-    asyncpg.InterfaceError,
     # After a failover the server that we talk to may have become a standby.
     asyncpg.ReadOnlySQLTransactionError,
 )
@@ -45,10 +52,9 @@ _UNAVAILABLE: Final = (
 
 def is_connection_lost(error: BaseException) -> bool:
     """Whether the connection is of no more use."""
-    lost = (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, OSError, TimeoutError)
     # QueryCanceledError is an intervention too, but one that the connection survives.
     ended = (asyncpg.AdminShutdownError, asyncpg.CrashShutdownError, asyncpg.CannotConnectNowError)
-    return isinstance(error, lost + ended)
+    return isinstance(error, _LOST + ended)
 
 
 def translate(error: BaseException) -> PerdureError:
@@ -65,6 +71,6 @@ def translate(error: BaseException) -> PerdureError:
         return StorageConflict(f"PostgreSQL: {text}")
     if isinstance(error, _TIMEOUT):
         return StorageTimeout(f"PostgreSQL: {text}")
-    if isinstance(error, (*_UNAVAILABLE, OSError)):
+    if isinstance(error, _UNAVAILABLE):
         return StorageUnavailable(f"PostgreSQL: {text}")
     return StorageError(f"PostgreSQL: {text}")

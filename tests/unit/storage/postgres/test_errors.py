@@ -59,6 +59,7 @@ def test_what_the_server_says(sqlstate: str, expected: type[PerdureError], is_lo
         (ConnectionRefusedError("refused"), StorageUnavailable),
         (TimeoutError(), StorageTimeout),
         (asyncpg.InterfaceError("connection is closed"), StorageUnavailable),
+        (asyncpg.InternalClientError("another operation is in progress"), StorageUnavailable),
         (asyncpg.ConnectionDoesNotExistError("gone"), StorageUnavailable),
     ],
 )
