@@ -11,6 +11,7 @@ import msgspec
 from perdure.cli.data import data_options
 from perdure.cli.output import Column, Output, output_options
 from perdure.cli.pipeline_archive import archive
+from perdure.cli.pipeline_audit import audit
 from perdure.cli.pipeline_learn import learn
 from perdure.cli.pipeline_maintain import maintain
 from perdure.cli.pipeline_migrate import migrate
@@ -30,11 +31,13 @@ def command() -> None:
       perdure pipeline archive --to archive --table 'rooms=rooms/{room}/{sensor}'
       perdure pipeline maintain --to archive --keep 1d
       perdure pipeline learn --write proposal.json
+      perdure pipeline audit --stamp json:number --ledger acknowledged.jsonl
       perdure pipeline migrate --from postgresql://tbmq@db/tbmq --to data
     """
 
 
 command.add_command(archive)
+command.add_command(audit)
 command.add_command(learn)
 command.add_command(maintain)
 command.add_command(migrate)

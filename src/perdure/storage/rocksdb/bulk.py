@@ -100,6 +100,11 @@ class LogFiles:
         self._database.close()
 
     @property
+    def database(self) -> RocksDatabase:
+        """Sessions and all the rest, as they were at the same moment."""
+        return self._database
+
+    @property
     def database_id(self) -> str:
         """What tells this database from every other."""
         return self._database.format.database_id

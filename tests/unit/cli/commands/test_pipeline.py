@@ -207,6 +207,35 @@ def test_learn(
     assert [each.pattern for each in database.streams(2)] == ["rooms/+/t"]
 
 
+def test_audit(database: RocksDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    append(database, ["a"] * 3, at=START, payloads=[b'{"n": %d}' % n for n in (1, 3, 4)])
+    command = ["pipeline", "audit", "--data", str(tmp_path / "db")]
+    assert run(command) == ExitCode.OK
+    assert "3 messages (0 numbered), 0 sessions" in capsys.readouterr().err
+    ledger = tmp_path / "ledger.jsonl"
+    lines = [("client-0", 1), ("client-1", 2), ("client-1", 3)]
+    ledger.write_text(
+        "".join(
+            json.dumps({"topic": "a", "publisher": publisher, "number": number}) + "\n"
+            for publisher, number in lines
+        )
+    )
+    against = [*command, "--stamp", "json:n", "--ledger", str(ledger)]
+    assert run(against) == ExitCode.EXPECTATION
+    told = capsys.readouterr()
+    assert told.out.splitlines() == ["missing\ta\tnumber 2 of client-1 was acknowledged"]
+    assert "3 acknowledged (0 older than the log): 1 findings" in told.err
+    assert run([*against, "--json"]) == ExitCode.EXPECTATION
+    record = json.loads(capsys.readouterr().out)
+    assert (record["found"], record["stamped"]) == ({"missing": 1}, 3)
+    assert run([*command, "--stamp", "xml"]) == ExitCode.USAGE
+    assert run([*command, "--ledger", str(ledger)]) == ExitCode.USAGE
+    assert "needs --stamp" in capsys.readouterr().err
+    ledger.write_text("x")
+    assert run([*command, "--stamp", "text", "--ledger", str(ledger)]) == ExitCode.CONFIG
+    assert run([*command, "--catalog", str(tmp_path)]) == ExitCode.CONFIG
+
+
 def test_stats(
     database: RocksDatabase,
     tmp_path: Path,

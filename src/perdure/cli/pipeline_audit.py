@@ -1,0 +1,99 @@
+"""``perdure pipeline audit``: is everything there, once, and in order?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from perdure.cli.data import data_options
+from perdure.cli.exit_codes import ExitCode
+from perdure.cli.output import Column, Output, output_options
+from perdure.cli.pipeline_options import missing, read_options
+
+
+@click.command()
+@data_options
+@click.option(
+    "--topic",
+    "-t",
+    "filters",
+    multiple=True,
+    metavar="FILTER",
+    help="Topic filter; may be repeated. Everything if not given.",
+)
+@click.option("--from", "since", metavar="TIME", help="RFC 3339, or how long ago (2h).")
+@click.option(
+    "--catalog", metavar="DIR", help="Archive with what retention has dropped from the log."
+)
+@click.option(
+    "--stamp",
+    metavar="text|json:FIELD",
+    help="How messages are numbered: payloads 'publisher number ...', or a number in a JSON field.",
+)
+@click.option(
+    "--ledger",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="What publishers saw acknowledged: JSON lines with topic, publisher and number.",
+)
+@output_options
+def audit(
+    data: Path,
+    filters: tuple[str, ...],
+    since: str | None,
+    catalog: str | None,
+    stamp: str | None,
+    ledger: Path | None,
+    out: Output,
+) -> int:
+    """Look for messages that are missing, repeated or out of order; exit 1 if there are any.
+
+    Reads the log, the sessions and the retained messages of a data directory, beside a running
+    broker or without one. Needs no Spark and no Java.
+    """
+    options = read_options(data, filters, **{"from": since, "catalog": catalog})
+    try:
+        from perdure.pipeline.jobs import audit as job
+    except ImportError as error:
+        raise missing() from error
+    if ledger is not None and stamp is None:
+        raise click.UsageError("--ledger needs --stamp: how messages are numbered")
+    found = job.audit(
+        options,
+        stamp=None if stamp is None else _numbered(job, stamp),
+        ledger=() if ledger is None else job.read_ledger(ledger),
+        tell=_tell,
+    )
+    if out.is_json:
+        out.record(msgspec.to_builtins(found))
+    else:
+        columns = (Column("kind"), Column("subject"), Column("detail"))
+        out.rows(columns, [msgspec.structs.asdict(each) for each in found.problems])
+    count = sum(found.found.values())
+    verdict = "nothing is wrong" if count == 0 else f"{count} findings"
+    click.echo(
+        f"{data}: {found.messages} messages ({found.stamped} numbered), {found.sessions} "
+        f"sessions, {found.acknowledged} acknowledged ({found.older} older than the log): "
+        f"{verdict}",
+        err=True,
+    )
+    return ExitCode.EXPECTATION if count else ExitCode.OK
+
+
+def _numbered(job: Any, stamp: str) -> Any:
+    """What ``--stamp`` names."""
+    kind, _, field = stamp.partition(":")
+    if stamp == "text":
+        return job.text_stamp
+    if kind == "json" and field:
+        return job.json_stamp(field)
+    raise click.BadParameter(f"--stamp: expected text or json:FIELD, got {stamp!r}")
+
+
+def _tell(done: int, total: int) -> None:
+    """How many parts of the log were read, if there are many."""
+    if done and done < total and done % 10 == 0:
+        click.echo(f"read {done} of {total} parts", err=True)
