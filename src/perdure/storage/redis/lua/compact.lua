@@ -11,10 +11,13 @@
 -- Integers are big-endian; times are microseconds.
 
 local META = '>BBI7I7I7I2I2I2I7'
+local PUBRELS_AT = 28
 local VERSION = 1
 local IDS = 65535
 local PUBREL, DEADLINE, LONG = 1, 8, 16
 local SHALLOW = 128
+local PAIRS_MAX = 500
+local NOTHING = '\0\0\0\0\0\0\0\0\0\0\0'
 
 local function has(flags, bit)
   return flags % (bit * 2) >= bit
@@ -156,10 +159,8 @@ local function gone(m, id, record)
   return struct.pack('>I7I2B', serial, id, is_pubrel and 1 or 0)
 end
 
--- KEYS: queue. ARGV: limit, then for each entry position (8), serial (8), packet identifier (2),
--- flags (1), and the record after its serial. For each entry the answer has serial (7), packet
--- identifier (2), number of trimmed (2), and for each of them serial (7), identifier (2), state (1).
-local function append(keys, args)
+-- `append` where anything may happen.
+local function append_any(keys, args)
   local key = keys[1]
   local m, problem = load(key)
   if problem then
@@ -337,6 +338,10 @@ local function append(keys, args)
       local excess = count - m.pubrels - limit
       if excess > 0 then
         trim(excess, trimmed)
+      elseif m.irregular == 0 and (m.last_id - m.head) % IDS >= limit then
+        -- So that the next `append` need not come here.
+        flush()
+        advance(key, m)
       end
       out[#out + 1] = struct.pack('>I7I2I2', new_serial, id, #trimmed) .. table.concat(trimmed)
     end
@@ -349,6 +354,73 @@ local function append(keys, args)
     write_index(key, m, index)
   end
   return table.concat(out)
+end
+
+-- KEYS: queue. ARGV: limit, then for each entry position (8), serial (8), packet identifier (2),
+-- flags (1), and the record after its serial. For each entry the answer has serial (7), packet
+-- identifier (2), number of trimmed (2), and for each of them serial (7), identifier (2), state (1).
+--
+-- Nearly always nothing has to go: the identifiers follow each other, and even without the holes
+-- between them there are not more than the limit. Then nothing need be counted or looked up, and
+-- all is written at once. Whatever else may be, nothing has been written when that is found out.
+local function append(keys, args)
+  local key, limit, count = keys[1], tonumber(args[1]), #args
+  if count > PAIRS_MAX then
+    return append_any(keys, args)
+  end
+  local version, irregular, epoch, position, serial, last_id, head, pubrels, soonest =
+    VERSION, 0, 0, 0, 0, 0, 0, 0, 0
+  local raw = redis.call('HGET', key, 'm')
+  if raw then
+    version, irregular, epoch, position, serial, last_id, head, pubrels, soonest =
+      struct.unpack(META, raw)
+  end
+  if version ~= VERSION or irregular == 1 then
+    return append_any(keys, args)
+  end
+  local set, out, at_set = {'HSET', key, 'm', raw}, {}, 4
+  for at = 2, count do
+    local arg = args[at]
+    local new_position, new_serial, id, flags = struct.unpack('>I8I8I2B', arg)
+    if new_position > 0 and new_position <= position then
+      out[at - 1] = NOTHING
+    else
+      if new_position > 0 then
+        position = new_position
+      end
+      if new_serial == 0 then
+        new_serial = serial + 1
+      end
+      if id == 0 then
+        id = last_id % IDS + 1
+      end
+      if head == 0 then
+        head = id
+      else
+        local span = (id - head) % IDS
+        if span <= (last_id - head) % IDS or span >= limit then
+          return append_any(keys, args)
+        end
+      end
+      if new_serial <= serial or has(flags, PUBREL) then
+        return append_any(keys, args)
+      end
+      if has(flags, DEADLINE) then
+        local deadline = struct.unpack('>I7', arg, 20)
+        if soonest == 0 or deadline < soonest then
+          soonest = deadline
+        end
+      end
+      set[at_set + 1] = id
+      set[at_set + 2] = struct.pack('>BI7', flags, new_serial) .. string.sub(arg, 20)
+      at_set = at_set + 2
+      serial, last_id = new_serial, id
+      out[at - 1] = struct.pack('>I7I2I2', new_serial, id, 0)
+    end
+  end
+  set[4] = struct.pack(META, VERSION, 0, epoch, position, serial, last_id, head, pubrels, soonest)
+  redis.call(unpack(set))
+  return count == 2 and out[1] or table.concat(out)
 end
 
 -- The queue's numbers, its depth and its size.
@@ -385,18 +457,22 @@ end
 -- ARGV: epoch, packet identifiers. How many were deleted.
 local function acknowledge(keys, args)
   local key = keys[1]
+  local raw = redis.call('HGET', key, 'm')
+  if not raw or #args == 1 then
+    local _, problem = owned(key, args[1])
+    return problem or 0
+  end
+  local version, _, epoch = struct.unpack('>BBI7', raw)
+  local pubrels = string.byte(raw, PUBRELS_AT) * 256 + string.byte(raw, PUBRELS_AT + 1)
+  if version == VERSION and epoch == tonumber(args[1]) and pubrels == 0 and #args < 1000 then
+    args[1] = key
+    return redis.call('HDEL', unpack(args))
+  end
   local m, problem = owned(key, args[1])
   if not m then
     return problem or 0
   end
-  if #args == 1 then
-    return 0
-  end
-  if m.pubrels == 0 and #args < 1000 then
-    args[1] = key
-    return redis.call('HDEL', unpack(args))
-  end
-  local count, pubrels = 0, m.pubrels
+  local count = 0
   for at = 2, #args do
     local record = redis.call('HGET', key, args[at])
     if record then
