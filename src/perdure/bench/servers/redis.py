@@ -17,7 +17,7 @@ import ssl
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Protocol, Self, TypeAlias, final
@@ -196,10 +196,16 @@ class RedisServer:
 
     def commands(self, batch: Iterable[tuple[str | bytes | int, ...]]) -> list[Reply]:
         """As ``command``, many over one connection, one after the other."""
+        with self.session() as ask:
+            return [ask(*arguments) for arguments in batch]
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[Callable[..., Reply]]:
+        """A connection for any number of commands: call it like ``command``."""
         with self._connect() as link, link.makefile("rwb") as stream:
             if self.password:
                 _ask(stream, ("AUTH", self.password))
-            return [_ask(stream, arguments) for arguments in batch]
+            yield lambda *arguments: _ask(stream, arguments)
 
     def close(self) -> None:
         """Stop it and delete its folder."""
@@ -350,22 +356,32 @@ class RedisCluster:
         assert isinstance(reply, bytes)
         return reply.decode()
 
+    def owner_of(self, slot: int) -> RedisServer:
+        """The node that has a slot now."""
+        ranges = self.nodes[0].command("CLUSTER", "SLOTS")
+        assert isinstance(ranges, list)
+        for first, last, (_, port, *_), *_ in ranges:  # type: ignore[misc]
+            if first <= slot <= last:  # type: ignore[operator]
+                return next(node for node in self.nodes if node.port == port)
+        raise BenchError(f"nobody has slot {slot}")
+
     def move_slots(self, slots: Iterable[int], source: RedisServer, target: RedisServer) -> None:
         """Move slots with their keys from node to node while clients go on, as a reshard does."""
         source_id, target_id = self.node_id(source), self.node_id(target)
-        for slot in slots:
-            target.command("CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
-            source.command("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
-            while keys := source.command("CLUSTER", "GETKEYSINSLOT", slot, 100):
-                assert isinstance(keys, list)
-                source.command(
-                    *("MIGRATE", "127.0.0.1", str(target.port), "", "0", "10000"),
-                    *("AUTH", self.password, "KEYS"),
-                    *(key for key in keys if isinstance(key, bytes)),
-                )
-            # The new owner first: a moment without an owner would refuse writes.
-            for node in (target, source, *self.nodes):
-                node.command("CLUSTER", "SETSLOT", slot, "NODE", target_id)
+        with contextlib.ExitStack() as stack:
+            ask = {node: stack.enter_context(node.session()) for node in self.nodes}
+            for slot in slots:
+                ask[target]("CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
+                ask[source]("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
+                while keys := ask[source]("CLUSTER", "GETKEYSINSLOT", slot, 10):
+                    assert isinstance(keys, list)
+                    ask[source](
+                        *("MIGRATE", "127.0.0.1", target.port, "", 0, 10_000),
+                        *("AUTH", self.password, "KEYS", *keys),
+                    )
+                # The new owner first: a moment without an owner would refuse writes.
+                for node in (target, source, *self.nodes):
+                    ask[node]("CLUSTER", "SETSLOT", slot, "NODE", target_id)
 
     def close(self) -> None:
         """Stop the nodes and delete their folders."""

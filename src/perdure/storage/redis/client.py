@@ -2,8 +2,9 @@
 
 A batch is sent in one write to each node it concerns, and waits on one future for each. What a
 server asks for is done here: redirections (MOVED, ASK), another moment (TRYAGAIN, LOADING,
-CLUSTERDOWN), code that it has lost (NOSCRIPT, a missing function). Everything else is the caller's
-to judge. Invariant: commands with the same key keep their order within a batch.
+CLUSTERDOWN, keys of a script that are on their way), code that it has lost (NOSCRIPT, a missing
+function). Everything else is the caller's to judge. Invariant: commands with the same key keep
+their order within a batch.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _DELAY_MAX_S: Final = 0.1
 _SCAN_COUNT: Final = 1000
 _ASKING: Final = pack(("ASKING",))
 
+_NON_LOCAL: Final = "Script attempted to access a non local key"
 _LATER: Final = frozenset(("TRYAGAIN", "LOADING", "CLUSTERDOWN", "MASTERDOWN", "BUSY"))
 
 
@@ -193,7 +195,7 @@ class RedisClient:
                 target = await self._heed(reply, node)
                 if target is not None:
                     asking[index] = target
-                is_late = is_late or _kind(reply) in _LATER
+                is_late = is_late or _is_later(reply)
             if not again or loop.time() > deadline:
                 return replies
             todo = again
@@ -248,7 +250,7 @@ class RedisClient:
             self._stale = True
         elif kind == "CLUSTERDOWN":
             self._stale = True
-        elif kind not in _LATER:
+        elif not _is_later(error):
             await node.load()
         return None
 
@@ -342,13 +344,16 @@ def _pack(commands: Sequence[Command]) -> bytes:
     return b"".join([pack(command.args) for command in commands])
 
 
-def _kind(error: ReplyError) -> str:
-    return str(error).partition(" ")[0]
+def _is_later(error: ReplyError) -> bool:
+    """Whether the same command may succeed in a moment."""
+    kind, _, rest = str(error).partition(" ")
+    # A slot is on its way, and the script, which found out before it wrote, needs other keys of it.
+    return kind in _LATER or (kind == "ERR" and rest.startswith(_NON_LOCAL))
 
 
 def _is_ours(error: ReplyError) -> bool:
     """Whether the command did not take place, and it is for the client to help it on."""
     kind, _, rest = str(error).partition(" ")
-    if kind in _LATER or kind in ("MOVED", "ASK", "NOSCRIPT", "READONLY"):
+    if kind in ("MOVED", "ASK", "NOSCRIPT", "READONLY") or _is_later(error):
         return True
     return kind == "ERR" and rest.startswith("Function not found")

@@ -134,6 +134,6 @@ def translate(error: ReplyError) -> StorageError | UsageError:
         return StorageFull(f"Redis is full: {rest}", hint="raise maxmemory, or discard queues")
     if kind == "WRONGTYPE":
         return StorageCorrupt(f"a key of ours holds another type: {text}")
-    if kind in _UNAVAILABLE:
+    if kind in _UNAVAILABLE or "non local key" in text:
         return StorageUnavailable(f"Redis refuses for now: {text}")
     return StorageError(f"Redis: {text}")

@@ -24,6 +24,8 @@ for at = 3, #ARGV, 3 do
   end
 end
 
+-- Ends the script here while a cluster moves the slot: identifiers begin with 1.
+redis.call('EXISTS', base .. '0')
 m.extras = has_extras(m)
 local out = {}
 local count = redis.call('ZCARD', MESSAGES)

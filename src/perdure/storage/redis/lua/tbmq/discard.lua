@@ -7,11 +7,16 @@ local m = load()
 if m.epoch ~= tonumber(ARGV[1]) then
   return fenced(m, ARGV[1])
 end
-if redis.call('ZCARD', MESSAGES) > #KEYS - 3 then
-  return 2
+local declared = {}
+for at = 4, #KEYS do
+  declared[KEYS[at]] = true
 end
 for _, member in ipairs(redis.call('ZRANGE', MESSAGES, 0, -1)) do
-  redis.call('UNLINK', member)
+  if not declared[member] then
+    return 2
+  end
 end
-redis.call('UNLINK', MESSAGES, LAST, OURS)
+for at = 1, #KEYS do
+  redis.call('UNLINK', KEYS[at])
+end
 return 1

@@ -7,9 +7,10 @@
 --                              <id> opaque bytes of the owner
 --
 -- KEYS[1..3] are messages, last packet id and ours. Keys of entries that a script decides about are
--- declared too; those that it only looks at, or deletes because a limit says so, are not known
--- before. While a cluster moves the slot, such a key may be elsewhere: so nothing here takes a
--- missing string for an expired one, except `remove`, to which all are declared.
+-- declared too; those that it only looks at, that it makes, or that it deletes because a limit says
+-- so, are not known before. While a cluster moves the slot, such a key may be elsewhere, and the
+-- server ends a script that asks for it. So a script that writes to such keys asks for one that
+-- never is there before it writes anything, and the client tries again until the slot has moved.
 
 local MESSAGES, LAST, OURS = KEYS[1], KEYS[2], KEYS[3]
 local META = '>BI7I7I7'
