@@ -181,7 +181,7 @@ class OwedQueue:
         state = EntryState.PUBREL if serial in self._released else EntryState.PUBLISH
         if state is EntryState.PUBREL:
             message, qos, forget_at_us = without_payload(message), 2, 0
-        elif not self._was_sent(serial, item.offset) and self._is_past(message, forget_at_us):
+        elif serial > self._stored.cursor.sent and self._is_past(item, message):
             return None
         return QueuedEntry(
             serial=serial,
@@ -194,12 +194,15 @@ class OwedQueue:
             forget_at_us=forget_at_us,
         )
 
-    def _was_sent(self, serial: int, offset: int) -> bool:
-        stored = self._stored
-        return serial <= stored.cursor.sent or offset <= stored.record.cut_offset
-
-    def _is_past(self, message: Message, forget_at_us: int) -> bool:
-        return 0 < message.expires_at_us <= self._now_us or 0 < forget_at_us <= self._now_us
+    def _is_past(self, item: Item, message: Message) -> bool:
+        """Whether a message whose sending is not on record will not be sent any more."""
+        now_us = self._now_us
+        if isinstance(item, InboxEntry) and 0 < item.forget_at_us <= now_us:
+            return True
+        # What a connection that was cut may have sent goes out again, past its expiry or not.
+        return item.offset > self._stored.record.cut_offset and (
+            0 < message.expires_at_us <= now_us
+        )
 
 
 def without_payload(message: Message) -> Message:

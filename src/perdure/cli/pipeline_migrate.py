@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import click
 import msgspec
 
-from perdure.cli.exit_codes import ExitCode
+from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
 from perdure.cli.pipeline_options import missing
 from perdure.clock import SystemClock
@@ -129,6 +129,7 @@ def migrate(
       perdure pipeline migrate --from postgresql://tbmq@db/tbmq --to redis://cache --to-layout tbmq
     """
     try:
+        from perdure.cli.migrate_source import open_directory_source
         from perdure.pipeline.jobs.migrate.endpoints import parse_endpoint
         from perdure.pipeline.jobs.migrate.job import Migration, Options, parse_subscriptions
         from perdure.pipeline.jobs.migrate.ledger import Ledger
@@ -143,7 +144,10 @@ def migrate(
         if session_expiry == "never"
         else _seconds(session_expiry, "--session-expiry"),
         shared=not no_shared,
+        directory=open_directory_source,
     )
+    if options.source.kind == "directory" and not Path(options.source.url, "CURRENT").exists():
+        raise CommandFailed(f"{options.source.url} holds no database", ExitCode.NOT_FOUND)
     if options.source.shown == options.target.shown:
         raise click.UsageError("--from and --to are the same")
     subs = {}

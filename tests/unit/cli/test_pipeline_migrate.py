@@ -25,7 +25,7 @@ FROM = "postgresql://u:secret@h/d"
 def source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ListSource:
     found = ListSource(pages("c", [owed(1, 7), owed(2, 8, released=True)]), pages("d", [], last=3))
 
-    async def open_source(endpoint: Endpoint) -> ListSource:
+    async def open_source(endpoint: Endpoint, directory: object) -> ListSource:
         return found
 
     monkeypatch.setattr(stores, "open_source", open_source)
@@ -80,6 +80,7 @@ def test_what_cannot_be_read(source: ListSource, capsys: pytest.CaptureFixture[s
     [
         (("--to", FROM), ExitCode.USAGE),
         (("--ttl", "soon"), ExitCode.USAGE),
+        (("--from", "absent"), ExitCode.NOT_FOUND),
         (("--to", "mysql://h"), ExitCode.CONFIG),
         (("--to", "redis://h", "--subscriptions", "subs"), ExitCode.USAGE),
         (("--subscriptions", "subs"), ExitCode.CONFIG),

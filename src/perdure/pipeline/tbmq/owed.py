@@ -21,7 +21,7 @@ class OwedEntry(msgspec.Struct, frozen=True, array_like=True):
     """A PUBLISH, or the PUBREL of one, that a client is owed.
 
     Attributes:
-        place: its ordinal in the queue as it was read, from 1; the same in every reading, also
+        place: where it stands in the queue, from 1, ascending; the same in every reading, also
             after entries before it have expired.
         packet_id: 1..65535, after ``identifiers.resolve``.
         released: it is past its PUBREC: only PUBREL is owed, and for as long as it takes.

@@ -18,7 +18,13 @@ from perdure.errors import ConfigError, StorageError
 from perdure.limits import SESSION_EXPIRY_NEVER_S
 from perdure.model import Subscription
 from perdure.pipeline.jobs.migrate import stores
-from perdure.pipeline.jobs.migrate.contract import Mismatch, Range, RangeResult, Settings
+from perdure.pipeline.jobs.migrate.contract import (
+    Mismatch,
+    Range,
+    RangeResult,
+    Settings,
+    Source,
+)
 from perdure.pipeline.jobs.migrate.directory import DatabaseTarget, Sessions
 from perdure.pipeline.jobs.migrate.endpoints import Endpoint
 from perdure.pipeline.jobs.migrate.ledger import VERSION, Header, Ledger
@@ -46,6 +52,7 @@ class Options(msgspec.Struct, frozen=True):
         session_expiry_s: Session Expiry Interval of sessions in a data directory.
         shared: whether ``ss_<share>_<filter>`` is a shared queue.
         entries_per_range: about how much is done at a time.
+        directory: how to read a data directory.
     """
 
     source: Endpoint
@@ -55,6 +62,7 @@ class Options(msgspec.Struct, frozen=True):
     session_expiry_s: int = SESSION_EXPIRY_NEVER_S
     shared: bool = True
     entries_per_range: int = ENTRIES_PER_RANGE
+    directory: stores.DirectorySource | None = None
 
     @property
     def settings_text(self) -> str:
@@ -73,6 +81,7 @@ class Task(msgspec.Struct, frozen=True):
         settings: how to read.
         stage: directory to read into; empty = write the target.
         dry: only count.
+        directory: how to read a data directory.
     """
 
     source: Endpoint
@@ -80,6 +89,7 @@ class Task(msgspec.Struct, frozen=True):
     settings: Settings
     stage: str = ""
     dry: bool = False
+    directory: stores.DirectorySource | None = None
 
 
 Execute: TypeAlias = Callable[[Task, Sequence[Range]], Iterable[RangeResult]]
@@ -130,7 +140,7 @@ def run_task(task: Task, part: Range) -> RangeResult:
     """
 
     async def run() -> RangeResult:
-        source = await stores.open_source(task.source)
+        source = await stores.open_source(task.source, task.directory)
         try:
             if task.dry:
                 return await count_range(source, part, task.settings)
@@ -202,6 +212,7 @@ class Migration:
                 self._now_us,
             )
         )
+        asyncio.run(stores.check_target(options.target))
         if not ledger.is_planned:
             asyncio.run(self._plan())
         for result in ledger.done.values():
@@ -220,7 +231,7 @@ class Migration:
         """Read everything and write nothing, not even a ledger."""
 
         async def plan() -> list[Range]:
-            source = await stores.open_source(self._options.source)
+            source = await self._open_source()
             try:
                 return [part async for part in source.plan(self._options.entries_per_range)]
             finally:
@@ -243,18 +254,21 @@ class Migration:
         return self._ledger
 
     async def _plan(self) -> None:
-        source = await stores.open_source(self._options.source)
+        source = await self._open_source()
         try:
             await self._kept().plan(source.plan(self._options.entries_per_range))
         finally:
             await source.close()
+
+    async def _open_source(self) -> Source:
+        return await stores.open_source(self._options.source, self._options.directory)
 
     def _task(self, stage: str = "") -> Task:
         options = self._options
         settings = Settings(
             self._now_us, options.ttl_s, options.limit, unique=options.target.kind != "directory"
         )
-        return Task(options.source, options.target, settings, stage)
+        return Task(options.source, options.target, settings, stage, directory=options.directory)
 
     def _done(self, result: RangeResult) -> None:
         ledger = self._kept()

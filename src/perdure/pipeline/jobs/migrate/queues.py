@@ -7,11 +7,13 @@ stands beyond them, an entry with that identifier is appended and acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Final, final
 
 import msgspec
 
+from perdure.errors import ConfigError, UsageError
 from perdure.model import Message
 from perdure.pipeline.jobs.migrate.contract import PAGE_BYTES, PAGE_ENTRIES, Range, Settings
 from perdure.pipeline.tbmq.identifiers import resolve
@@ -71,7 +73,11 @@ class QueueTarget:
         # that collects meanwhile is another list.
         batch, self._batch, self._batch_bytes = self._batch, [], 0
         if batch:
-            await self._queue.append(batch, now_us=self._now_us, limit=QUEUE_LIMIT_MAX)
+            try:
+                await self._queue.append(batch, now_us=self._now_us, limit=QUEUE_LIMIT_MAX)
+            except UsageError as error:
+                # A client id that this layout has no keys for: nothing of ours is wrong.
+                raise ConfigError(error.message, hint=error.hint) from error
 
     async def flush(self) -> None:
         """See ``Target.flush``."""
@@ -105,12 +111,12 @@ class QueueTarget:
     async def sum_of(self, client_id: str) -> QueueSum | None:
         """See ``Target.sum_of``."""
         summing = Summing()
-        place = 0
+        is_empty = True
         async for page in _pages(self._queue, client_id):
             for entry in page:
-                place += 1
-                summing.add(owed_of(entry, place, entry.packet_id))
-        if not place and await self._queue.stats(client_id) is None:
+                is_empty = False
+                summing.add(owed_of(entry, entry.packet_id))
+        if is_empty and await self._queue.stats(client_id) is None:
             return None
         return summing.result()
 
@@ -151,57 +157,78 @@ class QueueSource:
     async def read(self, part: Range, settings: Settings) -> AsyncIterator[OwedPage]:
         """See ``Source.read``."""
         for client_id in part.clients:
-            async for page in self._read_client(client_id, settings):
+            stats = await self._queue.stats(client_id)
+            last_packet_id = stats.last_packet_id if stats else 0
+            parts = partial(_pages, self._queue, client_id)
+            async for page in client_pages(client_id, last_packet_id, parts, settings):
                 yield page
-
-    async def _read_client(self, client_id: str, settings: Settings) -> AsyncIterator[OwedPage]:
-        stats = await self._queue.stats(client_id)
-        light: list[tuple[int, bool, bool]] = []
-        async for entries in _pages(self._queue, client_id):
-            light += [
-                (e.packet_id, e.state is EntryState.PUBREL, _is_owed(e, settings.now_us))
-                for e in entries
-            ]
-        kept = [each for each in light if each[2]]
-        losses = Losses(expired=len(light) - len(kept))
-        resolved = resolve(
-            [each[0] for each in kept],
-            [each[1] for each in kept],
-            last_packet_id=stats.last_packet_id if stats else 0,
-            unique=settings.unique,
-        )
-        losses.renumbered, losses.repeated = resolved.renumbered, resolved.repeated
-        numbers = iter(resolved.identifiers)
-        place = 0
-        last = resolved.last_packet_id
-        waiting: OwedPage | None = None
-        async for entries in _pages(self._queue, client_id):
-            taken: list[OwedEntry] = []
-            for entry in entries:
-                place += 1
-                if _is_owed(entry, settings.now_us) and (packet_id := next(numbers, 0)):
-                    taken.append(owed_of(entry, place, packet_id))
-            if waiting is not None:
-                yield waiting
-            is_first = waiting is None
-            waiting = OwedPage(
-                client_id, last, taken, is_first, False, losses if is_first else Losses()
-            )
-        if waiting is None:
-            waiting = OwedPage(client_id, last, [], losses=losses)
-        yield msgspec.structs.replace(waiting, is_last=True)
 
     async def close(self) -> None:
         """See ``Source.close``."""
         await self._queue.close()
 
 
-def owed_of(entry: QueuedEntry, place: int, packet_id: int) -> OwedEntry:
-    """An entry of ours in the form of all sources."""
+async def client_pages(
+    client_id: str,
+    last_packet_id: int,
+    parts: Callable[[], AsyncIterator[list[QueuedEntry]]],
+    settings: Settings,
+) -> AsyncIterator[OwedPage]:
+    """A client's queue, which is read twice: for its identifiers, then for its messages.
+
+    Args:
+        client_id: whose.
+        last_packet_id: as stored.
+        parts: begins to read the queue, part by part.
+        settings: how.
+    """
+    light: list[tuple[int, bool, bool]] = []
+    async for entries in parts():
+        light += [
+            (e.packet_id, e.state is EntryState.PUBREL, _is_owed(e, settings.now_us))
+            for e in entries
+        ]
+    kept = [each for each in light if each[2]]
+    losses = Losses(expired=len(light) - len(kept))
+    resolved = resolve(
+        [each[0] for each in kept],
+        [each[1] for each in kept],
+        last_packet_id=last_packet_id,
+        unique=settings.unique,
+    )
+    losses.renumbered, losses.repeated = resolved.renumbered, resolved.repeated
+    numbers = iter(resolved.identifiers)
+    waiting: OwedPage | None = None
+    async for entries in parts():
+        taken: list[OwedEntry] = []
+        for entry in entries:
+            if _is_owed(entry, settings.now_us):
+                packet_id = next(numbers, 0)
+                if packet_id:
+                    taken.append(owed_of(entry, packet_id))
+        if waiting is not None:
+            yield waiting
+        is_first = waiting is None
+        waiting = OwedPage(
+            client_id,
+            resolved.last_packet_id,
+            taken,
+            is_first,
+            False,
+            losses if is_first else Losses(),
+        )
+    if waiting is None:
+        waiting = OwedPage(client_id, resolved.last_packet_id, [], losses=losses)
+    yield msgspec.structs.replace(waiting, is_last=True)
+
+
+def owed_of(entry: QueuedEntry, packet_id: int) -> OwedEntry:
+    """An entry of ours in the form of all sources. Its place is its serial number, which no
+    entry that expires before it can change; TBMQ counts them from 0."""
     message = entry.message
     released = entry.state is EntryState.PUBREL
     return OwedEntry(
-        place,
+        entry.serial + 1,
         packet_id,
         released,
         message.topic,
@@ -241,7 +268,7 @@ def _new(client_id: str, entry: OwedEntry) -> NewEntry:
 
 
 def _is_owed(entry: QueuedEntry, now_us: int) -> bool:
-    return owed_of(entry, 0, entry.packet_id).is_owed(now_us)
+    return owed_of(entry, entry.packet_id).is_owed(now_us)
 
 
 async def _pages(queue: DeviceQueue, client_id: str) -> AsyncIterator[list[QueuedEntry]]:

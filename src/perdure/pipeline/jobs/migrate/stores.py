@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from perdure.errors import ConfigError
 from perdure.pipeline.jobs.migrate.contract import Source, Target
@@ -13,16 +14,27 @@ if TYPE_CHECKING:
     from perdure.storage.device_queue import DeviceQueue
     from perdure.storage.rocksdb import RocksDatabase
 
+DirectorySource: TypeAlias = Callable[[str], Source]
+"""Opens a data directory for reading. What a session there is owed is for the broker to say, whose
+room this one does not know: the command brings it."""
 _POOL_SIZE: Final = 4
 """Connections of one task; several tasks run at a time."""
 
 
-async def open_source(endpoint: Endpoint) -> Source:
+async def open_source(endpoint: Endpoint, directory: DirectorySource | None = None) -> Source:
     """The source at an endpoint.
+
+    Args:
+        endpoint: where.
+        directory: reads a data directory.
 
     Raises:
         ConfigError: its extra is not installed, or it is not what it should be.
     """
+    if endpoint.kind == "directory":
+        if directory is None:
+            raise ConfigError("a data directory cannot be read here")
+        return directory(endpoint.url)
     if endpoint.kind == "postgres":
         try:
             from perdure.pipeline.jobs.migrate.postgres import PostgresSource
@@ -56,6 +68,18 @@ async def open_target(endpoint: Endpoint, *, now_us: int) -> Target:
     return QueueTarget(await _open_queue(endpoint), now_us=now_us)
 
 
+async def check_target(endpoint: Endpoint) -> None:
+    """See that a server can be written, before all its clients are planned; warn if it does not
+    keep what it acknowledges.
+
+    Raises:
+        ConfigError, StorageError: it cannot.
+    """
+    if endpoint.kind != "directory":
+        queue = await _open_queue(endpoint, durable="warn")
+        await queue.close()
+
+
 def open_directory(path: Path) -> RocksDatabase:
     """The data directory that is written; made if it is not there.
 
@@ -67,18 +91,20 @@ def open_directory(path: Path) -> RocksDatabase:
     return RocksDatabase.open(path)
 
 
-async def _open_queue(endpoint: Endpoint) -> DeviceQueue:
+async def _open_queue(
+    endpoint: Endpoint, *, durable: Literal["warn", "ignore"] = "ignore"
+) -> DeviceQueue:
     if endpoint.kind == "postgres":
         from perdure.storage.postgres import PostgresDeviceQueue
 
-        return await PostgresDeviceQueue.open(endpoint.url, pool_size=_POOL_SIZE)
-    if endpoint.kind != "redis" or endpoint.layout != "compact":
-        raise ConfigError(f"{endpoint.shown} cannot be migrated that way")
+        return await PostgresDeviceQueue.open(endpoint.url, pool_size=_POOL_SIZE, durable=durable)
     try:
         from perdure.storage.redis.open import open_device_queue
     except ImportError as error:
         raise _missing("redis") from error
-    return await open_device_queue(endpoint.url, prefix=endpoint.prefix or None)
+    return await open_device_queue(
+        endpoint.url, layout=endpoint.layout, prefix=endpoint.prefix or None
+    )
 
 
 def _missing(extra: str) -> ConfigError:

@@ -41,7 +41,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> ListSource:
         ]
     )
 
-    async def open_source(endpoint: Endpoint) -> ListSource:
+    async def open_source(endpoint: Endpoint, directory: object) -> ListSource:
         return found
 
     monkeypatch.setattr(stores, "open_source", open_source)
@@ -55,7 +55,11 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> MemoryDeviceQueue:
     async def open_target(endpoint: Endpoint, *, now_us: int) -> QueueTarget:
         return QueueTarget(found, now_us=now_us)
 
+    async def check_target(endpoint: Endpoint) -> None:
+        assert endpoint == REDIS
+
     monkeypatch.setattr(stores, "open_target", open_target)
+    monkeypatch.setattr(stores, "check_target", check_target)
     return found
 
 

@@ -75,7 +75,8 @@ async def test_what_has_expired_stays_behind() -> None:
     late = [owed(1, 1, expires_at_us=NOW_US), owed(2, 2), owed(3, 3, forget_at_us=NOW_US - 1)]
     await put_pages(0, each(pages("c", late)), QueueTarget(queue, now_us=0))
     [page] = await read_all(queue)
-    assert [entry.place for entry in page.entries] == [2]
+    assert [entry.payload for entry in page.entries] == [b"2"]
+    assert page.entries[0].place == 3
     assert page.losses.expired == 2
     assert page.last_packet_id == 3
     stats = await queue.stats("c")

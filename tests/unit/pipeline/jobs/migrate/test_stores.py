@@ -10,11 +10,13 @@ import asyncpg
 import pytest
 
 pytest.importorskip("hiredis")
-from tests.unit.pipeline.jobs.migrate.samples import NOW_US, SETTINGS
+from tests.unit.pipeline.jobs.migrate.samples import SETTINGS
 from tests.unit.pipeline.jobs.migrate.test_postgres import SESSIONS, V1_0, V1_2, V1_3
 
 from perdure.bench.servers.postgres import PostgresServer, find_postgres
 from perdure.bench.servers.redis import RedisServer, find_redis
+from perdure.cli.migrate_source import open_directory_source
+from perdure.clock import SystemClock
 from perdure.errors import ConfigError
 from perdure.pipeline.jobs.migrate import stores
 from perdure.pipeline.jobs.migrate.endpoints import Endpoint
@@ -28,6 +30,8 @@ pytestmark = [
     pytest.mark.postgres,
     pytest.mark.slow,
 ]
+NOW_US = SystemClock().now_us()
+"""Redis expires keys by its own clock."""
 FILL = """INSERT INTO device_publish_msg SELECT 'client ' || c, s, 't/' || c, $1,
     (65530 + s) % 65535 + 1, CASE WHEN s = 3 THEN 'PUBREL' ELSE 'PUBLISH' END,
     1 + s % 2, convert_to(c || '/' || s, 'UTF8'),
@@ -63,7 +67,14 @@ def redis() -> Iterator[RedisServer]:
 
 def move(ledger: Path, source: Endpoint, target: Endpoint) -> Summary:
     """Migrate, twice: the second time without a ledger that knows of the first."""
-    options = Options(source, target, ttl_s=10**6, limit=65_535, entries_per_range=100)
+    options = Options(
+        source,
+        target,
+        ttl_s=10**6,
+        limit=65_535,
+        entries_per_range=100,
+        directory=open_directory_source,
+    )
     summary = Summary()
     for number in range(2 if target.kind != "directory" else 1):
         kept = Ledger(ledger / str(number))
@@ -80,13 +91,16 @@ def test_around(postgres: PostgresServer, redis: RedisServer, tmp_path: Path) ->
     first = Endpoint("postgres", postgres.url)
     compact = Endpoint("redis", redis.url, "compact")
     last = Endpoint("postgres", postgres.database_url("other"))
+    tbmq = Endpoint("redis", redis.url, "tbmq", "t:")
+    again = Endpoint("redis", redis.url, "compact", "again:")
     sums = []
     for number, (source, target) in enumerate(
         [
             (first, compact),
             (compact, last),
-            (last, Endpoint("redis", redis.url, "compact", "again:")),
-            (last, Endpoint("directory", str(tmp_path / "data"))),
+            (last, tbmq),
+            (tbmq, Endpoint("directory", str(tmp_path / "data"))),
+            (Endpoint("directory", str(tmp_path / "data")), again),
         ]
     ):
         summary = move(tmp_path / f"ledger-{number}", source, target)
@@ -94,7 +108,7 @@ def test_around(postgres: PostgresServer, redis: RedisServer, tmp_path: Path) ->
     assert len(set(sums)) == 1
 
     async def counters() -> list[int]:
-        source = await stores.open_source(Endpoint("redis", redis.url, "compact", "again:"))
+        source = await stores.open_source(again)
         found = {}
         async for part in source.plan(10**6):
             async for page in source.read(part, SETTINGS):
