@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import sketch, targets
+from benchmarks import readme, sketch, targets
 from benchmarks.record import DIRECTORY, Check, Record
 from benchmarks.targets import Findings
 from perdure.bench import report
@@ -51,9 +51,14 @@ def newest(directory: Path) -> tuple[list[Record], list[Comparison]]:
     return records, comparisons
 
 
+def gathered(records: Sequence[Record], comparisons: Sequence[Comparison]) -> Findings:
+    """The records by their names."""
+    return Findings({one.name: one for one in records}, {one.name: one for one in comparisons})
+
+
 def render(records: Sequence[Record], comparisons: Sequence[Comparison]) -> str:
     """The page."""
-    findings = Findings({one.name: one for one in records}, {one.name: one for one in comparisons})
+    findings = gathered(records, comparisons)
     parts = [INTRO]
     sketched = findings.records.get("stages")
     if sketched is not None:
@@ -157,8 +162,12 @@ def _where(started_at: str, machine: Machine) -> str:
 
 
 def write() -> None:
-    """Write the page from the records that are there."""
-    PAGE.write_text(render(*newest(DIRECTORY)), encoding="utf-8")
+    """Write the page, and the figures in the README, from the records that are there."""
+    records, comparisons = newest(DIRECTORY)
+    PAGE.write_text(render(records, comparisons), encoding="utf-8")
+    text = readme.PATH.read_text(encoding="utf-8")
+    findings = gathered(records, comparisons)
+    readme.PATH.write_text(readme.replaced(text, findings), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+from benchmarks import readme
 from benchmarks.record import DIRECTORY, Record, check
-from benchmarks.summary import PAGE, newest, render
+from benchmarks.summary import PAGE, gathered, newest, render
 from tests.unit.bench.samples import result
 
 from perdure.bench.compare import Comparison, record, summarise
@@ -44,6 +45,11 @@ def promise(*, found: float) -> Record:
 
 def test_the_page_in_the_repository_is_that_of_the_records() -> None:
     assert PAGE.read_text(encoding="utf-8") == render(*newest(DIRECTORY))
+
+
+def test_the_figures_in_the_readme_are_those_of_the_records() -> None:
+    text = readme.PATH.read_text(encoding="utf-8")
+    assert text == readme.replaced(text, gathered(*newest(DIRECTORY)))
 
 
 def test_a_promise_that_was_missed_is_shown() -> None:
