@@ -31,6 +31,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         memory="768m",
         log_file=home / "spark.log",
         settings={
+            # Compilers that warm up fast.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.sql.shuffle.partitions": "1",
             "spark.sql.warehouse.dir": str(home / "warehouse"),
             "spark.local.dir": str(home / "local"),

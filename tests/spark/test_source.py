@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
+from perdure.pipeline.live import state_of
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.topic.matching import matches
 
@@ -134,6 +135,10 @@ def test_a_stream_that_fails_goes_on_without_gap_or_repeat(
             .start()
         )
         query.awaitTermination(120)
+        if query.exception() is None:
+            state = state_of(query.lastProgress)
+            assert state is not None
+            assert state.behind_s == 0
 
     with pytest.raises(Exception, match="the sink has failed"):
         run()

@@ -46,6 +46,8 @@ def main() -> None:
         memory="768m",
         log_file=Path(home, "cluster.log"),
         settings={
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.executor.memory": "512m",
             "spark.sql.shuffle.partitions": "2",
             "spark.local.dir": str(Path(home, "local")),

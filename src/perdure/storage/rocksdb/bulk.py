@@ -46,6 +46,11 @@ _CONSTRAINED_SHARE: Final = 64
 """How much less a filter that fixes a varying level is taken to match, for the size of slices."""
 
 
+_COUNTED_STREAMS_MAX: Final = 16
+_COUNTED_PART: Final = 8
+"""A slice's part that streams of single topics may make up beside constrained ones."""
+
+
 class Slice(msgspec.Struct, frozen=True):
     """A range of offsets within one generation.
 
@@ -155,9 +160,30 @@ class LogFiles:
         for generation in self._generations.between(after_offset, until_offset):
             plan = self.plan(generation.header.generation, filter_sets)
             if plan:
-                share = 1 if None in plan.values() else _CONSTRAINED_SHARE
+                share = self._share(generation, plan, after_offset, until_offset, rows_max)
                 found += _cut(generation, after_offset, until_offset, rows_max * share, share)
         return found
+
+    def _share(
+        self, generation: Generation, plan: Plan, after: int, until: int, rows_max: int
+    ) -> int:
+        """How many messages there are to each wanted one, about; 1 = all may be wanted.
+
+        A stream that is read as a whole may hold most of the log. Those of single topics, from
+        before their level was learned, rarely do: they are counted, up to a bound.
+        """
+        whole = [stream for stream, constraints in plan.items() if constraints is None]
+        if len(whole) == len(plan) or len(whole) > _COUNTED_STREAMS_MAX:
+            return 1
+        layout = self._layout(generation)
+        left = max(rows_max // _COUNTED_PART, 1)
+        for stream in whole:
+            if "+" in layout.pattern(stream).split("/"):
+                return 1
+            left -= layout.scanner.stream_count(stream, after, until, left)
+            if left <= 0:
+                return 1
+        return _CONSTRAINED_SHARE
 
     def plan(self, generation: int, filter_sets: FilterSets) -> Plan:
         """The streams that hold what is wanted, each with what its tokens must be."""

@@ -226,6 +226,31 @@ def test_intersection_joins_constraints() -> None:
     }
 
 
+def test_few_messages_of_single_topics_do_not_make_many_slices(tmp_path: Path) -> None:
+    config = RocksdbConfig(tail_messages=0, learn_thresholds=(100, 2))
+    database = RocksDatabase.open(tmp_path, config=config, now_us=START)
+    # The first topics have streams of their own, from before the level was learned.
+    write(database, [f"d/{number % 50}" for number in range(6_000)], at=START)
+    files = LogFiles(tmp_path)
+    one = (("d/7",),)
+    both = (("d/0", "d/7"),)
+    assert None in files.plan(1, both).values()
+    for sets, rows_max, count in (
+        (one, 1_024, 1),
+        (both, 1_024, 1),
+        # 120 of "d/0" are as much as was counted: then they may be many.
+        (both, 800, 6),
+        ((("d/+",),), 1_024, 6),
+        ((), 1_024, 6),
+    ):
+        slices = files.slices(sets, 0, START * 2, rows_max=rows_max)
+        assert len(slices) == count, (sets, rows_max)
+        found = read(files, sets, slices)
+        assert len(found) == {one: 120, both: 240}.get(sets, 6_000)
+    files.close()
+    database.close()
+
+
 def test_small_slices_are_packed() -> None:
     slices = [Slice(number, 0, 1, rows) for number, rows in enumerate([5, 5, 20, 1, 1])]
     groups = pack_slices(slices, rows_max=10)
