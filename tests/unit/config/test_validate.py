@@ -132,9 +132,11 @@ def test_metrics_need_a_port() -> None:
 def test_http_needs_a_directory_and_whole_certificates() -> None:
     http = HttpConfig(bind="127.0.0.1:0")
     assert found(Config(http=http)) == []
-    memory = Config(http=http, storage=StorageConfig(backend="memory"))
-    ((path, message),) = found(memory)
-    assert (path, "data directory" in message) == ("http.bind", True)
+    for backend in ("memory", "redis", "postgres"):
+        problems = found(Config(http=http, storage=StorageConfig(backend=backend)))
+        assert ("http.bind", f"{backend} has none there") in [
+            (path, message[-len(f"{backend} has none there") :]) for path, message in problems
+        ]
     for given, missing in (("certificate", "private_key"), ("private_key", "certificate")):
         half = Config(http=HttpConfig(**{given: "x.pem"}))
         assert found(half) == [(f"http.{missing}", "certificate and private_key go together")]
