@@ -25,7 +25,13 @@ from perdure.errors import (
     StorageUnavailable,
 )
 from perdure.storage.device_queue import DeviceQueue, EntryState
-from perdure.storage.redis import ClientSettings, open_device_queue
+from perdure.storage.redis import (
+    ClientSettings,
+    RedisClient,
+    durability,
+    open_device_queue,
+    parse_url,
+)
 from perdure.storage.redis.commands import slot_of
 
 pytestmark = [
@@ -225,6 +231,30 @@ async def test_a_named_user_and_a_database_are_taken_from_the_url(
         await append(queue, entry())
         assert await payloads(queue) == [b"x"]
         assert await payloads(other) == []
+
+
+@both
+async def test_the_rights_that_the_documentation_names_are_enough(
+    server: RedisServer, layout: Layout
+) -> None:
+    rights = ["+@all", "-@dangerous", "+config|get"]
+    keys = "~perdure:*" if layout == "compact" else "~{*"
+    server.command("ACL", "SETUSER", "modest", "reset", "on", ">word", keys, *rights)
+    server.commands([("SCRIPT", "FLUSH"), ("FUNCTION", "FLUSH")])
+    async with opened(f"redis://modest:word@127.0.0.1:{server.port}", layout) as queue:
+        await queue.take("c1", epoch=1)
+        await append(queue, *(entry(expires_at_us=NOW_US + SECOND_US, qos=2) for _ in range(4)))
+        assert await queue.release("c1", [1], epoch=1) == 1
+        assert await queue.acknowledge("c1", [2], epoch=1) == 1
+        assert len(await read_all(queue)) == 3
+        assert [stats.client_id async for stats in queue.clients()] == ["c1"]
+        assert await queue.sweep(now_us=NOW_US + SECOND_US, limit=9) == 2
+        assert await queue.trim_through("c1", 9, epoch=1) == 1
+        assert await queue.discard("c1", epoch=1)
+        modest = f"redis://modest:word@127.0.0.1:{server.port}"
+        client = await RedisClient.connect(parse_url(modest))
+        assert await durability.check(client, "refuse") == []
+        await client.close()
 
 
 @both

@@ -40,6 +40,10 @@ class _Batch:
 class Connection(asyncio.Protocol):
     """A connection that has been made; ``open_connection`` makes it.
 
+    Attributes:
+        lost: done once it is closed, from whichever side.
+        reason: why it is closed; empty while it is open.
+
     Args:
         name: of the peer, for messages.
         timeout_s: how long a batch may stay unanswered.
@@ -56,6 +60,7 @@ class Connection(asyncio.Protocol):
     ) -> None:
         self.name = name
         self.lost: asyncio.Future[None] = loop.create_future()
+        self.reason = ""
         self._loop = loop
         self._timeout_s = timeout_s
         self._bytes_max = bytes_max
@@ -174,6 +179,7 @@ class Connection(asyncio.Protocol):
     def _fail(self, error: StorageError) -> None:
         if self.lost.done():
             return
+        self.reason = error.message
         self.lost.set_result(None)
         if self._watch is not None:
             self._watch.cancel()

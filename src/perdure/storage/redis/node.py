@@ -15,9 +15,12 @@ from typing import Final, final
 import msgspec
 
 from perdure.errors import ConfigError, StorageError, StorageUnavailable
+from perdure.observe.logs import get_logger
 from perdure.storage.redis.commands import Argument, Library, Reply, Script, check, pack
 from perdure.storage.redis.connection import Connection, is_error, open_connection
 from perdure.storage.redis.url import RedisAddress, show_node
+
+log = get_logger("storage")
 
 _BACKOFF_FIRST_S: Final = 0.02
 _BACKOFF_MAX_S: Final = 1.0
@@ -187,15 +190,24 @@ class Node:
             try:
                 await self.connect()
             except (StorageError, ConfigError) as error:
+                if self._last_error is None:
+                    # Once: the attempts after it say the same.
+                    log.warning("redis.unreachable", server=self.name, reason=error.message)
                 self._last_error = error
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
             else:
+                log.info("redis.connected", server=self.name)
+                self._last_error = None
                 return
 
     def _on_lost(self, _: object) -> None:
+        if self._closed:
+            return
+        reason = self._connection.reason if self._connection is not None else ""
+        log.warning("redis.lost", server=self.name, reason=reason)
         # At once, so that the next caller need not wait for it.
-        if not self._closed and (self._connecting is None or self._connecting.done()):
+        if self._connecting is None or self._connecting.done():
             self._connecting = asyncio.create_task(self._connect_again())
 
     async def _log_in(self, connection: Connection) -> None:

@@ -113,6 +113,7 @@ async def test_a_lost_connection_fails_what_is_unanswered() -> None:
             await waiting
         await connection.lost
         assert not connection.is_open
+        assert connection.reason.startswith("the test: the connection was lost")
         with pytest.raises(StorageUnavailable):
             await connection.send(command("SET"), 1)
 
