@@ -67,8 +67,7 @@ test-compiled: setup ## tests on the modules that mypyc has compiled (COMPILED_T
 	rm -rf $(COMPILED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		--no-build-isolation --target $(COMPILED) .
-	PYTHONPATH=$(COMPILED):. $(BIN)/python -c 'import perdure.mqtt.decode as hot; \
-		assert hot.__file__.endswith(".so"), f"not compiled: {hot.__file__}"; print(hot.__file__)'
+	PYTHONPATH=$(COMPILED):. $(BIN)/python -m tools.compiled
 	PYTHONPATH=$(COMPILED):. $(BIN)/python -m pytest -q -o pythonpath=. \
 		-n $(WORKERS) --dist loadfile $(COMPILED_TESTS)
 
