@@ -68,19 +68,29 @@ def _fill(server: RedisServer, client_id: str, *, last: int) -> None:
 @pytest.mark.spec("MQTT-4.4.0-1")
 @pytest.mark.spec("MQTT-3.3.1-1")
 @pytest.mark.trap(1, 3, 17)
-def test_a_client_of_tbmq_resumes(redis: RedisServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("storage", ["directory", "redis"])
+def test_a_client_of_tbmq_resumes(redis: RedisServer, tmp_path: Path, storage: str) -> None:
     for client_id in ("meter", "other {x}"):
         _fill(redis, client_id, last=9)
     (tmp_path / "subs.jsonl").write_text('{"client_id":"meter","filter":"new/#","qos":1}\n')
-    data = tmp_path / "broker" / "data"
+    target = [str(tmp_path / "broker" / "data")]
+    settings = {}
+    if storage == "redis":
+        target = [redis.url, "--to-layout", "broker"]
+        settings = {
+            "storage.backend": "redis",
+            "storage.redis.url": redis.url,
+            "storage.redis.durability": "ignore",
+        }
     command = [
         *("pipeline", "migrate", "--local", "--from", redis.url, "--prefix", "tbmq:"),
-        *("--to", str(data), "--subscriptions", str(tmp_path / "subs.jsonl")),
+        *("--to", *target, "--subscriptions", str(tmp_path / "subs.jsonl")),
         *("--ledger", str(tmp_path / "ledger")),
     ]
     assert run(command) == ExitCode.OK
     time.sleep(1.2)  # one message expires after it was taken over
-    broker = Broker(tmp_path / "broker", Options())
+    (tmp_path / "broker").mkdir(exist_ok=True)
+    broker = Broker(tmp_path / "broker", Options(settings=settings))
     broker.start()
     try:
         _first_connection(broker)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Told: TypeAlias = Callable[[int, int, int], None]
 
-_LAYOUTS: Final = click.Choice(["tbmq", "compact"])
+_LAYOUTS: Final = ("tbmq", "compact")
 _DAMAGED_SHOWN: Final = 20
 _COLUMNS: Final = (
     Column("client_id"),
@@ -41,17 +41,18 @@ _COLUMNS: Final = (
 @click.option("--to-prefix", default="", metavar="TEXT", help="Of the Redis keys that are written.")
 @click.option(
     "--from-layout",
-    type=_LAYOUTS,
+    type=click.Choice(_LAYOUTS),
     default="tbmq",
     show_default=True,
     help="Of the Redis keys that are read.",
 )
 @click.option(
     "--to-layout",
-    type=_LAYOUTS,
+    type=click.Choice([*_LAYOUTS, "broker"]),
     default="compact",
     show_default=True,
-    help="Of the Redis keys that are written.",
+    help="Of the Redis keys that are written; broker = sessions of a broker whose storage is "
+    "that Redis or PostgreSQL.",
 )
 @click.option(
     "--ttl",
@@ -152,8 +153,8 @@ def migrate(
         raise click.UsageError("--from and --to are the same")
     subs = {}
     if subscriptions is not None:
-        if options.target.kind != "directory":
-            raise click.UsageError("--subscriptions is for a data directory")
+        if not options.target.is_database:
+            raise click.UsageError("--subscriptions is for a data directory or --to-layout broker")
         with subscriptions.open("rb") as lines:
             subs = parse_subscriptions(lines)
     with contextlib.ExitStack() as stack:

@@ -10,7 +10,8 @@ import msgspec
 from perdure.errors import ConfigError
 
 Kind: TypeAlias = Literal["directory", "postgres", "redis"]
-Layout: TypeAlias = Literal["tbmq", "compact"]
+Layout: TypeAlias = Literal["tbmq", "compact", "broker"]
+"""``broker``: the whole state of a broker that has its storage in the server."""
 
 _SCHEMES: Final[dict[str, Kind]] = {
     "postgres": "postgres",
@@ -28,7 +29,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     Attributes:
         kind: which store.
         url: its URL, or the path of a data directory.
-        layout: of Redis keys.
+        layout: of Redis keys, or ``broker``.
         prefix: of Redis keys.
     """
 
@@ -38,10 +39,15 @@ class Endpoint(msgspec.Struct, frozen=True):
     prefix: str = ""
 
     @property
+    def is_database(self) -> bool:
+        """Whether it holds sessions, not only queues, and one process writes it."""
+        return self.kind == "directory" or self.layout == "broker"
+
+    @property
     def shown(self) -> str:
         """For people and ledgers."""
         shown = redacted(self.url)
-        if self.kind != "redis":
+        if self.kind == "directory" or (self.kind == "postgres" and self.layout != "broker"):
             return shown
         return f"{shown} ({self.layout}{', prefix ' + self.prefix if self.prefix else ''})"
 

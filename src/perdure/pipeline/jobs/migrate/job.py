@@ -219,8 +219,8 @@ class Migration:
             if not result.mismatches:
                 self._summary.add(result)
                 self._summary.resumed_ranges += 1
-        if options.target.kind == "directory":
-            self._into_directory(header)
+        if options.target.is_database:
+            self._into_database(header)
         else:
             for result in self._execute(self._task(), ledger.pending()):
                 self._done(result)
@@ -266,7 +266,7 @@ class Migration:
     def _task(self, stage: str = "") -> Task:
         options = self._options
         settings = Settings(
-            self._now_us, options.ttl_s, options.limit, unique=options.target.kind != "directory"
+            self._now_us, options.ttl_s, options.limit, unique=not options.target.is_database
         )
         return Task(options.source, options.target, settings, stage, directory=options.directory)
 
@@ -276,13 +276,13 @@ class Migration:
         self._summary.add(result)
         self._progress(self._summary.ranges, len(ledger.ranges), self._summary.entries)
 
-    def _into_directory(self, header: Header) -> None:
+    def _into_database(self, header: Header) -> None:
         options, ledger = self._options, self._kept()
         sessions = Sessions(
             header.begun_at_us, options.session_expiry_s, self._subscriptions, options.shared
         )
         with asyncio.Runner() as runner:
-            database = stores.open_directory(Path(options.target.url))
+            database = stores.open_database(options.target, now_us=self._now_us)
             target = DatabaseTarget(database, sessions)
             try:
                 runner.run(target.begin())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from perdure.errors import ConfigError
@@ -11,12 +11,15 @@ from perdure.pipeline.jobs.migrate.contract import Source, Target
 from perdure.pipeline.jobs.migrate.endpoints import Endpoint
 
 if TYPE_CHECKING:
+    from perdure.storage.contract import Database
     from perdure.storage.device_queue import DeviceQueue
-    from perdure.storage.rocksdb import RocksDatabase
+    from perdure.storage.remote.driver import Driver
 
 DirectorySource: TypeAlias = Callable[[str], Source]
 """Opens a data directory for reading. What a session there is owed is for the broker to say, whose
 room this one does not know: the command brings it."""
+BROKER_PREFIX: Final = "perdure"
+"""``storage.redis.prefix`` of a broker that says nothing else."""
 _POOL_SIZE: Final = 4
 """Connections of one task; several tasks run at a time."""
 
@@ -31,9 +34,9 @@ async def open_source(endpoint: Endpoint, directory: DirectorySource | None = No
     Raises:
         ConfigError: its extra is not installed, or it is not what it should be.
     """
-    if endpoint.kind == "directory":
-        if directory is None:
-            raise ConfigError("a data directory cannot be read here")
+    if endpoint.is_database:
+        if directory is None or endpoint.kind != "directory":
+            raise ConfigError(f"{endpoint.shown} cannot be read here")
         return directory(endpoint.url)
     if endpoint.kind == "postgres":
         try:
@@ -63,8 +66,8 @@ async def open_target(endpoint: Endpoint, *, now_us: int) -> Target:
     """
     from perdure.pipeline.jobs.migrate.queues import QueueTarget
 
-    if endpoint.kind == "directory":
-        raise ConfigError("a data directory has one writer, which is no task")
+    if endpoint.is_database:
+        raise ConfigError("the state of a broker has one writer, which is no task")
     return QueueTarget(await _open_queue(endpoint), now_us=now_us)
 
 
@@ -75,20 +78,39 @@ async def check_target(endpoint: Endpoint) -> None:
     Raises:
         ConfigError, StorageError: it cannot.
     """
-    if endpoint.kind != "directory":
+    if not endpoint.is_database:
         queue = await _open_queue(endpoint, durable="warn")
         await queue.close()
 
 
-def open_directory(path: Path) -> RocksDatabase:
-    """The data directory that is written; made if it is not there.
+def open_database(endpoint: Endpoint, *, now_us: int) -> Database:
+    """The state of a broker that is written; made if it is not there.
 
     Raises:
         StorageLocked: a broker uses it.
+        ConfigError: as of ``open_source``.
     """
-    from perdure.storage.rocksdb import RocksDatabase
+    if endpoint.kind == "directory":
+        from perdure.storage.rocksdb import RocksDatabase
 
-    return RocksDatabase.open(path)
+        return RocksDatabase.open(endpoint.url)
+    from perdure.storage.remote.store import RemoteDatabase
+
+    return RemoteDatabase.open_blocking(partial(_driver, endpoint), now_us=now_us)
+
+
+def _driver(endpoint: Endpoint) -> Driver:
+    if endpoint.kind == "postgres":
+        try:
+            from perdure.storage.postgres.driver import PostgresDriver
+        except ImportError as error:
+            raise _missing("postgres") from error
+        return PostgresDriver(endpoint.url)
+    try:
+        from perdure.storage.redis.driver import RedisDriver
+    except ImportError as error:
+        raise _missing("redis") from error
+    return RedisDriver(endpoint.url, prefix=endpoint.prefix or BROKER_PREFIX)
 
 
 async def _open_queue(
@@ -102,9 +124,8 @@ async def _open_queue(
         from perdure.storage.redis.open import open_device_queue
     except ImportError as error:
         raise _missing("redis") from error
-    return await open_device_queue(
-        endpoint.url, layout=endpoint.layout, prefix=endpoint.prefix or None
-    )
+    layout: Literal["tbmq", "compact"] = "tbmq" if endpoint.layout == "tbmq" else "compact"
+    return await open_device_queue(endpoint.url, layout=layout, prefix=endpoint.prefix or None)
 
 
 def _missing(extra: str) -> ConfigError:

@@ -45,8 +45,10 @@ FILL = """INSERT INTO device_publish_msg SELECT 'client ' || c, s, 't/' || c, $1
 def postgres() -> Iterator[PostgresServer]:
     async def fill(server: PostgresServer) -> None:
         connection = await asyncpg.connect(server.url)
-        for statement in (SESSIONS, V1_0, V1_2, V1_3, "CREATE DATABASE other"):
+        for statement in (SESSIONS, V1_0, V1_2, V1_3):
             await connection.execute(statement)
+        for name in ("other", "whole"):
+            await connection.execute(f"CREATE DATABASE {name}")
         await connection.execute(FILL, NOW_US // 1000 - 60_000)
         await connection.execute(
             "INSERT INTO device_session_ctx SELECT 'client ' || c, 1, 9, 100 + c "
@@ -76,7 +78,7 @@ def move(ledger: Path, source: Endpoint, target: Endpoint) -> Summary:
         directory=open_directory_source,
     )
     summary = Summary()
-    for number in range(2 if target.kind != "directory" else 1):
+    for number in range(1 if target.is_database else 2):
         kept = Ledger(ledger / str(number))
         migration = Migration(options, kept, execute=execute_here, now_us=NOW_US)
         summary = migration.run()
@@ -101,6 +103,8 @@ def test_around(postgres: PostgresServer, redis: RedisServer, tmp_path: Path) ->
             (last, tbmq),
             (tbmq, Endpoint("directory", str(tmp_path / "data"))),
             (Endpoint("directory", str(tmp_path / "data")), again),
+            (compact, Endpoint("redis", redis.url, "broker", "whole")),
+            (first, Endpoint("postgres", postgres.database_url("whole"), "broker")),
         ]
     ):
         summary = move(tmp_path / f"ledger-{number}", source, target)
