@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -31,3 +33,13 @@ async def test_nothing_acknowledged_is_lost_repeated_or_disordered(tmp_path: Pat
     assert broker.kill_count == ROUNDS
     assert outcome.published > 0
     assert outcome.delivered > 0
+    # What peers have seen, and what is on the disk.
+    if find_spec("pyarrow") is not None:
+        from perdure.pipeline.jobs.audit import audit, text_stamp
+        from perdure.pipeline.options import ReadOptions
+
+        found = await asyncio.to_thread(
+            audit, ReadOptions(str(tmp_path / "data")), stamp=text_stamp
+        )
+        assert found.problems == ()
+        assert found.stamped > 0
