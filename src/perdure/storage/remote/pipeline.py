@@ -175,7 +175,12 @@ class Pipeline:
                 if transaction is None:
                     self._acknowledge(self._wanted)
                     break
-                error = await self._deliver(transaction)
+                try:
+                    error = await self._deliver(transaction)
+                except Exception as unforeseen:
+                    # Whoever waits must not wait for ever; what a driver lets through is a bug.
+                    log.exception("storage.driver_failed", server=self._driver.place)
+                    error = StorageError(f"{self._driver.place}: {unforeseen!r}")
                 if error is not None:
                     self.fail(error)
                     break
