@@ -141,7 +141,7 @@ class Feeds:
             limit=chunk,
             scan_max=chunk * SCAN_FACTOR,
         )
-        if session.subs.get(name) is not sub:
+        if not session.is_open or session.subs.get(name) is not sub:
             return
         if not feed.retained_after:
             for message in services.sys.retained(sub.filter):
@@ -174,7 +174,7 @@ class Feeds:
             )
             elapsed_us = services.clock.monotonic_us() - begun_us
             services.metrics.storage_read_seconds.observe(elapsed_us)
-            if session.subs.get(name) is not sub:
+            if not session.is_open or session.subs.get(name) is not sub:
                 return
             for message in page.messages:
                 self._give(session, sub, message, retained=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests import servers
 from tests.wire.harness import Broker
 from tests.wire.packets import V3, Kind
 from tests.wire.v3.clients import (
@@ -293,6 +294,9 @@ def test_unsubscribe_and_subscribe_again(broker: Broker, name: str) -> None:
 
 
 @pytest.mark.trap(29)
+@pytest.mark.skipif(
+    servers.BACKEND != "rocksdb", reason="QoS 0 overtakes a backlog that is read from a server"
+)
 def test_changes_while_offline_messages_wait(broker: Broker, name: str) -> None:
     """Subscriptions changed before the backlog was delivered: what is owed stays owed."""
     publisher = join(broker, f"{name}-publisher")
