@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +11,25 @@ import pytest
 from tests.contract.queues import NOW_US, PROPERTIES, SECOND_US, append, entry, message
 
 from perdure.bench.servers.postgres import PostgresServer, find_postgres
-from perdure.cli.queue_sources import DeviceQueueSource, DirectorySource, PostgresSource
+from perdure.bench.servers.redis import RedisServer, find_redis
+from perdure.cli.exit_codes import CommandFailed
+from perdure.cli.queue_open import connect
+from perdure.cli.queue_sources import (
+    DeviceQueueSource,
+    PostgresSource,
+    SessionSource,
+)
 from perdure.model import Cursor, SessionRecord, Subscription
+from perdure.storage.contract import Database
 from perdure.storage.device_queue import DeviceQueue
 from perdure.storage.postgres import Pool, PostgresDeviceQueue, Statement
+from perdure.storage.postgres.driver import PostgresDriver
 from perdure.storage.postgres.reader import PostgresQueueReader
 from perdure.storage.postgres.schema import migrate
+from perdure.storage.redis import open_device_queue
+from perdure.storage.redis.driver import RedisDriver
+from perdure.storage.remote.driver import Driver
+from perdure.storage.remote.store import RemoteDatabase
 from perdure.storage.rocksdb import RocksDatabase
 
 HOUR_US = 3600 * SECOND_US
@@ -104,7 +119,7 @@ def record(client_id: str) -> SessionRecord:
     )
 
 
-def live_in(database: RocksDatabase) -> None:
+def live_in(database: Database) -> None:
     """The same, as the broker's log and cursors."""
     batch = database.batch()
     batch.put_session(record("a b"))
@@ -163,7 +178,7 @@ async def test_a_postgres_is_read_as_it_is(
 async def test_a_data_directory_is_a_queue_for_each_session(tmp_path: Path) -> None:
     database = RocksDatabase.open(tmp_path / "data", now_us=NOW_US)
     live_in(database)
-    source = DirectorySource(database, NOW_US + 2 * SECOND_US)
+    source = SessionSource(database, NOW_US + 2 * SECOND_US)
     assert [line async for line in source.lines()] == EXPORTED
     listed = [stats async for stats in source.queues()]
     assert [(stats.client_id, stats.publish_count, stats.pubrel_count) for stats in listed] == [
@@ -171,3 +186,81 @@ async def test_a_data_directory_is_a_queue_for_each_session(tmp_path: Path) -> N
         ("empty", 0, 0),
     ]
     database.close()
+
+
+@asynccontextmanager
+async def _on_postgres(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, Driver]]:
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    pool = Pool(server.url, size=1)
+    schema = f"export_{NOW_US}"
+    await pool.run(Statement(f"CREATE SCHEMA {schema}"))
+    url = f"{server.url}?search_path={schema}"
+    yield url, PostgresDriver(url, durability="ignore")
+    await pool.run(Statement(f"DROP SCHEMA {schema} CASCADE"))
+    await pool.close()
+
+
+@asynccontextmanager
+async def _on_redis(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, Driver]]:
+    server: RedisServer = request.getfixturevalue("redis_server")
+    server.command("FLUSHALL")
+    yield server.url, RedisDriver(server.url, durability="ignore")
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        pytest.param(
+            _on_postgres,
+            marks=[
+                pytest.mark.postgres,
+                pytest.mark.skipif(find_postgres() is None, reason="no PostgreSQL"),
+            ],
+        ),
+        pytest.param(
+            _on_redis,
+            marks=[
+                pytest.mark.redis,
+                pytest.mark.skipif(find_redis() is None, reason="no Redis"),
+            ],
+        ),
+    ],
+)
+async def test_a_broker_in_a_server_has_the_queues_of_its_sessions(
+    request: pytest.FixtureRequest, server: Any
+) -> None:
+    """While it runs, and with queues beside it that belong to no session."""
+    async with server(request) as (url, driver):
+        database = await RemoteDatabase.open(driver, now_us=NOW_US)
+        live_in(database)
+        assert await database.open_session("a b") is not None
+        if url.startswith("redis"):
+            queue = await open_device_queue(url)
+        else:
+            queue = await PostgresDeviceQueue.open(url, durable="ignore")
+        await append(queue, entry("c", b"beside"))
+        source = await connect(url, layout="compact", prefix=None, now_us=NOW_US + 2 * SECOND_US)
+        lines = [line async for line in source.lines()]
+        assert [*lines[:4], *lines[6:]] == EXPORTED
+        assert (lines[4]["payload_base64"], lines[5]["last_packet_id"]) == ("YmVzaWRl", 1)
+        listed = [stats async for stats in source.queues()]
+        assert [(one.client_id, one.publish_count, one.pubrel_count) for one in listed] == [
+            ("a b", 2, 1),
+            ("c", 1, 0),
+            ("empty", 0, 0),
+        ]
+        for client_id, expected in (("a b", [1, 3, 4]), ("c", [1]), ("nobody", [])):
+            found = [one.packet_id async for one in source.entries(client_id)]
+            assert found == expected
+        assert await source.stats("nobody") is None
+        with pytest.raises(CommandFailed, match="session of a broker"):
+            await source.discard("a b")
+        assert await source.discard("c")
+        await source.close()
+        # The broker was not disturbed.
+        batch = database.batch()
+        batch.append(message(b"later", "t/9"), NOW_US + 100)
+        database.write(batch)
+        assert await database.open_session("empty") is not None
+        await queue.close()
+        await database.stop()

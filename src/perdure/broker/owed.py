@@ -9,12 +9,12 @@ that what is shown is what the client gets when it comes back.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Final, TypeAlias, final
+from typing import Final, Protocol, TypeAlias, final
 
 from perdure.model import InboxEntry, Message, StoredSession
 from perdure.session.interest import Interest
 from perdure.session.seqno import packet_id_of
-from perdure.storage.contract import Database
+from perdure.storage.contract import ReadResult
 from perdure.storage.device_queue import EntryState, QueuedEntry
 
 CHUNK: Final = 256
@@ -24,6 +24,48 @@ CHUNK_BYTES: Final = 4 * 1024 * 1024
 """Payload bytes of one page of ``OwedQueue``."""
 
 Item: TypeAlias = Message | InboxEntry
+
+
+class Queues(Protocol):
+    """A server that has a queue for each durable session."""
+
+    async def read_queue(
+        self, client_id: str, *, after_offset: int, until_offset: int, limit: int, bytes_max: int
+    ) -> ReadResult:
+        """See ``storage.contract.ServerSide``."""
+        ...
+
+
+class Store(Protocol):
+    """What of a ``storage.contract.Database`` is needed here."""
+
+    @property
+    def server(self) -> Queues | None:
+        """Set if the database is in a server."""
+        ...
+
+    @property
+    def last_offset(self) -> int:
+        """The last offset that was given out."""
+        ...
+
+    async def read(
+        self,
+        filters: Sequence[str],
+        *,
+        after_offset: int,
+        until_offset: int,
+        limit: int,
+        bytes_max: int = 0,
+    ) -> ReadResult:
+        """Recorded messages."""
+        ...
+
+    async def read_inbox(
+        self, client_id: str, *, after_offset: int, until_offset: int, limit: int
+    ) -> list[InboxEntry]:
+        """Entries of a private stream."""
+        ...
 
 
 @final
@@ -45,7 +87,7 @@ class OwedPage:
 
 
 async def read_page(
-    database: Database,
+    database: Store,
     client_id: str,
     filters: list[str],
     *,
@@ -121,7 +163,7 @@ class OwedQueue:
         last_serial: highest serial number that is taken, once all entries were read.
     """
 
-    def __init__(self, database: Database, stored: StoredSession, *, now_us: int) -> None:
+    def __init__(self, database: Store, stored: StoredSession, *, now_us: int) -> None:
         self._database = database
         self._stored = stored
         self._now_us = now_us

@@ -6,25 +6,20 @@ queue is what the session's subscriptions and cursor make of the log (``broker.o
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
 from typing import (
     TYPE_CHECKING,
     Any,
     Final,
-    Generic,
-    Literal,
     Protocol,
     TypeAlias,
     TypeVar,
     final,
 )
 
-from perdure.cli.data import each, open_database
+from perdure.broker.owed import OwedQueue, Store
 from perdure.cli.exit_codes import CommandFailed, ExitCode
-from perdure.errors import ConfigError
+from perdure.model import SessionRecord, StoredSession
 from perdure.storage.device_queue import (
     DeviceQueue,
     EntryState,
@@ -34,12 +29,11 @@ from perdure.storage.device_queue import (
 )
 from perdure.storage.memory.device_queue import is_expired
 from perdure.storage.queue_lines import entry_line, session_line
+from perdure.storage.remote.reader import StateReader
 
 if TYPE_CHECKING:
-    from perdure.storage.contract import Database
     from perdure.storage.postgres.reader import PostgresQueueReader
 
-Layout: TypeAlias = Literal["compact", "tbmq"]
 Line: TypeAlias = dict[str, Any]
 
 PAGE_ENTRIES: Final = 500
@@ -48,8 +42,20 @@ PAGE_ENTRIES: Final = 500
 PAGE_BYTES: Final = 4 * 1024 * 1024
 """Payload bytes read at a time."""
 
-_POSTGRES: Final = ("postgresql", "postgres")
-_REDIS: Final = ("redis", "rediss", "redis+cluster", "rediss+cluster")
+
+_T = TypeVar("_T")
+
+
+class SessionStore(Store, Protocol):
+    """A broker's durable state, as far as it is looked into."""
+
+    def sessions(self) -> AsyncIterator[SessionRecord]:
+        """All sessions, in client-id order."""
+        ...
+
+    async def open_session(self, client_id: str) -> StoredSession | None:
+        """All that is stored of a session."""
+        ...
 
 
 class QueueSource(Protocol):
@@ -192,15 +198,15 @@ class PostgresSource:
 
 
 @final
-class DirectorySource:
-    """The durable sessions of a data directory, beside a running broker or without one.
+class SessionSource:
+    """The durable sessions of a broker, beside it or while it is stopped.
 
     Args:
         database: opened for reading; closed by its owner.
         now_us: what has expired by then and was never sent is left out.
     """
 
-    def __init__(self, database: Database, now_us: int) -> None:
+    def __init__(self, database: SessionStore, now_us: int) -> None:
         self._database = database
         self._now_us = now_us
 
@@ -213,9 +219,6 @@ class DirectorySource:
 
     async def stats(self, client_id: str) -> QueueStats | None:
         """See ``QueueSource``."""
-        # The broker's floor takes a while to load; other sources do without.
-        from perdure.broker.owed import OwedQueue
-
         stored = await self._database.open_session(client_id)
         if stored is None:
             return None
@@ -238,8 +241,6 @@ class DirectorySource:
 
     async def entries(self, client_id: str) -> AsyncIterator[QueuedEntry]:
         """See ``QueueSource``."""
-        from perdure.broker.owed import OwedQueue
-
         stored = await self._database.open_session(client_id)
         if stored is not None:
             async for entry in OwedQueue(self._database, stored, now_us=self._now_us).entries():
@@ -247,8 +248,6 @@ class DirectorySource:
 
     async def lines(self) -> AsyncIterator[Line]:
         """See ``QueueSource``."""
-        from perdure.broker.owed import OwedQueue
-
         async for record in self._database.sessions():
             stored = await self._database.open_session(record.client_id)
             if stored is None:
@@ -262,88 +261,77 @@ class DirectorySource:
         """The database is its owner's."""
 
 
-_S = TypeVar("_S", bound=QueueSource)
-_T = TypeVar("_T")
-
-
 @final
-class OpenSource(Generic[_S]):
-    """A source and the event loop that its coroutines run in.
+class BrokerSource:
+    """A server in which a broker keeps its state: a queue there is what a session makes of it.
 
-    Attributes:
-        source: opened.
-    """
-
-    def __init__(self, source: _S, runner: asyncio.Runner) -> None:
-        self.source = source
-        self._runner = runner
-
-    def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """Wait for a coroutine."""
-        return self._runner.run(coroutine)
-
-    def each(self, items: AsyncIterator[_T]) -> Iterator[_T]:
-        """The items of an asynchronous iterator, page by page."""
-        return each(self._runner, items)
-
-
-@contextlib.contextmanager
-def open_server(
-    url: str, *, layout: Layout, prefix: str | None, now_us: int
-) -> Iterator[OpenSource[ServerSource]]:
-    """Open the queues in a server.
+    Queues of clients that are no sessions of the broker are those of ``beside``.
 
     Args:
-        url: ``redis://`` and its kin, or ``postgresql://``.
-        layout, prefix: of the keys in Redis; None = the layout's own.
-        now_us: wall time.
-
-    Raises:
-        PerdureError: it cannot be opened.
+        state: closed with the source.
+        beside: the queues as they are; closed with the source.
+        now_us: as of both.
     """
-    with asyncio.Runner() as runner:
-        source = runner.run(_connect(url, layout=layout, prefix=prefix, now_us=now_us))
+
+    def __init__(self, state: StateReader, beside: ServerSource, now_us: int) -> None:
+        self._state = state
+        self._sessions = SessionSource(state, now_us)
+        self._beside = beside
+
+    def queues(self) -> AsyncIterator[QueueStats]:
+        """See ``QueueSource``."""
+        return merged(self._sessions.queues(), self._beside.queues(), lambda stats: stats.client_id)
+
+    async def stats(self, client_id: str) -> QueueStats | None:
+        """See ``QueueSource``."""
+        found = await self._sessions.stats(client_id)
+        return await self._beside.stats(client_id) if found is None else found
+
+    async def entries(self, client_id: str) -> AsyncIterator[QueuedEntry]:
+        """See ``QueueSource``."""
+        is_session = await self._state.open_session(client_id) is not None
+        async for entry in (self._sessions if is_session else self._beside).entries(client_id):
+            yield entry
+
+    def lines(self) -> AsyncIterator[Line]:
+        """See ``QueueSource``."""
+        return merged(
+            self._sessions.lines(), self._beside.lines(), lambda line: str(line["client_id"])
+        )
+
+    async def discard(self, client_id: str) -> bool:
+        """See ``ServerSource``; a session is the broker's to end."""
+        if await self._state.open_session(client_id) is not None:
+            raise CommandFailed(
+                f"{client_id!r} is a session of a broker",
+                ExitCode.NOT_PERMITTED,
+                hint="perdure sessions discard, on the machine of the broker",
+            )
+        return await self._beside.discard(client_id)
+
+    async def close(self) -> None:
+        """See ``QueueSource``."""
         try:
-            yield OpenSource(source, runner)
+            await self._state.close()
         finally:
-            runner.run(source.close())
+            await self._beside.close()
 
 
-async def _connect(url: str, *, layout: Layout, prefix: str | None, now_us: int) -> ServerSource:
-    scheme = url.partition("://")[0]
-    if scheme in _POSTGRES:
-        with _extra("postgres"):
-            from perdure.storage.postgres.reader import PostgresQueueReader
-        return PostgresSource(await PostgresQueueReader.open(url), now_us)
-    if scheme in _REDIS:
-        with _extra("redis"):
-            from perdure.storage.redis import open_device_queue
-        return DeviceQueueSource(await open_device_queue(url, layout=layout, prefix=prefix), now_us)
-    raise ConfigError(
-        f"no store of queues is called {scheme}://",
-        hint=f"{', '.join((*_REDIS, *_POSTGRES))}, or a data directory with --data",
-    )
-
-
-@contextlib.contextmanager
-def _extra(name: str) -> Iterator[None]:
-    try:
-        yield
-    except ImportError as error:
-        raise CommandFailed(
-            f"{error.name} is not installed",
-            ExitCode.CONFIG,
-            hint=f"pip install 'perdure[{name}]'",
-        ) from error
-
-
-@contextlib.contextmanager
-def open_directory(path: Path, *, now_us: int) -> Iterator[OpenSource[QueueSource]]:
-    """Open the sessions of a data directory for reading.
-
-    Raises:
-        CommandFailed: there is no database.
-        StorageError: it cannot be opened.
-    """
-    with open_database(path) as opened:
-        yield OpenSource(DirectorySource(opened.database, now_us), opened.runner)
+async def merged(
+    first: AsyncIterator[_T], second: AsyncIterator[_T], client_id: Callable[[_T], str]
+) -> AsyncIterator[_T]:
+    """Two sources in the order of their clients; a client that both know is the first one's."""
+    ours, theirs = await anext(first, None), await anext(second, None)
+    last: str | None = None
+    while ours is not None or theirs is not None:
+        if theirs is None or (
+            ours is not None and client_id(ours).encode() <= client_id(theirs).encode()
+        ):
+            assert ours is not None
+            last = client_id(ours)
+            yield ours
+            ours = await anext(first, None)
+        else:
+            if client_id(theirs) != last:
+                yield theirs
+            theirs = await anext(second, None)

@@ -24,7 +24,7 @@ from perdure.storage.device_queue import QueueStats
 from perdure.storage.queue_lines import entry_line
 
 if TYPE_CHECKING:
-    from perdure.cli.queue_sources import Layout, OpenSource
+    from perdure.cli.queue_open import Layout, OpenSource
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -66,7 +66,7 @@ class Where(msgspec.Struct, frozen=True):
     def open(self) -> contextlib.AbstractContextManager[OpenSource[Any]]:
         """The store, to be looked into."""
         # asyncio and a store take a while to load; --help does without.
-        from perdure.cli.queue_sources import open_directory, open_server
+        from perdure.cli.queue_open import open_directory, open_server
 
         now_us = SystemClock().now_us()
         if self.url:

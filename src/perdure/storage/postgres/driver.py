@@ -136,6 +136,21 @@ class PostgresDriver:
             self._drop_writer()
             raise
 
+    async def look(self) -> bool:
+        """Connect for reading alone, beside the writer; False = no broker keeps its state here."""
+        pool = self._pool = Pool(
+            self._url,
+            connect_timeout_s=self._connect_timeout_s,
+            command_timeout_s=self._command_timeout_s,
+        )
+        ((is_there,),) = await pool.run(
+            Statement("SELECT to_regclass('perdure_state_long') IS NOT NULL")
+        )
+        if is_there:
+            some = Statement("SELECT EXISTS (SELECT FROM perdure_state_long)")
+            ((self._has_long,),) = await pool.run(some)
+        return bool(is_there)
+
     async def _become_writer(self, connection: _Connection) -> None:
         name = await connection.fetchval("SELECT hashtext(current_schema())")
         waited = 0.0

@@ -120,6 +120,14 @@ class RedisDriver:
         assert number is None or isinstance(number, bytes)
         return Claim(int(number or 0))
 
+    async def look(self) -> bool:
+        """Connect for reading alone, beside the writer; whether a broker keeps its state here is
+        for the caller to see."""
+        self._reader = await RedisClient.connect(
+            self._address, settings=self._settings, code=self._layout.code
+        )
+        return True
+
     async def _wait_for_lease(self, connection: Connection) -> None:
         """Wait until the lease of another broker has run out, which it does if that is dead."""
         left = 1 << 62

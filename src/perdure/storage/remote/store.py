@@ -21,24 +21,19 @@ import msgspec
 from perdure.errors import (
     Fenced,
     FormatTooNew,
-    StorageCorrupt,
     StorageError,
     StorageTimeout,
     StorageUnavailable,
     UsageError,
 )
 from perdure.model import (
-    Cursor,
     GroupRecord,
     InboxEntry,
     Message,
     SessionRecord,
     StoredSession,
-    Subscription,
 )
 from perdure.storage.codec import (
-    decode_cursor,
-    decode_entry,
     decode_group,
     decode_retained,
     decode_session,
@@ -51,10 +46,9 @@ from perdure.storage.contract import (
     RetainedPage,
     StreamInfo,
 )
-from perdure.storage.remote import retained, rows
+from perdure.storage.remote import reader, retained, rows
 from perdure.storage.remote.batch import RemoteBatch
 from perdure.storage.remote.driver import (
-    ADDED,
     CLIENTS,
     GROUPS,
     INBOX,
@@ -400,40 +394,15 @@ class RemoteDatabase:
         self, client_id: str, *, after_offset: int, until_offset: int, limit: int, bytes_max: int
     ) -> ReadResult:
         return await self._call(
-            lambda: self._read_queue(client_id, after_offset, until_offset, limit, bytes_max)
+            lambda: reader.read_queue_page(
+                self._driver,
+                client_id,
+                after=after_offset,
+                until=until_offset,
+                limit=limit,
+                bytes_max=bytes_max,
+            )
         )
-
-    async def _read_queue(
-        self, client_id: str, after: int, until: int, limit: int, bytes_max: int
-    ) -> ReadResult:
-        added = await self._driver.scan(
-            ADDED,
-            client_id.encode(),
-            start=rows.number(after + 1),
-            end=rows.number(until + 1),
-            limit=limit,
-        )
-        page = await self._driver.read_queue(
-            client_id, after_serial=after, until_serial=until, limit=limit, bytes_max=bytes_max
-        )
-        through = page.through_offset
-        if len(added) >= limit:
-            through = min(through, rows.parse_number(added[-1][0]))
-        found = {message.offset: message for message in page.messages}
-        for _, block in added:
-            for message in rows.decode_block(block):
-                found[message.offset] = message
-        messages: list[Message] = []
-        size = 0
-        for offset in sorted(found):
-            if offset > through:
-                break
-            message = found[offset]
-            size += len(message.payload)
-            if messages and (len(messages) >= limit or (bytes_max and size > bytes_max)):
-                return ReadResult(messages, messages[-1].offset)
-            messages.append(message)
-        return ReadResult(messages, through)
 
     def messages_after(self, offset: int) -> int:
         return self._log.messages_after(offset)
@@ -467,33 +436,24 @@ class RemoteDatabase:
     async def open_session(self, client_id: str) -> StoredSession | None:
         if self._writer.owners.epoch(client_id) is None:
             return None
-        return _stored_session(await self._call(lambda: self._all(ROWS, client_id.encode())))
+        return await self._call(lambda: reader.read_session(self._driver, client_id))
 
     async def sessions(self, *, after: str = "") -> AsyncIterator[SessionRecord]:
         start = after.encode() + b"\0" if after else b""
         while True:
-            page, records = await self._call(partial(self._session_page, start))
+            page, records = await self._call(partial(reader.session_page, self._driver, start))
             for record in records:
                 yield record
             if len(page) < PAGE:
                 return
             start = page[-1] + b"\0"
 
-    async def _session_page(self, start: bytes) -> tuple[list[bytes], list[SessionRecord]]:
-        page = await self._driver.scan(CLIENTS, rows.NOBODY, start=start, end=b"", limit=PAGE)
-        names = [key for key, _ in page]
-        return names, await self._records(names)
-
-    async def _records(self, names: Sequence[bytes]) -> list[SessionRecord]:
-        values = await self._driver.get([(ROWS, name, rows.RECORD_KEY) for name in names])
-        return [decode_session(value) for value in values if value is not None]
-
     async def session_count(self) -> int:
         return len(self._writer.owners)
 
     async def due_sessions(self, now_us: int, *, limit: int) -> list[SessionRecord]:
         due = [client_id.encode() for client_id in self._writer.owners.due(now_us, limit)]
-        return await self._call(lambda: self._records(due)) if due else []
+        return await self._call(lambda: reader.records_of(self._driver, due)) if due else []
 
     async def next_deadline_us(self) -> int:
         return self._writer.owners.next_deadline_us()
@@ -502,17 +462,15 @@ class RemoteDatabase:
         self, client_id: str, *, after_offset: int, until_offset: int, limit: int
     ) -> list[InboxEntry]:
         return await self._call(
-            lambda: self._entries(INBOX, client_id, after_offset, until_offset + 1, limit)
+            lambda: reader.read_entries(
+                self._driver,
+                INBOX,
+                client_id,
+                after=after_offset,
+                end=until_offset + 1,
+                limit=limit,
+            )
         )
-
-    async def _entries(
-        self, table: str, owner: str, after: int, end: int, limit: int
-    ) -> list[InboxEntry]:
-        start, stop = rows.number(after + 1), rows.number(end) if end else b""
-        if stop and stop <= start:
-            return []
-        found = await self._driver.scan(table, owner.encode(), start=start, end=stop, limit=limit)
-        return [decode_entry(rows.parse_number(key), value) for key, value in found]
 
     # -- groups ----------------------------------------------------------------------------
 
@@ -527,7 +485,11 @@ class RemoteDatabase:
     async def read_group_entries(
         self, group_key: str, *, limit: int, after_offset: int = 0
     ) -> list[InboxEntry]:
-        return await self._call(lambda: self._entries(RETURNED, group_key, after_offset, 0, limit))
+        return await self._call(
+            lambda: reader.read_entries(
+                self._driver, RETURNED, group_key, after=after_offset, end=0, limit=limit
+            )
+        )
 
     # -- retained --------------------------------------------------------------------------
 
@@ -563,29 +525,3 @@ class RemoteDatabase:
             batch.delete_retained(topic)
         self.write(batch)
         return len(topics)
-
-
-def _stored_session(found: Sequence[Row]) -> StoredSession | None:
-    """The session in its rows."""
-    record: SessionRecord | None = None
-    cursor = Cursor()
-    subscriptions: list[tuple[bytes, Subscription]] = []
-    awaiting: list[int] = []
-    for key, value in found:
-        kind = key[:1]
-        if kind == rows.RECORD_KEY:
-            record = decode_session(value)
-        elif kind == rows.CURSOR_KEY:
-            cursor = decode_cursor(value)
-        elif kind == b"u":
-            subscriptions.append((key, decode_subscription(value)))
-        elif kind == b"r":
-            awaiting.append(int.from_bytes(key[1:3]))
-        else:
-            raise StorageCorrupt(f"a session has a row of kind {kind!r}")
-    if record is None:
-        return None
-    subscriptions.sort(key=lambda pair: pair[0])
-    return StoredSession(
-        record, cursor, tuple([sub for _, sub in subscriptions]), tuple(sorted(awaiting))
-    )
