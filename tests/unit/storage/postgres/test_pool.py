@@ -55,10 +55,13 @@ async def test_a_connection_that_was_cut_is_replaced(server: PostgresServer, poo
 
 async def test_a_command_that_takes_too_long_costs_its_connection(url: str) -> None:
     pool = Pool(url, size=1, command_timeout_s=0.05)
-    before = await pool.run(PID)
+    async with pool.connection() as before:
+        pass
     with pytest.raises(StorageTimeout):
-        await pool.run(Statement("SELECT pg_sleep(5)"))
-    assert await pool.run(PID) != before
+        await pool.run(Statement("SELECT pg_sleep(60)"))
+    assert before.is_closed()
+    async with pool.connection() as after:
+        assert after is not before
     await pool.close()
 
 
