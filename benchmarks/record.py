@@ -73,6 +73,19 @@ def check(
     return Check(what, median, low, high, unit, must.strip(), met, note)
 
 
+def place(name: str, started_at: str) -> Path:
+    """Where a record goes, without the end of its name.
+
+    Older records of the name are removed: history has them.
+    """
+    DIRECTORY.mkdir(exist_ok=True)
+    for path in DIRECTORY.glob(f"*-{name}.*"):
+        # A date and a hyphen come before the name; another name may end alike.
+        if path.stem[11:] == name:
+            path.unlink()
+    return DIRECTORY / f"{started_at[:10]}-{name}"
+
+
 def write(
     name: str,
     started_at: str,
@@ -84,8 +97,7 @@ def write(
 ) -> bool:
     """Write a record and show its checks; returns whether every promise was kept."""
     record = Record(name, started_at, describe(data), settings, checks, values)
-    path = DIRECTORY / f"{started_at[:10]}-{name}.json"
-    path.parent.mkdir(exist_ok=True)
+    path = place(name, started_at).with_suffix(".json")
     path.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
     for one in checks:
         verdict = "ok    " if one.is_met else "MISSED"

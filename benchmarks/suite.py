@@ -12,7 +12,7 @@ from typing import final
 
 import msgspec
 
-from benchmarks.record import DIRECTORY
+from benchmarks import record
 from perdure.bench import compare
 from perdure.bench.contestants import Contestant, vary
 from perdure.bench.result import Result
@@ -48,14 +48,14 @@ OFFLINE, RETAINED, RECORDED = "offline=100000", "retained=1000000", "recorded=10
 PARTS: dict[str, Part] = {
     "p2p-1000-saturated": Part(
         settings=Settings(
-            scenario="p2p", publishers=1000, subscribers=1000, duration_s=4.0, warmup_s=1.5
+            scenario="p2p", publishers=1000, subscribers=1000, duration_s=3.0, warmup_s=1.0
         ),
         peers=("mosquitto",),
         variations=(PURE, QOS_2, V5),
     ),
     "p2p-100-saturated": Part(
         settings=Settings(
-            scenario="p2p", publishers=100, subscribers=100, duration_s=4.0, warmup_s=1.5
+            scenario="p2p", publishers=100, subscribers=100, duration_s=3.0, warmup_s=1.0
         ),
         peers=("mosquitto", "nats", "rabbitmq"),
     ),
@@ -107,8 +107,7 @@ def measure(name: str, part: Part) -> bool:
     found = compare.compare(
         name, contestants, rounds=part.rounds, keep=part.keep, skipped=skipped, progress=told
     )
-    DIRECTORY.mkdir(exist_ok=True)
-    stem = DIRECTORY / f"{found.started_at[:10]}-{name}"
+    stem = record.place(name, found.started_at)
     stem.with_suffix(".json").write_bytes(compare.record(found))
     text = compare.markdown(found)
     stem.with_suffix(".md").write_text(text, encoding="utf-8")

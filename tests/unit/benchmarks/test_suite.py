@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from benchmarks import suite
+from benchmarks import record, suite
 from benchmarks.suite import Part, is_clean, told
 from tests.unit.bench.samples import result
 
@@ -18,7 +18,7 @@ from perdure.bench.settings import Settings
 
 @pytest.mark.slow
 def test_a_part_is_measured_and_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suite, "DIRECTORY", tmp_path)
+    monkeypatch.setattr(record, "DIRECTORY", tmp_path)
     settings = Settings(scenario="p2p", publishers=2, subscribers=2, duration_s=0.2, warmup_s=0.05)
     part = Part(settings=settings, variations=("qos=2",), rounds=1)
     assert suite.measure("small", part)
