@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from perdure.cli.data import data_options
+from perdure.cli.data import data_options, open_database
 from perdure.cli.output import Column, Output, output_options
 from perdure.cli.pipeline_archive import archive
 from perdure.cli.pipeline_audit import audit
@@ -61,10 +61,11 @@ def stats(
     html: Path | None,
     out: Output,
 ) -> None:
-    """Show traffic by topic structure, client and hour, and clients that have gone silent."""
+    """Show traffic by topic structure, client and hour; silent clients, and slow sessions."""
     options = read_options(data, filters, **{"from": since, "until": until})
     try:
         from perdure.pipeline.jobs import stats as job
+        from perdure.pipeline.jobs.slow import slow_sessions
         from perdure.pipeline.jobs.stats_report import render
         from perdure.pipeline.session import build, progress
         from perdure.pipeline.spark_jobs import read_log, told
@@ -76,6 +77,9 @@ def stats(
             found = job.collect(spark, read_log(spark, options, job.COLUMNS), top=top)
     finally:
         spark.stop()
+    with open_database(data) as opened:
+        slow = opened.run(slow_sessions(opened.database, top=top))
+    found = msgspec.structs.replace(found, slow=slow)
     if html is not None:
         html.write_text(render(found, title=f"Traffic of {data}"), encoding="utf-8")
         click.echo(f"wrote {html}", err=True)
@@ -88,7 +92,7 @@ def _print_statistics(out: Output, found: Any) -> None:
         out.record(answers)
         return
     out.record(answers["totals"])
-    for name in ("structures", "clients", "hours", "silent"):
+    for name in ("structures", "clients", "hours", "silent", "slow"):
         rows = answers[name]
         if rows:
             out.text(f"\n{name}\n")

@@ -1,14 +1,18 @@
 """Traffic of a log: by topic structure, client and hour, and which clients have gone silent.
 
-The log is read once: what all answers need is counted for each structure, client and hour, and
-kept by Spark while they are drawn from it.
+What all answers but one need is counted for each structure, client and hour in one read, and kept
+by Spark while they are drawn from it.
 
 Where the log learned that a level varies only after it had seen some values, those have structures
 of their own (``rooms/0/humidity`` beside ``rooms/+/humidity``); they are counted with the one that
 covers them.
 
 A client is **silent** if it used to publish (``SILENT_COUNT_MIN`` messages or more) and has not
-for ``SILENT_INTERVALS`` times its usual interval, as seen from the end of what was read.
+for ``SILENT_INTERVALS`` times its usual interval, as seen from the end of what was read. Its usual
+interval is the median of those between the seconds in which it published: a device that publishes
+five values at once each minute has one of a minute, and a night without it does not change that.
+
+A session is **slow** if it has not settled what it is owed (``slow``).
 """
 
 from __future__ import annotations
@@ -54,20 +58,29 @@ _HOURS: Final = """
     from {cells} group by hour order by hour
 """
 _SILENT: Final = """
-    with clients as (
+    with seconds as (
+        select client_id, unix_seconds(published_at) as second, count(*) as messages,
+               max(published_at) as last
+        from {log} where client_id != '' group by client_id, second
+    ),
+    gaps as (
+        select *, second - lag(second) over (partition by client_id order by second) as gap
+        from seconds
+    ),
+    clients as (
         select client_id, sum(messages) as messages, max(last) as last,
-               (unix_micros(max(last)) - unix_micros(min(first))) / 1e6
-                   / (sum(messages) - 1) as interval_s
-        from {cells} where client_id != '' group by client_id
-        having sum(messages) >= {count_min}
+               percentile_cont(0.5) within group (order by gap) as interval_s
+        from gaps group by client_id having sum(messages) >= {count_min}
+    ),
+    silences as (
+        select *, (unix_micros((select max(last) from {cells})) - unix_micros(last)) / 1e6
+               as silent_s
+        from clients where interval_s is not null
     )
     select client_id, messages, last, round(interval_s, 3) as interval_s,
-           round((unix_micros((select max(last) from {cells})) - unix_micros(last)) / 1e6, 3)
-               as silent_s
-    from clients
-    where (unix_micros((select max(last) from {cells})) - unix_micros(last)) / 1e6
-          > {intervals} * interval_s
-    order by silent_s / nullif(interval_s, 0) desc, client_id limit {top}
+           round(silent_s, 3) as silent_s
+    from silences where silent_s > {intervals} * interval_s
+    order by silent_s / interval_s desc, client_id limit {top}
 """
 
 
@@ -79,6 +92,8 @@ class Statistics(msgspec.Struct, frozen=True):
         structures, clients: those with most messages first.
         hours: in order.
         silent: the most conspicuous first.
+        slow: sessions with most pending messages first; not from Spark, and so from ``collect``
+            empty.
     """
 
     totals: dict[str, Any]
@@ -86,6 +101,7 @@ class Statistics(msgspec.Struct, frozen=True):
     clients: list[dict[str, Any]]
     hours: list[dict[str, Any]]
     silent: list[dict[str, Any]]
+    slow: list[dict[str, Any]] = []
 
 
 def collect(spark: Any, log: Any, *, top: int) -> Statistics:
@@ -98,16 +114,17 @@ def collect(spark: Any, log: Any, *, top: int) -> Statistics:
     """
     cells = spark.sql(_CELLS, log=log).persist()
     try:
-        known = [row.structure for row in cells.select("structure").distinct().collect()]
+        structures = [row.structure for row in cells.select("structure").distinct().collect()]
         covers = spark.createDataFrame(
-            sorted(covering(known).items()), "structure string, covered_by string"
+            sorted(covering(structures).items()), "structure string, covered_by string"
         )
 
         def rows(query: str, **values: int) -> list[dict[str, Any]]:
             text = query.replace("{top}", str(top))
             for name, value in values.items():
                 text = text.replace(f"{{{name}}}", str(value))
-            frames = {"cells": cells} | ({"covers": covers} if "{covers}" in text else {})
+            known = {"cells": cells, "covers": covers, "log": log}
+            frames = {name: frame for name, frame in known.items() if f"{{{name}}}" in text}
             found: list[dict[str, Any]] = spark.sql(text, **frames).toArrow().to_pylist()
             return found
 

@@ -50,6 +50,8 @@ def render(statistics: Statistics, *, title: str) -> str:
         _table(statistics.clients, bar="messages"),
         "<h2>Silent clients</h2>",
         _table(statistics.silent) if statistics.silent else "<p>None.</p>",
+        "<h2>Sessions that are behind</h2>",
+        _table(statistics.slow, bar="pending") if statistics.slow else "<p>None.</p>",
         "</body></html>\n",
     ]
     return "\n".join(parts)

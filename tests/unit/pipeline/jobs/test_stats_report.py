@@ -22,6 +22,7 @@ def test_a_report() -> None:
             [{"client_id": '"><script>', "messages": 12_345, "last": AT}],
             [{"hour": AT, **COUNTS}, {"hour": AT + timedelta(hours=3), **COUNTS}],
             [{"client_id": "c", "interval_s": 1.5, "silent_s": None}],
+            [{"client_id": "<slow>", "pending": 7, "oldest": AT}],
         ),
         title="<Traffic>",
     )
@@ -35,10 +36,11 @@ def test_a_report() -> None:
     assert '<th class="number">interval, s</th>' in page
     assert 'style="width: 100.0%"' in page
     assert 'style="width: 0.0%"' in page
+    assert "<td>&lt;slow&gt;</td>" in page
 
 
 def test_nothing_was_recorded() -> None:
     totals = {"messages": 0, "bytes": 0, "clients": 0, "structures": 0, "first": None, "last": None}
     page = render(Statistics(totals, [], [], [], []), title="x")
     assert page.count("Nothing was recorded.") == 3
-    assert "<p>None.</p>" in page
+    assert page.count("<p>None.</p>") == 2
