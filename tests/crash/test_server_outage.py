@@ -76,6 +76,14 @@ def with_password(url: str, password: str) -> str:
     return urlunsplit(parts._replace(netloc=f"{user}@{parts.hostname}:{parts.port}"))
 
 
+def start_when_waited_for(server: PostgresServer | RedisServer, broker: Broker) -> None:
+    for _ in range(200):
+        if "storage.waiting" in broker.log_tail():
+            break
+        elapse(0.1)
+    server.start()
+
+
 def publishes(broker: Broker, name: str) -> bool:
     """Whether a new client is let in and its message is taken."""
     peer = broker.peer()
@@ -133,7 +141,7 @@ def test_a_server_that_comes_later_is_waited_for(tmp_path: Path, backend: str) -
         broker = Broker(tmp_path, Options(settings=settings(backend, server.url)))
         broker.port = free_port()  # while the server still has its own
         server.kill()
-        later = threading.Timer(4.0, server.start)
+        later = threading.Thread(target=start_when_waited_for, args=(server, broker))
         later.start()
         broker.start()
         later.join()

@@ -118,7 +118,7 @@ def make_driver(section: RedisConfig | PostgresConfig, identity: str) -> Driver:
         postgres: Driver = module.PostgresDriver(
             section.url,
             command_timeout_s=float(section.command_timeout_s),
-            durability=section.durability,
+            policy=section.durability,
         )
         return postgres
     module = _import("redis")
@@ -127,7 +127,7 @@ def make_driver(section: RedisConfig | PostgresConfig, identity: str) -> Driver:
         prefix=section.prefix,
         identity=identity,
         command_timeout_s=float(section.command_timeout_s),
-        durability=section.durability,
+        policy=section.durability,
     )
     return redis
 

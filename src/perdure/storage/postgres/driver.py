@@ -81,6 +81,7 @@ class PostgresDriver:
         url: ``postgresql://user:password@host/database``.
         connect_timeout_s: for one attempt to connect.
         command_timeout_s: for one statement; after it the connection is given up.
+        policy: what to do about a server that may lose what it has acknowledged.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class PostgresDriver:
         *,
         connect_timeout_s: float = 5.0,
         command_timeout_s: float = 15.0,
-        durability: durability.Policy = "warn",
+        policy: durability.Policy = "warn",
     ) -> None:
         self.place = redacted(url)
         self.queue_max = QUEUE_MAX
@@ -100,7 +101,7 @@ class PostgresDriver:
         self._pool: Pool | None = None
         self._queries = Queries(Shape())
         self._token = 0
-        self._durability = durability
+        self._policy = policy
         self._has_long = False
 
     # -- connecting ------------------------------------------------------------------------
@@ -128,7 +129,7 @@ class PostgresDriver:
                         connect_timeout_s=self._connect_timeout_s,
                         command_timeout_s=self._command_timeout_s,
                     )
-                    await durability.check(pool, self._durability)
+                    await durability.check(pool, self._policy)
                     await schema.migrate(pool)
                     self._pool = pool
                 return await self._take_token(connection)

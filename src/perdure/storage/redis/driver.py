@@ -29,6 +29,7 @@ from perdure.errors import (
 )
 from perdure.model import Message
 from perdure.storage.contract import ReadResult
+from perdure.storage.redis import durability
 from perdure.storage.redis.client import RedisClient
 from perdure.storage.redis.commands import Argument, Command, Reply, check, pack
 from perdure.storage.redis.compact import CompactLayout, page_of, stats_of
@@ -59,6 +60,7 @@ class RedisDriver:
         prefix: of all keys.
         identity: who this broker is, through restarts: it may take up its own lease at once.
         command_timeout_s: how long an answer may take.
+        policy: what to do about a server that may lose what it has acknowledged.
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class RedisDriver:
         prefix: str = "perdure",
         identity: str = "",
         command_timeout_s: float = 15.0,
-        durability: str = "warn",
+        policy: durability.Policy = "warn",
     ) -> None:
         if not prefix or "{" in prefix or "}" in prefix:
             raise ConfigError(
@@ -79,6 +81,7 @@ class RedisDriver:
         self.queue_max = QUEUE_MAX
         self._names = Names(prefix)
         self._layout = CompactLayout(f"{prefix}:")
+        self._policy = policy
         self._identity = (identity or uuid.uuid4().hex).encode()
         self._settings = ClientSettings(timeout_s=command_timeout_s)
         self._token = uuid.uuid4().hex.encode()
@@ -108,9 +111,11 @@ class RedisDriver:
             await self._take(connection)
             await self._finish(connection)
             if self._reader is None:
-                self._reader = await RedisClient.connect(
+                reader = await RedisClient.connect(
                     self._address, settings=self._settings, code=self._layout.code
                 )
+                self._reader = reader
+                await durability.check(reader, self._policy)
             number = await _ask(connection, (b"GET", self._names.number))
         except BaseException:
             connection.close()
