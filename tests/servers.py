@@ -1,6 +1,6 @@
 """Servers that tests share: one of each kind for a whole run, and a fresh place in it for each.
 
-``PERDURE_TEST_BACKEND=redis`` or ``postgres`` runs the wire cases and the kill rounds on that
+``PERDURE_TEST_BACKEND=redis``, ``redis-cluster`` or ``postgres`` runs the wire cases on that
 profile. A server is started when it is first asked for and ended with the run.
 """
 
@@ -14,12 +14,12 @@ import os
 import asyncpg
 
 from perdure.bench.servers.postgres import PostgresServer, find_postgres
-from perdure.bench.servers.redis import RedisServer, find_redis
+from perdure.bench.servers.redis import RedisCluster, RedisServer, find_redis
 
 BACKEND = os.environ.get("PERDURE_TEST_BACKEND", "rocksdb")
 
 _numbers = itertools.count(1)
-_started: dict[str, PostgresServer | RedisServer] = {}
+_started: dict[str, PostgresServer | RedisServer | RedisCluster] = {}
 
 
 def has_postgres() -> bool:
@@ -52,7 +52,17 @@ def redis() -> RedisServer:
     return server
 
 
-def _keep(name: str, server: PostgresServer | RedisServer) -> None:
+def redis_cluster() -> RedisCluster:
+    """The Redis Cluster of this run."""
+    cluster = _started.get("redis-cluster")
+    if cluster is None:
+        cluster = RedisCluster()
+        _keep("redis-cluster", cluster)
+    assert isinstance(cluster, RedisCluster)
+    return cluster
+
+
+def _keep(name: str, server: PostgresServer | RedisServer | RedisCluster) -> None:
     server.start()
     _started[name] = server
     atexit.register(server.close)
@@ -81,10 +91,10 @@ def settings() -> dict[str, str]:
     """Settings of a broker of the backend that the run is for, with nothing stored yet."""
     if BACKEND == "postgres":
         return {"storage.backend": "postgres", "storage.postgres.url": postgres_place()}
-    if BACKEND == "redis":
+    if BACKEND in {"redis", "redis-cluster"}:
         return {
             "storage.backend": "redis",
-            "storage.redis.url": redis().url,
+            "storage.redis.url": (redis() if BACKEND == "redis" else redis_cluster()).url,
             "storage.redis.prefix": redis_prefix(),
         }
     return {}

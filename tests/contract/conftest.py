@@ -98,6 +98,13 @@ def _redis(_path: Path) -> Callable[[Database | None], Database]:
     )
 
 
+def _redis_cluster(_path: Path) -> Callable[[Database | None], Database]:
+    url, prefix = servers.redis_cluster().url, servers.redis_prefix()
+    return lambda _previous: RemoteDatabase.open_blocking(
+        lambda: RedisDriver(url, prefix=prefix), now_us=NOW_US
+    )
+
+
 BACKENDS = {
     "memory": _memory,
     "rocksdb": _rocksdb,
@@ -107,12 +114,15 @@ BACKENDS = {
     "remote-no-tail": _remote_no_tail,
     "postgres": _postgres,
     "redis": _redis,
+    "redis-cluster": _redis_cluster,
 }
+REDIS_MARKS = [
+    pytest.mark.redis,
+    pytest.mark.skipif(not servers.has_redis(), reason="Redis is not installed"),
+]
 BACKEND_MARKS = {
-    "redis": [
-        pytest.mark.redis,
-        pytest.mark.skipif(not servers.has_redis(), reason="Redis is not installed"),
-    ],
+    "redis": REDIS_MARKS,
+    "redis-cluster": REDIS_MARKS,
     "postgres": [
         pytest.mark.postgres,
         pytest.mark.skipif(not servers.has_postgres(), reason="PostgreSQL is not installed"),

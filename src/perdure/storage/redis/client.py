@@ -143,6 +143,10 @@ class RedisClient:
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, _DELAY_MAX_S)
 
+    async def node_of(self, key: bytes) -> Node:
+        """The server that has a key, for a caller with a connection of its own."""
+        return await self._route(Command((), key))
+
     async def on_masters(self, command: Command) -> list[Reply]:
         """Send one command to every master; the replies."""
         return [(await node.request(pack(command.args), 1))[0] for node in await self._masters()]

@@ -5,6 +5,10 @@ whoever claims the state changes that key, and every commit of an earlier claim,
 still on its way, is refused by the server. Watching again is part of the same round trip. Reads go
 over another connection, behind what was acknowledged.
 
+In a cluster the rows are in one slot and each queue is in that of its client, where no transaction
+reaches. So what is to happen to queues is stored with the rows first, as a *journal*; then it is
+done, and if that is interrupted, done again by the next claim: all of it may be repeated.
+
 A *lease* with a time to live says that the writer lives. It only keeps a second broker from
 starting; what keeps a stale one from writing is the watched key.
 """
@@ -34,8 +38,14 @@ from perdure.storage.redis.client import RedisClient
 from perdure.storage.redis.commands import Argument, Command, Reply, check, pack
 from perdure.storage.redis.compact import CompactLayout, page_of, stats_of
 from perdure.storage.redis.connection import Connection
-from perdure.storage.redis.node import ClientSettings, Node
-from perdure.storage.redis.transactions import Names, queue_commands, row_commands
+from perdure.storage.redis.node import ClientSettings
+from perdure.storage.redis.transactions import (
+    Names,
+    decode_commands,
+    encode_commands,
+    queue_commands,
+    row_commands,
+)
 from perdure.storage.redis.url import parse_url
 from perdure.storage.remote.driver import TABLES, Claim, Kind, Owner, Row, Transaction
 
@@ -53,7 +63,7 @@ _EXEC: Final = pack((b"EXEC",))
 
 @final
 class RedisDriver:
-    """A ``storage.remote.driver.Driver`` on one Redis server.
+    """A ``storage.remote.driver.Driver`` on a Redis server or cluster.
 
     Args:
         url: see ``url``.
@@ -95,27 +105,23 @@ class RedisDriver:
 
     async def claim(self) -> Claim:
         await self._let_go()
-        host, port = self._address.nodes[0]
-        node = Node(
-            host,
-            port,
-            address=self._address,
-            context=self._address.tls.context() if self._address.tls else None,
-            settings=self._settings,
-            code=self._layout.code,
-        )
+        reader = self._reader
+        if reader is None:
+            reader = await RedisClient.connect(
+                self._address, settings=self._settings, code=self._layout.code
+            )
+            self._reader = reader
+            await durability.check(reader, self._policy)
+        node = await reader.node_of(self._names.owner)
         connection = await node.open()
         try:
             if not self._claims:
                 await self._wait_for_lease(connection)
             await self._take(connection)
-            await self._finish(connection)
-            if self._reader is None:
-                reader = await RedisClient.connect(
-                    self._address, settings=self._settings, code=self._layout.code
-                )
-                self._reader = reader
-                await durability.check(reader, self._policy)
+            if self._address.cluster:
+                await self._repeat_journal(connection)
+            else:
+                await self._finish(connection)
             number = await _ask(connection, (b"GET", self._names.number))
         except BaseException:
             connection.close()
@@ -174,6 +180,13 @@ class RedisDriver:
     def _mine(self) -> bytes:
         return b"%b:%d" % (self._token, self._claims)
 
+    async def _repeat_journal(self, connection: Connection) -> None:
+        """Do what the last transaction wanted of queues: nobody knows how far it came."""
+        journal = await _ask(connection, (b"GET", self._names.journal))
+        if journal is not None:
+            assert isinstance(journal, bytes)
+            await self._execute(decode_commands(journal))
+
     async def _finish(self, connection: Connection) -> None:
         """Do what a transaction has left, that is stored and met a server without its code."""
         if self._unfinished:
@@ -217,7 +230,12 @@ class RedisDriver:
             raise StorageUnavailable(f"{self.place}: there is no connection")
         names = self._names
         commands = row_commands(names, transaction)
-        commands += queue_commands(self._layout, transaction)
+        queues = queue_commands(self._layout, transaction)
+        if self._address.cluster:
+            journal = encode_commands(queues)
+            commands.append(Command((b"SET", names.journal, journal), names.journal))
+        else:
+            commands += queues
         parts = [_MULTI]
         parts += [pack(command.args) for command in commands]
         parts += [
@@ -238,6 +256,8 @@ class RedisDriver:
             await self._let_go()
         assert isinstance(result, list)
         await self._make_up(writer, commands, result)
+        if queues and self._address.cluster:
+            await self._execute(queues)
 
     async def _make_up(
         self, writer: Connection, commands: list[Command], result: list[Reply]

@@ -7,6 +7,7 @@
     {<prefix>}:number              of the last transaction
     {<prefix>}:owner               token of the writer: every commit watches it
     {<prefix>}:lease               who lives, with a time to live
+    {<prefix>}:journal             cluster: what the last transaction wants of queues, MessagePack
 
 All of them are in one slot, so that one MULTI/EXEC takes them. Queues have the keys of their
 layout, each in the slot of its client.
@@ -14,8 +15,12 @@ layout, each in the slot of its client.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, final
 
+import msgspec
+
+from perdure.errors import StorageCorrupt
 from perdure.storage.device_queue import QUEUE_LIMIT_MAX
 from perdure.storage.redis.commands import Argument, Command
 from perdure.storage.redis.compact import CompactLayout
@@ -48,6 +53,7 @@ class Names:
         self.number = self._begin + b"number"
         self.owner = self._begin + b"owner"
         self.lease = self._begin + b"lease"
+        self.journal = self._begin + b"journal"
         self._tables = {
             table: (self._begin + b"h:" + table.encode(), self._begin + b"i:" + table.encode())
             for table in TABLES
@@ -117,3 +123,17 @@ def queue_commands(layout: CompactLayout, transaction: Transaction) -> list[Comm
         for client_id, entries in transaction.appends.items()
     ]
     return commands
+
+
+def encode_commands(commands: Sequence[Command]) -> bytes:
+    """Commands as a journal."""
+    return msgspec.msgpack.encode([(command.key, command.args) for command in commands])
+
+
+def decode_commands(journal: bytes) -> list[Command]:
+    """The commands of a journal."""
+    try:
+        found: list[tuple[bytes, list[Argument]]] = msgspec.msgpack.decode(journal)
+    except msgspec.DecodeError as error:
+        raise StorageCorrupt(f"the journal of the last transaction is broken: {error}") from error
+    return [Command(tuple(args), key) for key, args in found]
