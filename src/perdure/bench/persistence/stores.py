@@ -19,7 +19,7 @@ from perdure.storage.contract import Database
 from perdure.storage.device_queue import DeviceQueue, NewEntry
 from perdure.storage.redis.client import RedisClient
 from perdure.storage.redis.commands import Command
-from perdure.storage.redis.compact import page_of
+from perdure.storage.redis.compact import CompactLayout, page_of
 from perdure.storage.redis.replies import appended_of
 from perdure.storage.redis.tbmq import TbmqLayout, looked_at
 
@@ -151,10 +151,15 @@ class LayoutStore:
 
     async def fetch(self, clients: Sequence[int]) -> int:
         """See ``Store.fetch``."""
-        read = self._layout.read
-        replies = await self.run(
-            [read(client_id(n), after_serial=-1, limit=100, bytes_max=_PAGE_BYTES) for n in clients]
-        )
+        if isinstance(self._layout, CompactLayout):
+            commands = [self._layout.glance(client_id(n)) for n in clients]
+        else:
+            read = self._layout.read
+            commands = [
+                read(client_id(n), after_serial=-1, limit=100, bytes_max=_PAGE_BYTES)
+                for n in clients
+            ]
+        replies = await self.run(commands)
         return sum([self._count(reply) for reply in replies])
 
     def _count(self, reply: Any) -> int:

@@ -51,6 +51,7 @@ class RedisClient:
         self._code = code or Code()
         self._context = address.tls.context() if address.tls else None
         self._nodes: dict[tuple[str, int], Node] = {}
+        self._only: Node | None = None
         self._slots: list[Node] = []
         self._stale = False
         self._refreshing: asyncio.Task[None] | None = None
@@ -98,7 +99,12 @@ class RedisClient:
             return []
         if not self.address.cluster:
             node = self._only_node()
-            replies = await node.request(_pack(commands), len(commands))
+            packed = _pack(commands)
+            connection = node.ready()
+            if connection is not None:
+                replies = await connection.send(packed, len(commands))
+            else:
+                replies = await node.request(packed, len(commands))
             for reply in replies:
                 if type(reply) is ReplyError and _is_ours(reply):
                     break
@@ -327,8 +333,10 @@ class RedisClient:
                 await node.close()
 
     def _only_node(self) -> Node:
-        host, port = self.address.nodes[0]
-        return self._nodes.get((host, port)) or self._node(host, port)
+        node = self._only
+        if node is None:
+            node = self._only = self._node(*self.address.nodes[0])
+        return node
 
     def _node(self, host: str, port: int) -> Node:
         node = self._nodes.get((host, port))
@@ -345,6 +353,8 @@ class RedisClient:
 
 
 def _pack(commands: Sequence[Command]) -> bytes:
+    if len(commands) == 1:
+        return pack(commands[0].args)
     return b"".join([pack(command.args) for command in commands])
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from importlib import resources
+from operator import attrgetter
 from typing import Final, final
 from urllib.parse import unquote_to_bytes
 
@@ -29,7 +30,7 @@ from perdure.storage.device_queue import (
     QueueStats,
 )
 from perdure.storage.redis import record
-from perdure.storage.redis.commands import Command, Library, Reply, check
+from perdure.storage.redis.commands import Argument, Command, Library, Reply, check
 from perdure.storage.redis.node import Code
 
 DEFAULT_PREFIX: Final = "perdure:"
@@ -43,7 +44,10 @@ CODE: Final = Code(libraries=(LIBRARY,))
 _ENTRY_HEAD: Final = struct.Struct(">QQHB")
 _pack_entry_head = _ENTRY_HEAD.pack
 _META: Final = struct.Struct(">BB7s7s7sHHH7s")
-_SEVEN: Final = 7
+_KEYS_MAX: Final = 65_536
+"""Keys that a layout remembers."""
+
+_serial_of: Final = attrgetter("serial")
 
 _APPEND: Final = LIBRARY.function("perdure_append")
 _TAKE: Final = LIBRARY.function("perdure_take")
@@ -69,6 +73,7 @@ class CompactLayout:
 
     def __init__(self, prefix: str = DEFAULT_PREFIX) -> None:
         self._begin = f"{prefix}q:{{".encode()
+        self._keys: dict[str, bytes] = {}
 
     @property
     def pattern(self) -> bytes:
@@ -77,10 +82,16 @@ class CompactLayout:
 
     def key(self, client_id: str) -> bytes:
         """The key of a queue, whose hash tag is the client id, whatever that holds."""
-        name = client_id.encode()
-        if b"%" in name or b"{" in name or b"}" in name or not name:
-            name = name.replace(b"%", b"%25").replace(b"{", b"%7B").replace(b"}", b"%7D") or b"%"
-        return b"%b%b}" % (self._begin, name)
+        key = self._keys.get(client_id)
+        if key is None:
+            name = client_id.encode().replace(b"%", b"%25").replace(b"{", b"%7B")
+            # An empty tag would be none.
+            name = name.replace(b"}", b"%7D") or b"%"
+            key = b"%b%b}" % (self._begin, name)
+            if len(self._keys) >= _KEYS_MAX:
+                self._keys.clear()
+            self._keys[client_id] = key
+        return key
 
     def client_id(self, key: bytes) -> str | None:
         """Whose queue a key is; None = it is none of ours."""
@@ -98,15 +109,23 @@ class CompactLayout:
 
     def append(self, client_id: str, entries: Sequence[NewEntry], *, limit: int) -> Command:
         """Entries of one client; its reply: ``replies.appended_of``."""
-        args: list[bytes | str | int] = [b"FCALL", _APPEND, 1, self.key(client_id), limit]
+        key = self.key(client_id)
+        args: list[Argument] = [b"FCALL", _APPEND, 1, key, limit]
         for new in entries:
             flags, body = record.encode(new)
-            head = _pack_entry_head(new.position, new.serial, new.packet_id, flags)
-            args.append(head + body)
-        return Command(tuple(args), args[3])  # type: ignore[arg-type]
+            args.append(_pack_entry_head(new.position, new.serial, new.packet_id, flags) + body)
+        return Command(tuple(args), key)
+
+    def glance(self, client_id: str) -> Command:
+        """All of a shallow queue, without a function; its reply: ``is_whole``, then ``page_of``.
+
+        A packed list is answered as a whole, and is small; of a table come a few entries only.
+        """
+        key = self.key(client_id)
+        return Command((b"HSCAN", key, b"0", b"COUNT", b"1"), key)
 
     def read(self, client_id: str, *, after_serial: int, limit: int, bytes_max: int) -> Command:
-        """Its reply: ``page_of``."""
+        """A page of any queue; its reply: ``page_of``."""
         return self._call(_READ, client_id, after_serial, limit, bytes_max)
 
     def acknowledge(self, client_id: str, packet_ids: Sequence[int], *, epoch: int) -> Command:
@@ -147,38 +166,51 @@ class CompactLayout:
         return Command((b"FCALL", function, 1, key, *args), key)
 
 
+def is_whole(reply: Reply) -> bool:
+    """Whether a ``glance`` saw all of the queue."""
+    answer = check(reply)
+    assert isinstance(answer, list)
+    return answer[0] == b"0"
+
+
 def page_of(
     reply: Reply, *, after_serial: int, limit: int, bytes_max: int, now_us: int
 ) -> tuple[QueuePage, list[QueuedEntry]]:
-    """A page, and the expired entries that were left out of it and must be purged."""
-    answer = check(reply)
-    assert isinstance(answer, list)
-    more, flat = answer
+    """A page, and the expired entries that were left out of it and must be purged.
+
+    Args:
+        reply: of ``read``, or of a ``glance`` that saw the whole queue.
+    """
+    more, flat = check(reply)  # type: ignore[misc]
     assert isinstance(flat, list)
-    records: list[tuple[int, int, bytes]] = []
-    for field, value in zip(flat[::2], flat[1::2], strict=True):
-        assert isinstance(field, bytes)
-        assert isinstance(value, bytes)
-        if field.isdigit():
-            serial = record.serial_of(value)
-            if serial > after_serial:
-                records.append((serial, int(field), value))
-    # A shallow queue comes without order.
-    records.sort()
     entries: list[QueuedEntry] = []
+    for at in range(0, len(flat), 2):
+        field, value = flat[at], flat[at + 1]
+        if field.isdigit():  # type: ignore[union-attr]
+            entry = record.decode(int(field), value)  # type: ignore[arg-type]
+            if entry.serial > after_serial:
+                entries.append(entry)
+    # A shallow queue comes without order.
+    entries.sort(key=_serial_of)
+    # After a glance ``more`` is the cursor: b"0".
+    next_after = entries[-1].serial if more == 1 and entries else None
+    page: list[QueuedEntry] = []
     expired: list[QueuedEntry] = []
     size = 0
-    for _, packet_id, value in records:
-        deadline = record.deadline_of(value)
-        entry = record.decode(packet_id, value)
-        if deadline and deadline <= now_us:
+    for entry in entries:
+        if (entry.forget_at_us or entry.message.expires_at_us) and _is_expired(entry, now_us):
             expired.append(entry)
             continue
         size += len(entry.message.payload)
-        if entries and (len(entries) == limit or size > bytes_max):
-            return QueuePage(entries, entries[-1].serial), expired
-        entries.append(entry)
-    return QueuePage(entries, records[-1][0] if more else None), expired
+        if page and (len(page) == limit or size > bytes_max):
+            return QueuePage(page, page[-1].serial), expired
+        page.append(entry)
+    return QueuePage(page, next_after), expired
+
+
+def _is_expired(entry: QueuedEntry, now_us: int) -> bool:
+    # A PUBREL has no expiry any more, only a lifetime.
+    return 0 < entry.forget_at_us <= now_us or 0 < entry.message.expires_at_us <= now_us
 
 
 def stats_of(client_id: str, reply: Reply) -> QueueStats | None:

@@ -13,11 +13,13 @@ from perdure.storage.device_queue import (
 )
 from perdure.storage.redis.client import RedisClient
 from perdure.storage.redis.commands import check
-from perdure.storage.redis.compact import CompactLayout, page_of, stats_of
+from perdure.storage.redis.compact import CompactLayout, is_whole, page_of, stats_of
 from perdure.storage.redis.grouping import append_grouped
 
 _SWEEP_LOOK: Final = 512
 """Entries that one call of the server looks at: it does nothing else meanwhile."""
+_DEEP_MAX: Final = 10_000
+"""Deep queues that are remembered; of others a glance is taken in vain."""
 _PAGE: Final = 256
 """Queues whose numbers are asked for together."""
 
@@ -34,6 +36,8 @@ class CompactDeviceQueue:
     def __init__(self, client: RedisClient, layout: CompactLayout) -> None:
         self._client = client
         self._layout = layout
+        # Clients whose next page is asked of the function at once.
+        self._deep: set[str] = set()
 
     async def take(self, client_id: str, *, epoch: int) -> QueueStats:
         """See ``DeviceQueue.take``."""
@@ -57,15 +61,21 @@ class CompactDeviceQueue:
         self, client_id: str, *, after_serial: int, limit: int, bytes_max: int, now_us: int
     ) -> QueuePage:
         """See ``DeviceQueue.read``."""
-        command = self._layout.read(
-            client_id, after_serial=after_serial, limit=limit, bytes_max=bytes_max
-        )
-        (reply,) = await self._client.execute([command])
+        if client_id in self._deep:
+            reply = None
+        else:
+            (reply,) = await self._client.execute([self._layout.glance(client_id)])
+        if reply is None or not is_whole(reply):
+            command = self._layout.read(
+                client_id, after_serial=after_serial, limit=limit, bytes_max=bytes_max
+            )
+            (reply,) = await self._client.execute([command])
         page, expired = page_of(
             reply, after_serial=after_serial, limit=limit, bytes_max=bytes_max, now_us=now_us
         )
         if expired:
             await self._client.call(self._layout.purge(client_id, expired))
+        self._note(client_id, is_deep=page.next_after is not None)
         return page
 
     async def acknowledge(self, client_id: str, packet_ids: Sequence[int], *, epoch: int) -> int:
@@ -130,6 +140,12 @@ class CompactDeviceQueue:
     async def close(self) -> None:
         """See ``DeviceQueue.close``."""
         await self._client.close()
+
+    def _note(self, client_id: str, *, is_deep: bool) -> None:
+        if not is_deep:
+            self._deep.discard(client_id)
+        elif len(self._deep) < _DEEP_MAX:
+            self._deep.add(client_id)
 
     async def _sweep_some(
         self, pending: list[tuple[str, int, int]], now_us: int, limit: int

@@ -41,6 +41,7 @@ class Connection(asyncio.Protocol):
     """A connection that has been made; ``open_connection`` makes it.
 
     Attributes:
+        is_open: whether batches can be sent.
         lost: done once it is closed, from whichever side.
         reason: why it is closed; empty while it is open.
 
@@ -60,6 +61,7 @@ class Connection(asyncio.Protocol):
     ) -> None:
         self.name = name
         self.lost: asyncio.Future[None] = loop.create_future()
+        self.is_open = False
         self.reason = ""
         self._loop = loop
         self._timeout_s = timeout_s
@@ -73,11 +75,6 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._watch: asyncio.TimerHandle | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether batches can be sent."""
-        return self._transport is not None and not self.lost.done()
 
     @property
     def has_room(self) -> bool:
@@ -118,6 +115,7 @@ class Connection(asyncio.Protocol):
         """See ``asyncio.Protocol``."""
         # uvloop's is none by its class.
         self._transport = cast("asyncio.Transport", transport)
+        self.is_open = True
         self._watch = self._loop.call_later(self._timeout_s / _CHECKS_PER_TIMEOUT, self._check)
 
     def data_received(self, data: bytes) -> None:
@@ -159,7 +157,7 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flush_due = False
-        if self._out and self._transport is not None and not self.lost.done():
+        if self._out and self._transport is not None and self.is_open:
             out, self._out = self._out, []
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
@@ -180,6 +178,7 @@ class Connection(asyncio.Protocol):
         if self.lost.done():
             return
         self.reason = error.message
+        self.is_open = False
         self.lost.set_result(None)
         if self._watch is not None:
             self._watch.cancel()

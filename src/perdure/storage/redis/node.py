@@ -90,6 +90,13 @@ class Node:
         """Whether there is a connection now."""
         return self._connection is not None and self._connection.is_open
 
+    def ready(self) -> Connection | None:
+        """The connection, if a batch may be sent on it now."""
+        connection = self._connection
+        if connection is not None and connection.is_open and connection.has_room:
+            return connection
+        return None
+
     async def request(self, packed: bytes, count: int) -> list[Reply]:
         """Send commands in wire form; their replies, error replies among them.
 

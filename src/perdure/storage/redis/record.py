@@ -54,6 +54,9 @@ _MASK: Final = (1 << _SEVEN) - 1
 _SHORT_HEAD: Final = 0xFFFF
 _IDENTIFIERS_MAX: Final = 255
 
+_PUBLISH_STATE: Final = EntryState.PUBLISH
+_PUBREL_STATE: Final = EntryState.PUBREL
+
 _WORD: Final = struct.Struct(">Q")
 _pack_word = _WORD.pack
 _unpack_word = _WORD.unpack_from
@@ -138,21 +141,6 @@ def _optional(new: NewEntry, later: bytes) -> tuple[int, bytes]:
     return presence, b"".join(parts)
 
 
-def serial_of(record: bytes) -> int:
-    """The serial of a record."""
-    if len(record) < 8:
-        raise StorageCorrupt(f"an entry has {len(record)} bytes")
-    serial: int = _unpack_word(record)[0] & _MASK
-    return serial
-
-
-def deadline_of(record: bytes) -> int:
-    """When the entry ends; 0 = never."""
-    if record[0] & DEADLINE:
-        return int.from_bytes(record[8:15], "big")
-    return 0
-
-
 def decode(packet_id: int, record: bytes) -> QueuedEntry:
     """The entry in a record."""
     try:
@@ -215,10 +203,10 @@ def _decode(packet_id: int, record: bytes) -> QueuedEntry:
     else:
         expires_at_us, forget_at_us = deadline, later
     return QueuedEntry(
-        serial=serial,
-        packet_id=packet_id,
-        state=EntryState.PUBREL if is_pubrel else EntryState.PUBLISH,
-        message=Message(
+        serial,
+        packet_id,
+        _PUBREL_STATE if is_pubrel else _PUBLISH_STATE,
+        Message(
             record[at:end].decode(),
             record[end:],
             flags >> _PUBLISHED_QOS_SHIFT & 3,
@@ -229,9 +217,9 @@ def _decode(packet_id: int, record: bytes) -> QueuedEntry:
             published_at_us,
             offset,
         ),
-        qos=2 if flags & _QOS_2 else 1,
-        retain=bool(flags & _RETAIN),
-        identifiers=identifiers,
-        forget_at_us=forget_at_us,
-        extra=extra,
+        2 if flags & _QOS_2 else 1,
+        bool(flags & _RETAIN),
+        identifiers,
+        forget_at_us,
+        extra,
     )

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.errors import Fenced, StorageCorrupt
+from perdure.storage.redis import compact
 from perdure.storage.redis.commands import slot_of
-from perdure.storage.redis.compact import CompactLayout, page_of, stats_of
+from perdure.storage.redis.compact import CompactLayout, is_whole, page_of, stats_of
 
 LAYOUT = CompactLayout("p:")
 names = st.text(alphabet=st.sampled_from("{}%a/ 7B\x00ä"), max_size=8)
@@ -51,6 +52,22 @@ def test_a_refused_read_is_an_error() -> None:
         page_of(ReplyError("FENCED x"), after_serial=-1, limit=1, bytes_max=1, now_us=0)
     with pytest.raises(Fenced):
         stats_of("c", ReplyError("FENCED x"))
+
+
+def test_a_glance_at_a_table_is_not_whole() -> None:
+    assert is_whole([b"0", []])
+    assert not is_whole([b"17", [b"m", b""]])
+    with pytest.raises(StorageCorrupt):
+        is_whole(ReplyError("WRONGTYPE x"))
+
+
+def test_a_layout_forgets_keys_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compact, "_KEYS_MAX", 2)
+    layout = CompactLayout("")
+    assert [layout.key(name) for name in "abcab"] == [
+        b"q:{%b}" % name for name in (b"a", b"b", b"c", b"a", b"b")
+    ]
+    assert len(layout._keys) <= 2
 
 
 def test_numbers_of_a_wrong_size_are_corrupt() -> None:

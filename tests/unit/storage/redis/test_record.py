@@ -75,12 +75,7 @@ def expected(new: NewEntry, serial: int, packet_id: int) -> QueuedEntry:
 def test_what_is_encoded_is_decoded(new: NewEntry) -> None:
     serial = new.serial or 99
     value = stored(new, serial)
-    assert record.serial_of(value) == serial
     assert record.decode(5, value) == expected(new, serial, 5)
-    deadlines = [new.forget_at_us]
-    if new.state is EntryState.PUBLISH:
-        deadlines.append(new.message.expires_at_us)
-    assert record.deadline_of(value) == min((at for at in deadlines if at), default=0)
 
 
 def test_a_long_head_has_a_long_length() -> None:
@@ -140,11 +135,6 @@ def test_a_topic_that_is_no_text_is_corrupt() -> None:
     value[-3] = 0xFF
     with pytest.raises(StorageCorrupt):
         record.decode(1, bytes(value))
-
-
-def test_a_record_without_a_serial_is_corrupt() -> None:
-    with pytest.raises(StorageCorrupt):
-        record.serial_of(b"\x00" * 7)
 
 
 def test_more_identifiers_than_a_byte_counts_are_refused() -> None:
