@@ -65,7 +65,7 @@ class QueueTarget:
             self._last_in_page = 0
         if page.entries:
             self._last_in_page = page.entries[-1].packet_id
-        if page.is_last and page.last_packet_id != self._last_in_page:
+        if page.is_last and (page.last_packet_id != self._last_in_page or not self._last_in_page):
             self._ends.append((page.client_id, page.last_packet_id, self._last_in_page))
 
     async def _append(self) -> None:
@@ -89,6 +89,9 @@ class QueueTarget:
     async def _number_from(self, client_id: str, packet_id: int) -> None:
         """Make a queue go on after a packet identifier."""
         stats = await self._queue.stats(client_id)
+        if stats is None and not packet_id:
+            # Nothing was ever queued for it; that it is known is all there is.
+            await self._queue.take(client_id, epoch=EPOCH)
         if not packet_id or (stats is not None and stats.last_packet_id == packet_id):
             return
         if await self._holds(client_id, packet_id):

@@ -83,6 +83,7 @@ class TbmqRedisSource:
         self._prefix = prefix
         self._clock = clock or SystemClock()
         self._client: RedisClient | None = None
+        self._tells_time = False
 
     async def plan(self, entries_max: int) -> AsyncIterator[Range]:
         """See ``Source.plan``."""
@@ -180,15 +181,18 @@ class TbmqRedisSource:
     async def _values(
         self, client: RedisClient, wanted: Sequence[bytes]
     ) -> dict[bytes, tuple[bytes | None, int]]:
-        """Messages with their remaining lifetimes, milliseconds."""
+        """Messages, and when Redis forgets each; 0 = never."""
         commands: list[Command] = []
+        ask = b"PEXPIRETIME" if self._tells_time else b"PTTL"
         for key in wanted:
-            commands += (Command((b"GET", key), key), Command((b"PTTL", key), key))
+            commands += (Command((b"GET", key), key), Command((ask, key), key))
         replies = [check(reply) for reply in await client.execute(commands)]
+        start_us = 0 if self._tells_time else self._clock.now_us()
         found: dict[bytes, tuple[bytes | None, int]] = {}
-        for key, value, left_ms in zip(wanted, replies[::2], replies[1::2], strict=True):
-            assert isinstance(left_ms, int)
-            found[key] = (value if isinstance(value, bytes) else None, left_ms)
+        for key, value, ms in zip(wanted, replies[::2], replies[1::2], strict=True):
+            assert isinstance(ms, int)
+            forget_at_us = start_us + ms * 1000 if ms >= 0 else 0
+            found[key] = (value if isinstance(value, bytes) else None, forget_at_us)
         return found
 
     def _entry(
@@ -196,13 +200,12 @@ class TbmqRedisSource:
         queue: _Queue,
         member: _Member,
         value: bytes | None,
-        left_ms: int,
+        forget_at_us: int,
         losses: Losses,
     ) -> OwedEntry | None:
         if value is None:
             losses.dangling += 1
             return None
-        forget_at_us = self._clock.now_us() + left_ms * 1000 if left_ms >= 0 else 0
         try:
             return parse_message(
                 value, place=member.place, packet_id=member.packet_id, forget_at_us=forget_at_us
@@ -214,7 +217,10 @@ class TbmqRedisSource:
 
     async def _connect(self) -> RedisClient:
         if self._client is None:
-            self._client = await RedisClient.connect(self._address)
+            self._client = client = await RedisClient.connect(self._address)
+            # Redis 7 tells when a key expires; one before it, in how long.
+            (reply,) = await client.execute([Command((b"PEXPIRETIME", b"perdure"), b"perdure")])
+            self._tells_time = isinstance(reply, int)
         return self._client
 
     async def close(self) -> None:

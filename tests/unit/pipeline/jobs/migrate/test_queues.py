@@ -60,6 +60,15 @@ async def test_the_last_packet_identifier_is_kept(entries: list[Any]) -> None:
     assert stats.publish_count + stats.pubrel_count == len(entries)
 
 
+async def test_a_client_without_anything_is_known() -> None:
+    queue = MemoryDeviceQueue()
+    result = await put_pages(0, each(pages("c", [])), QueueTarget(queue, now_us=NOW_US))
+    assert result.mismatches == []
+    stats = await queue.stats("c")
+    assert stats is not None
+    assert (stats.publish_count, stats.last_packet_id) == (0, 0)
+
+
 async def test_an_entry_goes_for_no_counter() -> None:
     queue = MemoryDeviceQueue()
     target = QueueTarget(queue, now_us=NOW_US)

@@ -114,7 +114,14 @@ def numbers(queue: list[OwedPage]) -> list[tuple[bytes, int]]:
     return [(entry.payload, entry.packet_id) for page in queue for entry in page.entries]
 
 
-async def test_oddities(url: str) -> None:
+async def _connect_to_an_old_one(source: Any) -> RedisClient:
+    if source._client is None:
+        source._client = await RedisClient.connect(source._address)
+    found: RedisClient = source._client
+    return found
+
+
+async def test_oddities(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tbmq = await write(url, "p[1]*")
     now_ms = SystemClock().now_us() // 1000
     for score, packet_id in ((65_534, 65_534), (65_535, 65_535), (65_536, 1), (65_537, 2)):
@@ -157,6 +164,11 @@ async def test_oddities(url: str) -> None:
         assert numbers(found[client_id]) == [(b"4", 4)]
         assert found[client_id][0].last_packet_id == 9
     assert "stranger" not in found
+    # A Redis before 7 does not tell the time, only how long.
+    monkeypatch.setattr(TbmqRedisSource, "_connect", _connect_to_an_old_one)
+    again = await read(url, "p[1]*")
+    for before, after in zip(found["wraps"][0].entries, again["wraps"][0].entries, strict=True):
+        assert abs(before.forget_at_us - after.forget_at_us) < 1_000_000
     left_us = found["wraps"][0].entries[0].forget_at_us - SystemClock().now_us()
     assert (WEEK_S - 60) * 1_000_000 < left_us <= WEEK_S * 1_000_000
     await tbmq.client.close()
