@@ -165,6 +165,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._columns = columns
         self._cap = OFFSET_MAX
+        self._newest: dict[str, Any] | None = None
+        self._kept: LogIndex | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """As it travels to workers, which only read."""
+        return {**self.__dict__, "_kept": None}
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins."""
@@ -185,14 +191,21 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         with _told(), _opened(self._options, patient=True) as files:
             begin = offsets.parse_position(start)
-            return history.latest(
-                files, begin, self._options, rows_max=rows_max, cap=self._cap
-            ).to_dict()
+            end = history.latest(files, begin, self._options, rows_max=rows_max, cap=self._cap)
+            newest = files.newest()
+            if newest is not None:
+                self._newest = offsets.position(files.database_id, *newest).to_dict()
+            # What a broker said goes on to the plan: it reaches as far, and costs it no other
+            # view. A directory is not kept open, because that holds on to files.
+            self._kept = None if self._options.remote is None else files
+            return end.to_dict()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """How far the log reaches, so that the lag can be shown."""
+        """How far the log reaches, so that the lag can be shown; as the last batch saw it."""
         from perdure.pipeline import offsets
 
+        if self._newest is not None:
+            return self._newest
         with _told(), _opened(self._options, patient=True) as files:
             newest = files.newest()
             if newest is None:
@@ -210,7 +223,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from perdure.pipeline import history, offsets
         from perdure.pipeline.options import Narrowing
 
-        with _told(), _opened(self._options, patient=True) as files:
+        with _told(), self._reaching(end) as files:
             begin, stop = offsets.parse_position(start), offsets.parse_position(end)
             history.check(files, begin, self._options)
             bounds = Narrowing(after_offset=begin.offset, until_offset=stop.offset)
@@ -219,6 +232,19 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             anywhere = msgspec.structs.replace(self._options, after_offset=0)
             parts = history.plan(files, anywhere, bounds)
         return [LogPartition(part) for part in parts]
+
+    @contextlib.contextmanager
+    def _reaching(self, end: dict[str, Any]) -> Iterator[LogIndex]:
+        """The log, at least up to where a micro-batch ends."""
+        from perdure.pipeline.offsets import parse_position
+
+        kept, self._kept = self._kept, None
+        newest = None if kept is None else kept.newest()
+        if kept is not None and newest is not None and parse_position(end).offset <= newest.offset:
+            yield kept
+            return
+        with _opened(self._options, patient=True) as files:
+            yield files
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The record batches of a part."""

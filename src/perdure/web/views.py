@@ -18,8 +18,8 @@ from typing import Final, final
 
 from perdure.storage.rocksdb.bulk import LogFiles
 
-VIEWS_MAX: Final = 8
-"""Views that are kept while nobody uses them."""
+VIEWS_MAX: Final = 4
+"""Views that are kept while nobody uses them; each may hold a cache of blocks."""
 
 IDLE_MAX_S: Final = 30.0
 """How long one is kept unused; a query plans and begins to read within that time."""

@@ -251,6 +251,27 @@ def test_no_tls_where_it_was_expected(web: WebProcess) -> None:
         RemoteLog(remote("https://127.0.0.1:1", ca_file="nowhere.pem"))
 
 
+def test_tls(data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    from tests.unit.net.helpers import issue
+
+    authority = issue(tmp_path, "ca", "Test authority")
+    issue(tmp_path, "server", "localhost", authority)
+    files = {"certificate": f"{tmp_path}/server.pem", "private_key": f"{tmp_path}/server.key"}
+    with WebProcess(data, **files) as process:
+        url = process.url.replace("http:", "https:")
+        trusting = remote(url, ca_file=f"{tmp_path}/ca.pem")
+        assert rows(parts_of(ReadOptions("", remote=trusting))) == rows(
+            parts_of(ReadOptions(str(data)))
+        )
+        with pytest.raises(ConfigError, match="TLS that can be trusted") as caught:
+            RemoteLog(remote(url))
+        assert "caFile" in caught.value.hint
+        # Its port answers nothing to plain HTTP.
+        with pytest.raises(StorageUnavailable, match="closed the connection"):
+            RemoteLog(remote(process.url))
+
+
 def wait_for_ever(patience: Patience, away: Any) -> None:
     while True:
         patience.wait(away)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.unit.pipeline.logs import START, append, open_log
+from tests.unit.web.asgi import TOKEN as HTTP_TOKEN
+from tests.unit.web.child import WebProcess
 
 from perdure.storage.rocksdb import RocksDatabase
 
@@ -146,3 +150,46 @@ def test_available_now_ends_where_the_log_ended(database: RocksDatabase, tmp_pat
         position = end
     assert sizes == [2, 1]
     assert position == known
+
+
+def test_a_stream_asks_a_broker_for_one_view_in_a_batch(
+    database: RocksDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("uvicorn")
+    from perdure.pipeline import remote
+
+    asked: list[str] = []
+    exchange = remote._Exchange
+
+    def counting(*arguments: Any) -> Any:
+        asked.append(str(arguments[1]).rpartition("/")[2].partition("?")[0])
+        return exchange(*arguments)
+
+    monkeypatch.setattr(remote, "_Exchange", counting)
+    append(database, ["a"] * 5, at=START)
+    with WebProcess(tmp_path / "db") as process:
+        options = {"url": process.url, "token": HTTP_TOKEN}
+        reader = source.PerdureDataSource(options).streamReader(TOPIC)
+        assert isinstance(reader, LogStreamReader)
+        start = reader.initialOffset()
+        asked.clear()
+        end = reader.latestOffset(start, ReadAllAvailable())
+        assert reader.reportLatestOffset() == end
+        parts = reader.partitions(start, end)
+        assert asked == ["log", "slices"]
+        # As Spark sends it to a worker, the reader takes no connection along.
+        travelled = pickle.loads(pickle.dumps(reader))
+        assert rows(travelled, parts) == ["a"] * 5
+        # A batch that is planned again, and one that the kept view does not reach.
+        asked.clear()
+        assert rows(reader, reader.partitions(start, end)) == ["a"] * 5
+        assert asked == ["log", "slices", "read"]
+        append(database, ["b"] * 2, at=START + 1_000_000)
+        reader.latestOffset(end, ReadMaxRows(1))
+        kept = reader._kept
+        append(database, ["c"], at=START + 2_000_000)
+        other = source.PerdureDataSource(options).streamReader(TOPIC)
+        assert isinstance(other, LogStreamReader)
+        far = other.latestOffset(end, ReadAllAvailable())
+        assert kept is not None
+        assert rows(reader, reader.partitions(end, far)) == ["b", "b", "c"]
