@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from perdure.errors import PerdureError, StorageUnavailable
-from perdure.pipeline.protocol import END_KEY, ERROR_KEY, POSITION_KEY, Problem
+from perdure.pipeline.protocol import END_KEY, ERROR_KEY, POSITION_KEY, Problem, problem_of
 from perdure.pipeline.schema import arrow_schema
 
 COMPRESSIONS = ("", "lz4", "zstd")
@@ -71,7 +71,7 @@ def write_stream(
                 writer.write_batch(batch, custom_metadata={POSITION_KEY: b"%d" % position})
                 yield chunks.take()
         except PerdureError as error:
-            problem = Problem(error.code, error.message, error.hint)
+            problem = problem_of(error.code, error.message, error.hint)
             last[ERROR_KEY] = msgspec.json.encode(problem)
         else:
             last[END_KEY] = msgspec.json.encode({"position": position, "rows": rows})

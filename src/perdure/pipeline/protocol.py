@@ -128,10 +128,21 @@ class Problem(msgspec.Struct, frozen=True):
     Attributes:
         code: never changes; that of ``perdure.errors`` where it comes from there.
         message: one sentence.
-        hint: what to do, or empty.
+        details: more, by name; ``hint`` is what to do.
+        request_id: stands in the broker's log.
     """
 
     code: str
     message: str
-    hint: str = ""
+    details: dict[str, str] = {}
     request_id: str = ""
+
+    @property
+    def hint(self) -> str:
+        """What to do, or empty."""
+        return self.details.get("hint", "")
+
+
+def problem_of(code: str, message: str, hint: str = "") -> Problem:
+    """A problem with a hint, or without."""
+    return Problem(code, message, {"hint": hint} if hint else {})

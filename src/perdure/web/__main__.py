@@ -26,6 +26,8 @@ from perdure.web.app import make_app
 from perdure.web.context import Context, report_on_stdout
 from perdure.web.settings import WebSettings
 
+NICENESS: Final = 5
+
 GRACE_S: Final = 2
 """Time for answers that are under way when the broker stops."""
 
@@ -91,6 +93,9 @@ def main() -> None:
     """Run the process."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    if hasattr(os, "nice"):
+        # Where there are too few cores for all, the broker's acknowledgements come first.
+        os.nice(NICENESS)
     # What it has to say goes through the broker's log.
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL + 1)
     lines = _lines(sys.stdin.fileno())

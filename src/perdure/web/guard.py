@@ -13,9 +13,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from perdure.errors import PerdureError
 from perdure.pipeline.protocol import API, Problem
 from perdure.web.context import Context
-from perdure.web.problems import ApiError, answer, problem_of
+from perdure.web.problems import ApiError, answer, told
 
-OPEN_PATHS: Final = frozenset(f"{API}/{name}" for name in ("livez", "readyz", "version"))
+OPEN_PATHS: Final = frozenset(
+    f"{API}/{name}" for name in ("livez", "readyz", "version", "error-codes")
+)
 """What is answered without a token: it tells nothing of messages or clients."""
 
 
@@ -83,8 +85,8 @@ class Guard:
         if isinstance(error, HTTPException):
             code = "method_not_allowed" if error.status_code == 405 else "not_found"
             text = "there is no such resource" if code == "not_found" else "not with this method"
-            return problem_of(ApiError(code, text))
+            return told(ApiError(code, text))
         if isinstance(error, PerdureError):
-            return problem_of(error)
+            return told(error)
         self._context.report("http.failed", request_id=name, error=repr(error))
         return 500, Problem("internal", "a defect of the server; its log has more")

@@ -17,9 +17,9 @@ from perdure.errors import (
     FormatTooNew,
     PerdureError,
     StorageCorrupt,
-    StorageError,
+    StorageUnavailable,
 )
-from perdure.pipeline.protocol import Problem
+from perdure.pipeline.protocol import Problem, problem_of
 
 CODES: Final[Mapping[str, int]] = {
     "bad_request": 400,
@@ -54,19 +54,29 @@ class ApiError(PerdureError):
         self.problem_code = code
 
 
-def problem_of(error: PerdureError) -> tuple[int, Problem]:
+_OTHERS: Final[Mapping[type[PerdureError], int]] = {
+    ConfigError: 400,
+    # What was asked for was there and has been dropped, or cannot be read.
+    StorageUnavailable: 410,
+    StorageCorrupt: 500,
+    FormatTooNew: 501,
+}
+"""Errors of rooms below that reach a client, and their statuses."""
+
+
+def codes() -> dict[str, int]:
+    """Every code that a client may be told, with its status."""
+    return {**CODES, **{kind.code: status for kind, status in _OTHERS.items()}}
+
+
+def told(error: PerdureError) -> tuple[int, Problem]:
     """Status and body for an error of ours."""
     if isinstance(error, ApiError):
-        return error.status, Problem(error.problem_code, error.message, error.hint)
-    status = 500
-    if isinstance(error, ConfigError):
-        status = 400
-    elif isinstance(error, FormatTooNew):
-        status = 501
-    elif isinstance(error, StorageError) and not isinstance(error, StorageCorrupt):
-        # What was asked for was there and has been dropped, or cannot be read.
-        status = 410
-    return status, Problem(error.code, error.message, error.hint)
+        return error.status, problem_of(error.problem_code, error.message, error.hint)
+    status = _OTHERS.get(type(error))
+    if status is None:
+        return CODES["internal"], Problem("internal", error.message)
+    return status, problem_of(error.code, error.message, error.hint)
 
 
 def answer(status: int, problem: Problem) -> Response:

@@ -225,7 +225,7 @@ def page(status: str, body: bytes) -> bytes:
             "torn",
         ),
         (
-            page("501 No", b'{"code":"arrow_missing","message":"no arrow","hint":"h"}'),
+            page("501 No", b'{"code":"arrow_missing","message":"no arrow","details":{"hint":"h"}}'),
             ConfigError,
             "no arrow",
         ),

@@ -86,6 +86,11 @@ class WebProcess:
         assert self._process is not None
         return self._process.wait(20)
 
+    def niceness(self) -> int:
+        """How much it gives way to others."""
+        assert self._process is not None
+        return os.getpriority(os.PRIO_PROCESS, self._process.pid)
+
     def signal(self, number: int) -> None:
         """Send it a signal."""
         assert self._process is not None

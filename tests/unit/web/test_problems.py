@@ -11,10 +11,11 @@ from perdure.errors import (
     FormatTooNew,
     PerdureError,
     StorageCorrupt,
+    StorageFull,
     StorageUnavailable,
 )
 from perdure.pipeline.protocol import Problem
-from perdure.web.problems import CODES, ApiError, answer, problem_of
+from perdure.web.problems import CODES, ApiError, answer, codes, told
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,12 @@ def test_each_error_has_a_status_and_keeps_its_code(
     error: PerdureError, status: int, code: str
 ) -> None:
     error.hint = "h"
-    assert problem_of(error) == (status, Problem(code, "m", "h"))
+    assert told(error) == (status, Problem(code, "m", {"hint": "h"}))
+    assert codes()[code] == status
+
+
+def test_what_was_not_thought_of_is_a_defect() -> None:
+    assert told(StorageFull("m")) == (500, Problem("internal", "m"))
 
 
 def test_an_answer_is_json_that_nobody_keeps() -> None:
@@ -39,7 +45,7 @@ def test_an_answer_is_json_that_nobody_keeps() -> None:
     assert msgspec.json.decode(made.body) == {
         "code": "busy",
         "message": "m",
-        "hint": "",
+        "details": {},
         "request_id": "r",
     }
     assert made.headers["retry-after"] == "1"

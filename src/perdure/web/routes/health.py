@@ -1,4 +1,4 @@
-"""``/livez``, ``/readyz`` and ``/version``: answered without a token."""
+"""``/livez``, ``/readyz``, ``/version`` and ``/error-codes``: answered without a token."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from perdure.pipeline.protocol import API, API_VERSION, PRODUCT
 from perdure.web.context import Context
-from perdure.web.problems import ApiError
+from perdure.web.problems import ApiError, codes
 
 
 def json_response(body: Mapping[str, Any] | msgspec.Struct) -> Response:
@@ -45,7 +45,12 @@ def routes(context: Context) -> list[Route]:
             {"product": PRODUCT, "version": context.settings.version, "api": API_VERSION}
         )
 
+    async def error_codes(_request: Request) -> Response:
+        items = [{"code": code, "status": status} for code, status in sorted(codes().items())]
+        return json_response({"items": items, "next_cursor": None})
+
     return [
+        Route(f"{API}/error-codes", error_codes),
         Route(f"{API}/livez", livez),
         Route(f"{API}/readyz", readyz),
         Route(f"{API}/version", version),

@@ -28,6 +28,12 @@ async def test_health(
     assert got.json.get("code", "ok") == ("ok" if ready == 200 else "not_ready")
 
 
+async def test_error_codes(app: Any) -> None:
+    got = await ask(app, f"{API}/error-codes", token=None)
+    assert {"code": "unauthorized", "status": 401} in got.json["items"]
+    assert {"code": "storage_unavailable", "status": 410} in got.json["items"]
+
+
 async def test_version(app: Any) -> None:
     got = await ask(app, f"{API}/version", token=None)
     assert got.json == {"product": "perdure", "version": "1.2.3", "api": 1}
