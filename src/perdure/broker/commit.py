@@ -108,6 +108,7 @@ class Committer:
         messages_max: int,
     ) -> None:
         self._database = database
+        self._server = database.server
         self._scheduler = scheduler
         self.clock: Clock = clock
         self._metrics = metrics
@@ -170,7 +171,7 @@ class Committer:
 
     def is_store_full(self) -> bool:
         """Whether a server is so far behind that peers must pause."""
-        server = self._database.server
+        server = self._server
         return server is not None and server.is_full
 
     def gathers(self) -> bool:

@@ -86,6 +86,7 @@ class Connection:
         "auth_name",
         "counted_protocol",
         "exchange",
+        "is_connected",
         "keep_alive_us",
         "peer",
         "problem_information",
@@ -103,6 +104,8 @@ class Connection:
         self.peer: PeerInfo = peer
         self._decoder = Decoder(server_side=True, packet_size_max=config.packet_size_max)
         self._state: int = NEW
+        self.is_connected: bool = False
+        """CONNACK was sent and the connection has not been closed."""
         self._auth_gate: Gate | None = None
         self._busy: bool = False
         self._backlog: list[Packet] = []
@@ -128,11 +131,6 @@ class Connection:
         )
 
     # Transport side.
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether CONNACK was sent and the connection has not been closed."""
-        return self._state == CONNECTED
 
     @property
     def is_closed(self) -> bool:
@@ -251,6 +249,7 @@ class Connection:
         """Leave the session and close the stream after what was sent."""
         was_connected = self._state == CONNECTED
         self._state = CLOSED
+        self.is_connected = False
         self._backlog.clear()
         if self._auth_gate is not None:
             self._auth_gate.open()
@@ -329,6 +328,7 @@ class Connection:
         if self._state != OPENING:
             return
         self._state = CONNECTED
+        self.is_connected = True
         metrics = self._services.metrics
         metrics.connack_sent[0] += 1
         if session.resumed:

@@ -111,11 +111,11 @@ class Dispatcher:
             queue.popleft()
             if item.offset:
                 self.offset = item.offset
-            if isinstance(item, Addressed):
+            if isinstance(item, Message):
+                self._dispatch(item)
+            elif isinstance(item, Addressed):
                 if item.session.is_open:
                     item.session.deliver_entry(item.entry)
-            elif isinstance(item, Message):
-                self._dispatch(item)
             elif isinstance(item, Barrier):
                 item.gate.open()
 

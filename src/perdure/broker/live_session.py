@@ -61,6 +61,7 @@ class LiveSession:
         "catching_up",
         "client_id",
         "cursor_serial",
+        "cursor_waits",
         "drop_note",
         "durable",
         "ended",
@@ -116,6 +117,8 @@ class LiveSession:
         self.outbound: Outbound = outbound
         self.cursor_serial: int = outbound.acked_serial
         """Last serial number that the cursor of a batch had acknowledged."""
+        self.cursor_waits: bool = False
+        """The turn knows that the cursor has moved, and will write it (the turn's own mark)."""
         self.subs: dict[str, Subscription] = {}
         self.ended: list[Subscription] = []
         """Subscriptions that were given up while the cursor had not passed them."""
@@ -158,9 +161,18 @@ class LiveSession:
         """Deliver for one matching subscription (the hot path of ``deliver``)."""
         if wish.is_plain:
             qos = min(message.qos, wish.qos)
-            self.deliver(
-                message, qos, message.retain and wish.retain_as_published, wish.identifiers
-            )
+            retain = message.retain and wish.retain_as_published
+            offset = message.offset
+            if (
+                qos
+                and offset
+                and not self.lagging
+                and not self.sender.congested
+                and not self.outbound.pending
+            ):
+                self.offer(message, qos, retain, wish.identifiers, offset)
+            else:
+                self.deliver(message, qos, retain, wish.identifiers)
             return
         sub = wish.sub
         if sub.no_local and message.publisher == self.client_id:
@@ -256,7 +268,15 @@ class LiveSession:
         services = self._services
         if self.drop_note and self.sender.version >= 5:
             delivery.message = services.limiter.note(self, delivery.message)
-        result = self.sender.publish(delivery, services.turn.now_us)
+        result = self.sender.publish(
+            delivery.message,
+            delivery.qos,
+            delivery.retain,
+            delivery.dup,
+            delivery.packet_id,
+            delivery.identifiers,
+            services.turn.now_us,
+        )
         if delivery.dup:
             services.metrics.messages_redelivered += 1
         if result == SENT:
@@ -306,11 +326,13 @@ class LiveSession:
 
     def moved(self) -> None:
         """The cursor may have moved: have it written, let what waits for room go on."""
-        if not self.durable or not self.outbound.dirty:
+        outbound = self.outbound
+        if not self.durable or not outbound.dirty:
             return
         turn = self._services.turn
-        if self.outbound.acked_serial - self.cursor_serial < CURSOR_MESSAGES_MAX:
-            turn.dirty(self)
+        if outbound.acked_serial - self.cursor_serial < CURSOR_MESSAGES_MAX:
+            if not self.cursor_waits:
+                turn.dirty(self)
         else:
             turn.put_cursor_now(self)
             turn.schedule()
@@ -361,7 +383,9 @@ class LiveSession:
         if not authorizer.allow_all and not authorizer.deliver(self.identity, message.topic):
             services.metrics.messages_dropped_not_authorized += 1
             return
-        result = self.sender.publish_qos0(message, retain, identifiers, services.turn.now_us)
+        result = self.sender.publish(
+            message, 0, retain, False, 0, identifiers, services.turn.now_us
+        )
         if result == EXPIRED:
             services.metrics.messages_dropped_expired += 1
         elif result != SENT:

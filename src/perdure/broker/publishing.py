@@ -64,7 +64,7 @@ class Publishing:
         services = self._services
         batch = services.committer.batch
         now_us = services.turn.now_us
-        if self._is_recorded(message):
+        if (self._record_all and message.qos) or self._is_recorded(message):
             batch.append(message, now_us)
         services.turn.dispatch(message)
         if message.retain:

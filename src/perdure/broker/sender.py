@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 from perdure.limits import REMAINING_LENGTH_MAX
 from perdure.model import Message
 from perdure.mqtt.aliases import OutboundAliases
-from perdure.mqtt.encode import ack_bytes, append_publish, encode_within, publish_size
+from perdure.mqtt.encode import (
+    ack_bytes,
+    append_publish,
+    append_publish_311,
+    encode_within,
+    publish_size,
+)
 from perdure.mqtt.packets import PUBLISH, Packet
 from perdure.observe.metrics import Metrics
 from perdure.session.expiry import remaining_s
-from perdure.session.outbound import Delivery
 
 if TYPE_CHECKING:
     from perdure.broker.turn import Turn
@@ -113,27 +118,14 @@ class Sender:
     def ack(self, kind: int, packet_id: int, reason: int = 0) -> None:
         """Send PUBACK, PUBREC, PUBREL or PUBCOMP."""
         self._metrics.packets_sent[kind] += 1
-        self._add(ack_bytes(kind, packet_id, reason, self.version))
+        data = ack_bytes(kind, packet_id, reason, self.version)
+        self._out.append(data)
+        self.out_bytes += len(data)
+        if not self._queued:
+            self._queued = True
+            self._turn.flush_later(self)
 
-    def publish(self, delivery: Delivery, now_us: int) -> int:
-        """Send a QoS 1 or 2 message. Returns SENT, EXPIRED or TOO_LARGE (nothing was sent)."""
-        return self._publish(
-            delivery.message,
-            delivery.qos,
-            delivery.retain,
-            delivery.dup,
-            delivery.packet_id,
-            delivery.identifiers,
-            now_us,
-        )
-
-    def publish_qos0(
-        self, message: Message, retain: bool, identifiers: tuple[int, ...], now_us: int
-    ) -> int:
-        """Send a message with QoS 0. Returns SENT, EXPIRED or TOO_LARGE."""
-        return self._publish(message, 0, retain, False, 0, identifiers, now_us)
-
-    def _publish(
+    def publish(
         self,
         message: Message,
         qos: int,
@@ -143,11 +135,43 @@ class Sender:
         identifiers: tuple[int, ...],
         now_us: int,
     ) -> int:
+        """Send a message. Returns SENT, EXPIRED or TOO_LARGE (nothing was sent)."""
         expiry_s = -1
         if message.expires_at_us:
             expiry_s = remaining_s(message.expires_at_us, now_us)
             if expiry_s == 0 and not dup:
                 return EXPIRED
+        version = self.version
+        limit = self.packet_size_max
+        if version < 5 and not limit:
+            size = append_publish_311(self._out, message, qos, retain, dup, packet_id)
+        else:
+            size = self._append(message, qos, retain, dup, packet_id, identifiers, expiry_s)
+            if size < 0:
+                return TOO_LARGE
+        metrics = self._metrics
+        metrics.packets_sent[PUBLISH] += 1
+        metrics.messages_delivered[qos] += 1
+        metrics.payload_bytes_sent += len(message.payload)
+        self.out_bytes += size
+        if self.out_bytes > self._buffer_bytes:
+            self.congested = True
+        if not self._queued:
+            self._queued = True
+            self._turn.flush_later(self)
+        return SENT
+
+    def _append(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool,
+        dup: bool,
+        packet_id: int,
+        identifiers: tuple[int, ...],
+        expiry_s: int,
+    ) -> int:
+        """Gather a PUBLISH with all that 5.0 and a size limit ask for; -1 if it is too large."""
         version = self.version
         alias = 0
         omit_topic = False
@@ -160,10 +184,10 @@ class Sender:
                 message, version, qos, retain, dup, packet_id, expiry_s, identifiers, 0, False
             )
             if plain_size > limit:
-                return TOO_LARGE
+                return -1
         if self.aliases is not None and (not limit or plain_size + ALIAS_BYTES <= limit):
             alias, omit_topic = self.aliases.assign(message.topic)
-        size = append_publish(
+        return append_publish(
             self._out,
             message,
             version,
@@ -176,17 +200,6 @@ class Sender:
             alias,
             omit_topic,
         )
-        metrics = self._metrics
-        metrics.packets_sent[PUBLISH] += 1
-        metrics.messages_delivered[qos] += 1
-        metrics.payload_bytes_sent += len(message.payload)
-        self.out_bytes += size
-        if self.out_bytes > self._buffer_bytes:
-            self.congested = True
-        if not self._queued:
-            self._queued = True
-            self._turn.flush_later(self)
-        return SENT
 
     def _add(self, data: bytes) -> None:
         self._out.append(data)

@@ -123,6 +123,7 @@ class Turn:
         if session.groups:
             self.dirty_soon(session)
         elif session not in self._dirty:
+            session.cursor_waits = True
             self._dirty[session] = self._committer.clock.monotonic_us()
             if not self._cursor_timer:
                 self._cursor_timer = True
@@ -153,6 +154,7 @@ class Turn:
     def clean(self, session: LiveSession) -> None:
         """The cursor was written by somebody else, or does not matter any more."""
         self._dirty.pop(session, None)
+        session.cursor_waits = False
         self._dirty_soon.pop(session, None)
 
     def is_overloaded(self) -> bool:
@@ -276,6 +278,7 @@ class Turn:
         batch = self._committer.batch
         for session in sessions:
             del self._dirty[session]
+            session.cursor_waits = False
             session.put_cursor(batch)
 
     def _position_timer_over(self) -> None:

@@ -27,6 +27,7 @@ from perdure.mqtt.packets import (
     UNSUBACK,
     UNSUBSCRIBE,
     V5,
+    V311,
     Ack,
     Auth,
     Connack,
@@ -207,6 +208,29 @@ def append_publish(
     if payload:
         out.append(payload)
     return size
+
+
+def append_publish_311(
+    out: list[bytes], message: Message, qos: int, retain: bool, dup: bool, packet_id: int
+) -> int:
+    """``append_publish`` for MQTT 3.1.1, where there is less to ask."""
+    key = V311 << 4 | dup << 3 | qos << 1 | retain
+    if message.wire_key == key:
+        head = message.wire
+    else:
+        head = _message_head(message, V311, key & 0x0F, 0, False)
+        message.wire_key = key
+        message.wire = head
+    payload = message.payload
+    out.append(head)
+    if qos:
+        out.append(UINT16_BYTES[packet_id])
+        if payload:
+            out.append(payload)
+        return len(head) + len(payload) + 2
+    if payload:
+        out.append(payload)
+    return len(head) + len(payload)
 
 
 def publish_size(

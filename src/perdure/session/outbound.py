@@ -174,8 +174,15 @@ class Outbound:
             return None
         if serial <= self.sent_serial or offset <= self._maybe_sent_offset:
             delivery.dup = True
-        if not self.pending and self._has_window(serial):
-            self._send(delivery)
+        if (
+            not self.pending
+            and len(self.inflight) < self.window_max
+            and serial <= self.acked_serial + PACKET_IDS
+        ):
+            # As ``_send``: this runs for each message of a client that keeps up.
+            self.inflight[delivery.packet_id] = delivery
+            if serial > self.sent_serial:
+                self.sent_serial = serial
             return delivery
         self.pending.append(delivery)
         self.pending_bytes += len(message.payload)

@@ -80,8 +80,11 @@ class Tail:
 
     def forget_through(self, offset: int) -> None:
         """Forget the messages up to an offset, some of which are recorded no more."""
-        while self._start < len(self._offsets) and self._offsets[self._start] <= offset:
-            self._drop_first()
+        start = self._start
+        while start < len(self._offsets) and self._offsets[start] <= offset:
+            self._bytes -= len(self._messages[start].payload)
+            start += 1
+        self._forget_before(start)
         self.floor = max(self.floor, offset)
         self._cut()
 
@@ -147,22 +150,28 @@ class Tail:
         self._indexed_gone = 0
 
     def _shrink(self) -> None:
-        while self._start < len(self._offsets) and (
-            len(self._offsets) - self._start > self._messages_max or self._bytes > self._bytes_max
-        ):
-            self._drop_first()
-        self._cut()
-
-    def _drop_first(self) -> None:
+        messages = self._messages
         start = self._start
-        self._bytes -= len(self._messages[start].payload)
-        self.floor = self._offsets[start]
-        self._start = start + 1
-        if start < self._indexed:
-            # What is gone is still in the index, where nobody finds it: it is below the floor.
-            self._indexed_gone += 1
-            if self._indexed_gone * 2 > self._messages_max:
-                self._forget_index()
+        end = len(messages)
+        size_bytes = self._bytes
+        while start < end and (end - start > self._messages_max or size_bytes > self._bytes_max):
+            size_bytes -= len(messages[start].payload)
+            start += 1
+        if start != self._start:
+            self._bytes = size_bytes
+            self._forget_before(start)
+            self._cut()
+
+    def _forget_before(self, start: int) -> None:
+        """The entries before this one are gone."""
+        if start == self._start:
+            return
+        # What is gone is still in the index, where nobody finds it: it is below the floor.
+        self._indexed_gone += max(0, min(start, self._indexed) - self._start)
+        self.floor = self._offsets[start - 1]
+        self._start = start
+        if self._indexed_gone * 2 > self._messages_max:
+            self._forget_index()
 
     def _cut(self) -> None:
         start = self._start

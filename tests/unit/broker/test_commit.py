@@ -9,6 +9,8 @@ import pytest
 from tests.unit.broker.harness import QUIET, Client, make_world, stalled_world
 
 from perdure.broker.commit import LEVEL_FSYNC, LEVEL_MEMORY, LEVEL_OS, Committer
+from perdure.broker.live_session import CURSOR_MESSAGES_MAX
+from perdure.broker.turn import CURSOR_DELAY_US, GATHERED_MAX
 from perdure.config.schema import Config, StorageConfig
 from perdure.errors import StorageError, StorageFull, StorageUnavailable
 from perdure.model import Message
@@ -283,3 +285,129 @@ def test_many_messages_make_few_syncs() -> None:
     world.run_for(20_000)
     assert len([packet for packet in client.received if isinstance(packet, Ack)]) == 200
     assert world.store.sync_count - before <= 12
+
+
+SPACED = Config(sys=QUIET, storage=StorageConfig(commit_interval_us=2_000))
+
+
+def test_messages_of_one_interval_share_a_write() -> None:
+    """The first goes at once; those that follow within the interval are written together, and
+    delivered not before."""
+    world = make_world(config=SPACED)
+    publisher, reader = Client(world, "p"), Client(world, "r")
+    publisher.connect()
+    reader.connect()
+    reader.subscribe("t", qos=1)
+    world.run_for(50_000)
+    before = world.store.write_count
+    publisher.publish("t", b"0")
+    world.run_for(100)
+    assert [message.payload for message in reader.messages] == [b"0"]
+    assert world.store.write_count == before + 1
+    for number in range(1, 10):
+        publisher.publish("t", b"%d" % number)
+        world.run_for(100)
+    assert len(reader.messages) == 1
+    world.run_for(2_000)
+    assert [message.payload for message in reader.messages] == [b"%d" % n for n in range(10)]
+    assert world.store.write_count == before + 2
+    world.run_for(5_000)
+    assert len([packet for packet in publisher.received if isinstance(packet, Ack)]) == 10
+
+
+def test_a_full_batch_does_not_wait_for_its_interval() -> None:
+    config = Config(sys=QUIET, storage=StorageConfig(commit_interval_us=1_000_000))
+    world = make_world(config=config)
+    publisher, reader = Client(world, "p"), Client(world, "r")
+    publisher.connect(wait=False)
+    reader.connect(wait=False)
+    world.run_for(3_000_000)
+    reader.subscribe("t", qos=1)
+    publisher.publish("t")
+    world.run_for(100)
+    seen = len(reader.messages)
+    publisher.send(*(Publish("t", b"", 1, packet_id=n) for n in range(2, 2 + GATHERED_MAX)))
+    world.run_for(1_000)
+    assert len(reader.messages) >= seen + GATHERED_MAX
+
+
+def test_what_gathers_is_not_acknowledged_before_it_is_synced() -> None:
+    """A power cut while a batch gathers takes nothing that was acknowledged."""
+    world = make_world(config=SPACED)
+    publisher = Client(world, "p")
+    publisher.connect()
+    world.run_for(50_000)
+    for number in range(30):
+        publisher.publish("t", b"%d" % number)
+        world.run_for(137)
+    acked = len([packet for packet in publisher.received if isinstance(packet, Ack)])
+    assert 0 < acked < 30
+    world.kill(power=True)
+    world.start()
+    reader = Client(world, "r")
+    reader.connect()
+    reader.subscribe("$replay/0/t", qos=1)
+    world.run_for(50_000)
+    assert len(reader.messages) >= acked
+
+
+def test_cursors_are_written_with_what_comes_and_in_the_end_by_themselves() -> None:
+    world = make_world(config=SPACED)
+    publisher = Client(world, "p")
+    publisher.connect()
+    readers = [Client(world, f"r{number}") for number in range(20)]
+    for reader in readers:
+        reader.connect()
+        reader.subscribe("t", qos=1)
+    world.run_for(CURSOR_DELAY_US * 2)
+    publisher.deliver("t")
+
+    def stale() -> int:
+        count = 0
+
+        async def look() -> None:
+            nonlocal count
+            for reader in readers:
+                session = await world.store.open_session(reader.client_id)
+                assert session is not None
+                count += session.cursor.serial == 0
+
+        assert world.scheduler is not None
+        world.scheduler.run(look())
+        return count
+
+    world.run_for(10_000)
+    assert stale() == 20
+    publisher.deliver("other")  # one message takes one cursor along
+    assert stale() == 19
+    world.run_for(CURSOR_DELAY_US * 2)
+    assert stale() == 0
+
+
+def test_many_acknowledgements_write_a_cursor_before_its_time() -> None:
+    world = make_world(config=SPACED)
+    publisher, reader = Client(world, "p"), Client(world, "r")
+    publisher.connect()
+    reader.connect()
+    reader.subscribe("t", qos=1)
+    for first in range(1, 2 * CURSOR_MESSAGES_MAX, 64):
+        publisher.send(*(Publish("t", b"", 1, packet_id=n) for n in range(first, first + 64)))
+    world.run_for(20_000)
+    world.kill()
+    world.start()
+    count = len(reader.messages)
+    reader.connect()
+    world.run_for(50_000)
+    assert len(reader.messages) - count < CURSOR_MESSAGES_MAX
+
+
+def test_a_clean_start_waits_until_the_old_session_is_gone() -> None:
+    """[MQTT-3.1.2-4] also when the new session itself is not stored."""
+    world = make_world(config=SPACED)
+    client = Client(world, "c")
+    client.connect()
+    client.disconnect()
+    assert not client.connect(clean=True, expiry_s=0).session_present
+    world.kill(power=True)
+    world.start()
+    assert not client.connect().session_present

@@ -18,14 +18,12 @@ def fill(batch: Any, operations: list[Any], handles: dict[str, Any]) -> None:
     """
     assert len(operations) % 3 == 0
     put = batch.put
-    at = 0
-    end = len(operations)
-    while at < end:
-        handle = handles.get(operations[at])
-        if handle is not None:
-            value = operations[at + 2]
-            if value is None:
-                batch.delete(operations[at + 1], handle)
-            else:
-                put(operations[at + 1], value, handle)
-        at += 3
+    items = iter(operations)
+    for table, key, value in zip(items, items, items):  # noqa: B905 - three of each, see above
+        handle = handles.get(table)
+        if handle is None:
+            continue
+        if value is None:
+            batch.delete(key, handle)
+        else:
+            put(key, value, handle)
