@@ -52,6 +52,8 @@ _LATER: Final = {
     "response_topic": "varchar",
     "correlation_data": "bytea",
 }
+# Types that hold all that the expected one does.
+_AS_GOOD: Final = {"varchar": ("text",), "int4": ("int8",)}
 _TABLES: Final = ("device_session_ctx", "device_publish_msg", "perdure_queue")
 
 _COLUMNS: Final = """
@@ -190,7 +192,7 @@ def _check(
         if name not in known:
             if not column["is_optional"]:
                 raise _refused(table, f"its column {name} is not TBMQ's and must have a value")
-        elif column["udt_name"] != known[name]:
+        elif column["udt_name"] not in (known[name], *_AS_GOOD.get(known[name], ())):
             raise _refused(table, f"its column {name} is {column['udt_name']}, not {known[name]}")
 
 

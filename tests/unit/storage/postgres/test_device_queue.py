@@ -252,25 +252,49 @@ async def test_a_deep_queue_is_counted_once_and_then_kept(
     pool: Pool, queue: PostgresDeviceQueue
 ) -> None:
     count = "SELECT publish_count FROM perdure_queue WHERE client_id = 'c'"
+    # Serials with gaps, as offsets of a log are: their span says nothing.
+    serials = (n * 1000 for n in range(1, 200))
+
+    def entries(number: int) -> list[NewEntry]:
+        return [entry(qos=2, serial=next(serials)) for _ in range(number)]
+
     await queue.take("c", epoch=1)
-    await append(queue, *[entry(qos=2) for _ in range(60)], limit=100)
+    await append(queue, *entries(60), limit=100)
     assert await one(pool, count) is None
-    await append(queue, *[entry(qos=2) for _ in range(20)], limit=100)
-    await append(queue, entry(qos=2), limit=100)
+    await append(queue, *entries(20), limit=100)
+    assert await one(pool, count) is None
+    await append(queue, *entries(1), limit=100)
     assert await one(pool, count) == 81
     await queue.acknowledge("c", [1, 2], epoch=1)
     await queue.release("c", [3], epoch=1)
-    await queue.trim_through("c", 5, epoch=1)
+    await queue.trim_through("c", 5000, epoch=1)
     assert await one(pool, count) == 76
-    trimmed = await queue.append([entry(qos=2)] * 30, now_us=NOW_US, limit=100)
+    trimmed = await queue.append(entries(30), now_us=NOW_US, limit=100)
     assert [gone.packet_id for result in trimmed for gone in result.trimmed] == list(range(6, 12))
     assert await one(pool, count) == 100
     # Once it is shallow, counting is cheap again.
-    assert await queue.trim_through("c", 100, epoch=1) == 89
+    assert await queue.trim_through("c", 100_000, epoch=1) == 89
     assert await one(pool, count) is None
     stats = await queue.stats("c")
     assert stats is not None
     assert stats.publish_count == 11
+
+
+async def test_a_deep_queue_of_serials_without_gaps_is_counted_when_it_matters(
+    pool: Pool, queue: PostgresDeviceQueue
+) -> None:
+    count = "SELECT count(*) FROM perdure_queue"
+    await append(queue, *[entry()] * 80, limit=100)
+    await append(queue, *[entry()] * 10, limit=100)
+    assert await one(pool, count) == 0
+    # Half of the span is not there any more: nothing has to go.
+    async with pool.connection() as connection:
+        await connection.execute("DELETE FROM device_publish_msg WHERE serial_number % 2 = 0")
+    results = await queue.append([entry()] * 50, now_us=NOW_US, limit=100)
+    assert not any(result.trimmed for result in results)
+    assert await one(pool, "SELECT count(*) FROM device_publish_msg") == 95
+    results = await queue.append([entry()] * 10, now_us=NOW_US, limit=100)
+    assert [gone.serial for result in results for gone in result.trimmed] == [1, 3, 5, 7, 9]
 
 
 async def test_messages_without_an_expiry_may_be_kept_for_a_time(pool: Pool) -> None:

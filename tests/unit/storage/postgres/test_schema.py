@@ -8,7 +8,9 @@ import pytest
 from tests.unit.storage.postgres import tbmq
 
 from perdure.errors import ConfigError, FormatTooNew, StorageCorrupt
-from perdure.storage.postgres import Pool, Statement
+from perdure.model import Message
+from perdure.storage.device_queue import NewEntry
+from perdure.storage.postgres import Pool, PostgresDeviceQueue, Statement
 from perdure.storage.postgres.schema import Migration, look, migrate, migrations, missing
 
 pytestmark = pytest.mark.postgres
@@ -101,8 +103,8 @@ async def test_any_number_may_start_at_once(url: str) -> None:
         ("CREATE TABLE device_session_ctx (client_id varchar)", "no column last_updated_time"),
         (tbmq.SESSIONS, "device_publish_msg.*no column client_id"),
         (
-            tbmq.SESSIONS.replace("last_packet_id int", "last_packet_id text") + ";" + tbmq.V1_0,
-            "last_packet_id is text, not int4",
+            tbmq.SESSIONS.replace("last_packet_id int", "last_packet_id int2") + ";" + tbmq.V1_0,
+            "last_packet_id is int2, not int4",
         ),
         (
             tbmq.SESSIONS + ";" + tbmq.V1_0.replace("retain", "shop_id int NOT NULL, retain"),
@@ -119,6 +121,23 @@ async def test_tables_of_somebody_else_are_refused(pool: Pool, sql: str, reason:
         await migrate(pool)
     tables = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename LIKE 'p%'"
     assert await pool.run(Statement(tables)) == []
+
+
+async def test_a_wider_type_is_no_harm(pool: Pool) -> None:
+    await tbmq.create(pool, "1.0")
+    async with pool.connection() as connection:
+        await connection.execute(
+            "ALTER TABLE device_publish_msg ALTER COLUMN client_id TYPE text, "
+            "ALTER COLUMN packet_id TYPE bigint, ALTER COLUMN qos TYPE bigint"
+        )
+    await migrate(pool)
+    queue = PostgresDeviceQueue(pool)
+    message = Message("t", b"", 1)
+    (result,) = await queue.append([NewEntry("wrapped", message, 1)], now_us=10**15, limit=2)
+    assert (result.packet_id, len(result.trimmed)) == (3, 2)
+    await queue.take("wrapped", epoch=1)
+    assert await queue.acknowledge("wrapped", [3, 2], epoch=1) == 2
+    await queue.close()
 
 
 async def test_a_column_more_is_no_harm(pool: Pool) -> None:

@@ -38,6 +38,10 @@ ALTER TABLE device_publish_msg
 CREATE INDEX IF NOT EXISTS idx_device_publish_msg_packet_id
     ON device_publish_msg (client_id, packet_id);
 
+-- Rows of sessions are replaced with each append, and none of that is indexed: with room on the
+-- page a row is replaced in place, without a new entry in the index.
+ALTER TABLE device_session_ctx SET (fillfactor = 40);
+
 -- What the two tables have no place for. A queue has a row here once somebody owns it, appends
 -- with log positions, or it is deep; publish_count is NULL while counting is cheap.
 CREATE TABLE perdure_queue (
@@ -46,7 +50,7 @@ CREATE TABLE perdure_queue (
     last_position bigint NOT NULL DEFAULT 0,
     publish_count integer,
     name text
-);
+) WITH (fillfactor = 60);
 
 -- An entry has a row here only if its columns do not say all of it. Whoever deletes a message
 -- without us leaves the row behind: "time" tells that it is not that of a later message.

@@ -74,29 +74,46 @@ BEGIN
         RAISE EXCEPTION 'a queue was discarded meanwhile' USING ERRCODE = 'serialization_failure';
     END IF;
 
-    -- Without a count the newest 65 entries are looked at; there is none where that is too few.
+    -- How many a queue holds: what was counted, or at most as many as there are serials from its
+    -- first to its last entry, if even so many do no harm, or what a short count finds.
     SELECT
-        array_agg(greatest(s.last_serial_number, z.serial_number, 0) ORDER BY c.who),
-        array_agg(coalesce(s.last_packet_id, z.packet_id, 0) ORDER BY c.who),
+        array_agg(greatest(s.last_serial_number, z.last_serial, 0) ORDER BY c.who),
+        array_agg(coalesce(s.last_packet_id, CASE WHEN s.last_packet_id IS NULL THEN (
+            SELECT m.packet_id FROM device_publish_msg AS m
+            WHERE m.client_id = c.client_id AND m.packet_id IS NOT NULL
+            ORDER BY m.serial_number DESC LIMIT 1
+        ) END, 0) ORDER BY c.who),
         array_agg(coalesce(q.last_position, 0) ORDER BY c.who),
-        array_agg(coalesce(q.publish_count, z.publish_count) ORDER BY c.who),
+        array_agg(CASE
+            WHEN q.publish_count IS NOT NULL THEN q.publish_count
+            WHEN z.last_serial IS NULL THEN 0
+            WHEN z.last_serial - z.first_serial < queue_limit - cardinality(owners)
+                THEN z.last_serial - z.first_serial + 1
+            ELSE (
+                SELECT CASE WHEN count(*) < 65
+                    THEN count(*) FILTER (WHERE m.packet_type IS DISTINCT FROM 'PUBREL')
+                END
+                FROM (
+                    SELECT n.packet_type FROM device_publish_msg AS n
+                    WHERE n.client_id = c.client_id ORDER BY n.serial_number LIMIT 65
+                ) AS m
+            )
+        END ORDER BY c.who),
         array_agg(q.publish_count IS NOT NULL ORDER BY c.who)
     INTO last_serials, last_packets, last_positions, held_counts, counted
     FROM unnest(clients) WITH ORDINALITY AS c (client_id, who)
     JOIN device_session_ctx AS s ON s.client_id = c.client_id
     LEFT JOIN perdure_queue AS q ON q.client_id = c.client_id
-    LEFT JOIN LATERAL (
-        SELECT max(m.serial_number) AS serial_number,
-            (array_agg(m.packet_id ORDER BY m.serial_number DESC)
-                FILTER (WHERE m.packet_id IS NOT NULL))[1] AS packet_id,
-            CASE WHEN count(*) < 65
-                THEN count(*) FILTER (WHERE m.packet_type IS DISTINCT FROM 'PUBREL')
-            END AS publish_count
-        FROM (
-            SELECT n.serial_number, n.packet_id, n.packet_type FROM device_publish_msg AS n
-            WHERE n.client_id = c.client_id ORDER BY n.serial_number DESC LIMIT 65
-        ) AS m
-    ) AS z ON q.publish_count IS NULL;
+    CROSS JOIN LATERAL (
+        SELECT
+            (SELECT m.serial_number FROM device_publish_msg AS m
+                WHERE m.client_id = c.client_id ORDER BY m.serial_number LIMIT 1) AS first_serial,
+            (SELECT m.serial_number FROM device_publish_msg AS m
+                WHERE m.client_id = c.client_id ORDER BY m.serial_number DESC LIMIT 1
+            ) AS last_serial
+        -- Else each use of a column would look it up again.
+        OFFSET 0
+    ) AS z;
 
     FOR who IN
         SELECT c.who FROM unnest(held_counts) WITH ORDINALITY AS c (held, who)
