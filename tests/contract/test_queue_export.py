@@ -195,7 +195,7 @@ async def _on_postgres(request: pytest.FixtureRequest) -> AsyncIterator[tuple[st
     schema = f"export_{NOW_US}"
     await pool.run(Statement(f"CREATE SCHEMA {schema}"))
     url = f"{server.url}?search_path={schema}"
-    yield url, PostgresDriver(url, durability="ignore")
+    yield url, PostgresDriver(url, policy="ignore")
     await pool.run(Statement(f"DROP SCHEMA {schema} CASCADE"))
     await pool.close()
 
@@ -204,7 +204,7 @@ async def _on_postgres(request: pytest.FixtureRequest) -> AsyncIterator[tuple[st
 async def _on_redis(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, Driver]]:
     server: RedisServer = request.getfixturevalue("redis_server")
     server.command("FLUSHALL")
-    yield server.url, RedisDriver(server.url, durability="ignore")
+    yield server.url, RedisDriver(server.url, policy="ignore")
 
 
 @pytest.mark.parametrize(
