@@ -12,6 +12,7 @@ from perdure.bench.persistence.report import memory_fields, row_fields
 from perdure.bench.persistence.run import Comparison, Ratio, Settings, compare
 
 ROUNDS = 5
+SECONDS = 2.0
 
 
 def checks(found: Comparison) -> list[Check]:
@@ -40,7 +41,7 @@ def _check(ratio: Ratio) -> Check:
 
 def run() -> bool:
     """Measure and write the record; whether every promise was kept."""
-    settings = Settings(rounds=ROUNDS)
+    settings = Settings(rounds=ROUNDS, seconds=SECONDS)
     found = compare(settings, Servers(), progress=lambda what, _: print(what, flush=True))
     return write(
         "persistence",

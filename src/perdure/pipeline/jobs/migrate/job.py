@@ -8,6 +8,7 @@ has one owner, so tasks only read, into files, and this process writes them one 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias, final
@@ -208,7 +209,7 @@ class Migration:
                 VERSION,
                 options.source.shown,
                 options.target.shown,
-                options.settings_text,
+                options.settings_text + self._subscriptions_text(),
                 self._now_us,
             )
         )
@@ -243,6 +244,13 @@ class Migration:
             self._summary.add(result)
             self._progress(self._summary.ranges, len(ranges), self._summary.entries)
         return self._summary
+
+    def _subscriptions_text(self) -> str:
+        """A session gets its subscriptions when it is written: they may not change on the way."""
+        if not self._subscriptions:
+            return ""
+        given = msgspec.json.encode(sorted(self._subscriptions.items()))
+        return f", subscriptions {hashlib.blake2b(given, digest_size=8).hexdigest()}"
 
     def close(self) -> None:
         """Give the ledger to others."""

@@ -7,7 +7,8 @@ few columns from which identifiers are resolved, then the rows, streamed.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, Final, final
 
 import asyncpg
@@ -19,6 +20,12 @@ from perdure.pipeline.tbmq.identifiers import resolve
 from perdure.pipeline.tbmq.message_json import DamagedEntry
 from perdure.pipeline.tbmq.owed import Losses, OwedEntry, OwedPage
 
+_REFUSALS: Final = (
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InsufficientPrivilegeError,
+)
+"""Trying again does not mend these; a wrong password is one of the first kind."""
 _PREFETCH: Final = 200
 _CONNECT_TIMEOUT_S: Final = 10
 
@@ -29,8 +36,8 @@ _CLIENTS: Final = f"""
     ) each_table GROUP BY client_id ORDER BY client_id
 """  # noqa: S608 - names of ours
 _COLUMNS: Final = """
-    SELECT column_name FROM information_schema.columns
-    WHERE table_name = $1 AND table_schema = ANY (current_schemas(false))
+    SELECT attname FROM pg_attribute
+    WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped
 """
 
 
@@ -72,6 +79,11 @@ class PostgresSource:
 
     async def plan(self, entries_max: int) -> AsyncIterator[Range]:
         """See ``Source.plan``."""
+        with _translated():
+            async for part in self._plan(entries_max):
+                yield part
+
+    async def _plan(self, entries_max: int) -> AsyncIterator[Range]:
         connection = await self._connect()
         await self._message_columns(connection)
         number = entries = 0
@@ -90,6 +102,11 @@ class PostgresSource:
 
     async def read(self, part: Range, settings: Settings) -> AsyncIterator[OwedPage]:
         """See ``Source.read``."""
+        with _translated():
+            async for page in self._read(part, settings):
+                yield page
+
+    async def _read(self, part: Range, settings: Settings) -> AsyncIterator[OwedPage]:
         connection = await self._connect()
         columns = await self._message_columns(connection)
         within, bounds = _within(part)
@@ -143,12 +160,8 @@ class PostgresSource:
 
     async def _connect(self) -> Any:
         if self._connection is None:
-            try:
+            with _translated():
                 self._connection = await asyncpg.connect(self._url, timeout=_CONNECT_TIMEOUT_S)
-            except (asyncpg.InvalidPasswordError, asyncpg.InvalidCatalogNameError) as error:
-                raise ConfigError(f"PostgreSQL refuses: {error}") from error
-            except (OSError, TimeoutError, asyncpg.PostgresError) as error:
-                raise StorageUnavailable(f"PostgreSQL does not answer: {error}") from error
         return self._connection
 
     async def is_ours(self) -> bool:
@@ -160,6 +173,20 @@ class PostgresSource:
         """See ``Source.close``."""
         if self._connection is not None:
             await self._connection.close()
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    """What the server or the way to it says, as an error of ours."""
+    try:
+        yield
+    except _REFUSALS as error:
+        raise ConfigError(f"PostgreSQL refuses: {error}") from error
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise StorageUnavailable(
+            f"PostgreSQL does not answer: {error or type(error).__name__}",
+            hint="run the migration again to go on",
+        ) from error
 
 
 def _plan(light: list[Mapping[str, Any]], last_packet_id: int, settings: Settings) -> _Plan:

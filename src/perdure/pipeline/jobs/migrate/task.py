@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -11,6 +12,7 @@ from typing import Final, final
 
 import msgspec
 
+from perdure.errors import StorageFull, StorageUnavailable
 from perdure.pipeline.jobs.migrate.contract import (
     Mismatch,
     Range,
@@ -132,14 +134,18 @@ async def stage_range(
     path = stage_path(directory, part.number)
     partial = path.with_name(f"{path.name}.{os.getpid()}")
     tally = Tally()
-    with partial.open("wb") as file:
-        async for page in source.read(part, settings):
-            tally.add(page)
-            data = _encode(page)
-            file.write(len(data).to_bytes(_LENGTH_BYTES))
-            file.write(data)
-    # Not synced: a file that a power cut has damaged is read from the source again.
-    partial.replace(path)
+    try:
+        with partial.open("wb") as file:
+            async for page in source.read(part, settings):
+                tally.add(page)
+                data = _encode(page)
+                file.write(len(data).to_bytes(_LENGTH_BYTES))
+                file.write(data)
+        # Not synced: a file that a power cut has damaged is read from the source again.
+        partial.replace(path)
+    except OSError as error:
+        kind = StorageFull if error.errno == errno.ENOSPC else StorageUnavailable
+        raise kind(f"{path.parent} cannot be written: {error.strerror}") from error
     return msgspec.structs.replace(tally.result(part.number, []), state="staged")
 
 

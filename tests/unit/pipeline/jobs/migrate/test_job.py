@@ -118,14 +118,16 @@ def test_into_queues_with_a_kill_at_any_range(
 @pytest.mark.parametrize("after", [0, 3, 5])
 def test_into_a_directory_with_a_kill(tmp_path: Path, after: int) -> None:
     target = Endpoint("directory", str(tmp_path / "data"))
-    with pytest.raises(StorageUnavailable):
-        migrate(tmp_path, target, Dies(after))
     subs = {"c1": [Subscription("t/#")], "only": [Subscription("t/#")]}
+    with pytest.raises(StorageUnavailable):
+        migrate(tmp_path, target, Dies(after), subscriptions=subs)
     summary = migrate(tmp_path, target, subscriptions=subs)
     assert (summary.clients, summary.entries, summary.mismatch_count) == (6, 15, 0)
     assert (summary.resumed_ranges, summary.sessions_added) == (after, 1)
     assert not (tmp_path / "ledger" / "stage").exists()
-    again = migrate(tmp_path, target)
+    with pytest.raises(ConfigError, match="another migration"):
+        migrate(tmp_path, target)
+    again = migrate(tmp_path, target, subscriptions=subs)
     assert (again.resumed_ranges, again.entries) == (6, 15)
     database = RocksDatabase.open(tmp_path / "data")
     assert list(database.check()) == []

@@ -191,3 +191,32 @@ async def test_what_is_no_tbmq_is_said(server: PostgresServer) -> None:
         await read(server.database_url("absent"))
     with pytest.raises(StorageUnavailable, match="does not answer"):
         await read("postgresql://127.0.0.1:1/none")
+
+
+async def test_a_server_that_goes_away(server: PostgresServer) -> None:
+    connection = await database(server, "leaving", SESSIONS, V1_0)
+    for number in range(20):
+        await insert(connection, f"c{number}", *[(serial, serial + 1) for serial in range(50)])
+    source = PostgresSource(server.database_url("leaving"))
+    pages = source.read(Range(0, 1), SETTINGS)
+    assert (await anext(pages)).client_id == "c0"
+    await connection.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE datname = 'leaving' AND pid <> pg_backend_pid()"
+    )
+    with pytest.raises(StorageUnavailable, match="does not answer"):
+        async for _ in pages:
+            pass
+    await source.close()
+    await connection.close()
+
+
+async def test_a_user_without_rights(server: PostgresServer) -> None:
+    connection = await database(server, "closed", SESSIONS, V1_0)
+    await connection.execute("CREATE USER nobody_special PASSWORD 'x'")
+    url = server.database_url("closed").split("@")[1]
+    with pytest.raises(ConfigError, match="refuses"):
+        await read(f"postgresql://nobody_special:x@{url}")
+    with pytest.raises(ConfigError, match="refuses"):
+        await read(f"postgresql://nobody_special:y@{url}")
+    await connection.close()

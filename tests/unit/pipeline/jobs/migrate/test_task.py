@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
 from tests.unit.pipeline.jobs.migrate.samples import NOW_US, SETTINGS, ListSource, owed, pages
 
+from perdure.errors import StorageUnavailable
 from perdure.pipeline.jobs.migrate.contract import Range
 from perdure.pipeline.jobs.migrate.queues import QueueTarget
 from perdure.pipeline.jobs.migrate.task import (
@@ -37,6 +39,11 @@ async def test_a_range_is_counted_the_same_everywhere(tmp_path: Path) -> None:
     [path] = tmp_path.iterdir()
     assert path == stage_path(tmp_path, 0)
     assert [page async for page in staged_pages(path)] == source.queues[0]
+
+
+async def test_a_directory_that_is_gone_is_an_error_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(StorageUnavailable, match="cannot be written"):
+        await stage_range(ListSource(QUEUE), PART, SETTINGS, tmp_path / "gone")
 
 
 async def test_losses_are_added_up() -> None:
