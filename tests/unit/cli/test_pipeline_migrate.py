@@ -44,7 +44,9 @@ def test_into_a_directory(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     assert (found["clients"], found["entries"], found["pubrels"]) == (2, 2, 1)
     assert (found["verified"], found["sessions_without_queue"]) == (True, 1)
     [ledger] = tmp_path.glob("perdure-migrate-*")
-    assert command("--json") == ExitCode.OK
+    assert command("--json") == ExitCode.CONFIG  # its subscriptions are part of it
+    capsys.readouterr()
+    assert command("--json", "--subscriptions", "subs.jsonl") == ExitCode.OK
     assert json.loads(capsys.readouterr().out)["ranges_of_earlier_runs"] == 2
     assert list(tmp_path.glob("perdure-migrate-*")) == [ledger]
 
