@@ -123,9 +123,10 @@ MARKS: dict[str, list[pytest.MarkDecorator]] = {
 """Marks of a backend's tests: that it needs a server, and when to skip it."""
 
 
-def parameters() -> list[object]:
-    """All backends, as parameters of a fixture."""
-    return [pytest.param(name, marks=MARKS.get(name, [])) for name in QUEUES]
+def parameters(*, without: tuple[str, ...] = ()) -> list[object]:
+    """All backends but some, as parameters of a fixture."""
+    names = [name for name in QUEUES if name not in without]
+    return [pytest.param(name, marks=MARKS.get(name, [])) for name in names]
 
 
 PROPERTIES = write_properties(

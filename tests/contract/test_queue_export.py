@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from perdure.cli.queue_sources import (
     PostgresSource,
     SessionSource,
 )
+from perdure.clock import SystemClock
 from perdure.model import Cursor, SessionRecord, Subscription
 from perdure.storage.contract import Database
 from perdure.storage.device_queue import DeviceQueue
@@ -264,3 +266,64 @@ async def test_a_broker_in_a_server_has_the_queues_of_its_sessions(
         assert await database.open_session("empty") is not None
         await queue.close()
         await database.stop()
+
+
+def tbmq_2(server: RedisServer, prefix: str, time_ms: int) -> None:
+    """Keys as TBMQ 2.x leaves them; Redis lets them expire by its own clock."""
+
+    def put(client_id: str, packet_id: int, score: int, **fields: object) -> None:
+        key = f"{prefix}{{{client_id}}}_messages_{packet_id}"
+        value = {"clientId": client_id, "packetId": packet_id, "time": time_ms, "qos": 1}
+        value |= {"packetType": "PUBLISH", "payload": "eA==", "retained": False, "topicName": "t"}
+        server.command("SET", key, json.dumps({**value, **fields}), "EX", "604800")
+        refer(client_id, packet_id, score)
+
+    def refer(client_id: str, packet_id: int, score: int) -> None:
+        base = f"{prefix}{{{client_id}}}_messages"
+        server.command("ZADD", base, str(score), f"{base}_{packet_id}")
+
+    def last(client_id: str, packet_id: int) -> None:
+        server.command("SET", f"{prefix}{{{client_id}}}_last_packet_id", str(packet_id))
+
+    put("w {r}_messages", 65_534, 65_534)
+    put("w {r}_messages", 65_535, 65_535, packetType="PUBREL", qos=2)
+    server.command("PERSIST", f"{prefix}{{w {{r}}_messages}}_messages_65535")
+    put(
+        "w {r}_messages", 1, 65_536, retained=True, userProperties={"props": [{"k": "a", "v": "1"}]}
+    )
+    refer("w {r}_messages", 2, 65_537)  # its message has expired
+    put("w {r}_messages", 3, 65_538, topicName=None, topic="old/name")
+    last("w {r}_messages", 3)
+    put("ss_group_a/+", 9, 9, msgExpiryInterval=60, contentType="text/plain")
+    last("quiet", 0)
+
+
+@pytest.mark.redis
+@pytest.mark.skipif(find_redis() is None, reason="Redis is not installed")
+@pytest.mark.parametrize("prefix", ["", "tenant:"])
+async def test_what_tbmq_2_left_in_redis(request: pytest.FixtureRequest, prefix: str) -> None:
+    server: RedisServer = request.getfixturevalue("redis_server")
+    server.command("FLUSHALL")
+    now_us = SystemClock().now_us()
+    time_ms = now_us // 1000
+    tbmq_2(server, prefix, time_ms)
+    source = await connect(server.url, layout="tbmq", prefix=prefix or None, now_us=now_us)
+    lines = [line async for line in source.lines()]
+    await source.close()
+    assert [(line["client_id"], line.get("packet_id"), line.get("state")) for line in lines] == [
+        ("quiet", None, None),
+        ("ss_group_a/+", 9, "PUBLISH"),
+        ("w {r}_messages", 65_534, "PUBLISH"),
+        ("w {r}_messages", 65_535, "PUBREL"),
+        ("w {r}_messages", 1, "PUBLISH"),
+        ("w {r}_messages", 3, "PUBLISH"),
+        ("w {r}_messages", None, None),
+    ]
+    assert (lines[0]["last_packet_id"], lines[6]["last_packet_id"]) == (0, 3)
+    assert lines[1]["properties"] == {"content_type": "text/plain", "message_expiry_interval": 60}
+    assert lines[1]["expires_at"] == time_ms + 60_000
+    week_ms = 604_800_000
+    assert time_ms + week_ms - 1000 < lines[2]["expires_at"] < time_ms + week_ms + 60_000
+    assert lines[3]["expires_at"] is None
+    assert (lines[4]["retain"], lines[4]["properties"]) == (True, {"user_properties": [["a", "1"]]})
+    assert (lines[5]["topic"], lines[5]["payload_base64"]) == ("old/name", "eA==")

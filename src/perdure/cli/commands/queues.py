@@ -19,7 +19,7 @@ from perdure.cli.data import data_options, open_database
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, encode, output_options, printable
 from perdure.clock import SystemClock
-from perdure.config.units import format_size
+from perdure.config.units import format_size, format_time
 from perdure.storage.device_queue import QueueStats
 from perdure.storage.queue_lines import entry_line
 
@@ -42,7 +42,7 @@ _ENTRIES: Final = (
     Column("qos", right=True),
     Column("topic"),
     Column("payload_bytes", right=True),
-    Column("expires_at", right=True),
+    Column("expires_at"),
 )
 _SHOWN: Final = 20
 _TOLD_EVERY: Final = 256
@@ -227,10 +227,12 @@ def _row(stats: QueueStats) -> dict[str, Any]:
 
 
 def _short(entry: dict[str, Any]) -> dict[str, Any]:
-    """An entry where a person reads: how large the payload is, not what it is."""
+    """An entry where a person reads: the size of its payload, and its end as a date."""
     encoded: str = entry["payload_base64"]
     size = len(encoded) // 4 * 3 - encoded.count("=")
-    return {**entry, "payload_bytes": size}
+    ends: int | None = entry["expires_at"]
+    expires_at = None if ends is None else format_time(ends * 1000)
+    return {**entry, "payload_bytes": size, "expires_at": expires_at}
 
 
 def _write(lines: Iterator[dict[str, Any]], file: TextIO, tell: Callable[[int, int], None]) -> None:
