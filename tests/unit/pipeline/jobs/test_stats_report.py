@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
+pytest.importorskip("pyarrow")
+
 from perdure.pipeline.jobs.stats import Statistics
 from perdure.pipeline.jobs.stats_report import render
 
