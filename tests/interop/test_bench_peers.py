@@ -37,7 +37,8 @@ def test_a_peer_carries_messages_and_ends(name: str, tmp_path: Path) -> None:
     finally:
         started.process.stop()
     totals = result.totals
-    assert totals.acked == totals.received > 10
+    # At least the windows that publishers begin with.
+    assert totals.acked == totals.received >= 6
     assert totals.lost == totals.repeated == totals.out_of_order == totals.unacknowledged == 0
     assert result.broker.version.split(".")[0].isdigit()
     assert result.phases[0].broker_cpu_s is not None
