@@ -19,10 +19,16 @@ import perdure
 from perdure.bench.errors import BenchError
 from perdure.bench.process import BrokerProcess, free_port
 from perdure.bench.result import Broker
+from perdure.mqtt.encode import encode
+from perdure.mqtt.packets import Connect, Disconnect
 
 _VERSION: Final = re.compile(r"(\d+\.\d+\.\d+)(?:, (compiled|pure))?")
 """Ours says how it was built, too."""
 _SYSTEM_PATH: Final = "/usr/local/sbin:/usr/sbin:/sbin"
+_HELLO: Final = b"".join(
+    encode(packet, 4) for packet in (Connect(4, True, 0, "bench-hello"), Disconnect())
+)
+"""A client that comes and goes, with a session that ends with it."""
 _RABBITMQ_FOLDER: Final = "/usr/lib/rabbitmq/bin"
 
 
@@ -134,6 +140,7 @@ class Peer:
             port=port,
             directory=directory,
             environment=launch.environment,
+            greeting=_HELLO,
         )
         return StartedPeer(self, process, port, self._describe(program, launch, directory, port))
 

@@ -91,6 +91,7 @@ class BrokerProcess:
         host, port: where it will listen.
         directory: where it runs and its output goes.
         environment: variables besides ours.
+        greeting: what it answers once it serves; empty = it serves once it listens.
     """
 
     def __init__(
@@ -101,9 +102,11 @@ class BrokerProcess:
         port: int,
         directory: Path,
         environment: Mapping[str, str] | None = None,
+        greeting: bytes = b"",
     ) -> None:
         self._command = list(command)
         self._address = (host, port)
+        self._greeting = greeting
         self._directory = directory
         self._log = directory / "broker.log"
         self._environment = {**os.environ, **(environment or {})}
@@ -116,7 +119,7 @@ class BrokerProcess:
         return self._process.pid
 
     def start(self) -> float:
-        """Start it and wait until it listens; returns the seconds that took.
+        """Start it and wait until it serves; returns the seconds that took.
 
         Raises:
             BenchError: it ended, or did not listen in time.
@@ -140,7 +143,7 @@ class BrokerProcess:
             code = self._process.poll()
             if code is not None:
                 raise BenchError(f"{self._command[0]} ended ({code}): {self._tail()}")
-            if _listens(self._address):
+            if _serves(self._address, self._greeting):
                 return time.monotonic() - begun
             time.sleep(_POLL_S)
         self.stop()
@@ -163,7 +166,7 @@ class BrokerProcess:
         self._process = None
 
     def restart(self, *, kill: bool = False) -> float:
-        """End it and start it again; returns the seconds until it listened."""
+        """End it and start it again; returns the seconds until it served."""
         self.stop(kill=kill)
         return self.start()
 
@@ -191,9 +194,13 @@ def free_port() -> int:
     return port
 
 
-def _listens(address: tuple[str, int]) -> bool:
+def _serves(address: tuple[str, int], greeting: bytes) -> bool:
+    """Whether it answers: some brokers listen before they can, and close what comes."""
     try:
-        with socket.create_connection(address, timeout=1):
-            return True
+        with socket.create_connection(address, timeout=1) as probe:
+            if not greeting:
+                return True
+            probe.sendall(greeting)
+            return bool(probe.recv(1))
     except OSError:
         return False

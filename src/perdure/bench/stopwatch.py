@@ -96,6 +96,8 @@ class Stopwatch:
         """
         meter = self._meter
         seconds = self.seconds
+        # What was not counted took CPU all the same.
+        elapsed = seconds + self._excluded
         own = time.process_time() - self._own_cpu
         delivered = meter.received - self._received
         if deliveries:
@@ -111,7 +113,7 @@ class Stopwatch:
             delivered_per_s=round(delivered / seconds, 1),
             ack=Latency.of(meter.ack_ns),
             delivery=Latency.of(meter.delivery_ns),
-            generator_cpu_share=round(own / seconds, 3),
+            generator_cpu_share=round(own / elapsed, 3),
             series=self._series,
         )
         if meter.late_ns.count:
@@ -120,10 +122,10 @@ class Stopwatch:
             cpu = self._probe.cpu_s() - self._cpu
             counted = delivered if fan_out > 1 else done
             phase.broker_cpu_s = round(cpu, 3)
-            phase.broker_cpu_share = round(cpu / seconds, 3)
+            phase.broker_cpu_share = round(cpu / elapsed, 3)
             phase.cpu_s_per_million = round(cpu / counted * 1e6, 3) if counted else None
             others = machine_cpu_s() - self._machine_cpu - cpu - own
-            phase.others_cpu_share = round(max(0.0, others) / seconds, 3)
+            phase.others_cpu_share = round(max(0.0, others) / elapsed, 3)
             phase.memory_bytes, phase.memory_peak_bytes = self._probe.memory_bytes()
         self._warn(phase)
         return phase

@@ -116,7 +116,10 @@ LISTENER = """
 import socket, sys, time
 listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
 while True:
-    listener.accept()[0].close()
+    client = listener.accept()[0]
+    client.recv(100)
+    client.sendall(b"!")
+    client.close()
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -49,6 +50,35 @@ def test_a_process_starts_restarts_and_ends(tmp_path: Path) -> None:
     assert probe.cpu_s() == 0
     process.stop()
     process.stop()
+
+
+LATE = """
+import socket, sys, time
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+for _ in range(3):
+    listener.accept()[0].close()
+while True:
+    client = listener.accept()[0]
+    if client.recv(100) == b"hello":
+        client.sendall(b"!")
+    client.close()
+"""
+
+
+@pytest.mark.slow
+def test_a_broker_that_listens_before_it_serves_is_waited_for(tmp_path: Path) -> None:
+    port = free_port()
+    command = [sys.executable, "-c", LATE, str(port)]
+    process = BrokerProcess(
+        command, host="127.0.0.1", port=port, directory=tmp_path, greeting=b"hello"
+    )
+    process.start()
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+            client.sendall(b"hello")
+            assert client.recv(1) == b"!"
+    finally:
+        process.stop()
 
 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
