@@ -43,7 +43,7 @@ CODE: Final = Code(libraries=(LIBRARY,))
 
 _ENTRY_HEAD: Final = struct.Struct(">QQHB")
 _pack_entry_head = _ENTRY_HEAD.pack
-_META: Final = struct.Struct(">BB7s7s7sHHH7s")
+_META: Final = struct.Struct(">BB7s7s7sHHHH7s")
 _KEYS_MAX: Final = 65_536
 """Keys that a layout remembers."""
 
@@ -228,7 +228,7 @@ def stats_of(client_id: str, reply: Reply) -> QueueStats | None:
     assert isinstance(depth, int)
     if len(meta) != _META.size:
         raise StorageCorrupt(f"the queue of {client_id!r} has wrong numbers")
-    _, _, epoch, position, serial, last_id, _, pubrels, _ = _META.unpack(meta)
+    _, _, epoch, position, serial, last_id, _, _, pubrels, _ = _META.unpack(meta)
     return QueueStats(
         client_id=client_id,
         publish_count=depth - pubrels,

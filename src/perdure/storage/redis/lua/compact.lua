@@ -8,10 +8,11 @@
 -- Regular: the identifiers between `head` and `last_id`, counted round the wrap, are in the order
 -- of the serials, so that no order need be kept. Identifiers that are given from outside may break
 -- that; then the order is written down in "i" until the queue is empty.
+-- `first`: no PUBLISH stands before it, however many PUBREL entries and holes do.
 -- Integers are big-endian; times are microseconds.
 
-local META = '>BBI7I7I7I2I2I2I7'
-local PUBRELS_AT = 28
+local META = '>BBI7I7I7I2I2I2I2I7'
+local PUBRELS_AT = 30
 local VERSION = 1
 local IDS = 65535
 local PUBREL, DEADLINE, LONG = 1, 8, 16
@@ -28,27 +29,27 @@ local function load(key)
   if not raw then
     return nil
   end
-  local version, irregular, epoch, position, serial, last_id, head, pubrels, soonest =
+  local version, irregular, epoch, position, serial, last_id, head, first, pubrels, soonest =
     struct.unpack(META, raw)
   if version ~= VERSION then
     return nil, redis.error_reply('FORMAT the queue was written by another release')
   end
   return {
     irregular = irregular, epoch = epoch, position = position, serial = serial,
-    last_id = last_id, head = head, pubrels = pubrels, soonest = soonest,
+    last_id = last_id, head = head, first = first, pubrels = pubrels, soonest = soonest,
   }
 end
 
 local function fresh()
   return {
     irregular = 0, epoch = 0, position = 0, serial = 0,
-    last_id = 0, head = 0, pubrels = 0, soonest = 0,
+    last_id = 0, head = 0, first = 0, pubrels = 0, soonest = 0,
   }
 end
 
 local function packed(m)
   return struct.pack(META, VERSION, m.irregular, m.epoch, m.position, m.serial,
-    m.last_id, m.head, m.pubrels, m.soonest)
+    m.last_id, m.head, m.first, m.pubrels, m.soonest)
 end
 
 local function save(key, m)
@@ -115,11 +116,21 @@ local function write_index(key, m, ids)
   redis.call('HSET', key, 'i', table.concat(parts))
 end
 
--- Let `head` be the first identifier that is there; there must be one.
-local function advance(key, m)
-  while redis.call('HEXISTS', key, m.head) == 0 do
-    m.head = m.head % IDS + 1
+-- Begin with a later identifier: nothing stands before it any more.
+local function begin_with(m, id)
+  if (m.first - m.head) % IDS < (id - m.head) % IDS then
+    m.first = id
   end
+  m.head = id
+end
+
+-- Begin with the first identifier that is there; there must be one.
+local function advance(key, m)
+  local id = m.head
+  while redis.call('HEXISTS', key, id) == 0 do
+    id = id % IDS + 1
+  end
+  begin_with(m, id)
 end
 
 -- Where the entries after a serial begin in the order.
@@ -225,7 +236,7 @@ local function append_any(keys, args)
         redis.call('HDEL', key, 'i')
         m.irregular, index = 0, nil
       end
-      m.head = id
+      m.head, m.first = id, id
       return nil
     end
     if m.irregular == 0 then
@@ -265,17 +276,33 @@ local function append_any(keys, args)
   -- Take the oldest PUBLISH entries out; they and the identifiers before them.
   local function trim(excess, trimmed)
     flush()
-    local ids = index
-    if m.irregular == 1 then
-      irregular()
-      ids = index
-    end
-    local step, id, contiguous = 1, m.head, true
-    local kept = {}
-    while excess > 0 and step <= (ids and #ids or IDS) do
-      if ids then
-        id = ids[step]
+    if m.irregular == 0 then
+      local id, from_head = m.first, m.first == m.head
+      for _ = 0, (m.last_id - m.first) % IDS do
+        if excess == 0 then
+          break
+        end
+        local record = redis.call('HGET', key, id)
+        if record and not has(string.byte(record), PUBREL) then
+          redis.call('HDEL', key, id)
+          count = count - 1
+          excess = excess - 1
+          trimmed[#trimmed + 1] = gone(m, id, record)
+        elseif record then
+          from_head = false
+        end
+        id = id % IDS + 1
+        m.first = id
+        if from_head then
+          m.head = id
+        end
       end
+      return
+    end
+    irregular()
+    local step, rest = 1, {}
+    while excess > 0 and step <= #index do
+      local id = index[step]
       local record = redis.call('HGET', key, id)
       if record and not has(string.byte(record), PUBREL) then
         redis.call('HDEL', key, id)
@@ -283,24 +310,14 @@ local function append_any(keys, args)
         excess = excess - 1
         trimmed[#trimmed + 1] = gone(m, id, record)
       elseif record then
-        contiguous = false
-        kept[#kept + 1] = id
+        rest[#rest + 1] = id
       end
       step = step + 1
-      if not ids then
-        id = id % IDS + 1
-        if contiguous then
-          m.head = id
-        end
-      end
     end
-    if ids then
-      local rest = kept
-      for at = step, #ids do
-        rest[#rest + 1] = ids[at]
-      end
-      index = rest
+    for at = step, #index do
+      rest[#rest + 1] = index[at]
     end
+    index = rest
   end
 
   local out = {}
@@ -368,11 +385,11 @@ local function append(keys, args)
   if count > PAIRS_MAX then
     return append_any(keys, args)
   end
-  local version, irregular, epoch, position, serial, last_id, head, pubrels, soonest =
-    VERSION, 0, 0, 0, 0, 0, 0, 0, 0
+  local version, irregular, epoch, position, serial, last_id, head, first, pubrels, soonest =
+    VERSION, 0, 0, 0, 0, 0, 0, 0, 0, 0
   local raw = redis.call('HGET', key, 'm')
   if raw then
-    version, irregular, epoch, position, serial, last_id, head, pubrels, soonest =
+    version, irregular, epoch, position, serial, last_id, head, first, pubrels, soonest =
       struct.unpack(META, raw)
   end
   if version ~= VERSION or irregular == 1 then
@@ -395,7 +412,7 @@ local function append(keys, args)
         id = last_id % IDS + 1
       end
       if head == 0 then
-        head = id
+        head, first = id, id
       else
         local span = (id - head) % IDS
         if span <= (last_id - head) % IDS or span >= limit then
@@ -418,7 +435,8 @@ local function append(keys, args)
       out[at - 1] = struct.pack('>I7I2I2', new_serial, id, 0)
     end
   end
-  set[4] = struct.pack(META, VERSION, 0, epoch, position, serial, last_id, head, pubrels, soonest)
+  set[4] = struct.pack(META, VERSION, 0, epoch, position, serial, last_id, head, first, pubrels,
+    soonest)
   redis.call(unpack(set))
   return count == 2 and out[1] or table.concat(out)
 end
@@ -560,7 +578,7 @@ local function trim_through(keys, args)
       end
       write_index(key, m, rest)
     elseif ids[at] then
-      m.head = ids[at]
+      begin_with(m, ids[at])
     end
     save(key, m)
   end
