@@ -92,6 +92,10 @@ class MemoryDriver:
     def place(self) -> str:
         return "memory:"
 
+    @property
+    def is_connected(self) -> bool:
+        return self._is_connected and not self.state.is_down
+
     async def claim(self) -> Claim:
         state = self.state
         self._is_connected = False

@@ -106,6 +106,10 @@ class PostgresDriver:
 
     # -- connecting ------------------------------------------------------------------------
 
+    @property
+    def is_connected(self) -> bool:
+        return self._writer is not None and not self._writer.is_closed()
+
     async def claim(self) -> Claim:
         self._drop_writer()
         async with self._translated():

@@ -88,6 +88,7 @@ class RedisDriver:
             )
         self._address = parse_url(url)
         self.place = self._address.shown
+        self.prefix = prefix
         self.queue_max = QUEUE_MAX
         self._names = Names(prefix)
         self._layout = CompactLayout(f"{prefix}:")
@@ -102,6 +103,10 @@ class RedisDriver:
         self._unfinished: list[Command] = []
 
     # -- claiming --------------------------------------------------------------------------
+
+    @property
+    def is_connected(self) -> bool:
+        return self._writer is not None and self._writer.is_open
 
     async def claim(self) -> Claim:
         await self._let_go()

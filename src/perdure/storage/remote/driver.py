@@ -191,6 +191,11 @@ class Driver(Protocol):
         """Most entries that a queue takes; what is beyond is kept in rows."""
         ...
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the connection for transactions is there, as far as anybody knows."""
+        ...
+
     async def claim(self) -> Claim:
         """Connect, and become or stay the only writer. Called again after a loss.
 

@@ -30,6 +30,9 @@ log = get_logger("storage")
 FLUSH_DELAY_S: Final = 0.01
 """What nobody waits for is sent at the latest after this time."""
 
+WATCH_S: Final = 1.0
+"""How often a pipeline without work looks after its connection."""
+
 BACKOFF_MIN_S: Final = 0.02
 BACKOFF_MAX_S: Final = 1.0
 
@@ -168,7 +171,12 @@ class Pipeline:
 
     async def _run(self) -> None:
         while True:
-            await self._wake.wait()
+            try:
+                async with asyncio.timeout(WATCH_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                await self._watch()
+                continue
             self._wake.clear()
             while self.failure is None and self._wanted > self._acknowledged:
                 transaction = self._next()
@@ -185,6 +193,19 @@ class Pipeline:
                     self.fail(error)
                     break
                 self._delivered()
+
+    async def _watch(self) -> None:
+        """A broker with nothing to write keeps its claim too: make a lost connection again."""
+        if self.failure is not None or self._driver.is_connected:
+            return
+        try:
+            await self._claim_and_skip()
+        except (StorageUnavailable, StorageTimeout):
+            return  # whoever writes will be told, and we look again
+        except StorageError as error:
+            self.fail(error)
+        else:
+            log.info("storage.reconnected", server=self._driver.place)
 
     def _flush(self) -> None:
         self._timer = None

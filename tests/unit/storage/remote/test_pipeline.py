@@ -161,3 +161,22 @@ async def test_a_server_that_has_lost_what_it_acknowledged_is_told(bench: Bench)
     bench.write()
     with pytest.raises(StorageCorrupt, match="came back at transaction 1, but 2"):
         await settle(bench)
+
+
+async def test_a_connection_that_is_lost_in_idleness_is_made_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.storage.remote.pipeline.WATCH_S", 0.01)
+    bench.write()
+    await settle(bench)
+    bench.state.is_down = True
+    await bench.driver.close()
+    await asyncio.sleep(0.05)
+    assert not bench.driver.is_connected
+    bench.state.is_down = False
+    async with asyncio.timeout(5):
+        while not bench.driver.is_connected:
+            await asyncio.sleep(0.001)
+    bench.write()
+    await settle(bench)
+    assert bench.stored == [[1], [2]]
