@@ -98,10 +98,11 @@ class Publisher(threading.Thread):
         acknowledged: numbers that the broker has taken.
     """
 
-    def __init__(self, port: int, *, pause_s: float = 0.0) -> None:
+    def __init__(self, port: int, *, pause_s: float = 0.0, burst: int = 20) -> None:
         super().__init__(daemon=True)
         self._port = port
         self._pause_s = pause_s
+        self._burst = burst
         self._stopping = threading.Event()
         self.acknowledged: set[int] = set()
 
@@ -126,7 +127,7 @@ class Publisher(threading.Thread):
             return
         while not self._stopping.is_set():
             first = len(self.acknowledged)
-            numbers = range(first, first + 20)
+            numbers = range(first, first + self._burst)
             connected.sendall(b"".join(self._packet(number) for number in numbers))
             for number in numbers:
                 # Acknowledgements come in order [MQTT-4.6.0-2].

@@ -106,7 +106,8 @@ def _title(name: str) -> str:
 
 
 def _class(value: object) -> str:
-    return ' class="number"' if isinstance(value, int | float) else ""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return ' class="number"' if is_number else ""
 
 
 def _number(value: float) -> str:
@@ -116,6 +117,8 @@ def _number(value: float) -> str:
 def _text(value: object) -> str:
     if value is None:
         return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
     if isinstance(value, int | float):

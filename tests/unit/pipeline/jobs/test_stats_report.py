@@ -26,7 +26,7 @@ def test_a_report() -> None:
             [{"client_id": '"><script>', "messages": 12_345, "last": AT}],
             [{"hour": AT, **COUNTS}, {"hour": AT + timedelta(hours=3), **COUNTS}],
             [{"client_id": "c", "interval_s": 1.5, "silent_s": None}],
-            [{"client_id": "<slow>", "pending": 7, "oldest": AT}],
+            [{"client_id": "<slow>", "connected": False, "pending": 7, "oldest": AT}],
         ),
         title="<Traffic>",
     )
@@ -40,7 +40,7 @@ def test_a_report() -> None:
     assert '<th class="number">interval, s</th>' in page
     assert 'style="width: 100.0%"' in page
     assert 'style="width: 0.0%"' in page
-    assert "<td>&lt;slow&gt;</td>" in page
+    assert "<td>&lt;slow&gt;</td><td>no</td>" in page
 
 
 def test_nothing_was_recorded() -> None:
