@@ -115,6 +115,12 @@ def test_a_stream_through_restarts_of_the_broker(
     publisher = Publisher(broker.port, pause_s=0.005)
     publisher.start()
     query = start()
+    # A query that begins does not wait for a broker; one that runs does.
+    deadline = time.monotonic() + 120
+    while not taken:
+        assert query.exception() is None, str(query.exception())
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     for number in range(RESTARTS):
         time.sleep(chance.uniform(1.0, 2.5))
         if number == 1:
@@ -130,7 +136,7 @@ def test_a_stream_through_restarts_of_the_broker(
             broker.start()
     time.sleep(1)
     publisher.stop()
-    assert query.exception() is None, f"seed {SEED}"
+    assert query.exception() is None, f"seed {SEED}: {query.exception()}"
     query.processAllAvailable()
     query.stop()
     found = [row for batch in sorted(taken) for row in taken[batch]]
