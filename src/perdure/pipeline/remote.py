@@ -48,6 +48,7 @@ BUSY_WAIT_S: Final = 600.0
 
 _PAUSES_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 _ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+_AWAY: Final = frozenset({502, 503, 504})
 _ERRORS: Final[dict[str, type[PerdureError]]] = {
     error.code: error for error in (ConfigError, StorageUnavailable, StorageCorrupt, FormatTooNew)
 }
@@ -296,6 +297,9 @@ def _refusal(remote: Remote, response: http.client.HTTPResponse) -> Exception:
     try:
         problem = msgspec.json.decode(_body(remote, response), type=Problem)
     except msgspec.DecodeError:
+        if response.status in _AWAY:
+            # Too many connections, or a proxy before a broker that is being restarted.
+            return _Away(f"{remote.url} is not available now ({response.status})")
         return _stranger(remote)
     if response.status == http.client.SERVICE_UNAVAILABLE:
         return _Away(f"{remote.url}: {problem.message}", is_busy=problem.code == "busy")

@@ -229,6 +229,8 @@ def page(status: str, body: bytes) -> bytes:
             ConfigError,
             "no arrow",
         ),
+        (page("503 Full", b"Service Unavailable"), StorageUnavailable, r"not available now \(503"),
+        (page("502 Bad Gateway", b"<html>"), StorageUnavailable, r"not available now \(502"),
         (
             page("503 Busy", b'{"code":"not_ready","message":"not now"}'),
             StorageUnavailable,
