@@ -157,4 +157,4 @@ def test_a_stream_through_restarts_of_the_broker(
     assert found == expected, f"seed {SEED}"
     assert {number for *_, number in found} >= publisher.acknowledged
     assert len(publisher.acknowledged) > 1_000
-    assert len(taken) > 3
+    assert len(taken) > 1
