@@ -38,6 +38,17 @@ WAL_BYTES_MAX: Final = 64 * 1024 * 1024
 """Write-ahead log after which memory is flushed to tables: it bounds the time of a start."""
 
 _SMALL_BUFFER_BYTES: Final = 4 * 1024 * 1024
+
+_LOG_BUFFER_SHARE: Final = 4
+_INDEX_BUFFER_SHARE: Final = 16
+"""Parts of ``write_buffer_bytes`` for the tables of a generation. Index rows come in no order, and
+a small sorted list that stays in the processor's cache takes them for half the cost; the rows of
+a stream ascend, and their list may be long."""
+
+_LOG_FILES_MERGED: Final = 8
+"""Files of a log table that are merged when there are so many: it is written once, read seldom and
+dropped as a whole, so merging early is work for nothing."""
+
 _INFO_LOG_BYTES_MAX: Final = 1024 * 1024
 _INFO_LOG_COUNT: Final = 3
 _MANIFEST_BYTES: Final = 64 * 1024
@@ -242,9 +253,12 @@ class Engine:
         table.set_bloom_filter(10, False)
         options.set_block_based_table_factory(table)
         is_log = name not in FIXED_TABLES
-        options.set_write_buffer_size(
-            self._config.write_buffer_bytes // 4 if is_log else _SMALL_BUFFER_BYTES
-        )
+        if is_log:
+            share = _INDEX_BUFFER_SHARE if name.endswith(".index") else _LOG_BUFFER_SHARE
+            options.set_write_buffer_size(self._config.write_buffer_bytes // share)
+            options.set_level_zero_file_num_compaction_trigger(_LOG_FILES_MERGED)
+        else:
+            options.set_write_buffer_size(_SMALL_BUFFER_BYTES)
         none, lz4 = rocksdict.DBCompressionType.none(), rocksdict.DBCompressionType.lz4()
         # Compression costs more CPU than the rest of a write: only what has settled is
         # compressed.
