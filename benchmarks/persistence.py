@@ -11,8 +11,8 @@ from perdure.bench.persistence.contestants import Servers
 from perdure.bench.persistence.report import memory_fields, row_fields
 from perdure.bench.persistence.run import Comparison, Ratio, Settings, compare
 
-ROUNDS = 5
-SECONDS = 2.0
+ROUNDS = 3
+SECONDS = 1.0
 
 
 def checks(found: Comparison) -> list[Check]:

@@ -47,7 +47,7 @@ def _run(target: Target, settings: Settings) -> list[Phase]:
         run.close()
 
 
-def memory(*, connections: int = 9000, rounds: int = 2) -> bool:
+def memory(*, connections: int = 9000, rounds: int = 1) -> bool:
     """Memory of connected idle durable sessions and of the same ones offline."""
     started_at = record.now()
     figures: dict[str, list[float]] = {}

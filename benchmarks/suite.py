@@ -1,8 +1,8 @@
 """The comparisons that the page of benchmarks is made of: Perdure beside others, and beside itself.
 
 Each is one ``perdure bench compare`` with stated settings, short enough for all of them to be
-repeated in ten minutes. A comparison with a peer that is not installed is made without it and
-says so.
+repeated in ten minutes. A comparison with a peer that is not installed is made without it and says
+so.
 """
 
 from __future__ import annotations
@@ -65,20 +65,20 @@ PARTS: dict[str, Part] = {
             publishers=1000,
             subscribers=1000,
             rate=10_000,
-            duration_s=5.0,
+            duration_s=4.0,
             warmup_s=1.5,
         ),
         peers=("mosquitto",),
     ),
     "fanin-100": Part(
         settings=Settings(
-            scenario="fanin", publishers=100, subscribers=1, duration_s=4.0, warmup_s=1.0
+            scenario="fanin", publishers=100, subscribers=1, duration_s=3.0, warmup_s=1.0
         ),
         peers=("mosquitto",),
     ),
     "fanout-100": Part(
         settings=Settings(
-            scenario="fanout", publishers=1, subscribers=100, duration_s=4.0, warmup_s=1.0
+            scenario="fanout", publishers=1, subscribers=100, duration_s=3.0, warmup_s=1.0
         ),
         peers=("mosquitto",),
     ),
@@ -90,10 +90,10 @@ PARTS: dict[str, Part] = {
     "conn-5000": Part(settings=Settings(scenario="conn", subscribers=5000), peers=("mosquitto",)),
     "idle-cost": Part(
         settings=Settings(
-            scenario="p2p", publishers=100, subscribers=100, duration_s=3.0, warmup_s=0.5
+            scenario="p2p", publishers=100, subscribers=100, duration_s=2.5, warmup_s=0.5
         ),
         variations=(OFFLINE, RETAINED, RECORDED),
-        rounds=5,
+        rounds=4,
         keep=True,
     ),
 }
