@@ -13,7 +13,7 @@ from perdure.bench.servers.postgres import PostgresServer
 from perdure.errors import ConfigError, Fenced, StorageUnavailable, UsageError
 from perdure.model import Message
 from perdure.storage.device_queue import EntryState, NewEntry, QueuedEntry
-from perdure.storage.postgres import Pool, PostgresDeviceQueue, Statement
+from perdure.storage.postgres import Pool, PostgresDeviceQueue, Statement, statements
 from perdure.storage.postgres.device_queue import list_rows
 from perdure.storage.postgres.queries import Queries, Shape
 from perdure.storage.postgres.schema import migrate
@@ -116,6 +116,48 @@ async def test_many_writers_of_the_same_clients(url: str, queue: PostgresDeviceQ
         assert (stats.publish_count, stats.last_serial, stats.last_packet_id) == (24, 24, 24)
     for other in others:
         await other.close()
+
+
+async def test_nothing_of_the_former_owner_is_under_way_once_a_queue_was_taken(
+    url: str, pool: Pool, queue: PostgresDeviceQueue
+) -> None:
+    await queue.take("c", epoch=1)
+    await append(queue, entry(), entry())
+    watching = Pool(url, size=1)
+    async with pool.connection() as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        settled = statements.acknowledge([("c", 1, [1])])
+        await connection.fetch(settled.sql, *settled.arguments)
+        taking = asyncio.create_task(queue.take("c", epoch=2))
+        waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        while not await one(watching, waits):
+            assert not taking.done()
+        await transaction.commit()
+    assert (await taking).publish_count == 1
+    with pytest.raises(Fenced):
+        await queue.acknowledge("c", [2], epoch=1)
+    await watching.close()
+
+
+async def test_clients_are_listed_by_bytes_whatever_the_collation(server: PostgresServer) -> None:
+    own = Pool(server.url, size=1)
+    await own.run(
+        Statement(
+            "CREATE DATABASE icu TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en' LOCALE 'C'"
+        )
+    )
+    await own.close()
+    queue = await PostgresDeviceQueue.open(server.database_url("icu"), durable="ignore")
+    names = ["b", "B", "a", "A", "", "ä", "_", "10", "9"]
+    soon = NOW_US + SECOND_US
+    await append(queue, *(entry(name, expires_at_us=soon) for name in names))
+    ordered = sorted(names, key=str.encode)
+    assert [stats.client_id async for stats in queue.clients()] == ordered
+    assert [stats.client_id async for stats in queue.clients(after="B")] == ordered[5:]
+    assert await queue.sweep(now_us=soon, limit=5) == 5
+    assert await queue.sweep(now_us=soon, limit=5) == 4
+    await queue.close()
 
 
 async def test_a_plain_message_uses_the_tables_of_tbmq_alone(

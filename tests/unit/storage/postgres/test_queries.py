@@ -7,7 +7,7 @@ from tests.unit.storage.postgres import tbmq
 
 from perdure.model import Message
 from perdure.storage.device_queue import EntryState, QueuedEntry
-from perdure.storage.postgres import Pool
+from perdure.storage.postgres import Pool, Statement
 from perdure.storage.postgres.queries import (
     Page,
     Queries,
@@ -123,3 +123,28 @@ async def test_clients_come_in_the_order_of_bytes(pool: Pool) -> None:
     assert [row["client_id"] for row in rows] == ordered
     rows = await pool.run(queries.client_keys(after="Z"))
     assert [row["client_id"] for row in rows] == ordered[ordered.index("Z") + 1 :]
+
+
+@pytest.mark.postgres
+async def test_a_page_of_a_large_backlog_is_all_that_the_server_sends(pool: Pool) -> None:
+    await migrate(pool)
+    await pool.run(
+        Statement(
+            "INSERT INTO device_publish_msg (client_id, serial_number, topic, time, qos, payload) "
+            "SELECT 'c', n, 't', 0, 1, convert_to(repeat(chr(33 + n % 90), 65536), 'UTF8') "
+            "FROM generate_series(1, 400) AS n"
+        )
+    )
+    queries = Queries(await look(pool))
+    rows = await pool.run(queries.read([("c", 0, 300, 1 << 20)]))
+    assert sum(len(row["payload"] or b"") for row in rows) == 1 << 20
+    # One row more says that there are more.
+    assert len(rows) == 17
+    (page,) = pages_of(rows, 1)
+    assert (len(page.entries), page.next_after) == (16, 16)
+    rows = await pool.run(queries.read([("c", 0, 3, 1 << 20), ("c", 399, 3, 10), ("d", 0, 9, 9)]))
+    few, last, none = pages_of(rows, 3)
+    assert (len(few.entries), few.next_after) == (3, 3)
+    # One that is larger than the page comes all the same.
+    assert (len(last.entries), last.next_after) == (1, None)
+    assert (none.entries, none.next_after) == ([], None)
