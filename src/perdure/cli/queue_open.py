@@ -17,6 +17,7 @@ from perdure.cli.queue_sources import (
     QueueSource,
     ServerSource,
     SessionSource,
+    closing,
 )
 from perdure.errors import ConfigError
 from perdure.storage.remote.reader import Reads, StateReader
@@ -49,6 +50,7 @@ class OpenSource(Generic[_S]):
     def __init__(self, source: _S, runner: asyncio.Runner) -> None:
         self.source = source
         self._runner = runner
+        self._begun: list[AsyncIterator[Any]] = []
 
     def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         """Wait for a coroutine."""
@@ -56,7 +58,17 @@ class OpenSource(Generic[_S]):
 
     def each(self, items: AsyncIterator[_T]) -> Iterator[_T]:
         """The items of an asynchronous iterator, page by page."""
+        self._begun.append(items)
         return each(self._runner, items)
+
+    async def close(self) -> None:
+        """End what nobody has read to its end (`| head`), then close the source."""
+        try:
+            for items in self._begun:
+                async with closing(items):
+                    pass
+        finally:
+            await self.source.close()
 
 
 @contextlib.contextmanager
@@ -75,10 +87,11 @@ def open_server(
     """
     with asyncio.Runner() as runner:
         source = runner.run(connect(url, layout=layout, prefix=prefix, now_us=now_us))
+        opened = OpenSource(source, runner)
         try:
-            yield OpenSource(source, runner)
+            yield opened
         finally:
-            runner.run(source.close())
+            runner.run(opened.close())
 
 
 async def connect(url: str, *, layout: Layout, prefix: str | None, now_us: int) -> ServerSource:
@@ -150,4 +163,9 @@ def open_directory(path: Path, *, now_us: int) -> Iterator[OpenSource[QueueSourc
         StorageError: it cannot be opened.
     """
     with open_database(path) as opened:
-        yield OpenSource(SessionSource(opened.database, now_us), opened.runner)
+        source: QueueSource = SessionSource(opened.database, now_us)
+        directory = OpenSource(source, opened.runner)
+        try:
+            yield directory
+        finally:
+            opened.run(directory.close())

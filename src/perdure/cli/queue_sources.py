@@ -6,16 +6,9 @@ queue is what the session's subscriptions and cursor make of the log (``broker.o
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Final,
-    Protocol,
-    TypeAlias,
-    TypeVar,
-    final,
-)
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, final
 
 from perdure.broker.owed import OwedQueue, Store
 from perdure.cli.exit_codes import CommandFailed, ExitCode
@@ -126,12 +119,13 @@ class DeviceQueueSource:
 
     async def lines(self) -> AsyncIterator[Line]:
         """See ``QueueSource``."""
-        async for stats in self._queue.clients():
-            async for entry in self.entries(stats.client_id):
-                yield entry_line(stats.client_id, entry)
-            # TBMQ's shared queues may have messages and no number.
-            if stats.last_packet_id or not stats.publish_count + stats.pubrel_count:
-                yield session_line(stats.client_id, stats.last_packet_id)
+        async with closing(self._queue.clients()) as found:
+            async for stats in found:
+                async for entry in self.entries(stats.client_id):
+                    yield entry_line(stats.client_id, entry)
+                # TBMQ's shared queues may have messages and no number.
+                if stats.last_packet_id or not stats.publish_count + stats.pubrel_count:
+                    yield session_line(stats.client_id, stats.last_packet_id)
 
     async def discard(self, client_id: str) -> bool:
         """See ``ServerSource``."""
@@ -158,8 +152,9 @@ class PostgresSource:
 
     async def queues(self) -> AsyncIterator[QueueStats]:
         """See ``QueueSource``."""
-        async for stats, _ in self._reader.queues():
-            yield stats
+        async with aclosing(self._reader.queues()) as found:
+            async for stats, _ in found:
+                yield stats
 
     async def stats(self, client_id: str) -> QueueStats | None:
         """See ``QueueSource``."""
@@ -182,11 +177,12 @@ class PostgresSource:
 
     async def lines(self) -> AsyncIterator[Line]:
         """See ``QueueSource``."""
-        async for stats, is_session in self._reader.queues():
-            async for entry in self.entries(stats.client_id):
-                yield entry_line(stats.client_id, entry)
-            if is_session:
-                yield session_line(stats.client_id, stats.last_packet_id)
+        async with aclosing(self._reader.queues()) as found:
+            async for stats, is_session in found:
+                async for entry in self.entries(stats.client_id):
+                    yield entry_line(stats.client_id, entry)
+                if is_session:
+                    yield session_line(stats.client_id, stats.last_packet_id)
 
     async def discard(self, client_id: str) -> bool:
         """See ``ServerSource``."""
@@ -321,6 +317,14 @@ async def merged(
     first: AsyncIterator[_T], second: AsyncIterator[_T], client_id: Callable[[_T], str]
 ) -> AsyncIterator[_T]:
     """Two sources in the order of their clients; a client that both know is the first one's."""
+    async with closing(first), closing(second):
+        async for item in _merged(first, second, client_id):
+            yield item
+
+
+async def _merged(
+    first: AsyncIterator[_T], second: AsyncIterator[_T], client_id: Callable[[_T], str]
+) -> AsyncIterator[_T]:
     ours, theirs = await anext(first, None), await anext(second, None)
     last: str | None = None
     while ours is not None or theirs is not None:
@@ -335,3 +339,13 @@ async def merged(
             if client_id(theirs) != last:
                 yield theirs
             theirs = await anext(second, None)
+
+
+@asynccontextmanager
+async def closing(items: AsyncIterator[_T]) -> AsyncIterator[AsyncIterator[_T]]:
+    """Close a generator with the block: what it holds is given back although nobody reads on."""
+    try:
+        yield items
+    finally:
+        if isinstance(items, AsyncGenerator):
+            await items.aclose()

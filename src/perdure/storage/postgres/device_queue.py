@@ -14,7 +14,8 @@ remembered here, so any number of processes may write.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, Final, Self, final
 
 import msgspec
@@ -194,8 +195,9 @@ class PostgresDeviceQueue:
     async def clients(self, *, after: str = "") -> AsyncIterator[QueueStats]:
         """See ``DeviceQueue.clients``; a client id of more than 255 characters stands where its
         stored form does."""
-        async for row in list_rows(self._pool, self._queries, after=after):
-            yield queries.stats_of(row)
+        async with aclosing(list_rows(self._pool, self._queries, after=after)) as rows:
+            async for row in rows:
+                yield queries.stats_of(row)
 
     async def sweep(self, *, now_us: int, limit: int) -> int:
         """See ``DeviceQueue.sweep``; a large store is walked through in several calls."""
@@ -306,8 +308,13 @@ class PostgresDeviceQueue:
         return run
 
 
-async def list_rows(pool: Pool, reader: Queries, *, after: str) -> AsyncIterator[Mapping[str, Any]]:
-    """The rows of ``Queries.stats`` for all clients above one, through a cursor of the server."""
+async def list_rows(
+    pool: Pool, reader: Queries, *, after: str
+) -> AsyncGenerator[Mapping[str, Any], None]:
+    """The rows of ``Queries.stats`` for all clients above one, through a cursor of the server.
+
+    It holds a connection until it is closed: whoever may not read to the end closes it.
+    """
     statement = reader.client_keys(after=key_of(after))
     async with pool.connection() as connection, connection.transaction(readonly=True):
         cursor = await connection.cursor(statement.sql, *statement.arguments)

@@ -6,7 +6,8 @@ it is. The one thing that it can change is to delete a client, on request.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Final, Self, final
 
 from perdure.errors import ConfigError, Fenced
@@ -59,11 +60,12 @@ class PostgresQueueReader:
             raise
         return cls(pool, shape)
 
-    async def queues(self, *, after: str = "") -> AsyncIterator[tuple[QueueStats, bool]]:
+    async def queues(self, *, after: str = "") -> AsyncGenerator[tuple[QueueStats, bool], None]:
         """All queues as ``DeviceQueue.clients``, and whether there is a session: messages of
         TBMQ may be without."""
-        async for row in list_rows(self._pool, self._queries, after=after):
-            yield queries.stats_of(row), row["is_session"]
+        async with aclosing(list_rows(self._pool, self._queries, after=after)) as rows:
+            async for row in rows:
+                yield queries.stats_of(row), row["is_session"]
 
     async def stats(self, client_id: str) -> QueueStats | None:
         """See ``DeviceQueue.stats``."""

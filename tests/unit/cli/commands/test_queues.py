@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import json
 from collections.abc import Iterator
@@ -185,3 +186,28 @@ def test_queues_in_a_server(url: str, capsys: Capture) -> None:
     assert capsys.readouterr().out == "a\tdiscarded\n"
     assert run(["queues", "list", "--url", url]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["list", "export"])
+def test_who_does_not_read_to_the_end_leaves_nothing_open(
+    url: str, command: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ``| head`` does: the pipe breaks at the second line."""
+    monkeypatch.setattr("perdure.cli.data.PAGE", 1)
+    written: list[str] = []
+
+    def write(text: str) -> int:
+        if len(written) == 1:
+            raise BrokenPipeError
+        written.append(text)
+        return len(text)
+
+    monkeypatch.setattr("sys.stdout.write", write, raising=False)
+    monkeypatch.setattr("os.dup2", lambda *_: None)
+    assert run(["queues", command, "--url", url]) == 0
+    monkeypatch.undo()
+    gc.collect()
+    assert len(written) == 1
+    # asyncio would tell of generators that did not end.
+    assert caplog.records == []
