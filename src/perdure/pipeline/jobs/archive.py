@@ -257,10 +257,12 @@ class Archive:
             )
 
     def _task(self, specs: tuple[TableSpec, ...]) -> WriteTask:
+        # Positions first: a catalog in a server is asked once for each table.
+        positions = tuple(self._sink.position(spec.name) for spec in specs)
         return WriteTask(
             specs,
             tuple(self._sink.data_directory(spec.name) for spec in specs),
-            tuple(self._sink.position(spec.name) for spec in specs),
+            positions,
             tuple(self._sink.fields(spec.name, table_schema(spec)) for spec in specs),
         )
 

@@ -80,6 +80,8 @@ class IcebergSink:
     def __init__(self, catalog: Catalog, database_id: str) -> None:
         self._catalog = catalog
         self._database_id = database_id
+        # As they were when their positions were asked for, which is where a round begins.
+        self._seen: dict[str, Any] = {}
         self._catalog.create_namespace_if_not_exists(NAMESPACE)
 
     def begin(self, table: str, schema: Any) -> None:
@@ -105,15 +107,16 @@ class IcebergSink:
     def fields(self, table: str, plain: Any) -> Fields:
         return {
             field.name: str(field.field_type)
-            for field in self._load(table).schema().fields[len(plain.names) :]
+            for field in self._as_seen(table).schema().fields[len(plain.names) :]
             if str(field.field_type) in ARROW
         }
 
     def position(self, table: str) -> int:
-        return _position(self._load(table))
+        self._seen[table] = self._load(table)
+        return _position(self._seen[table])
 
     def data_directory(self, table: str) -> str:
-        directory = _directory(self._load(table)) / "data"
+        directory = _directory(self._as_seen(table)) / "data"
         directory.mkdir(parents=True, exist_ok=True)
         return str(directory)
 
@@ -137,6 +140,7 @@ class IcebergSink:
     ) -> None:
         # What is loaded here is what the commit must find: a catalog refuses it otherwise.
         opened = self._load(table)
+        self._seen.pop(table, None)
         check_position(table, _position(opened), expected)
         with _refused(table), opened.transaction() as transaction:
             _evolve(transaction, schema)
@@ -159,6 +163,7 @@ class IcebergSink:
         expected: int,
     ) -> None:
         opened = self._load(table)
+        self._seen.pop(table, None)
         check_position(table, _position(opened), expected)
         paths = {file.path for file in old}
         tasks = [
@@ -207,6 +212,9 @@ class IcebergSink:
 
     def close(self) -> None:
         """Nothing is held: files that no commit took are not part of a table."""
+
+    def _as_seen(self, table: str) -> Any:
+        return self._seen.get(table) or self._load(table)
 
     def _load(self, table: str) -> Any:
         return self._catalog.load_table((NAMESPACE, table))
