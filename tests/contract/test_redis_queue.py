@@ -7,7 +7,7 @@ import base64
 import json
 import random
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -150,6 +150,54 @@ async def test_kill_9_at_any_moment_loses_nothing_acknowledged(layout: Layout) -
             await writer
             assert ledger.retries > 0
             await ledger.check()
+
+
+@both
+async def test_kill_9_loses_no_acknowledgement_and_no_pubrec(layout: Layout) -> None:
+    with RedisServer(appendfsync="always") as own:
+        async with opened(own.url, layout, settings=ClientSettings(wait_s=30)) as queue:
+            done = 0
+            stopped = False
+
+            async def surely(
+                call: Callable[..., Awaitable[object]], *args: Any, **options: Any
+            ) -> None:
+                # Every call may be made again: positions and identifiers say what is meant.
+                while True:
+                    try:
+                        await call(*args, **options)
+                    except (StorageUnavailable, StorageTimeout):
+                        continue
+                    return
+
+            async def settle() -> None:
+                nonlocal done
+                while not stopped:
+                    at = 3 * done
+                    batch = [
+                        entry(payload=b"%d" % n, qos=2, position=n, serial=n)
+                        for n in range(at + 1, at + 4)
+                    ]
+                    await surely(queue.append, batch, now_us=NOW_US, limit=9999)
+                    await surely(queue.acknowledge, "c1", [at + 1], epoch=1)
+                    await surely(queue.release, "c1", [at + 2], epoch=1)
+                    done += 1
+
+            await queue.take("c1", epoch=1)
+            owner = asyncio.create_task(settle())
+            for round_ in range(4):
+                before = done
+                while done < before + 15 + 7 * round_:
+                    await asyncio.sleep(0)
+                await asyncio.to_thread(own.restart, kill=True)
+            stopped = True
+            await owner
+            states = [(read.packet_id, read.state) for read in await read_all(queue)]
+            assert states == [
+                (3 * n + offset, state)
+                for n in range(done)
+                for offset, state in ((2, EntryState.PUBREL), (3, EntryState.PUBLISH))
+            ]
 
 
 @both
