@@ -15,11 +15,12 @@ both are read, the latter is written. A message that expires does so ``msgExpiry
 
 from __future__ import annotations
 
+import struct
 from typing import Final
 
 import msgspec
 
-from perdure.errors import MqttError, StorageCorrupt
+from perdure.errors import MqttError, PerdureError, StorageCorrupt
 from perdure.model import Message
 from perdure.mqtt.packets import PUBLISH, Properties
 from perdure.mqtt.primitives import varint
@@ -195,13 +196,14 @@ def _properties(read: _Read) -> bytes:
         or read.correlation_data is not None
     ):
         return b""
-    return write_properties(
-        Properties(
-            payload_format_indicator=read.payload_format_indicator,
-            content_type=read.content_type,
-            response_topic=read.response_topic,
-            correlation_data=read.correlation_data,
-            user_properties=tuple((pair.k, pair.v) for pair in pairs or ()),
-        ),
-        PUBLISH,
+    properties = Properties(
+        payload_format_indicator=read.payload_format_indicator,
+        content_type=read.content_type,
+        response_topic=read.response_topic,
+        correlation_data=read.correlation_data,
+        user_properties=tuple((pair.k, pair.v) for pair in pairs or ()),
     )
+    try:
+        return write_properties(properties, PUBLISH)
+    except (PerdureError, ValueError, OverflowError, struct.error) as error:
+        raise StorageCorrupt(f"a message has properties that MQTT cannot carry: {error}") from error

@@ -131,6 +131,19 @@ def test_other_json_is_corrupt(text: bytes) -> None:
         tbmq_record.decode(text, serial=1, packet_id=1, expiry_ms=-1)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"contentType": "x" * 70_000},
+        {"payloadFormatIndicator": 300},
+        {"userProperties": {"props": [{"k": "x" * 70_000, "v": ""}]}},
+    ],
+)
+def test_properties_that_mqtt_cannot_carry_are_corrupt(changes: dict[str, Any]) -> None:
+    with pytest.raises(StorageCorrupt):
+        read({**PLAIN, **changes})
+
+
 def test_properties_that_are_none_are_corrupt() -> None:
     with pytest.raises(StorageCorrupt):
         tbmq_record.tail(NewEntry("c", Message("t", b"", properties=b"\x7f"), 1))

@@ -4,7 +4,7 @@
 -- each of them serial (7), identifier (2), state (1).
 local m = load()
 local limit, base = tonumber(ARGV[1]), ARGV[2]
-local last_id = tonumber(redis.call('GET', LAST) or '0') or 0
+local last_id = last_packet_id()
 local serial = last_serial(m, last_id)
 local position = m.position
 local serials = {}

@@ -52,6 +52,16 @@ local function look_for_pubrels()
   return set, count
 end
 
+-- The last packet identifier; where TBMQ has deleted it and left entries, that of the newest.
+local function last_packet_id()
+  local last = tonumber(redis.call('GET', LAST) or '0') or 0
+  if last == 0 then
+    local newest = redis.call('ZRANGE', MESSAGES, -1, -1)
+    last = newest[1] and id_of(newest[1]) or 0
+  end
+  return last
+end
+
 -- Our own numbers; of a queue that only TBMQ has written, as they are there.
 local function load()
   local found = redis.call('HMGET', OURS, 'm', 'r')

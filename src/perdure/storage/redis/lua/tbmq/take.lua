@@ -5,5 +5,5 @@ if epoch < m.epoch then
   return fenced(m, ARGV[1])
 end
 m.epoch = epoch
-m.serial = last_serial(m, tonumber(redis.call('GET', LAST) or '0') or 0)
+m.serial = last_serial(m, last_packet_id())
 save(m)
