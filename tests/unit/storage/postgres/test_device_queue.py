@@ -339,6 +339,22 @@ async def test_a_deep_queue_of_serials_without_gaps_is_counted_when_it_matters(
     assert [gone.serial for result in results for gone in result.trimmed] == [1, 3, 5, 7, 9]
 
 
+async def test_a_count_that_others_made_wrong_costs_no_message(
+    pool: Pool, queue: PostgresDeviceQueue
+) -> None:
+    await append(queue, *[entry()] * 100, limit=100)
+    await append(queue, entry(), limit=100)
+    stored = "SELECT publish_count FROM perdure_queue WHERE client_id = 'c'"
+    assert await one(pool, stored) == 100
+    await pool.run(Statement("DELETE FROM device_publish_msg WHERE serial_number < 99"))
+    results = await queue.append([entry()] * 50, now_us=NOW_US, limit=100)
+    assert not any(result.trimmed for result in results)
+    await pool.run(Statement("DELETE FROM device_publish_msg"))
+    results = await queue.append([entry()] * 50, now_us=NOW_US, limit=100)
+    assert not any(result.trimmed for result in results)
+    assert len(await read(queue)) == 50
+
+
 async def test_messages_without_an_expiry_may_be_kept_for_a_time(pool: Pool) -> None:
     await migrate(pool)
     queue = PostgresDeviceQueue(pool, kept_us=60 * SECOND_US)

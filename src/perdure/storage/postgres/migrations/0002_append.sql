@@ -85,8 +85,10 @@ BEGIN
         ) END, 0) ORDER BY c.who),
         array_agg(coalesce(q.last_position, 0) ORDER BY c.who),
         array_agg(CASE
-            WHEN q.publish_count IS NOT NULL THEN q.publish_count
             WHEN z.last_serial IS NULL THEN 0
+            -- Somebody may have deleted messages without telling us.
+            WHEN q.publish_count IS NOT NULL
+                THEN least(q.publish_count, z.last_serial - z.first_serial + 1)
             WHEN z.last_serial - z.first_serial < queue_limit - cardinality(owners)
                 THEN z.last_serial - z.first_serial + 1
             ELSE (
