@@ -3,8 +3,11 @@
 A batch is sent in one write to each node it concerns, and waits on one future for each. What a
 server asks for is done here: redirections (MOVED, ASK), another moment (TRYAGAIN, LOADING,
 CLUSTERDOWN, keys of a script that are on their way), code that it has lost (NOSCRIPT, a missing
-function). Everything else is the caller's to judge. Invariant: commands with the same key keep
-their order within a batch.
+function). Everything else is the caller's to judge.
+
+Commands of one key are sent in the order of the batch; what a server turns away for the moment
+comes after what it took. So what must not be overtaken by the next command of its key stands in a
+batch of its own, or is one command with it.
 """
 
 from __future__ import annotations
@@ -221,8 +224,12 @@ class RedisClient:
         replies: list[Reply],
     ) -> None:
         groups: dict[Node, list[int]] = {}
+        # At most one look at the slots for all of them.
+        await self._route(commands[todo[0]])
+        only = None if self.address.cluster else self._only_node()
+        slots = self._slots
         for index in todo:
-            node = asking.get(index) or await self._route(commands[index])
+            node = asking.get(index) or only or slots[slot_of(commands[index].key)]
             groups.setdefault(node, []).append(index)
         sent = []
         for node, indexes in groups.items():
