@@ -92,6 +92,17 @@ def test_the_table_tells_what_falls_short_and_why() -> None:
     assert "What limits" not in table(EMPTY)
 
 
+def test_a_machine_that_did_other_work_is_told() -> None:
+    quiet, busy = comparison("quiet", perdure=1), comparison("busy", perdure=1, peer=1)
+    for one, shares in ((quiet, [0.1]), (busy, [0.9, 0.5])):
+        for run, share in zip(one.runs, shares, strict=True):
+            run.phases[0].others_cpu_share = share
+    found = Findings({}, {"quiet": quiet, "busy": busy})
+    assert found.busy() == {"busy": 0.7}
+    assert "meanwhile: 0.7 cores in `busy`. Rates" in table(found)
+    assert "Other processes" not in table(Findings({}, {"quiet": quiet}))
+
+
 def test_every_target_is_measured_by_something_that_exists() -> None:
     records = {"memory", "all"}
     assert {one.record for one in TARGETS} <= {*PARTS, *records}
