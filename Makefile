@@ -103,8 +103,11 @@ sim: setup ## repeat a simulated run: make sim SEED=n
 .PHONY: bench
 bench: ## take all records anew on a compiled build and write their page (BENCH="layouts memory": a part)
 	@tools/make_venv.sh "$(PYTHON)" build/bench
-	@build/bench/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/core.txt
-	@build/bench/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
+	@build/bench/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+		-r requirements/build.txt -r requirements/dev.txt
+	@build/bench/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall \
+		--no-build-isolation --no-deps .
+	@build/bench/bin/python -m tools.compiled
 	build/bench/bin/python -m benchmarks $(BENCH)
 
 .PHONY: docs

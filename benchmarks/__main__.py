@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+import traceback
 
 from benchmarks import layouts, persistence, sessions, stages, suite, summary
 
@@ -15,19 +16,29 @@ BENCHMARKS["persistence"] = persistence.run
 
 
 def main(names: list[str]) -> int:
-    """Run benchmarks by name."""
+    """Run benchmarks by name; one that fails does not keep the others from the page."""
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
         print(f"no benchmark {unknown[0]!r}; there are {' '.join(BENCHMARKS)}", file=sys.stderr)
         return 64
-    missed = False
-    for name in names or BENCHMARKS:
-        print(f"== {name}", flush=True)
-        begun = time.monotonic()
-        missed |= not BENCHMARKS[name]()
-        print(f"== {name}: {time.monotonic() - begun:.0f} s", flush=True)
+    missed = [name for name in names or BENCHMARKS if not _is_kept(name)]
     summary.write()
-    return int(missed)
+    if missed:
+        print(f"missed or failed: {' '.join(missed)}", file=sys.stderr)
+    return int(bool(missed))
+
+
+def _is_kept(name: str) -> bool:
+    """Run one; whether it kept what it promises."""
+    print(f"== {name}", flush=True)
+    begun = time.monotonic()
+    try:
+        kept = BENCHMARKS[name]()
+    except Exception:  # noqa: BLE001 - whatever stops one, the records of the others are there
+        traceback.print_exc()
+        kept = False
+    print(f"== {name}: {time.monotonic() - begun:.0f} s", flush=True)
+    return kept
 
 
 if __name__ == "__main__":

@@ -337,8 +337,8 @@ def table(findings: Findings) -> str:
         text += (
             "\n\nOther processes used the machine meanwhile: "
             + ", ".join(f"{share:.1f} cores in `{name}`" for name, share in busy.items())
-            + ". Rates and latencies are worse there than they would be alone, and a load at a fixed"
-            " rate comes in batches, which makes its CPU less than it would be."
+            + ". Rates and latencies are worse there than they would be alone, and a load at a "
+            "fixed rate comes in batches, which makes its CPU less than it would be."
         )
     if notes:
         text += "\n\nWhat limits those that do not reach the aim:\n\n" + "\n".join(notes)
