@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
@@ -13,6 +14,7 @@ Kind: TypeAlias = Literal["directory", "postgres", "redis"]
 Layout: TypeAlias = Literal["tbmq", "compact", "broker"]
 """``broker``: the whole state of a broker that has its storage in the server."""
 
+_SECRET: Final = re.compile(r"([?&]\w*password=)[^&]*")
 _SCHEMES: Final[dict[str, Kind]] = {
     "postgres": "postgres",
     "postgresql": "postgres",
@@ -89,6 +91,7 @@ def redacted(url: str) -> str:
     authority, slash, path = rest.partition("/")
     account, at, host = authority.rpartition("@")
     if not at:
-        return url
+        return _SECRET.sub(r"\1***", url)
     user, colon, _ = account.partition(":")
+    path = _SECRET.sub(r"\1***", path)
     return f"{scheme}://{user}{':***' if colon else ''}@{host}{slash}{path}"

@@ -156,6 +156,8 @@ class PostgresSource:
                 f"the database has no table {rows.MESSAGES} of TBMQ 1.x: "
                 f"{'column ' + missing[0] + ' is not there' if found else 'it is not there'}"
             )
+        if not await connection.fetch(_COLUMNS, rows.SESSIONS):
+            raise ConfigError(f"the database has no table {rows.SESSIONS} of TBMQ 1.x")
         return found
 
     async def _connect(self) -> Any:

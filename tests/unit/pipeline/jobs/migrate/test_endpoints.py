@@ -40,6 +40,10 @@ def test_passwords_are_not_shown() -> None:
     assert redacted("postgresql://u:secret@h/d") == "postgresql://u:***@h/d"
     assert redacted("postgresql://u@h/d?x=1") == "postgresql://u@h/d?x=1"
     assert redacted("data") == "data"
+    assert redacted("postgresql://h/d?user=u&password=s") == "postgresql://h/d?user=u&password=***"
+    assert redacted("postgresql://u:s@h/d?sslpassword=s&x=1") == (
+        "postgresql://u:***@h/d?sslpassword=***&x=1"
+    )
     shown = Endpoint("redis", "redis://:x@h", "compact", "p:").shown
     assert shown == "redis://:***@h (compact, prefix p:)"
     assert Endpoint("directory", "data").shown == "data"

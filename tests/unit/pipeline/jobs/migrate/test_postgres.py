@@ -184,6 +184,10 @@ async def test_what_is_no_tbmq_is_said(server: PostgresServer) -> None:
     with pytest.raises(ConfigError, match="serial_number"):
         await read(server.database_url("other"))
     await connection.execute("DROP TABLE device_publish_msg")
+    await connection.execute(V1_0)
+    with pytest.raises(ConfigError, match="device_session_ctx"):
+        await read(server.database_url("other"))
+    await connection.execute("DROP TABLE device_publish_msg")
     with pytest.raises(ConfigError, match="not there"):
         await read(server.database_url("other"))
     await connection.close()
