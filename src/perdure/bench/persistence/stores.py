@@ -7,6 +7,7 @@ log. A *relaxed* one before it: AOF ``everysec``, ``synchronous_commit=off``, a 
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib
 import time
 from collections.abc import Callable, Sequence
@@ -26,19 +27,25 @@ from perdure.storage.redis.tbmq import TbmqLayout, looked_at
 LIMIT: Final = 1_000
 _PAGE_BYTES: Final = 1 << 20
 _EPOCH: Final = 1
-_TOPIC: Final = "p2p/devices/{}"
 PREFIX: Final = "bench:"
 """Of all Redis keys of the comparison."""
 
 
+@functools.cache
 def client_id(number: int) -> str:
     """The name of a client."""
     return f"device-{number:06}"
 
 
+@functools.cache
+def topic(number: int) -> str:
+    """The topic of a client."""
+    return f"p2p/devices/{client_id(number)}"
+
+
 def message(number: int, payload: bytes, now_us: int) -> Message:
     """A message for a client."""
-    return Message(_TOPIC.format(client_id(number)), payload, 1, published_at_us=now_us)
+    return Message(topic(number), payload, 1, published_at_us=now_us)
 
 
 def now_us() -> int:
@@ -318,7 +325,7 @@ class EmbeddedStore:
         until = self._database.last_offset
         for n in clients:
             page = await self._database.read(
-                [_TOPIC.format(client_id(n))],
+                [topic(n)],
                 after_offset=self._offsets[n],
                 until_offset=until,
                 limit=100,
