@@ -50,6 +50,10 @@ NOTES: Final = (
         "under way."
     ),
     (
+        "In the single shape every call has futures and task switches of its own in the client, "
+        "the same for every layout: what a layout saves is a smaller part of the whole there."
+    ),
+    (
         "redis-sync is redis-py, and shares one interpreter with everything else. Jedis with a "
         "pool of threads is faster: asynchronous against synchronous is larger here than in "
         "TBMQ."
