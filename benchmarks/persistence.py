@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
-
 from benchmarks.record import Check, write
 from perdure.bench.persistence.contestants import Servers
 from perdure.bench.persistence.report import memory_fields, row_fields
@@ -47,7 +45,12 @@ def run() -> bool:
         "persistence",
         found.started_at,
         data=Path(),
-        settings=msgspec.to_builtins(settings),
+        settings={
+            "clients": settings.clients,
+            "bytes": settings.payload_bytes,
+            "seconds": settings.seconds,
+            "rounds": settings.rounds,
+        },
         checks=checks(found),
         values={},
     )
