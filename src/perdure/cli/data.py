@@ -18,6 +18,7 @@ from perdure.cli.settings_options import config_options
 from perdure.config.document import Origin
 from perdure.config.environ import Override
 from perdure.config.load import load
+from perdure.config.schema import StorageConfig
 
 if TYPE_CHECKING:
     from perdure.storage.rocksdb import RocksDatabase
@@ -32,6 +33,17 @@ PAGE: Final = 256
 def data_options(command: _F) -> _F:
     """Add ``--data``, ``--config`` and ``--set``; the command gets the directory as ``data``."""
 
+    @storage_options
+    @functools.wraps(command)
+    def with_data(*args: Any, storage: StorageConfig, **kwargs: Any) -> Any:
+        return command(*args, data=Path(storage.path), **kwargs)
+
+    return with_data  # type: ignore[return-value]
+
+
+def storage_options(command: _F) -> _F:
+    """Add the same options; the command gets where the broker keeps its state as ``storage``."""
+
     @click.option(
         "--data",
         "data_option",
@@ -41,24 +53,21 @@ def data_options(command: _F) -> _F:
     )
     @config_options
     @functools.wraps(command)
-    def with_data(
+    def with_storage(
         *args: Any,
         data_option: Path | None,
         config_path: Path | None,
         sets: tuple[str, ...],
         **kwargs: Any,
     ) -> Any:
-        return command(*args, data=_directory(data_option, config_path, sets), **kwargs)
+        overrides = []
+        if data_option is not None:
+            origin = Origin("flag", "--data")
+            overrides.append(Override(("storage", "path"), str(data_option), origin))
+        loaded = load(config_path, environ=os.environ, sets=sets, overrides=overrides)
+        return command(*args, storage=loaded.config.storage, **kwargs)
 
-    return with_data  # type: ignore[return-value]
-
-
-def _directory(option: Path | None, config_path: Path | None, sets: tuple[str, ...]) -> Path:
-    overrides = []
-    if option is not None:
-        overrides.append(Override(("storage", "path"), str(option), Origin("flag", "--data")))
-    loaded = load(config_path, environ=os.environ, sets=sets, overrides=overrides)
-    return Path(loaded.config.storage.path)
+    return with_storage  # type: ignore[return-value]
 
 
 @final

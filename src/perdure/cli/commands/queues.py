@@ -15,10 +15,11 @@ import msgspec
 
 from perdure.cli.admin_client import AdminClient
 from perdure.cli.commands.sessions import act_on_each, discard_stored
-from perdure.cli.data import data_options, open_database
+from perdure.cli.data import open_database, storage_options
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, encode, output_options, printable
 from perdure.clock import SystemClock
+from perdure.config.schema import StorageConfig
 from perdure.config.units import format_size, format_time
 from perdure.storage.device_queue import QueueStats
 from perdure.storage.queue_lines import entry_line
@@ -54,11 +55,13 @@ class Where(msgspec.Struct, frozen=True):
 
     Attributes:
         url: of a server; empty = the data directory.
+        is_brokers: the server is where the broker of the data directory keeps its state.
         layout, prefix: of the keys in Redis.
         data: the data directory.
     """
 
     url: str
+    is_brokers: bool
     layout: Layout
     prefix: str | None
     data: Path
@@ -82,7 +85,8 @@ def where_options(command: _F) -> _F:
         default="",
         envvar="PERDURE_QUEUES_URL",
         metavar="URL",
-        help="redis://, rediss://, redis+cluster:// or postgresql://; else a data directory. "
+        help="redis://, rediss://, redis+cluster:// or postgresql://; else where the broker of the "
+        "configuration keeps its state. "
         "$PERDURE_QUEUES_URL if not given.",
     )
     @click.option(
@@ -93,12 +97,23 @@ def where_options(command: _F) -> _F:
         help="How the keys in Redis are laid out.",
     )
     @click.option("--prefix", metavar="TEXT", help="Of the keys in Redis; else the layout's own.")
-    @data_options
+    @storage_options
     @functools.wraps(command)
     def with_where(
-        *args: Any, url: str, layout: Layout, prefix: str | None, data: Path, **kwargs: Any
+        *args: Any,
+        url: str,
+        layout: Layout,
+        prefix: str | None,
+        storage: StorageConfig,
+        **kwargs: Any,
     ) -> Any:
-        return command(*args, where=Where(url, layout, prefix, data), **kwargs)
+        is_brokers = not url
+        if is_brokers and storage.backend == "postgres":
+            url = storage.postgres.url
+        elif is_brokers and storage.backend == "redis":
+            url, layout, prefix = storage.redis.url, "compact", f"{storage.redis.prefix}:"
+        where = Where(url, is_brokers, layout, prefix, Path(storage.path))
+        return command(*args, where=where, **kwargs)
 
     return with_where  # type: ignore[return-value]
 
@@ -203,6 +218,12 @@ def discard(where: Where, client_ids: tuple[str, ...], yes: bool, out: Output) -
     broker first.
     """
     _confirm(client_ids, yes=yes)
+    client = AdminClient.connect(where.data) if where.is_brokers else None
+    if client is not None:
+        with client:
+            return act_on_each(
+                client_ids, lambda one: client.call("sessions.discard", client_id=one), out
+            )
     if where.url:
         with where.open() as opened:
             source = opened.source
@@ -210,12 +231,6 @@ def discard(where: Where, client_ids: tuple[str, ...], yes: bool, out: Output) -
                 client_ids,
                 lambda client_id: _discarded(client_id, opened.run(source.discard(client_id))),
                 out,
-            )
-    client = AdminClient.connect(where.data)
-    if client is not None:
-        with client:
-            return act_on_each(
-                client_ids, lambda one: client.call("sessions.discard", client_id=one), out
             )
     with open_database(where.data, read_only=False) as database:
         return act_on_each(client_ids, lambda one: database.run(discard_stored(database, one)), out)

@@ -189,6 +189,20 @@ def test_queues_in_a_server(url: str, capsys: Capture) -> None:
 
 
 @pytest.mark.slow
+def test_a_broker_in_a_server_is_found_by_its_configuration(
+    url: str, running: Any, tmp_path: Path, capsys: Capture
+) -> None:
+    backend = url.partition("://")[0].replace("postgresql", "postgres")
+    config = tmp_path / "perdure.yaml"
+    storage = {"backend": backend, "path": str(tmp_path), backend: {"url": url}}
+    config.write_text(json.dumps({"storage": storage}), encoding="utf-8")
+    assert run(["queues", "list", "--config", str(config)]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert run(["queues", "discard", "live", "--yes", "--config", str(config)]) == 0
+    assert running.asked == [("discard", "live")]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["list", "export"])
 def test_who_does_not_read_to_the_end_leaves_nothing_open(
     url: str, command: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
