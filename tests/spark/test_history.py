@@ -26,9 +26,8 @@ def database(tmp_path: Path) -> Iterator[RocksDatabase]:
 
 
 def test_history(spark: Any, database: RocksDatabase, tmp_path: Path) -> None:
-    from perdure.pipeline.jobs.archive import Archive, Wanted
+    from perdure.pipeline.jobs.archive import Archive, Wanted, execute_here
     from perdure.pipeline.sinks.opening import open_sink
-    from perdure.pipeline.spark_jobs import SparkExecute
 
     to = tmp_path / "to"
     to.mkdir()
@@ -43,7 +42,7 @@ def test_history(spark: Any, database: RocksDatabase, tmp_path: Path) -> None:
         open_sink("iceberg", to, None, database.format.database_id),
         Wanted(),
         directory=to,
-        execute=SparkExecute(spark),
+        execute=execute_here,
     )
     while job.run_round().rows:
         pass
