@@ -17,6 +17,7 @@ from perdure.broker.scheduler import Gate
 from perdure.model import InboxEntry, Message, Subscription
 from perdure.observe.metrics import Metrics
 from perdure.session.interest import combine
+from perdure.topic.shapes import FilterIndex
 
 if TYPE_CHECKING:
     from perdure.broker.live_session import LiveSession
@@ -84,10 +85,10 @@ class Dispatcher:
         gate_qos2: hold QoS 2 messages back until they are synced.
     """
 
-    __slots__ = ("_gate_qos2", "_metrics", "_queue", "_router", "offset", "unheard")
+    __slots__ = ("_gate_qos2", "_index", "_metrics", "_queue", "offset", "unheard")
 
     def __init__(self, router: Router, metrics: Metrics, *, offset: int, gate_qos2: bool) -> None:
-        self._router = router
+        self._index: FilterIndex[Audience] = router.index
         self._metrics = metrics
         self._gate_qos2 = gate_qos2
         self._queue: deque[Item] = deque()
@@ -141,7 +142,7 @@ class Dispatcher:
                 item.session.deliver_entry(item.entry)
 
     def _dispatch(self, message: Message) -> None:
-        audiences = self._router.match(message.topic)
+        audiences = self._index.match(message.topic)
         if not audiences:
             self._metrics.messages_dropped_no_subscriber += 1
             if message.qos == 1 and message.offset:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from perdure.broker.live_session import CURSOR_MESSAGES_MAX
 from perdure.broker.publishing import QUOTA_EXCEEDED, UNSPECIFIED_ERROR
 from perdure.errors import MqttError, StorageError
 from perdure.model import Message
@@ -118,11 +119,9 @@ class Exchange:
         ):
             self._deny(packet)
             return
-        if qos:
-            refusal = publishing.refusal()
-            if refusal:
-                self._refuse_in_turn(packet, refusal)
-                return
+        if qos and (publishing.disk_full or not services.committer.writable):
+            self._refuse_in_turn(packet, publishing.refusal())
+            return
         now_us = services.turn.now_us
         message = Message(
             topic,
@@ -263,7 +262,11 @@ class Exchange:
                 services.turn.dirty_soon(session)
             if held is not None and held.group_key:
                 services.shares.settled(session, held.offset)
-        session.moved()
+        if (
+            not session.cursor_waits
+            or outbound.acked_serial - session.cursor_serial >= CURSOR_MESSAGES_MAX
+        ):
+            session.moved()
         if outbound.pending or session.room_wanted:
             session.pump()
 

@@ -236,8 +236,17 @@ class LiveSession:
             self.moved()
             return
         delivery = outbound.offer(message, qos, retain, identifiers, offset, group_key)
-        if delivery is not None:
+        if delivery is None:
+            return
+        if delivery.state == RELEASED or delivery.dup or self.drop_note:
             self.transmit(delivery)
+            return
+        # As ``transmit``, for what nearly every delivery is.
+        result = self.sender.publish(
+            message, qos, retain, False, delivery.packet_id, identifiers, services.turn.now_us
+        )
+        if result != SENT:
+            self._unsent(delivery, result)
 
     def deliver_entry(self, entry: InboxEntry) -> None:
         """Deliver an entry of the private stream that was dispatched now."""
@@ -279,12 +288,16 @@ class LiveSession:
         )
         if delivery.dup:
             services.metrics.messages_redelivered += 1
-        if result == SENT:
-            return
+        if result != SENT:
+            self._unsent(delivery, result)
+
+    def _unsent(self, delivery: Delivery, result: int) -> None:
+        """A delivery cannot be sent: settle it, and count why."""
+        metrics = self._services.metrics
         if result == EXPIRED:
-            services.metrics.messages_dropped_expired += 1
+            metrics.messages_dropped_expired += 1
         else:
-            services.metrics.messages_dropped_too_large += 1
+            metrics.messages_dropped_too_large += 1
         self.outbound.settle_unsent(delivery)
         self.moved()
 

@@ -51,11 +51,12 @@ class Router:
     """Topic filter -> audience, for connected sessions and for groups."""
 
     def __init__(self) -> None:
-        self._index: FilterIndex[Audience] = FilterIndex()
+        self.index: FilterIndex[Audience] = FilterIndex()
+        """Audiences by filter; the dispatch asks it for each message."""
 
     def match(self, topic: str) -> list[Audience]:
         """The audiences whose filter matches a topic."""
-        return self._index.match(topic)
+        return self.index.match(topic)
 
     def put(self, session: LiveSession, sub: Subscription) -> None:
         """Add or replace an ordinary subscription of a connected session."""
@@ -63,7 +64,7 @@ class Router:
 
     def remove(self, session: LiveSession, sub: Subscription) -> None:
         """Take an ordinary subscription out."""
-        audience = self._index.get(sub.filter)
+        audience = self.index.get(sub.filter)
         if audience is not None:
             audience.sessions.pop(session, None)
             self._prune(sub.filter, audience)
@@ -74,18 +75,18 @@ class Router:
 
     def remove_group(self, group: SharedGroup) -> None:
         """Take a shared group out."""
-        audience = self._index.get(group.filter)
+        audience = self.index.get(group.filter)
         if audience is not None:
             audience.groups.pop(group.key, None)
             self._prune(group.filter, audience)
 
     def _audience(self, topic_filter: str) -> Audience:
-        audience = self._index.get(topic_filter)
+        audience = self.index.get(topic_filter)
         if audience is None:
             audience = Audience()
-            self._index.put(topic_filter, audience)
+            self.index.put(topic_filter, audience)
         return audience
 
     def _prune(self, topic_filter: str, audience: Audience) -> None:
         if not audience.sessions and not audience.groups:
-            self._index.remove(topic_filter)
+            self.index.remove(topic_filter)

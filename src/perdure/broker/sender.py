@@ -12,6 +12,7 @@ from perdure.limits import REMAINING_LENGTH_MAX
 from perdure.model import Message
 from perdure.mqtt.aliases import OutboundAliases
 from perdure.mqtt.encode import (
+    ACK_SHORT,
     ack_bytes,
     append_publish,
     append_publish_311,
@@ -19,6 +20,7 @@ from perdure.mqtt.encode import (
     publish_size,
 )
 from perdure.mqtt.packets import PUBLISH, Packet
+from perdure.mqtt.primitives import UINT16_BYTES
 from perdure.observe.metrics import Metrics
 from perdure.session.expiry import remaining_s
 
@@ -118,7 +120,10 @@ class Sender:
     def ack(self, kind: int, packet_id: int, reason: int = 0) -> None:
         """Send PUBACK, PUBREC, PUBREL or PUBCOMP."""
         self._metrics.packets_sent[kind] += 1
-        data = ack_bytes(kind, packet_id, reason, self.version)
+        if reason:
+            data = ack_bytes(kind, packet_id, reason, self.version)
+        else:
+            data = ACK_SHORT[kind] + UINT16_BYTES[packet_id]
         self._out.append(data)
         self.out_bytes += len(data)
         if not self._queued:

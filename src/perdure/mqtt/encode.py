@@ -64,11 +64,19 @@ _ACK_FIRST: Final = {
     PUBREL: b"\x62",
     PUBCOMP: b"\x70",
 }
-_ACK_SHORT: Final = {kind: first + b"\x02" for kind, first in _ACK_FIRST.items()}
+ACK_SHORT: Final = {kind: first + b"\x02" for kind, first in _ACK_FIRST.items()}
 _ACK_REASON: Final = {kind: first + b"\x03" for kind, first in _ACK_FIRST.items()}
 
 # Packets from which 3.1.2.11.4 and the like let a sender drop what only explains.
 _EXPLAINED = Connack | Ack | Suback | Unsuback | Disconnect | Auth
+
+
+TOPICS_CACHED_MAX: Final = 16_384
+"""Topic names kept encoded, for all connections."""
+TOPIC_CACHED_BYTES_MAX: Final = 256
+"""Longer topic names are not kept."""
+
+_topics: dict[str, bytes] = {}
 
 
 def encode(packet: Packet, version: int) -> bytes:
@@ -143,7 +151,7 @@ def encode_within(packet: Packet, version: int, size_max: int) -> bytes | None:
 def ack_bytes(kind: int, packet_id: int, reason: int = 0, version: int = 4) -> bytes:
     """PUBACK, PUBREC, PUBREL or PUBCOMP without properties."""
     if reason == 0 or version != V5:
-        return _ACK_SHORT[kind] + UINT16_BYTES[packet_id]
+        return ACK_SHORT[kind] + UINT16_BYTES[packet_id]
     return _ACK_REASON[kind] + UINT16_BYTES[packet_id] + BYTES[reason]
 
 
@@ -290,7 +298,11 @@ def _message_head(
     message: Message, version: int, flags: int, own_size: int, omit_topic: bool
 ) -> bytes:
     """First byte, remaining length and topic of a PUBLISH."""
-    topic = b"\x00\x00" if omit_topic and version == V5 else text(message.topic)
+    if omit_topic and version == V5:
+        topic = b"\x00\x00"
+    else:
+        found = _topics.get(message.topic)
+        topic = _topic(message.topic) if found is None else found
     size = len(topic) + len(message.payload)
     if flags & 0x06:
         size += 2
@@ -298,6 +310,16 @@ def _message_head(
         length = own_size + len(message.properties)
         size += length + varint_size(length)
     return BYTES[0x30 | flags] + varint(size) + topic
+
+
+def _topic(topic: str) -> bytes:
+    """A topic name in wire form that the cache does not hold."""
+    encoded = text(topic)
+    if len(encoded) <= TOPIC_CACHED_BYTES_MAX:
+        if len(_topics) >= TOPICS_CACHED_MAX:
+            _topics.clear()
+        _topics[topic] = encoded
+    return encoded
 
 
 def _own_properties(expiry_s: int, identifiers: tuple[int, ...], topic_alias: int) -> bytes:
@@ -334,7 +356,7 @@ def _publish(packet: Publish, version: int) -> bytes:
 def _ack(packet: Ack, version: int) -> bytes:
     identifier = _packet_id(packet.packet_id)
     if version != V5 or (packet.reason == 0 and packet.properties is None):
-        return _ACK_SHORT[packet.kind] + identifier
+        return ACK_SHORT[packet.kind] + identifier
     properties = EMPTY if packet.properties is None else packet.properties
     first = _ACK_FIRST[packet.kind][0]
     return _framed(first, identifier, _reasoned(packet.reason, properties, packet.kind))
