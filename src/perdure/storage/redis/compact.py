@@ -184,14 +184,16 @@ def page_of(
     more, flat = check(reply)  # type: ignore[misc]
     assert isinstance(flat, list)
     entries: list[QueuedEntry] = []
+    decode = record.decode
     for at in range(0, len(flat), 2):
-        field, value = flat[at], flat[at + 1]
+        field = flat[at]
         if field.isdigit():  # type: ignore[union-attr]
-            entry = record.decode(int(field), value)  # type: ignore[arg-type]
+            entry = decode(int(field), flat[at + 1])  # type: ignore[arg-type]
             if entry.serial > after_serial:
                 entries.append(entry)
-    # A shallow queue comes without order.
-    entries.sort(key=_serial_of)
+    if len(entries) > 1:
+        # A shallow queue comes without order.
+        entries.sort(key=_serial_of)
     # After a glance ``more`` is the cursor: b"0".
     next_after = entries[-1].serial if more == 1 and entries else None
     page: list[QueuedEntry] = []
