@@ -178,3 +178,36 @@ def test_what_was_taken_over_comes_as_it_was(seed: int) -> None:
     run.connect()
     run.client.none_comes(Publish)
     run.client.none_comes(Ack)
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_a_shared_queue_goes_to_whoever_subscribes(kill: bool) -> None:
+    """In order, each message to one member, and what was published meanwhile after it."""
+    world = make_world()
+    entries = [OwedEntry(n, n, n == 3, "jobs/1", b"%d" % n, 1) for n in range(1, 8)]
+    target = DatabaseTarget(world.store, Sessions(world.clock.now_us()))
+
+    async def pages() -> AsyncIterator[OwedPage]:
+        yield OwedPage("ss_workers_jobs/+", 7, entries)
+
+    assert asyncio.run(put_pages(0, pages(), target)).mismatches == []
+    world.kill()
+    world.start()
+    publisher, worker = Client(world, "p"), Client(world, "w", acks=not kill)
+    publisher.connect(expiry_s=0, clean=True)
+    publisher.deliver("jobs/2", b"new")
+    worker.connect()
+    worker.subscribe("$share/workers/jobs/+", qos=1)
+    expected = [b"1", b"2", b"4", b"5", b"6", b"7", b"new"]
+    assert worker.payloads() == expected
+    if kill:
+        world.kill()
+        world.start()
+        worker.acks = True
+        worker.connect()
+        assert worker.payloads() == expected
+    world.run_for(1_000_000)
+    world.kill()
+    world.start()
+    worker.connect()
+    worker.none_comes()
