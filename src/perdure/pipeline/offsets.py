@@ -94,9 +94,11 @@ def latest(
     """
     check(files, start, options)
     newest = files.newest()
-    if newest is None or newest.offset <= start.offset:
-        return start
-    until = min(newest.offset, cap)
+    # A generation that has ended gets nothing more. Its last offsets may belong to what is not
+    # recorded: a stream that stopped at its last message would seem to lack them once it is
+    # dropped.
+    ended = files.generations()[-1].since_offset - 1
+    until = min(max(ended, newest.offset if newest else 0), cap)
     if until <= start.offset:
         return start
     if rows_max:

@@ -129,6 +129,23 @@ def test_a_drop_of_what_was_read_is_no_loss(database: RocksDatabase, options: Re
     assert step(options, read).offset == database.last_offset
 
 
+def test_offsets_of_what_is_not_recorded_are_no_loss(
+    database: RocksDatabase, options: ReadOptions
+) -> None:
+    written = append(database, ["a"] * 9, at=START)
+    # As for an entry of a session's private stream.
+    database.allocate_offset(START + SECOND)
+    read = step(options, None)
+    assert read.offset == written[-1].offset
+    database.rotate(START + 100 * SECOND)
+    read = step(options, read)
+    assert (read.generation, read.offset) == (1, START + SECOND)
+    assert step(options, read) == read
+    append(database, ["a"], at=START + 200 * SECOND)
+    database.drop_generation(1)
+    assert step(options, read).offset == database.last_offset
+
+
 def test_a_replaced_database_is_an_error(
     database: RocksDatabase, options: ReadOptions, tmp_path: Path
 ) -> None:

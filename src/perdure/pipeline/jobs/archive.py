@@ -154,14 +154,9 @@ class Archive:
             )
             gap = _dropped(files, start)
             newest = files.newest()
-            current = files.generations()[-1]
         finally:
             files.close()
         is_last = newest is None or newest.offset <= end.offset
-        if is_last and current.since_offset - 1 > end.offset:
-            # Nothing is to come in the generations that have ended, whatever offsets their end
-            # has left over for what is not recorded.
-            end = offsets.position(end.database, current.generation, current.since_offset - 1)
         if end.offset <= start.offset:
             return Round(0, 0, end, is_last)
         specs = state.plans[-1].tables
