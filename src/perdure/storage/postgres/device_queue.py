@@ -37,6 +37,11 @@ from perdure.storage.postgres.rows import key_of
 BATCH_ENTRIES_MAX: Final = 4096
 """Entries, or requests, of one batch."""
 
+# What a read may bring counts for its weight, less than what an append brings: most queues are
+# shorter than a page. So much of a page weighs as much as one entry that is appended.
+_READ_ENTRIES: Final = 8
+_READ_BYTES: Final = 32 * 1024
+
 _LISTED: Final = 500
 _SWEEP_STRETCHES: Final = 50
 _START: Final = ("", -(2**63))
@@ -157,7 +162,11 @@ class PostgresDeviceQueue:
         if limit < 1:
             raise UsageError(f"a page has 1 entry or more, not {limit}")
         page: queries.Page = await self._read.submit(
-            _Request((client_id,), (client_id, after_serial, limit, bytes_max), limit)
+            _Request(
+                (client_id,),
+                (client_id, after_serial, limit, bytes_max),
+                max(1, limit // _READ_ENTRIES, bytes_max // _READ_BYTES),
+            )
         )
         owed, past = page.split(now_us)
         if past:
