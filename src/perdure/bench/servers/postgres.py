@@ -181,9 +181,16 @@ class PostgresServer:
 
     def pause(self) -> None:
         """Stop all its processes where they stand: a server that neither answers nor ends."""
-        for pid in (self.pid, *_children(self.pid)):
+        family = (self.pid, *_children(self.pid))
+        for pid in family:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
+        # The signals are only sent; they stand still once the kernel says so.
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while any(_state(pid) not in "TtZX" for pid in family):
+            if time.monotonic() > deadline:
+                raise BenchError("a stopped PostgreSQL process goes on")
+            time.sleep(_POLL_S)
 
     def resume(self) -> None:
         """Let them go on after ``pause``."""
@@ -323,8 +330,13 @@ def _children(pid: int) -> list[int]:
 
 def _lives(pid: int) -> bool:
     """Whether the process still runs; one that only waits to be reaped does not."""
+    return _state(pid) not in "ZX"
+
+
+def _state(pid: int) -> str:
+    """The kernel's letter for what a process does; X = it is gone."""
     try:
         stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8")
     except OSError:
-        return False
-    return stat[stat.rindex(")") + 2] not in "ZX"
+        return "X"
+    return stat[stat.rindex(")") + 2]
