@@ -9,10 +9,10 @@ import sys
 import time
 import traceback
 
-from benchmarks import layouts, persistence, sessions, stages, suite, summary
+from benchmarks import layouts, persistence, profiles, sessions, stages, suite, summary
 
 BENCHMARKS = {**suite.ALL, **stages.ALL, **sessions.ALL, "layouts": layouts.run}
-BENCHMARKS["persistence"] = persistence.run
+BENCHMARKS |= {**profiles.ALL, "persistence": persistence.run}
 
 
 def main(names: list[str]) -> int:

@@ -7,7 +7,7 @@ so.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import final
 
 import msgspec
@@ -104,8 +104,20 @@ def measure(name: str, part: Part) -> bool:
     peers, skipped = compare.available(("perdure", *part.peers), part.settings.version)
     contestants = [Contestant(peer, part.settings) for peer in peers]
     contestants += [vary(text, part.settings) for text in part.variations]
+    return take(name, contestants, rounds=part.rounds, keep=part.keep, skipped=skipped)
+
+
+def take(
+    name: str,
+    contestants: Sequence[Contestant],
+    *,
+    rounds: int,
+    keep: bool,
+    skipped: Mapping[str, str],
+) -> bool:
+    """Let contestants take turns and write the records of it."""
     found = compare.compare(
-        name, contestants, rounds=part.rounds, keep=part.keep, skipped=skipped, progress=told
+        name, contestants, rounds=rounds, keep=keep, skipped=skipped, progress=told
     )
     stem = record.place(name, found.started_at)
     stem.with_suffix(".json").write_bytes(compare.record(found))

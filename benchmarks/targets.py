@@ -12,6 +12,7 @@ from typing import Final, Literal, final
 
 import msgspec
 
+from benchmarks.profiles import ON_POSTGRES
 from benchmarks.record import Record
 from benchmarks.suite import OFFLINE, PURE, QOS_2, RECORDED, RESTART, RETAINED, V5
 from perdure.bench.compare import Comparison, Spread
@@ -33,7 +34,7 @@ class Findings(msgspec.Struct, frozen=True):
         return None if line is None else line[0]
 
     def against(self, name: str, phase: str, measure: str, broker: str) -> Spread | None:
-        """Perdure's figure as a multiple of another's, within the rounds."""
+        """The first contestant's figure as a multiple of another's, within the rounds."""
         line = self._line(name, phase, measure, broker)
         return None if line is None else line[1]
 
@@ -295,6 +296,15 @@ TARGETS: Final[Sequence[Target]] = (
         lambda f: f.value("conn-5000", "connect", _RATE),
         "conn-5000",
         limit="session record and subscription are on disk before CONNACK and SUBACK",
+    ),
+    Target(
+        "p2p, 100 pairs, state in a server: messages/s on Redis against PostgreSQL, both synced",
+        1.5,
+        2,
+        "x",
+        lambda f: f.against("profiles", "flow", _RATE, ON_POSTGRES),
+        "profiles",
+        limit="the broker's own share is the same on either, and all share two cores",
     ),
     _idle("100,000 offline sessions on a wildcard", OFFLINE),
     _idle("1,000,000 retained messages", RETAINED),
