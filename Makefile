@@ -56,7 +56,7 @@ endif
 test-spark: setup ## the tests of the data pipeline, with Spark (needs Java 17; 1 GB to install)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
 		-r requirements/build.txt -r requirements/spark.txt
-	$(BIN)/python -m pytest -q $$(grep -rlE 'importorskip\("py(arrow|spark)' tests/unit) tests/spark
+	$(BIN)/python -m pytest -q $$(grep -rlE 'importorskip\("py(arrow|spark)' tests/unit tests/crash) tests/spark
 
 COMPILED := build/compiled
 # What a client or a store can tell: the rest is the same source.
