@@ -133,7 +133,7 @@ def _idle(what: str, variation: str) -> Target:
         lambda f: f.of_ours("idle-cost", "flow", _CPU, variation),
         "idle-cost",
         is_most=True,
-        limit="what is idle is not looked at, but it shares the caches of the processor",
+        limit="nothing of what is idle is looked at; where the time goes has not been profiled yet",
     )
 
 
