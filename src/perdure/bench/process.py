@@ -22,6 +22,7 @@ from perdure.bench.errors import BenchError
 START_TIMEOUT_S: Final = 120.0
 STOP_TIMEOUT_S: Final = 30.0
 _POLL_S: Final = 0.005
+_GROUP_GONE_S: Final = 5.0
 _LOG_LINES: Final = 10
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PROC: Final = Path("/proc")
@@ -163,6 +164,11 @@ class BrokerProcess:
                 process.wait()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+            # A signal is only on its way when this returns; wait until the group is empty.
+            until = time.monotonic() + _GROUP_GONE_S
+            while time.monotonic() < until:
+                os.killpg(process.pid, 0)
+                time.sleep(_POLL_S)
         self._process = None
 
     def restart(self, *, kill: bool = False) -> float:
