@@ -19,8 +19,8 @@ from perdure.storage.device_queue import (
     QueuedEntry,
     QueuePage,
     QueueStats,
+    is_expired,
 )
-from perdure.storage.memory.device_queue import is_expired
 from perdure.storage.queue_lines import entry_line, session_line
 from perdure.storage.remote.reader import StateReader
 

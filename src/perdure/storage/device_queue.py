@@ -110,6 +110,14 @@ class QueuedEntry(msgspec.Struct, frozen=True):
     extra: bytes = b""
 
 
+def is_expired(entry: QueuedEntry, now_us: int) -> bool:
+    """Whether an entry is not owed any more."""
+    if 0 < entry.forget_at_us <= now_us:
+        return True
+    # What is past its PUBREC is session state: the client waits for PUBREL [MQTT-4.3.3-7].
+    return 0 < entry.message.expires_at_us <= now_us and entry.state is EntryState.PUBLISH
+
+
 class Trimmed(msgspec.Struct, frozen=True):
     """An entry that had to go: the limit was reached or its packet identifier was needed.
 

@@ -7,7 +7,8 @@ of it is there after a crash, or nothing. Files that no commit took are left ove
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -137,3 +138,23 @@ def check_position(table: str, found: int, expected: int) -> None:
             f"table {table} was moved from offset {expected} to {found} meanwhile",
             hint="only one archive may write to a table at a time",
         )
+
+
+@contextlib.contextmanager
+def named_conflict(table: str, lost: type[Exception]) -> Iterator[None]:
+    """Name a commit that lost against another one as we do.
+
+    Args:
+        table: what was to be changed.
+        lost: how the library of the format names it.
+
+    Raises:
+        StorageConflict: it did.
+    """
+    try:
+        yield
+    except lost as error:
+        raise StorageConflict(
+            f"table {table} was changed meanwhile: {error}",
+            hint="only one archive may write to a table at a time",
+        ) from error

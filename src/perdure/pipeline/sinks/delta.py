@@ -7,9 +7,8 @@ commit if the application's version moved after the table was opened.
 
 from __future__ import annotations
 
-import contextlib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -21,7 +20,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from perdure.clock import SystemClock
 from perdure.errors import ConfigError, StorageConflict
 from perdure.pipeline.fields import ARROW, Fields
-from perdure.pipeline.sinks.contract import DataFile, Removed, check_position
+from perdure.pipeline.sinks.contract import DataFile, Removed, check_position, named_conflict
 
 _HOUR_US: Final = 3_600_000_000
 
@@ -83,7 +82,7 @@ class DeltaSink:
         known = {field.name for field in opened.schema().fields}
         wanted = Schema.from_arrow(schema).fields
         fresh = [Field(field.name, field.type) for field in wanted if field.name not in known]
-        with _refused(table):
+        with named_conflict(table, CommitFailedError):
             if fresh:
                 # A commit of its own: columns without rows do no harm.
                 opened.alter.add_columns(fresh)
@@ -117,7 +116,7 @@ class DeltaSink:
         now_ms = SystemClock().now_us() // 1000
         if not wider:
             actions += [RemoveAction(Path(file.path).name, False, now_ms) for file in old]
-        with _refused(table):
+        with named_conflict(table, CommitFailedError):
             opened.create_write_transaction(
                 actions,
                 mode="overwrite" if wider else "append",
@@ -154,22 +153,6 @@ class DeltaSink:
             custom_metadata={"perdure.commit": uuid.uuid4().hex},
             max_commit_retries=0,
         )
-
-
-@contextlib.contextmanager
-def _refused(table: str) -> Iterator[None]:
-    """Name a commit that lost against another one as we do.
-
-    Raises:
-        StorageConflict: it did.
-    """
-    try:
-        yield
-    except CommitFailedError as error:
-        raise StorageConflict(
-            f"table {table} was changed meanwhile: {error}",
-            hint="only one archive may write to a table at a time",
-        ) from error
 
 
 def _kind(field: Any) -> str:

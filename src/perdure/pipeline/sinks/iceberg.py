@@ -9,8 +9,7 @@ each other. Ours do: the position would be the other writer's. So tables are set
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, final
@@ -23,7 +22,7 @@ from pyiceberg.types import BooleanType, DoubleType, LongType, StringType
 
 from perdure.errors import ConfigError, StorageConflict
 from perdure.pipeline.fields import ARROW, Fields
-from perdure.pipeline.sinks.contract import DataFile, Removed, check_position
+from perdure.pipeline.sinks.contract import DataFile, Removed, check_position, named_conflict
 from perdure.pipeline.sinks.files import delete_unused
 
 NAMESPACE: Final = "perdure"
@@ -101,7 +100,7 @@ class IcebergSink:
                 f"table {table} has other columns", path="table", hint="give it a new name"
             )
         if not _SETTINGS.items() <= found.properties.items():
-            with _refused(table), found.transaction() as transaction:
+            with named_conflict(table, CommitFailedException), found.transaction() as transaction:
                 transaction.set_properties(_SETTINGS)
 
     def fields(self, table: str, plain: Any) -> Fields:
@@ -142,7 +141,7 @@ class IcebergSink:
         opened = self._load(table)
         self._seen.pop(table, None)
         check_position(table, _position(opened), expected)
-        with _refused(table), opened.transaction() as transaction:
+        with named_conflict(table, CommitFailedException), opened.transaction() as transaction:
             _evolve(transaction, schema)
             transaction.set_properties({_OFFSET: str(position)})
             transaction.add_files(
@@ -173,7 +172,7 @@ class IcebergSink:
         ]
         if len(tasks) != len(paths):
             raise StorageConflict(f"table {table}: its files were replaced meanwhile")
-        with _refused(table), opened.transaction() as transaction:
+        with named_conflict(table, CommitFailedException), opened.transaction() as transaction:
             _evolve(transaction, schema)
             snapshot = transaction.update_snapshot({_OFFSET: str(expected)})
             with snapshot.overwrite() as overwrite:
@@ -190,7 +189,7 @@ class IcebergSink:
         opened = self._load(table)
         before = datetime.fromtimestamp(before_us / 1_000_000, UTC)
         count = len(opened.snapshots())
-        with _refused(table):
+        with named_conflict(table, CommitFailedException):
             opened.maintenance.expire_snapshots().older_than(before).commit()
         opened = self._load(table)
         used = {_path(opened.metadata_location)}
@@ -218,22 +217,6 @@ class IcebergSink:
 
     def _load(self, table: str) -> Any:
         return self._catalog.load_table((NAMESPACE, table))
-
-
-@contextlib.contextmanager
-def _refused(table: str) -> Iterator[None]:
-    """Name a commit that lost against another one as we do.
-
-    Raises:
-        StorageConflict: it did.
-    """
-    try:
-        yield
-    except CommitFailedException as error:
-        raise StorageConflict(
-            f"table {table} was changed meanwhile: {error}",
-            hint="only one archive may write to a table at a time",
-        ) from error
 
 
 def _position(opened: Any) -> int:

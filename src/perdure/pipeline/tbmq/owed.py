@@ -11,6 +11,7 @@ from typing import Final, final
 
 import msgspec
 
+from perdure.model import Message
 from perdure.mqtt.encode import forward_properties, properties_from_forward
 
 EXPIRY_TOLERANCE_MS: Final = 1_000
@@ -53,6 +54,20 @@ class OwedEntry(msgspec.Struct, frozen=True, array_like=True):
         if 0 < self.forget_at_us <= now_us:
             return False
         return self.released or not 0 < self.expires_at_us <= now_us
+
+    def message(self, offset: int = 0) -> Message:
+        """What is delivered, at a place in the log if it has one."""
+        return Message(
+            self.topic,
+            self.payload,
+            self.qos,
+            self.retain,
+            self.publisher,
+            self.properties,
+            self.expires_at_us,
+            self.published_at_us,
+            offset,
+        )
 
 
 class Losses(msgspec.Struct, array_like=True):

@@ -22,6 +22,7 @@ from perdure.storage.device_queue import (
     QueueStats,
     Trimmed,
     check_append,
+    is_expired,
     next_packet_id,
 )
 
@@ -187,15 +188,6 @@ class MemoryDeviceQueue:
         if queue is not None and queue.epoch != epoch:
             raise Fenced(f"the queue of {client_id!r} belongs to epoch {queue.epoch}, not {epoch}")
         return queue
-
-
-def is_expired(entry: QueuedEntry, now_us: int) -> bool:
-    """Whether an entry is not owed any more."""
-    if entry.forget_at_us and entry.forget_at_us <= now_us:
-        return True
-    expires_at_us = entry.message.expires_at_us
-    # What is past its PUBREC is session state: the client waits for PUBREL [MQTT-4.3.3-7].
-    return bool(expires_at_us and expires_at_us <= now_us) and entry.state is EntryState.PUBLISH
 
 
 def _check_serials(queue: _Queue, entries: list[NewEntry]) -> None:

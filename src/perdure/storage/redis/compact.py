@@ -28,6 +28,7 @@ from perdure.storage.device_queue import (
     QueuedEntry,
     QueuePage,
     QueueStats,
+    is_expired,
 )
 from perdure.storage.redis import record
 from perdure.storage.redis.commands import Argument, Command, Library, Reply, check
@@ -200,7 +201,7 @@ def page_of(
     expired: list[QueuedEntry] = []
     size = 0
     for entry in entries:
-        if (entry.forget_at_us or entry.message.expires_at_us) and _is_expired(entry, now_us):
+        if is_expired(entry, now_us):
             expired.append(entry)
             continue
         size += len(entry.message.payload)
@@ -208,11 +209,6 @@ def page_of(
             return QueuePage(page, page[-1].serial), expired
         page.append(entry)
     return QueuePage(page, next_after), expired
-
-
-def _is_expired(entry: QueuedEntry, now_us: int) -> bool:
-    # A PUBREL has no expiry any more, only a lifetime.
-    return 0 < entry.forget_at_us <= now_us or 0 < entry.message.expires_at_us <= now_us
 
 
 def stats_of(client_id: str, reply: Reply) -> QueueStats | None:

@@ -15,13 +15,13 @@ from perdure.storage.redis.client import RedisClient
 from perdure.storage.redis.commands import check
 from perdure.storage.redis.compact import CompactLayout, is_whole, page_of, stats_of
 from perdure.storage.redis.grouping import append_grouped
+from perdure.storage.redis.listing import PAGE, all_stats
+from perdure.storage.redis.replies import number_of
 
 _SWEEP_LOOK: Final = 512
 """Entries that one call of the server looks at: it does nothing else meanwhile."""
 _DEEP_MAX: Final = 10_000
 """Deep queues that are remembered; of others a glance is taken in vain."""
-_PAGE: Final = 256
-"""Queues whose numbers are asked for together."""
 
 
 @final
@@ -81,7 +81,7 @@ class CompactDeviceQueue:
     async def acknowledge(self, client_id: str, packet_ids: Sequence[int], *, epoch: int) -> int:
         """See ``DeviceQueue.acknowledge``."""
         command = self._layout.acknowledge(client_id, packet_ids, epoch=epoch)
-        return _number(await self._client.call(command))
+        return number_of(await self._client.call(command))
 
     async def release(
         self, client_id: str, packet_ids: Sequence[int], *, epoch: int, forget_at_us: int = 0
@@ -90,12 +90,12 @@ class CompactDeviceQueue:
         command = self._layout.release(
             client_id, packet_ids, epoch=epoch, forget_at_us=forget_at_us
         )
-        return _number(await self._client.call(command))
+        return number_of(await self._client.call(command))
 
     async def trim_through(self, client_id: str, serial: int, *, epoch: int) -> int:
         """See ``DeviceQueue.trim_through``."""
         command = self._layout.trim_through(client_id, serial, epoch=epoch)
-        return _number(await self._client.call(command))
+        return number_of(await self._client.call(command))
 
     async def discard(self, client_id: str, *, epoch: int) -> bool:
         """See ``DeviceQueue.discard``."""
@@ -106,31 +106,16 @@ class CompactDeviceQueue:
         (reply,) = await self._client.execute([self._layout.stats(client_id)])
         return stats_of(client_id, reply)
 
-    async def clients(self, *, after: str = "") -> AsyncIterator[QueueStats]:
+    def clients(self, *, after: str = "") -> AsyncIterator[QueueStats]:
         """See ``DeviceQueue.clients``. Holds all client ids in memory: Redis has no order."""
-        names: set[bytes] = set()
-        async for keys in self._client.scan(self._layout.pattern):
-            for key in keys:
-                client_id = self._layout.client_id(key)
-                if client_id is not None:
-                    names.add(client_id.encode())
-        start = after.encode()
-        ordered = sorted(name for name in names if not start or name > start)
-        for at in range(0, len(ordered), _PAGE):
-            page = [name.decode() for name in ordered[at : at + _PAGE]]
-            replies = await self._client.execute([self._layout.stats(name) for name in page])
-            for client_id, reply in zip(page, replies, strict=True):
-                stats = stats_of(client_id, reply)
-                # It may have been discarded meanwhile.
-                if stats is not None:
-                    yield stats
+        return all_stats(self._client, self._layout, stats_of, after=after)
 
     async def sweep(self, *, now_us: int, limit: int) -> int:
         """See ``DeviceQueue.sweep``."""
         count = 0
         async for keys in self._client.scan(self._layout.pattern):
-            for at in range(0, len(keys), _PAGE):
-                found = [self._layout.client_id(key) for key in keys[at : at + _PAGE]]
+            for at in range(0, len(keys), PAGE):
+                found = [self._layout.client_id(key) for key in keys[at : at + PAGE]]
                 pending = [(client_id, -1, 0) for client_id in found if client_id is not None]
                 while pending and count < limit:
                     deleted, pending = await self._sweep_some(pending, now_us, limit - count)
@@ -171,13 +156,8 @@ class CompactDeviceQueue:
         for (client_id, _, _), reply in zip(now, replies, strict=True):
             answer = check(reply)
             assert isinstance(answer, list)
-            deleted, after, soonest = map(_number, answer)
+            deleted, after, soonest = map(number_of, answer)
             count += deleted
             if after >= 0:
                 rest.append((client_id, after, soonest))
         return count, rest
-
-
-def _number(reply: object) -> int:
-    assert isinstance(reply, int)
-    return reply

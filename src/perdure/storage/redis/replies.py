@@ -1,4 +1,4 @@
-"""What both layouts answer to an ``append``."""
+"""What both layouts answer."""
 
 from __future__ import annotations
 
@@ -36,6 +36,12 @@ def appended_of(reply: Reply) -> list[Appended]:
         at += count * _TRIMMED
         results.append(Appended(serial, packet_id, trimmed=tuple(trimmed)))
     return results
+
+
+def number_of(reply: object) -> int:
+    """A count."""
+    assert isinstance(reply, int)
+    return reply
 
 
 def _trimmed(data: bytes) -> Trimmed:

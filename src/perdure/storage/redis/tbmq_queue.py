@@ -7,20 +7,20 @@ from typing import Final, final
 
 from perdure.storage.device_queue import (
     Appended,
-    EntryState,
     NewEntry,
     QueuedEntry,
     QueuePage,
     QueueStats,
+    is_expired,
 )
 from perdure.storage.redis.client import RedisClient
 from perdure.storage.redis.grouping import append_grouped
+from perdure.storage.redis.listing import all_stats, names
+from perdure.storage.redis.replies import number_of
 from perdure.storage.redis.tbmq import Place, TbmqLayout, expiries_of, looked_at, stats_of
 
 _LOOK: Final = 1000
 """Entries that are looked at in one call: the server does nothing else meanwhile."""
-_PAGE: Final = 256
-"""Queues whose numbers are asked for together."""
 
 
 @final
@@ -76,7 +76,7 @@ class TbmqDeviceQueue:
         entries: list[QueuedEntry] = []
         expired: list[QueuedEntry] = []
         for entry in seen.entries:
-            (expired if _is_expired(entry, now_us) else entries).append(entry)
+            (expired if is_expired(entry, now_us) else entries).append(entry)
         if expired:
             places = [
                 Place(self._layout.member(client_id, entry.packet_id), entry.serial)
@@ -88,7 +88,7 @@ class TbmqDeviceQueue:
     async def acknowledge(self, client_id: str, packet_ids: Sequence[int], *, epoch: int) -> int:
         """See ``DeviceQueue.acknowledge``."""
         command = self._layout.acknowledge(client_id, packet_ids, epoch=epoch)
-        return _number(await self._client.call(command))
+        return number_of(await self._client.call(command))
 
     async def release(
         self, client_id: str, packet_ids: Sequence[int], *, epoch: int, forget_at_us: int = 0
@@ -97,7 +97,7 @@ class TbmqDeviceQueue:
         command = self._layout.release(
             client_id, packet_ids, epoch=epoch, forget_at_us=forget_at_us
         )
-        return _number(await self._client.call(command))
+        return number_of(await self._client.call(command))
 
     async def trim_through(self, client_id: str, serial: int, *, epoch: int) -> int:
         """See ``DeviceQueue.trim_through``. More than a thousand entries go by the thousand."""
@@ -107,7 +107,7 @@ class TbmqDeviceQueue:
             places = [place for place in found if place.serial <= serial]
             # Also with nothing to delete: whether the caller is the owner is answered there.
             command = self._layout.remove(client_id, places, epoch=epoch)
-            count += _number(await self._client.call(command))
+            count += number_of(await self._client.call(command))
             if len(places) < _LOOK:
                 return count
 
@@ -116,7 +116,7 @@ class TbmqDeviceQueue:
         places: list[Place] = []
         while True:
             command = self._layout.discard(client_id, places, epoch=epoch)
-            answer = _number(await self._client.call(command))
+            answer = number_of(await self._client.call(command))
             if answer != 2:
                 return bool(answer)
             places = []
@@ -130,23 +130,14 @@ class TbmqDeviceQueue:
         (reply,) = await self._client.execute([self._layout.stats(client_id)])
         return stats_of(client_id, reply)
 
-    async def clients(self, *, after: str = "") -> AsyncIterator[QueueStats]:
+    def clients(self, *, after: str = "") -> AsyncIterator[QueueStats]:
         """See ``DeviceQueue.clients``. Holds all client ids in memory: Redis has no order."""
-        start = after.encode()
-        ordered = sorted(name for name in await self._names() if not start or name > start)
-        for at in range(0, len(ordered), _PAGE):
-            page = [name.decode() for name in ordered[at : at + _PAGE]]
-            replies = await self._client.execute([self._layout.stats(name) for name in page])
-            for client_id, reply in zip(page, replies, strict=True):
-                stats = stats_of(client_id, reply)
-                # It may have been discarded meanwhile.
-                if stats is not None:
-                    yield stats
+        return all_stats(self._client, self._layout, stats_of, after=after)
 
     async def sweep(self, *, now_us: int, limit: int) -> int:
         """See ``DeviceQueue.sweep``. Redis forgets the messages; this takes them off the sets."""
         count = 0
-        for name in await self._names():
+        for name in await names(self._client, self._layout):
             if count == limit:
                 break
             client_id = name.decode()
@@ -174,9 +165,9 @@ class TbmqDeviceQueue:
         expired = expired[: limit - len(gone)]
         count = 0
         if gone:
-            count += _number(await self._client.call(self._layout.clean(client_id, gone)))
+            count += number_of(await self._client.call(self._layout.clean(client_id, gone)))
         if expired:
-            count += _number(await self._client.call(self._layout.remove(client_id, expired)))
+            count += number_of(await self._client.call(self._layout.remove(client_id, expired)))
         return count
 
     async def _places(self, client_id: str, *, after_serial: int) -> list[Place]:
@@ -184,28 +175,6 @@ class TbmqDeviceQueue:
         (reply,) = await self._client.execute([command])
         return [place for place, _ in expiries_of(reply)]
 
-    async def _names(self) -> set[bytes]:
-        names = set()
-        async for keys in self._client.scan(self._layout.pattern):
-            for key in keys:
-                client_id = self._layout.client_id(key)
-                if client_id is not None:
-                    names.add(client_id.encode())
-        return names
-
     def _check(self, client_id: str) -> None:
         if self._client.address.cluster:
             self._layout.check_client(client_id)
-
-
-def _is_expired(entry: QueuedEntry, now_us: int) -> bool:
-    if entry.forget_at_us and entry.forget_at_us <= now_us:
-        return True
-    expires_at_us = entry.message.expires_at_us
-    # TBMQ looks at the interval too when it delivers: the key may live longer.
-    return bool(expires_at_us and expires_at_us <= now_us) and entry.state is EntryState.PUBLISH
-
-
-def _number(reply: object) -> int:
-    assert isinstance(reply, int)
-    return reply

@@ -188,7 +188,7 @@ class DatabaseTarget:
             session.released.append(session.serial)
         return InboxEntry(
             self._offset(),
-            _message(entry),
+            entry.message(),
             qos=entry.qos,
             retain=entry.retain,
             identifiers=entry.identifiers,
@@ -234,7 +234,7 @@ class DatabaseTarget:
             self._put_group(key, group, topic_filter, self._offset())
         for owed in page.entries:
             offset = self._offset()
-            message = _message(owed, offset)
+            message = owed.message(offset)
             self._batch.put_group_entry(
                 key,
                 InboxEntry(
@@ -310,20 +310,6 @@ class DatabaseTarget:
 def _first_end(entry: OwedEntry) -> int:
     ends = [end for end in (entry.forget_at_us, entry.expires_at_us) if end]
     return min(ends, default=0)
-
-
-def _message(entry: OwedEntry, offset: int = 0) -> Message:
-    return Message(
-        entry.topic,
-        entry.payload,
-        entry.qos,
-        entry.retain,
-        entry.publisher,
-        entry.properties,
-        entry.expires_at_us,
-        entry.published_at_us,
-        offset,
-    )
 
 
 def _owed(entry: InboxEntry, message: Message, packet_id: int) -> OwedEntry:

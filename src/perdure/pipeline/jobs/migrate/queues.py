@@ -24,6 +24,7 @@ from perdure.storage.device_queue import (
     EntryState,
     NewEntry,
     QueuedEntry,
+    is_expired,
 )
 
 BATCH_ENTRIES: Final = 2_000
@@ -188,7 +189,7 @@ async def client_pages(
     light: list[tuple[int, bool, bool]] = []
     async for entries in parts():
         light += [
-            (e.packet_id, e.state is EntryState.PUBREL, _is_owed(e, settings.now_us))
+            (e.packet_id, e.state is EntryState.PUBREL, not is_expired(e, settings.now_us))
             for e in entries
         ]
     kept = [each for each in light if each[2]]
@@ -205,7 +206,7 @@ async def client_pages(
     async for entries in parts():
         taken: list[OwedEntry] = []
         for entry in entries:
-            if _is_owed(entry, settings.now_us):
+            if not is_expired(entry, settings.now_us):
                 packet_id = next(numbers, 0)
                 if packet_id:
                     taken.append(owed_of(entry, packet_id))
@@ -250,16 +251,7 @@ def owed_of(entry: QueuedEntry, packet_id: int) -> OwedEntry:
 def _new(client_id: str, entry: OwedEntry) -> NewEntry:
     return NewEntry(
         client_id,
-        Message(
-            entry.topic,
-            entry.payload,
-            entry.qos,
-            entry.retain,
-            entry.publisher,
-            entry.properties,
-            entry.expires_at_us,
-            entry.published_at_us,
-        ),
+        entry.message(),
         entry.qos,
         entry.retain,
         entry.identifiers,
@@ -268,10 +260,6 @@ def _new(client_id: str, entry: OwedEntry) -> NewEntry:
         state=EntryState.PUBREL if entry.released else EntryState.PUBLISH,
         forget_at_us=entry.forget_at_us,
     )
-
-
-def _is_owed(entry: QueuedEntry, now_us: int) -> bool:
-    return owed_of(entry, entry.packet_id).is_owed(now_us)
 
 
 async def _pages(queue: DeviceQueue, client_id: str) -> AsyncIterator[list[QueuedEntry]]:
