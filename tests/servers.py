@@ -14,7 +14,8 @@ import os
 import asyncpg
 
 from perdure.bench.servers.postgres import PostgresServer, find_postgres
-from perdure.bench.servers.redis import RedisCluster, RedisServer, find_redis
+from perdure.bench.servers.redis import RedisServer, find_redis
+from perdure.bench.servers.redis_cluster import RedisCluster
 
 BACKEND = os.environ.get("PERDURE_TEST_BACKEND", "rocksdb")
 

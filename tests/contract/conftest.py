@@ -12,7 +12,8 @@ from tests.contract.queues import QUEUES, parameters
 from tests.contract.values import NOW_US
 
 from perdure.bench.servers.postgres import PostgresServer
-from perdure.bench.servers.redis import RedisCluster, RedisServer
+from perdure.bench.servers.redis import RedisServer
+from perdure.bench.servers.redis_cluster import RedisCluster
 from perdure.config.schema import RocksdbConfig
 from perdure.storage.contract import Database
 from perdure.storage.device_queue import DeviceQueue

@@ -9,7 +9,8 @@ from typing import Literal
 import pytest
 
 from perdure.bench.servers.postgres import PostgresServer, find_postgres
-from perdure.bench.servers.redis import RedisCluster, RedisServer, find_redis
+from perdure.bench.servers.redis import RedisServer, find_redis
+from perdure.bench.servers.redis_cluster import RedisCluster
 from perdure.model import Message
 from perdure.mqtt.packets import PUBLISH, Properties
 from perdure.mqtt.properties import write_properties

@@ -17,7 +17,8 @@ import redis as redis_py
 from tests.contract.queues import NOW_US, SECOND_US, append, entry, payloads, read_all
 from tests.unit.net.helpers import issue
 
-from perdure.bench.servers.redis import RedisCluster, RedisServer, TlsFiles, find_redis
+from perdure.bench.servers.redis import RedisServer, TlsFiles, find_redis
+from perdure.bench.servers.redis_cluster import RedisCluster
 from perdure.errors import (
     ConfigError,
     StorageError,

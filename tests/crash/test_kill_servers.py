@@ -15,7 +15,8 @@ import pytest
 from tests import servers
 
 from perdure.bench.servers.postgres import PostgresServer
-from perdure.bench.servers.redis import RedisCluster, RedisServer
+from perdure.bench.servers.redis import RedisServer
+from perdure.bench.servers.redis_cluster import RedisCluster
 from perdure.testing.kill_rounds import KillRounds
 from perdure.testing.process import BrokerProcess, free_port, perdure_command
 

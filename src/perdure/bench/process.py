@@ -11,19 +11,15 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, final
+from typing import ClassVar, Final, final
 
+from perdure.bench.child import POLL_S, ChildProcess
 from perdure.bench.errors import BenchError
 
-START_TIMEOUT_S: Final = 120.0
-STOP_TIMEOUT_S: Final = 30.0
-_POLL_S: Final = 0.005
 _GROUP_GONE_S: Final = 5.0
-_LOG_LINES: Final = 10
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PROC: Final = Path("/proc")
 _KIB_LINE: Final = re.compile(r"^(VmRSS|VmHWM):\s+(\d+) kB$", re.MULTILINE)
@@ -84,7 +80,7 @@ class ProcessProbe:
 
 
 @final
-class BrokerProcess:
+class BrokerProcess(ChildProcess):
     """A broker that the tool starts, and ends.
 
     Args:
@@ -94,6 +90,8 @@ class BrokerProcess:
         environment: variables besides ours.
         greeting: what it answers once it serves; empty = it serves once it listens.
     """
+
+    START_TIMEOUT_S: ClassVar[float] = 120.0
 
     def __init__(
         self,
@@ -105,19 +103,11 @@ class BrokerProcess:
         environment: Mapping[str, str] | None = None,
         greeting: bytes = b"",
     ) -> None:
-        self._command = list(command)
+        super().__init__(directory, directory / "broker.log")
+        self._arguments = list(command)
         self._address = (host, port)
         self._greeting = greeting
-        self._directory = directory
-        self._log = directory / "broker.log"
-        self._environment = {**os.environ, **(environment or {})}
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        assert self._process is not None
-        return self._process.pid
+        self._variables = {**os.environ, **(environment or {})}
 
     def start(self) -> float:
         """Start it and wait until it serves; returns the seconds that took.
@@ -126,59 +116,43 @@ class BrokerProcess:
             BenchError: it ended, or did not listen in time.
         """
         begun = time.monotonic()
-        with self._log.open("ab") as log:
-            try:
-                self._process = subprocess.Popen(  # noqa: S603 - what the user asked to start
-                    self._command,
-                    cwd=self._directory,
-                    env=self._environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    # A group of its own: what it starts ends with it.
-                    start_new_session=True,
-                )
-            except OSError as error:
-                raise BenchError(f"cannot start {self._command[0]}: {error.strerror}") from error
-        while time.monotonic() - begun < START_TIMEOUT_S:
-            code = self._process.poll()
-            if code is not None:
-                raise BenchError(f"{self._command[0]} ended ({code}): {self._tail()}")
-            if _serves(self._address, self._greeting):
-                return time.monotonic() - begun
-            time.sleep(_POLL_S)
+        self._spawn()
+        if self._wait_ready(begun):
+            return time.monotonic() - begun
+        assert self._process is not None
+        program, code = self._arguments[0], self._process.poll()
+        if code is not None:
+            raise BenchError(f"{program} ended ({code}): {self._tail()}")
         self.stop()
-        raise BenchError(f"{self._command[0]} does not listen on port {self._address[1]}")
+        raise BenchError(f"{program} does not listen on port {self._address[1]}")
 
-    def stop(self, *, kill: bool = False) -> None:
-        """End it: SIGTERM and wait, or SIGKILL at once; then whatever it left running."""
-        process = self._process
-        if process is None:
-            return
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
-            try:
-                process.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+    def _command(self) -> Sequence[str]:
+        return self._arguments
+
+    def _environment(self) -> Mapping[str, str]:
+        return self._variables
+
+    def _is_ready(self) -> bool:
+        """Whether it answers: some brokers listen before they can, and close what comes."""
+        try:
+            with socket.create_connection(self._address, timeout=1) as probe:
+                if not self._greeting:
+                    return True
+                probe.sendall(self._greeting)
+                return bool(probe.recv(1))
+        except OSError:
+            return False
+
+    def _ended(self) -> None:
+        """End whatever it left running."""
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+            os.killpg(self.pid, signal.SIGKILL)
             # A signal is only on its way when this returns; wait until the group is empty.
             until = time.monotonic() + _GROUP_GONE_S
             while time.monotonic() < until:
-                os.killpg(process.pid, 0)
-                time.sleep(_POLL_S)
-        self._process = None
-
-    def restart(self, *, kill: bool = False) -> float:
-        """End it and start it again; returns the seconds until it served."""
-        self.stop(kill=kill)
-        return self.start()
-
-    def _tail(self) -> str:
-        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return " / ".join(lines[-_LOG_LINES:])
+                os.killpg(self.pid, 0)
+                time.sleep(POLL_S)
+        super()._ended()
 
 
 def machine_cpu_s() -> float:
@@ -198,15 +172,3 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
     return port
-
-
-def _serves(address: tuple[str, int], greeting: bytes) -> bool:
-    """Whether it answers: some brokers listen before they can, and close what comes."""
-    try:
-        with socket.create_connection(address, timeout=1) as probe:
-            if not greeting:
-                return True
-            probe.sendall(greeting)
-            return bool(probe.recv(1))
-    except OSError:
-        return False

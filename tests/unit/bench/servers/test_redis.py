@@ -1,8 +1,7 @@
-"""A real Redis: started, killed, started again, taken away; and three as a cluster."""
+"""A real Redis: started, killed, started again, taken away."""
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,8 @@ from tests.unit.net.helpers import issue
 from perdure.bench.errors import BenchError
 from perdure.bench.process import ProcessProbe
 from perdure.bench.servers import redis
-from perdure.bench.servers.redis import RedisCluster, RedisServer, ReplyError, TlsFiles, find_redis
+from perdure.bench.servers.redis import RedisServer, TlsFiles, find_redis
+from perdure.bench.servers.resp import ReplyError
 
 needs_redis = pytest.mark.skipif(find_redis() is None, reason="Redis is not installed")
 
@@ -85,22 +85,6 @@ def test_a_paused_server_goes_on(server: RedisServer) -> None:
 @needs_redis
 @pytest.mark.redis
 @pytest.mark.slow
-def test_a_cluster_shares_the_slots_and_moves_them() -> None:
-    with RedisCluster() as cluster:
-        first, second, _ = cluster.nodes
-        slot = first.command("CLUSTER", "KEYSLOT", "a")
-        owner = cluster.nodes[[0, 1, 2][int(str(slot)) * 3 // redis.CLUSTER_SLOTS]]
-        owner.command("SET", "a", "1")
-        target = first if owner is not first else second
-        cluster.move_slots([int(str(slot))], owner, target)
-        assert target.command("GET", "a") == b"1"
-        with pytest.raises(ReplyError, match="MOVED"):
-            owner.command("GET", "a")
-
-
-@needs_redis
-@pytest.mark.redis
-@pytest.mark.slow
 def test_its_folder_goes_with_it(server: RedisServer) -> None:
     (name, folder) = server.commands([("CONFIG", "GET", "dir")])[0]  # type: ignore[misc]
     assert name == b"dir"
@@ -124,9 +108,3 @@ def test_a_missing_program_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis, "find_redis", lambda: None)
     with pytest.raises(BenchError, match="not installed"):
         RedisServer()
-
-
-@pytest.mark.parametrize("data", [b"", b"$5\r\nab", b"*1\r\n"])
-def test_a_cut_reply_is_a_lost_connection(data: bytes) -> None:
-    with pytest.raises(ConnectionResetError):
-        redis._read_reply(io.BytesIO(data))

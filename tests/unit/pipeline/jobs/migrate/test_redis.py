@@ -13,7 +13,8 @@ import pytest
 pytest.importorskip("hiredis")
 from tests.unit.pipeline.jobs.migrate.samples import SETTINGS
 
-from perdure.bench.servers.redis import RedisCluster, RedisServer, find_redis
+from perdure.bench.servers.redis import RedisServer, find_redis
+from perdure.bench.servers.redis_cluster import RedisCluster
 from perdure.clock import SystemClock
 from perdure.errors import StorageUnavailable
 from perdure.pipeline.jobs.migrate import redis
