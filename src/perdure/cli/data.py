@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
 
+_BACKEND: Final = "perdure.backend"
+"""Where a command's context keeps what ``storage.backend`` says."""
+
 PAGE: Final = 256
 """Items taken from an asynchronous iterator at a time."""
 
@@ -65,7 +68,9 @@ def storage_options(command: _F) -> _F:
             origin = Origin("flag", "--data")
             overrides.append(Override(("storage", "path"), str(data_option), origin))
         loaded = load(config_path, environ=os.environ, sets=sets, overrides=overrides)
-        return command(*args, storage=loaded.config.storage, **kwargs)
+        storage = loaded.config.storage
+        click.get_current_context().meta[_BACKEND] = storage.backend
+        return command(*args, storage=storage, **kwargs)
 
     return with_storage  # type: ignore[return-value]
 
@@ -119,6 +124,10 @@ def open_database(path: Path, *, read_only: bool = True) -> Iterator[OpenDatabas
         CommandFailed: there is no database.
         StorageError: it cannot be opened.
     """
+    context = click.get_current_context(silent=True)
+    backend = context.meta.get(_BACKEND, "rocksdb") if context is not None else "rocksdb"
+    if backend != "rocksdb":
+        raise elsewhere(backend)
     if not (path / "CURRENT").exists():
         raise CommandFailed(
             f"{path} holds no database",
@@ -134,6 +143,20 @@ def open_database(path: Path, *, read_only: bool = True) -> Iterator[OpenDatabas
             yield OpenDatabase(database, runner)
     finally:
         database.close()
+
+
+def elsewhere(backend: str) -> CommandFailed:
+    """Nothing can be done in a directory: the broker keeps its state somewhere else."""
+    if backend == "memory":
+        return CommandFailed(
+            "storage.backend is memory: nothing is kept that could be read",
+            ExitCode.NOT_FOUND,
+        )
+    return CommandFailed(
+        f"storage.backend is {backend}: this needs a data directory, or the running broker",
+        ExitCode.NOT_FOUND,
+        hint="perdure storage and perdure queues look into the server itself",
+    )
 
 
 def confirm(question: str, *, yes: bool) -> None:

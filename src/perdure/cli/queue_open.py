@@ -28,11 +28,26 @@ _POSTGRES: Final = ("postgresql", "postgres")
 _REDIS: Final = ("redis", "rediss", "redis+cluster", "rediss+cluster")
 
 _T = TypeVar("_T")
-_S = TypeVar("_S", bound=QueueSource)
+
+
+class Closes(Protocol):
+    """What a command has opened."""
+
+    async def close(self) -> None:
+        """Give back what is open."""
+        ...
+
+
+_S = TypeVar("_S", bound=Closes)
 
 
 class Looks(Reads, Protocol):
     """A driver that can be connected for reading alone."""
+
+    @property
+    def place(self) -> str:
+        """See ``Driver``."""
+        ...
 
     async def look(self) -> bool:
         """Connect; False = no broker keeps its state there."""
@@ -108,7 +123,7 @@ async def connect(url: str, *, layout: Layout, prefix: str | None, now_us: int) 
 
 
 async def _connect_postgres(url: str, now_us: int) -> ServerSource:
-    with _extra("postgres"):
+    with extra("postgres"):
         from perdure.storage.postgres.driver import PostgresDriver
         from perdure.storage.postgres.reader import PostgresQueueReader
     queues = PostgresSource(await PostgresQueueReader.open(url), now_us)
@@ -116,7 +131,7 @@ async def _connect_postgres(url: str, now_us: int) -> ServerSource:
 
 
 async def _connect_redis(url: str, layout: Layout, prefix: str | None, now_us: int) -> ServerSource:
-    with _extra("redis"):
+    with extra("redis"):
         from perdure.storage.redis import open_device_queue
         from perdure.storage.redis.compact import DEFAULT_PREFIX
         from perdure.storage.redis.driver import RedisDriver
@@ -143,7 +158,12 @@ async def _with_state(driver: Looks, queues: ServerSource, now_us: int) -> Serve
 
 
 @contextlib.contextmanager
-def _extra(name: str) -> Iterator[None]:
+def extra(name: str) -> Iterator[None]:
+    """Import what an extra brings.
+
+    Raises:
+        CommandFailed: it is not installed.
+    """
     try:
         yield
     except ImportError as error:

@@ -16,7 +16,7 @@ library behind them stay in their room.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -88,6 +88,20 @@ class StreamInfo(msgspec.Struct, frozen=True):
     generation: int
     stream: int
     pattern: str
+
+
+class Finding(NamedTuple):
+    """One thing that ``check`` found wrong.
+
+    Attributes:
+        table: where.
+        key: the row's key in hexadecimal, or empty.
+        problem: what is wrong, one sentence.
+    """
+
+    table: str
+    key: str
+    problem: str
 
 
 class Batch(Protocol):

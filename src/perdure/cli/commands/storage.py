@@ -1,9 +1,9 @@
-"""``perdure storage``: looks into a data directory, beside a running broker or without one."""
+"""``perdure storage``: looks into a data directory or a server, beside a running broker or not."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,10 +12,17 @@ import msgspec
 
 from perdure.cli.admin_client import AdminClient
 from perdure.cli.commands.sessions import not_running
-from perdure.cli.data import data_options, open_database
+from perdure.cli.data import data_options, storage_options
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
+from perdure.cli.state_open import (
+    is_in_server,
+    open_directory_state,
+    open_server_state,
+    place,
+)
 from perdure.clock import SystemClock
+from perdure.config.schema import StorageConfig
 from perdure.config.units import format_size, format_time, parse_time
 from perdure.errors import MqttError
 from perdure.limits import OFFSET_MAX
@@ -23,7 +30,9 @@ from perdure.topic.proposal import parse_proposal
 
 if TYPE_CHECKING:
     from perdure.model import Message
-    from perdure.storage.contract import Database, GenerationInfo
+    from perdure.storage.contract import Finding, GenerationInfo
+    from perdure.storage.remote.view import StateView
+    from perdure.storage.rocksdb import RocksDatabase
 
 READ_PAGE: Final = 500
 """Messages of one read."""
@@ -48,32 +57,54 @@ def command() -> None:
 
 
 @command.command()
-@data_options
+@storage_options
 @output_options
-def info(data: Path, out: Output) -> None:
-    """Show what a data directory holds."""
-    with open_database(data) as opened:
+def info(storage: StorageConfig, out: Output) -> None:
+    """Show what a broker's state holds."""
+    record = _info_of_server(storage) if is_in_server(storage) else _info_of_directory(storage)
+    if not out.is_json:
+        record |= {
+            name: _rounded(record[name]) for name in ("disk_bytes", "log_bytes") if name in record
+        }
+    out.record(record)
+
+
+def _info_of_directory(storage: StorageConfig) -> dict[str, Any]:
+    with open_directory_state(storage) as opened:
         database = opened.database
-        generations = database.generations()
-        groups = opened.run(database.groups())
-        record: dict[str, Any] = {
-            "path": str(data.resolve()),
-            "disk_bytes": _disk_bytes(data),
-            "last_offset": database.last_offset,
-            "last_at": format_time(database.last_offset),
-            "generations": len(generations),
-            "oldest_at": format_time(generations[0].created_at_us) if generations else None,
-            "messages": sum(generation.message_count for generation in generations),
-            "log_bytes": sum(generation.bytes for generation in generations),
-            "streams": sum(generation.stream_count for generation in generations),
+        path = Path(storage.path)
+        return {
+            "path": str(path.resolve()),
+            "disk_bytes": _disk_bytes(path),
+            **_log_info(database.last_offset, database.generations()),
             "sessions": opened.run(database.session_count()),
-            "shared_groups": len(groups),
+            "shared_groups": len(opened.run(database.groups())),
             "retained_messages": database.retained_count,
         }
-    if not out.is_json:
-        record["disk_bytes"] = _rounded(record["disk_bytes"])
-        record["log_bytes"] = _rounded(record["log_bytes"])
-    out.record(record)
+
+
+def _info_of_server(storage: StorageConfig) -> dict[str, Any]:
+    with open_server_state(storage) as opened:
+        view = opened.source
+        return {
+            "server": place(storage),
+            **_log_info(view.last_offset, view.generations()),
+            "sessions": opened.run(view.session_count()),
+            "shared_groups": len(opened.run(view.groups())),
+            "retained_messages": opened.run(view.retained_count()),
+        }
+
+
+def _log_info(last_offset: int, generations: Sequence[GenerationInfo]) -> dict[str, Any]:
+    return {
+        "last_offset": last_offset,
+        "last_at": format_time(last_offset),
+        "generations": len(generations),
+        "oldest_at": format_time(generations[0].created_at_us) if generations else None,
+        "messages": sum(generation.message_count for generation in generations),
+        "log_bytes": sum(generation.bytes for generation in generations),
+        "streams": sum(generation.stream_count for generation in generations),
+    }
 
 
 def _disk_bytes(path: Path) -> int:
@@ -97,21 +128,26 @@ def _rounded(size: int) -> str:
 
 
 @command.command()
-@data_options
+@storage_options
 @output_options
-def generations(data: Path, out: Output) -> None:
+def generations(storage: StorageConfig, out: Output) -> None:
     """List the generations of the log, oldest first."""
-    with open_database(data) as opened:
-        columns = (
-            Column("generation", right=True),
-            Column("layout", right=True),
-            Column("created_at"),
-            Column("state"),
-            Column("message_count", right=True),
-            Column("bytes", right=True),
-            Column("stream_count", right=True),
-        )
-        out.rows(columns, (_generation_row(item) for item in opened.database.generations()))
+    if is_in_server(storage):
+        with open_server_state(storage) as server:
+            found = server.source.generations()
+    else:
+        with open_directory_state(storage) as opened:
+            found = opened.database.generations()
+    columns = (
+        Column("generation", right=True),
+        Column("layout", right=True),
+        Column("created_at"),
+        Column("state"),
+        Column("message_count", right=True),
+        Column("bytes", right=True),
+        Column("stream_count", right=True),
+    )
+    out.rows(columns, (_generation_row(item) for item in found))
 
 
 def _generation_row(item: GenerationInfo) -> dict[str, Any]:
@@ -130,12 +166,18 @@ def _generation_row(item: GenerationInfo) -> dict[str, Any]:
 
 
 @command.command()
-@data_options
+@storage_options
 @click.option("--generation", type=int, help="Only this one; else all.")
 @output_options
-def streams(data: Path, generation: int | None, out: Output) -> None:
+def streams(storage: StorageConfig, generation: int | None, out: Output) -> None:
     """List the learned streams: topics whose levels vary are one stream."""
-    with open_database(data) as opened:
+    if is_in_server(storage):
+        raise CommandFailed(
+            f"storage.backend is {storage.backend}: a log in a server learns no streams",
+            ExitCode.USAGE,
+            hint="perdure storage read -t FILTER reads it by topic",
+        )
+    with open_directory_state(storage) as opened:
         known = [item.generation for item in opened.database.generations()]
         if generation is not None and generation not in known:
             raise CommandFailed(f"there is no generation {generation}", ExitCode.NOT_FOUND)
@@ -150,7 +192,7 @@ def streams(data: Path, generation: int | None, out: Output) -> None:
 
 
 @command.command()
-@data_options
+@storage_options
 @click.option(
     "--topic",
     "-t",
@@ -164,7 +206,7 @@ def streams(data: Path, generation: int | None, out: Output) -> None:
 @click.option("--limit", "-n", type=click.IntRange(min=1), help="At most so many messages.")
 @output_options
 def read(
-    data: Path,
+    storage: StorageConfig,
     filters: tuple[str, ...],
     since: str | None,
     until: str | None,
@@ -184,25 +226,29 @@ def read(
             raise click.BadParameter(f"{topic_filter!r}: {error.message}") from error
         if topic_filter.startswith("$share/"):
             raise click.BadParameter(f"{topic_filter!r}: a shared filter has no messages")
-    with open_database(data) as opened:
-        messages = _messages(
-            opened.database,
-            list(filters) or ["#"],
-            after_offset,
-            min(until_offset, opened.database.last_offset),
-            limit,
-        )
-        columns = (
-            Column("published_at"),
-            Column("topic"),
-            Column("qos", right=True),
-            Column("publisher"),
-            Column("payload_shown"),
-        )
-        rows: Iterator[dict[str, Any]] = map(_message_row, opened.each(messages))
-        if not out.is_json:
-            rows = ({**row, "payload_shown": _shown(row)} for row in rows)
-        out.rows(columns, rows)
+    chosen = list(filters) or ["#"]
+    if is_in_server(storage):
+        with open_server_state(storage) as server:
+            found = _messages(server.source, chosen, after_offset, until_offset, limit)
+            _print_messages(out, server.each(found))
+        return
+    with open_directory_state(storage) as opened:
+        found = _messages(opened.database, chosen, after_offset, until_offset, limit)
+        _print_messages(out, opened.each(found))
+
+
+def _print_messages(out: Output, messages: Iterator[Message]) -> None:
+    columns = (
+        Column("published_at"),
+        Column("topic"),
+        Column("qos", right=True),
+        Column("publisher"),
+        Column("payload_shown"),
+    )
+    rows: Iterator[dict[str, Any]] = map(_message_row, messages)
+    if not out.is_json:
+        rows = ({**row, "payload_shown": _shown(row)} for row in rows)
+    out.rows(columns, rows)
 
 
 def _moment(text: str, option: str, now_us: int) -> int:
@@ -213,9 +259,14 @@ def _moment(text: str, option: str, now_us: int) -> int:
 
 
 async def _messages(
-    database: Database, filters: list[str], after: int, until: int, limit: int | None
+    database: RocksDatabase | StateView,
+    filters: list[str],
+    after: int,
+    until: int,
+    limit: int | None,
 ) -> AsyncIterator[Message]:
     left = limit
+    until = min(until, database.last_offset)
     while after < until and left != 0:
         page = await database.read(
             filters,
@@ -279,19 +330,24 @@ def _shown(row: dict[str, Any]) -> str:
 
 
 @command.command()
-@data_options
+@storage_options
 @output_options
-def check(data: Path, out: Output) -> int:
-    """Verify every record of a data directory; exit 65 if something is wrong."""
-    with open_database(data) as opened:
-        findings = (
-            {"table": finding.table, "key": finding.key, "problem": finding.problem}
-            for finding in opened.database.check()
-        )
-        count = out.rows((Column("table"), Column("key"), Column("problem")), findings)
+def check(storage: StorageConfig, out: Output) -> int:
+    """Verify every record of a broker's state; exit 65 if something is wrong."""
+    if is_in_server(storage):
+        with open_server_state(storage) as server:
+            count = _print_findings(out, server.each(server.source.check()))
+    else:
+        with open_directory_state(storage) as opened:
+            count = _print_findings(out, opened.database.check())
     verdict = "ok" if count == 0 else f"{count} {'problem' if count == 1 else 'problems'}"
-    click.echo(f"{data}: {verdict}", err=True)
+    click.echo(f"{place(storage)}: {verdict}", err=True)
     return ExitCode.DATA if count else ExitCode.OK
+
+
+def _print_findings(out: Output, findings: Iterator[Finding]) -> int:
+    rows = ({"table": each.table, "key": each.key, "problem": each.problem} for each in findings)
+    return out.rows((Column("table"), Column("key"), Column("problem")), rows)
 
 
 @command.command()

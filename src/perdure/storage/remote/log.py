@@ -21,7 +21,8 @@ from perdure.model import Message
 from perdure.storage.codec import decode_record, encode_record
 from perdure.storage.contract import GenerationInfo, ReadResult
 from perdure.storage.remote import rows
-from perdure.storage.remote.driver import LATE, LOG, META, Driver, Row, Transaction
+from perdure.storage.remote.driver import LATE, LOG, META, Row, Transaction
+from perdure.storage.remote.reader import Reads
 from perdure.storage.tail import Tail
 from perdure.topic.matching import FilterMatcher, compile_filter
 
@@ -74,7 +75,7 @@ class RemoteLog:
         tail: keeps the newest messages; must reach back past all that is not dispatched yet.
     """
 
-    def __init__(self, driver: Driver, tail: Tail) -> None:
+    def __init__(self, driver: Reads, tail: Tail) -> None:
         self._driver = driver
         self.tail = tail
         self._generations: dict[int, Generation] = {}

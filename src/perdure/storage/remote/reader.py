@@ -56,6 +56,22 @@ class Reads(Protocol):
         ...
 
 
+async def pages(
+    driver: Reads, table: str, owner: Owner, *, limit: int = PAGE, names_only: bool = False
+) -> AsyncIterator[list[Row]]:
+    """All rows of an owner, ``limit`` at a time."""
+    start = b""
+    while True:
+        page = await driver.scan(
+            table, owner, start=start, end=b"", limit=limit, names_only=names_only
+        )
+        if page:
+            yield page
+        if len(page) < limit:
+            return
+        start = page[-1][0] + b"\0"
+
+
 async def read_session(driver: Reads, client_id: str) -> StoredSession | None:
     """A session from its rows."""
     found = await driver.scan(ROWS, client_id.encode(), start=b"", end=b"", limit=1 << 31)

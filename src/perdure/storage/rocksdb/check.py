@@ -29,6 +29,7 @@ from perdure.storage.codec import (
     decode_session,
     decode_subscription,
 )
+from perdure.storage.contract import Finding
 from perdure.storage.retained_walk import retained_topic
 from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.engine import (
@@ -40,7 +41,7 @@ from perdure.storage.rocksdb.engine import (
     Engine,
 )
 from perdure.storage.rocksdb.generations import Generation, Generations
-from perdure.storage.rocksdb.layout import Finding, table_generation
+from perdure.storage.rocksdb.layout import table_generation
 from perdure.storage.rocksdb.marks import Marks
 
 _ALL_END: Final = b"\xff" * 64

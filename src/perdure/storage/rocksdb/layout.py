@@ -10,24 +10,11 @@ order, whatever was learned before or after it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from perdure.model import Message
+from perdure.storage.contract import Finding
 from perdure.storage.rocksdb.engine import Operations
-
-
-class Finding(NamedTuple):
-    """One thing that ``check`` found wrong.
-
-    Attributes:
-        table: where.
-        key: the row's key in hexadecimal, or empty.
-        problem: what is wrong, one sentence.
-    """
-
-    table: str
-    key: str
-    problem: str
 
 
 class Layout(Protocol):

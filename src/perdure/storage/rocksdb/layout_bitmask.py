@@ -31,9 +31,10 @@ from perdure.errors import StorageCorrupt
 from perdure.limits import OFFSET_MAX
 from perdure.model import Message
 from perdure.storage.codec import decode_message, encode_message
+from perdure.storage.contract import Finding
 from perdure.storage.rocksdb.engine import Engine, Operations
 from perdure.storage.rocksdb.iterators import Seeker
-from perdure.storage.rocksdb.layout import Finding, table_names
+from perdure.storage.rocksdb.layout import table_names
 from perdure.topic.matching import compile_filter
 
 LAYOUT: Final = 2

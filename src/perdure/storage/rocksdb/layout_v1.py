@@ -28,9 +28,10 @@ from typing import Final, final
 from perdure.errors import StorageCorrupt, UsageError
 from perdure.model import Message
 from perdure.storage.codec import decode_message, encode_message
+from perdure.storage.contract import Finding
 from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.engine import META, Engine, Operations, prefix_end
-from perdure.storage.rocksdb.layout import Finding, table_names
+from perdure.storage.rocksdb.layout import table_names
 from perdure.storage.rocksdb.layout_v1_scan import (
     DATA_HEAD,
     INDEX_OFFSET_AT,

@@ -36,6 +36,7 @@ from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord, Store
 from perdure.storage.codec import decode_record, decode_retained, encode_record
 from perdure.storage.contract import (
     Batch,
+    Finding,
     GenerationInfo,
     ReadResult,
     RetainedPage,
@@ -49,7 +50,6 @@ from perdure.storage.rocksdb.directory import DirectoryLock, manifest_stamp, pro
 from perdure.storage.rocksdb.engine import FIXED_TABLES, META, RETAINED, Engine, Operations
 from perdure.storage.rocksdb.expand import Expansion, InboxFloors
 from perdure.storage.rocksdb.generations import Generations
-from perdure.storage.rocksdb.layout import Finding
 from perdure.storage.rocksdb.log import LogReader
 from perdure.storage.rocksdb.marks import Marks, Offsets
 from perdure.storage.rocksdb.owners import Owners

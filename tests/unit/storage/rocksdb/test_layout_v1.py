@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageCorrupt
 from perdure.model import Message
+from perdure.storage.contract import Finding
 from perdure.storage.rocksdb import layout_v1, layout_v1_scan
 from perdure.storage.rocksdb.engine import Engine, Operations
-from perdure.storage.rocksdb.layout import Finding, table_names
+from perdure.storage.rocksdb.layout import table_names
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
 from perdure.storage.rocksdb.layout_v1_scan import Scanner
 from perdure.topic.matching import matches

@@ -1,0 +1,54 @@
+"""What a state in a server holds, from outside."""
+
+from __future__ import annotations
+
+from perdure.model import GroupRecord, Message, SessionRecord
+from perdure.storage.remote.store import RemoteDatabase
+from perdure.storage.remote.view import StateView
+from perdure.testing.remote import MemoryDriver, ServerState
+
+NOW_US = 1_700_000_000_000_000
+
+
+def looking(state: ServerState) -> MemoryDriver:
+    """A driver that is connected and claims nothing."""
+    driver = MemoryDriver(state)
+    driver._is_connected = True
+    return driver
+
+
+async def test_it_has_what_the_database_has() -> None:
+    state = ServerState()
+    database = await RemoteDatabase.open(MemoryDriver(state), now_us=NOW_US)
+    batch = database.batch()
+    for number in range(4):
+        batch.append(Message(f"a/{number}", b"%d" % number, 1), NOW_US + number)
+    batch.put_session(
+        SessionRecord("c", epoch=1, created_at_us=1, expiry_s=60, connected=False, changed_at_us=1)
+    )
+    batch.put_group(GroupRecord("g", "a/+", 0, 1))
+    batch.put_retained(Message("r", b"", 1, retain=True, offset=NOW_US))
+    database.write(batch)
+    database.rotate(NOW_US + 10)
+    later = database.batch()
+    last = later.append(Message("a/late", b"x", 1), NOW_US + 20)
+    database.write(later)
+    await database.open_session("c")
+
+    view = await StateView.open(looking(state))
+    assert view is not None
+    assert view.last_offset == database.last_offset == last
+    assert view.generations() == database.generations()
+    assert (await view.session_count(), await view.retained_count()) == (1, 1)
+    assert [group.key for group in await view.groups()] == ["g/a/+"]
+    page = await view.read(["a/+"], after_offset=0, until_offset=last, limit=2)
+    assert [message.topic for message in page.messages] == ["a/0", "a/1"]
+    rest = await view.read(["a/+"], after_offset=page.through_offset, until_offset=last, limit=9)
+    assert [message.topic for message in rest.messages] == ["a/2", "a/3", "a/late"]
+    assert [finding async for finding in view.check()] == []
+    await view.close()
+    assert state.is_held, "the broker's claim is not touched"
+
+
+async def test_a_server_without_a_state() -> None:
+    assert await StateView.open(looking(ServerState())) is None
