@@ -8,6 +8,7 @@ a setting is described in one place. It knows no section by name.
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 import typing
 from collections.abc import Iterator
@@ -118,9 +119,11 @@ class FieldType(msgspec.Struct, frozen=True):
 
 @functools.cache
 def field_types(section: type[msgspec.Struct]) -> dict[str, FieldType]:
-    """The shape of each field of a section, in declared order."""
+    """The shape of each field of a section: its own as declared, then those it shares."""
     hints = typing.get_type_hints(section, include_extras=True)
-    return {name: _shape(hints[name]) for name in section.__struct_fields__}
+    own = inspect.get_annotations(section)
+    names = sorted(section.__struct_fields__, key=lambda name: name not in own)
+    return {name: _shape(hints[name]) for name in names}
 
 
 def _shape(hint: Any) -> FieldType:

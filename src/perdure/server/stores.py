@@ -71,7 +71,9 @@ async def open_remote(config: Config) -> RemoteStore:
         StorageError: the server was not there in time, or cannot be used.
     """
     storage = config.storage
-    section = storage.redis if storage.backend == "redis" else storage.postgres
+    section: RedisConfig | PostgresConfig = (
+        storage.redis if storage.backend == "redis" else storage.postgres
+    )
     lock = DirectoryLock(Path(storage.path))
     try:
         identity = await asyncio.to_thread(_identity, Path(storage.path))

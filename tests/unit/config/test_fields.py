@@ -48,3 +48,20 @@ def test_shapes_tell_sections_and_lists() -> None:
     assert (names.section, names.is_list, names.item) == (None, True, str)
     assert field_types(Inner)["wait_ms"].unit == "ms"
     assert shapes["one"].minimum is None
+
+
+class Base(msgspec.Struct, frozen=True, kw_only=True):
+    """What two sections share."""
+
+    last: Annotated[int, about("The last one.")] = 1
+
+
+class Derived(Base, frozen=True, kw_only=True):
+    """A section with more than that."""
+
+    first: Annotated[int, about("The first one.")] = 2
+
+
+def test_a_sections_own_fields_come_before_those_it_shares() -> None:
+    assert list(field_types(Derived)) == ["first", "last"]
+    assert [setting.path for setting in settings(Derived)] == ["first", "last"]

@@ -1,0 +1,55 @@
+"""The sections of the configuration: names, types, defaults, units.
+
+One module for each section. Every room takes its own section and never the whole; only ``server``
+holds ``Config``. Sections are frozen: a reload makes a new ``Config``. Durations and sizes are
+ints in the unit that the name ends with (or that the annotation states) and may be written
+``30s`` or ``64MiB``. The reference page is generated from here (``config.reference``).
+"""
+
+from perdure.config.schema.auth import AuthConfig
+from perdure.config.schema.config import Config, NodeConfig
+from perdure.config.schema.http import HttpConfig
+from perdure.config.schema.limits import LimitsConfig
+from perdure.config.schema.listeners import Listener, ListenersConfig
+from perdure.config.schema.mqtt import MqttConfig
+from perdure.config.schema.observe import LogConfig, MetricsConfig, SysConfig
+from perdure.config.schema.retention import RetentionConfig
+from perdure.config.schema.section import DAY_S, GIB, KIB, MIB, Section
+from perdure.config.schema.session import SessionConfig
+from perdure.config.schema.shared import SharedConfig
+from perdure.config.schema.storage import (
+    DurabilityLevel,
+    PostgresConfig,
+    RedisConfig,
+    RocksdbConfig,
+    ServerConfig,
+    StorageConfig,
+)
+
+__all__ = [
+    "DAY_S",
+    "GIB",
+    "KIB",
+    "MIB",
+    "AuthConfig",
+    "Config",
+    "DurabilityLevel",
+    "HttpConfig",
+    "LimitsConfig",
+    "Listener",
+    "ListenersConfig",
+    "LogConfig",
+    "MetricsConfig",
+    "MqttConfig",
+    "NodeConfig",
+    "PostgresConfig",
+    "RedisConfig",
+    "RetentionConfig",
+    "RocksdbConfig",
+    "Section",
+    "ServerConfig",
+    "SessionConfig",
+    "SharedConfig",
+    "StorageConfig",
+    "SysConfig",
+]

@@ -1,0 +1,63 @@
+"""Where clients connect: the section `listeners`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, final
+
+from perdure.config.fields import about
+from perdure.config.schema.section import Section
+
+
+@final
+class Listener(Section, frozen=True):
+    """One listening address. `tcp`, `tls`, `ws` and `wss` each take one of these or a list."""
+
+    enabled: Annotated[bool, about("Whether this listener is opened.")] = True
+    bind: Annotated[
+        str,
+        about(
+            "`host:port` to listen on; the default port is 1883 (tcp), 8883 (tls), 8083 (ws) or "
+            "8084 (wss). Port 0 lets the system choose.",
+            unit="address",
+        ),
+    ] = "127.0.0.1:1883"
+    connections_max: Annotated[
+        int, about("Connections that this listener holds at once.", ge=1)
+    ] = 100_000
+    durability: Annotated[
+        Literal["", "memory", "os", "fsync"],
+        about("Durability for what arrives here; empty means `storage.durability`."),
+    ] = ""
+    proxy_protocol: Annotated[
+        bool, about("Expect a PROXY protocol header (v1 or v2) before the first packet.")
+    ] = False
+    backlog: Annotated[
+        int, about("Connections that the kernel holds until they are accepted.", ge=1)
+    ] = 1024
+    path: Annotated[str, about("HTTP path of the WebSocket (ws, wss).")] = "/mqtt"
+    certificate: Annotated[
+        str, about("PEM file with the certificate chain (tls, wss; required there).", unit="path")
+    ] = ""
+    private_key: Annotated[
+        str, about("PEM file with the private key (tls, wss; required there).", unit="path")
+    ] = ""
+    client_ca: Annotated[
+        str,
+        about("PEM file with the authorities that client certificates come from.", unit="path"),
+    ] = ""
+    require_client_certificate: Annotated[
+        bool, about("Refuse a client without a valid certificate; needs `client_ca`.")
+    ] = False
+    username_from_certificate: Annotated[
+        bool, about("Take the common name of the client certificate as the user name.")
+    ] = False
+
+
+@final
+class ListenersConfig(Section, frozen=True):
+    """Where clients connect. Without any setting: TCP on localhost, port 1883."""
+
+    tcp: tuple[Listener, ...] = (Listener(),)
+    tls: tuple[Listener, ...] = ()
+    ws: tuple[Listener, ...] = ()
+    wss: tuple[Listener, ...] = ()
