@@ -19,7 +19,7 @@ from typing import Final, Protocol, final
 
 from perdure.broker.scheduler import Gate, Scheduler, Timer
 from perdure.clock import Clock
-from perdure.errors import StorageError, StorageUnavailable
+from perdure.errors import StorageError
 from perdure.observe.metrics import Metrics, add
 from perdure.storage.contract import Batch, Database
 
@@ -120,6 +120,8 @@ class Committer:
         self.batch: Batch = database.batch()
         self.writable: bool = True
         """Whether the store takes writes; False between a failure and its recovery."""
+        self.failure: StorageError | None = None
+        """Why it does not: the first failure since it did."""
         self.failure_count: int = 0
         """Writes and syncs that failed: who writes in several steps sees that one is missing."""
         self.synced_offset: int = database.last_offset
@@ -209,7 +211,8 @@ class Committer:
         if not self.writable:
             # Who waits with nothing to write waits for state that could not be added to a batch.
             self.batch = self._database.batch()
-            self._fail_open(StorageUnavailable("the store has failed and has not recovered yet"))
+            assert self.failure is not None
+            self._fail_open(self.failure)
             return False
         if not batch.is_empty():
             self.batch = self._database.batch()
@@ -374,6 +377,8 @@ class Committer:
         if not self.writable and not in_doubt:
             return
         self.writable = False
+        if self.failure is None:
+            self.failure = error
         add(self._metrics.storage_errors, (error.code, str(error.retriable).lower()))
         if self.listener is not None:
             self.listener.storage_failed(error, in_doubt=in_doubt)
@@ -389,4 +394,5 @@ class Committer:
     def recovered(self) -> None:
         """The store takes writes again; a batch opened meanwhile is kept."""
         self.writable = True
+        self.failure = None
         self.synced_offset = self._database.last_offset

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from perdure.broker.commit import LEVEL_FSYNC
 from perdure.broker.exchange import Exchange
+from perdure.broker.publishing import REFUSALS, UNSPECIFIED_ERROR
 from perdure.broker.scheduler import Gate, Timer, run_eagerly
 from perdure.broker.sender import Sender
 from perdure.errors import MqttError, ProtocolViolation, StorageError
@@ -54,7 +55,6 @@ OPENING: Final = 1
 CONNECTED: Final = 2
 CLOSED: Final = 3
 
-UNSPECIFIED_ERROR: Final = 0x80
 UNSUPPORTED_PROTOCOL_VERSION: Final = 0x84
 SERVER_UNAVAILABLE: Final = 0x88
 KEEP_ALIVE_TIMEOUT: Final = 0x8D
@@ -209,10 +209,11 @@ class Connection:
 
     def storage_lost(self, reason_code: int) -> None:
         """A commit that this client waits for has failed."""
+        reason = REFUSALS.get(reason_code, REFUSALS[UNSPECIFIED_ERROR])
         if self._state != CONNECTED:
             # CONNACK has a word for it, which 3.1.1 has too.
             reason_code = SERVER_UNAVAILABLE
-        self.disconnect(reason_code, "storage is not available", send_will=True)
+        self.disconnect(reason_code, reason, send_will=True)
 
     def fail(self, error: MqttError) -> None:
         """The peer broke the protocol or was refused."""

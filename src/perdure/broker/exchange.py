@@ -13,11 +13,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from perdure.broker.live_session import CURSOR_MESSAGES_MAX
-from perdure.broker.publishing import QUOTA_EXCEEDED, UNSPECIFIED_ERROR
+from perdure.broker.publishing import (
+    QUOTA_EXCEEDED,
+    REFUSALS,
+    UNSPECIFIED_ERROR,
+    refusal_code,
+)
 from perdure.errors import MqttError, StorageError
 from perdure.model import Message
 from perdure.mqtt.aliases import InboundAliases
-from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
+from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Properties, Publish
 from perdure.session.inbound import RECEIVE_DUPLICATE, RECEIVE_EXCEEDED
 from perdure.session.outbound import ACK_RELEASE, ACK_SETTLED
 
@@ -178,6 +183,12 @@ class Exchange:
             session.inbound.acknowledged()
         else:
             session.inbound.reject_qos2(packet_id)
+        said = REFUSALS.get(reason_code)
+        if said is not None and connection.problem_information:
+            # [MQTT-3.4.2-2] [MQTT-3.5.2-2] left out where the client's packets are too small.
+            why = Ack(kind, packet_id, reason_code, Properties(reason_string=said))
+            if self._sender.packet(why):
+                return
         self._sender.ack(kind, packet_id, reason_code)
 
     def _refuse_in_turn(self, packet: Publish, reason_code: int) -> None:
@@ -328,11 +339,9 @@ class PublishAck:
 
     def failed(self, error: StorageError, *, in_doubt: bool) -> None:
         """The message was not taken, or nobody knows."""
-        code = UNSPECIFIED_ERROR
-        if error.code == "storage_full":
-            code = QUOTA_EXCEEDED
-            if not in_doubt:
-                self.exchange.count_full()
+        code = refusal_code(error)
+        if code == QUOTA_EXCEEDED and not in_doubt:
+            self.exchange.count_full()
         if in_doubt or not self.exchange.has_reason_codes:
             # In doubt the client must keep the message and send it again under the same
             # identifier, so nothing that ends the exchange may be sent.
@@ -387,5 +396,9 @@ class Denial:
             self._exchange.acknowledge(self._kind, self._packet_id, 0, self._started_us)
 
     def failed(self, error: Exception, *, in_doubt: bool) -> None:
-        """Earlier messages of the same commit failed: their connection is closed anyway."""
-        self._exchange.storage_lost(UNSPECIFIED_ERROR)
+        """Earlier messages of the same commit failed. A refusal holds all the same; an
+        acknowledgement of 3.1.1 may stand for state that was not written."""
+        if self._reason:
+            self._exchange.refuse(self._kind, self._packet_id, self._reason)
+        else:
+            self._exchange.storage_lost(UNSPECIFIED_ERROR)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, final
 
 from perdure.broker.dispatch import Passed
+from perdure.errors import StorageError
 from perdure.model import Message
 from perdure.mqtt.decode import TOPICS_CACHED_MAX
 from perdure.topic.matching import matches
@@ -17,8 +18,19 @@ if TYPE_CHECKING:
 QUOTA_EXCEEDED = 0x97
 UNSPECIFIED_ERROR = 0x80
 
+REFUSALS: Final = {
+    QUOTA_EXCEEDED: "the broker's storage is full",
+    UNSPECIFIED_ERROR: "storage is not available",
+}
+"""What a client is told when the store takes no messages, by reason code."""
+
 TOPICS_MAX: Final = TOPICS_CACHED_MAX
 """Checked topic names that are remembered: as many as the decoder shares the strings of."""
+
+
+def refusal_code(error: StorageError) -> int:
+    """Reason code of a PUBLISH that is refused because the store has failed."""
+    return QUOTA_EXCEEDED if error.code == "storage_full" else UNSPECIFIED_ERROR
 
 
 @final
@@ -80,8 +92,9 @@ class Publishing:
 
     def refusal(self) -> int:
         """Reason code if the store takes no messages now, else 0."""
-        if not self._services.committer.writable:
-            return UNSPECIFIED_ERROR
+        failure = self._services.committer.failure
+        if failure is not None:
+            return refusal_code(failure)
         if self.disk_full:
             return QUOTA_EXCEEDED
         return 0

@@ -116,6 +116,7 @@ class Client:
         will: Will | None = None,
         receive_maximum: int | None = None,
         keep_alive_s: int = 0,
+        problem_information: bool = True,
         wait: bool = True,
     ) -> Connack:
         """Connect, and return CONNACK."""
@@ -123,7 +124,9 @@ class Client:
         properties = EMPTY
         if self.version == 5:
             properties = Properties(
-                session_expiry_interval=expiry_s, receive_maximum=receive_maximum
+                session_expiry_interval=expiry_s,
+                receive_maximum=receive_maximum,
+                request_problem_information=None if problem_information else 0,
             )
         self.send(
             Connect(

@@ -10,6 +10,9 @@ from perdure.model import Will
 from perdure.mqtt.packets import PUBACK, PUBREC, Ack, Connack, Disconnect, Properties, Publish
 from perdure.testing.world import World
 
+FULL = Properties(reason_string="the broker's storage is full")
+AWAY = Properties(reason_string="storage is not available")
+
 
 def _fail(world: World, *, forgets: bool = False, sync: bool = False) -> None:
     if sync:
@@ -27,7 +30,7 @@ def _heal(world: World) -> None:
 
 @pytest.mark.trap(35)
 def test_a_full_disk_refuses_publishes_and_says_so() -> None:
-    """Trap 35: refused with 0x97, then 0x80 without trying; QoS 0 goes on; then all is well."""
+    """Trap 35: refused with 0x97 as long as it lasts; QoS 0 goes on; then all is well."""
     world = make_world()
     publisher, reader = Client(world, "p"), Client(world, "r")
     publisher.connect(expiry_s=0, clean=True)
@@ -35,18 +38,66 @@ def test_a_full_disk_refuses_publishes_and_says_so() -> None:
     reader.subscribe("t")
     _fail(world)
     first = publisher.publish("t", b"refused", qos=1)
-    assert publisher.take(Ack) == Ack(PUBACK, first, 0x97)
+    assert publisher.take(Ack) == Ack(PUBACK, first, 0x97, FULL)
     second = publisher.publish("t", b"refused", qos=2)
-    assert publisher.take(Ack) == Ack(PUBREC, second, 0x80)
+    assert publisher.take(Ack) == Ack(PUBREC, second, 0x97, FULL)
+    world.run_for(2_500_000)
+    third = publisher.publish("t", b"refused", qos=1)
+    assert publisher.take(Ack) == Ack(PUBACK, third, 0x97, FULL)
+    late = Client(world, "late")
+    late.connect(expiry_s=0, clean=True)
+    fourth = late.publish("t", b"refused", qos=1)
+    assert late.take(Ack) == Ack(PUBACK, fourth, 0x97, FULL)
     publisher.publish("t", b"qos 0", qos=0)
     assert reader.payloads() == [b"qos 0"]
     assert [values["code"] for values in world.logged("storage.failed")] == ["storage_full"]
-    assert world.live.services.metrics.messages_dropped_quota == 1
+    assert world.live.services.metrics.messages_dropped_quota == 4
     _heal(world)
     assert world.logged("storage.recovered")
     publisher.publish("t", b"taken", qos=2, packet_id=second)
     assert publisher.take(Ack) == Ack(PUBREC, second)
     assert reader.payloads() == [b"taken"]
+
+
+@pytest.mark.trap(35)
+def test_a_broken_disk_refuses_publishes_with_another_code() -> None:
+    world = make_world()
+    publisher = Client(world, "p")
+    publisher.connect(expiry_s=0, clean=True)
+    world.store.write_error = StorageUnavailable("broken")
+    for _ in range(3):
+        packet_id = publisher.publish("t", qos=1)
+        assert publisher.take(Ack) == Ack(PUBACK, packet_id, 0x80, AWAY)
+    assert world.live.services.metrics.messages_dropped_quota == 0
+
+
+def test_no_reason_string_for_a_client_that_wants_none() -> None:
+    """[MQTT-3.1.2-29]: only CONNACK, PUBLISH and DISCONNECT may carry one then."""
+    world = make_world()
+    publisher = Client(world, "p")
+    publisher.connect(expiry_s=0, clean=True, problem_information=False)
+    _fail(world)
+    for _ in range(2):
+        packet_id = publisher.publish("t", qos=1)
+        assert publisher.take(Ack) == Ack(PUBACK, packet_id, 0x97)
+
+
+def test_messages_of_the_commit_that_meets_the_full_disk_are_all_told() -> None:
+    """Also one that the client may not publish, in its place among them."""
+    world = make_world()
+    publisher = Client(world, "p")
+    publisher.connect(expiry_s=0, clean=True)
+    _fail(world)
+    first = publisher.publish("t", qos=1)
+    denied = publisher.publish("$SYS/x", qos=2)
+    last = publisher.publish("t", qos=2)
+    world.run_for(10_000)
+    assert [packet for packet in publisher.received if isinstance(packet, Ack)] == [
+        Ack(PUBACK, first, 0x97, FULL),
+        Ack(PUBREC, denied, 0x87),
+        Ack(PUBREC, last, 0x97, FULL),
+    ]
+    assert not publisher.is_lost
 
 
 @pytest.mark.trap(35)
@@ -59,6 +110,13 @@ def test_a_311_publisher_is_disconnected() -> None:
     world.run_for(50_000)
     assert publisher.is_lost
     assert not publisher.received
+    closed = world.logged("connection.closed")[-1]
+    assert closed["reason"] == "0x97 the broker's storage is full"
+    late = Client(world, "q", version=4)
+    late.connect(clean=True)
+    late.publish("t")
+    world.run_for(50_000)
+    assert late.is_lost
 
 
 def test_a_failed_sync_leaves_the_exchange_open() -> None:

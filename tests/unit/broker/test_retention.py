@@ -160,7 +160,10 @@ def test_the_disk_budget_refuses() -> None:
     world.store.disk_bytes = lambda: usage[0]  # type: ignore[method-assign]
     world.run_for(2_000_000)
     packet_id = publisher.publish("t")
-    assert publisher.take(Ack) == Ack(PUBACK, packet_id, 0x97)
+    refused = publisher.take(Ack)
+    assert (refused.kind, refused.packet_id, refused.reason) == (PUBACK, packet_id, 0x97)
+    assert refused.properties is not None
+    assert refused.properties.reason_string == "the broker's storage is full"
     assert world.live.services.metrics.messages_dropped_quota == 1
     usage[0] = 10
     world.run_for(2_000_000)
