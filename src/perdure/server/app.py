@@ -13,7 +13,7 @@ from typing import Final, final
 
 from perdure import __version__
 from perdure.broker.auth.control import AccessControl, AccessFiles, read_files
-from perdure.broker.auth.credentials import load_or_create_key
+from perdure.broker.auth.key_file import KEY_BYTES, load_or_create_key
 from perdure.broker.broker import Broker
 from perdure.broker.connection import Connection
 from perdure.broker.stream import ByteStream, ListenerKind, PeerInfo
@@ -42,8 +42,6 @@ log = get_logger("server")
 
 KEY_FILE: Final = "broker.key"
 """In the data directory: the secret behind answers for unknown users."""
-
-KEY_BYTES: Final = 32
 
 SERVERS: Final = frozenset(("redis", "postgres"))
 """Backends that are in a server."""

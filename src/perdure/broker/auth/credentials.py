@@ -19,10 +19,8 @@ but its owner may read what we write.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -39,6 +37,7 @@ from perdure.broker.auth.hashes import (
     make_hash,
     parse_hash,
 )
+from perdure.broker.auth.private_file import replace_file
 from perdure.errors import ConfigError
 
 CREDENTIALS_FILE_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -258,22 +257,7 @@ class CredentialsFile:
                 raise ConfigError(
                     f"{self.path} was changed by someone else meanwhile", hint="try again"
                 )
-            handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                    os.fchmod(file.fileno(), 0o600)
-                    if before is not None:
-                        with contextlib.suppress(PermissionError):
-                            os.fchown(file.fileno(), before.st_uid, before.st_gid)
-                    file.write(text)
-                    file.flush()
-                    os.fsync(file.fileno())
-                    after = os.fstat(file.fileno())
-                Path(name).replace(target)
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
-            _sync_directory(target.parent)
+            after = replace_file(target, text.encode(), owner=before)
         except OSError as error:
             raise ConfigError(f"cannot write {self.path}: {error.strerror}") from error
         self._read_stat = _identify(after)
@@ -344,43 +328,6 @@ class CredentialsFile:
             )
 
 
-def load_or_create_key(path: Path, fresh: bytes) -> bytes:
-    """Read a broker's own secret key, or keep ``fresh`` as the key from now on.
-
-    Args:
-        path: the key file, readable by its owner alone.
-        fresh: 32 random bytes, used if there is no key yet.
-
-    Raises:
-        ConfigError: the file cannot be read or written, or is not a key.
-    """
-    try:
-        if not path.exists():
-            _write_key(path, fresh)
-        key = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot use key file {path}: {error.strerror}") from error
-    if len(key) != 32:
-        raise ConfigError(f"key file {path} is damaged", hint="delete it; a new one is made")
-    return key
-
-
-def _write_key(path: Path, key: bytes) -> None:
-    """Make the file as a whole or not at all, also if the power goes: a broker that finds half
-    a key does not start."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(key)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    _sync_directory(path.parent)
-
-
 def _cost(entry: SlowHash) -> tuple[object, ...]:
     parameters = {
         name: value
@@ -392,12 +339,3 @@ def _cost(entry: SlowHash) -> tuple[object, ...]:
 
 def _identify(stat: os.stat_result) -> tuple[int, int, int]:
     return stat.st_ino, stat.st_mtime_ns, stat.st_size
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make a rename durable."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
