@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -11,6 +11,9 @@ import msgspec
 from perdure.cli.bench_screen import progress
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import Column, Output, output_options
+
+if TYPE_CHECKING:
+    from perdure.bench.persistence.run import Comparison
 
 _LEFT: Final = frozenset(("durability", "shape", "contestant", "what", "wanted", "kept", "where"))
 
@@ -62,15 +65,10 @@ def persistence(
       perdure bench persistence --start --html persistence.html
       perdure bench persistence --start --only compact --only redis-async --shape batched
     """
-    from perdure.bench.persistence import report
-    from perdure.bench.persistence.contestants import Servers, choose
+    from perdure.bench.persistence.contestants import Servers
     from perdure.bench.persistence.run import Settings, compare
 
-    wanted = {one.server for one in choose(names)} - {"embedded"}
-    given = {"redis": redis, "postgres": postgres}
-    absent = sorted(name for name in wanted if not given[name])
-    if absent and not start:
-        raise click.UsageError(f"take --start, or name a server with --{absent[0]}")
+    _check_servers({"redis": redis, "postgres": postgres}, names, start=start)
     if (redis or postgres) and len(durabilities) != 1:
         raise click.UsageError("say with --durability how the server that runs is set")
     settings = Settings(
@@ -88,12 +86,38 @@ def persistence(
             Servers(redis, postgres),
             progress=lambda what, done: told(what, done, "") if told is not None else None,
         )
+    _write(found, save=save, html=html)
+    _show(found, out)
+    if check and not all(ratio.is_met for ratio in found.ratios):
+        return ExitCode.EXPECTATION
+    return ExitCode.OK
+
+
+def _check_servers(given: dict[str, str], names: tuple[str, ...], *, start: bool) -> None:
+    """Refuse contestants whose server is neither given nor to be started."""
+    from perdure.bench.persistence.contestants import choose
+
+    wanted = {one.server for one in choose(names)} - {"embedded"}
+    absent = sorted(name for name in wanted if not given[name])
+    if absent and not start:
+        raise click.UsageError(f"take --start, or name a server with --{absent[0]}")
+
+
+def _write(found: Comparison, *, save: Path | None, html: Path | None) -> None:
+    """The files that were asked for."""
+    from perdure.bench.persistence import report
+
     if save is not None:
         save.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
         click.echo(f"wrote {save}", err=True)
     if html is not None:
         html.write_text(report.render(found), encoding="utf-8")
         click.echo(f"wrote {html}", err=True)
+
+
+def _show(found: Comparison, out: Output) -> None:
+    from perdure.bench.persistence import report
+
     if out.is_json:
         out.record({**msgspec.to_builtins(found), "notes": list(report.NOTES)})
     else:
@@ -106,6 +130,3 @@ def persistence(
             out.text("\n")
         for note in report.NOTES:
             out.text(f"{note}\n")
-    if check and not all(ratio.is_met for ratio in found.ratios):
-        return ExitCode.EXPECTATION
-    return ExitCode.OK

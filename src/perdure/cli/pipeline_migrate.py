@@ -20,6 +20,7 @@ from perdure.config.units import parse_duration
 from perdure.limits import SESSION_EXPIRY_NEVER_S
 
 if TYPE_CHECKING:
+    from perdure.model import Subscription
     from perdure.pipeline.jobs.migrate.job import Execute, Options, Summary
 
 Told: TypeAlias = Callable[[int, int, int], None]
@@ -129,53 +130,95 @@ def migrate(
       perdure pipeline migrate --from redis+cluster://10.0.0.1:6379 --to data --dry-run
       perdure pipeline migrate --from postgresql://tbmq@db/tbmq --to redis://cache --to-layout tbmq
     """
+    options = _options(
+        (source, from_layout, prefix),
+        (target, to_layout, to_prefix),
+        ttl=ttl,
+        limit=limit,
+        session_expiry=session_expiry,
+        shared=not no_shared,
+    )
+    subs = _subscriptions(subscriptions, options)
+    kept = None if dry_run else _ledger_path(ledger, options)
+    with _executor(local=local, master=master, memory=memory, parallel=parallel) as execute:
+        summary = _run(options, kept, subs, execute)
+    _show(out, summary, dry_run=dry_run)
+    if summary.mismatch_count or (summary.losses.damaged and not skip_damaged):
+        return ExitCode.EXPECTATION
+    return ExitCode.OK
+
+
+def _options(
+    source: tuple[str, Any, str],
+    target: tuple[str, Any, str],
+    *,
+    ttl: str,
+    limit: int,
+    session_expiry: str,
+    shared: bool,
+) -> Options:
+    """What is to be done; ends are (URL, layout, prefix)."""
     try:
         from perdure.cli.migrate_source import open_directory_source
         from perdure.pipeline.jobs.migrate.endpoints import parse_endpoint
-        from perdure.pipeline.jobs.migrate.job import Migration, Options, parse_subscriptions
-        from perdure.pipeline.jobs.migrate.ledger import Ledger
+        from perdure.pipeline.jobs.migrate.job import Options
     except ImportError as error:
         raise missing() from error
+    ends = [
+        parse_endpoint(url, layout=layout, prefix=prefix)
+        for url, layout, prefix in (source, target)
+    ]
     options = Options(
-        parse_endpoint(source, layout=from_layout, prefix=prefix),
-        parse_endpoint(target, layout=to_layout, prefix=to_prefix),
+        ends[0],
+        ends[1],
         ttl_s=_seconds(ttl, "--ttl"),
         limit=limit,
         session_expiry_s=SESSION_EXPIRY_NEVER_S
         if session_expiry == "never"
         else _seconds(session_expiry, "--session-expiry"),
-        shared=not no_shared,
+        shared=shared,
         directory=open_directory_source,
     )
     if options.source.kind == "directory" and not Path(options.source.url, "CURRENT").exists():
         raise CommandFailed(f"{options.source.url} holds no database", ExitCode.NOT_FOUND)
     if options.source.shown == options.target.shown:
         raise click.UsageError("--from and --to are the same")
-    subs = {}
-    if subscriptions is not None:
-        if not options.target.is_database:
-            raise click.UsageError("--subscriptions is for a data directory or --to-layout broker")
-        with subscriptions.open("rb") as lines:
-            subs = parse_subscriptions(lines)
-    with contextlib.ExitStack() as stack:
-        execute = stack.enter_context(
-            _executor(local=local, master=master, memory=memory, parallel=parallel)
-        )
-        told = stack.enter_context(_progress())
+    return options
+
+
+def _subscriptions(path: Path | None, options: Options) -> dict[str, list[Subscription]]:
+    """What clients have subscribed to, by client id."""
+    from perdure.pipeline.jobs.migrate.job import parse_subscriptions
+
+    if path is None:
+        return {}
+    if not options.target.is_database:
+        raise click.UsageError("--subscriptions is for a data directory or --to-layout broker")
+    with path.open("rb") as lines:
+        return parse_subscriptions(lines)
+
+
+def _run(
+    options: Options,
+    ledger: Path | None,
+    subscriptions: dict[str, list[Subscription]],
+    execute: Execute,
+) -> Summary:
+    """Do it; without a ledger only read and count."""
+    from perdure.pipeline.jobs.migrate.job import Migration
+    from perdure.pipeline.jobs.migrate.ledger import Ledger
+
+    with _progress() as told:
         migration = Migration(
             options,
-            Ledger(_ledger_path(ledger, options)) if not dry_run else None,
+            None if ledger is None else Ledger(ledger),
             execute=execute,
             now_us=SystemClock().now_us(),
-            subscriptions=subs,
+            subscriptions=subscriptions,
             progress=told,
         )
-        stack.callback(migration.close)
-        summary = migration.dry_run() if dry_run else migration.run()
-    _show(out, summary, dry_run=dry_run)
-    if summary.mismatch_count or (summary.losses.damaged and not skip_damaged):
-        return ExitCode.EXPECTATION
-    return ExitCode.OK
+        with contextlib.closing(migration):
+            return migration.dry_run() if ledger is None else migration.run()
 
 
 def _seconds(text: str, option: str) -> int:
