@@ -1,4 +1,4 @@
-"""An MQTT client on asyncio: ``ClientProtocol`` with a link, a keep-alive timer and futures.
+"""An MQTT client on asyncio: ``ClientProtocol`` with a link, a keep alive and futures.
 
 ``perdure pub`` and ``perdure sub`` and the tests use it. Protocol decisions are all below, in
 ``perdure.mqtt``; here are only sockets, timers and waiting.
@@ -31,14 +31,13 @@ from perdure.mqtt.client_events import (
 from perdure.mqtt.client_protocol import CONNECTED, ClientProtocol
 from perdure.mqtt.packets import EMPTY, Properties, Publish, SubscribeFilter
 from perdure.mqtt.reason_codes import UNSPECIFIED_ERROR
+from perdure.net.client_keep_alive import KeepAlive
 from perdure.net.client_link import Endpoint, Link, open_link
 
 T = TypeVar("T")
 
 MESSAGES_MAX: Final = 1000
 """Messages held for the caller before reading from the socket pauses."""
-PING_AFTER: Final = 0.75
-"""Part of the keep alive after which an idle client sends PINGREQ [MQTT-3.1.2-20]."""
 
 
 @final
@@ -71,9 +70,7 @@ class Client:
         self._requests: dict[int, asyncio.Future[Subscribed | Unsubscribed]] = {}
         self._published: dict[int, asyncio.Future[Published]] = {}
         self._flush_pending = False
-        self._sent_at_s = 0.0
-        self._ping_timer: asyncio.TimerHandle | None = None
-        self._ping_unanswered = False
+        self._keep_alive = KeepAlive(self._ping, self._give_up)
 
     @property
     def is_connected(self) -> bool:
@@ -118,7 +115,8 @@ class Client:
             raise
         finally:
             self._connecting = None
-        self._schedule_ping()
+        if self.is_connected:
+            self._keep_alive.start(self.protocol.keep_alive)
         return connected
 
     def post(
@@ -250,6 +248,7 @@ class Client:
         if self._link is not None:
             link = self._link
             self._leaving = True
+            self._keep_alive.stop()
             self.protocol.disconnect(reason, properties)
             self._flush()
             link.close()
@@ -309,8 +308,7 @@ class Client:
             self._error = lost
         self._link = None
         self._reading_paused = False
-        if self._ping_timer is not None:
-            self._ping_timer.cancel()
+        self._keep_alive.stop()
         error = self._error or ConnectionResetError("disconnected")
         for future in (self._connecting, *self._requests.values()):
             if future is not None and not future.done():
@@ -345,7 +343,7 @@ class Client:
             if self._connecting is not None and not self._connecting.done():
                 self._connecting.set_result(event)
         elif isinstance(event, Ponged):
-            self._ping_unanswered = False
+            self._keep_alive.answered()
         elif isinstance(event, Refused | Disconnected):
             self._end(MqttError(event.reason, _text(event.text, event.properties)))
         elif isinstance(event, Failed):
@@ -359,6 +357,7 @@ class Client:
         """The connection has no future: remember why, and close it."""
         if self._error is None:
             self._error = error
+        self._keep_alive.stop()
         if self._connecting is not None and not self._connecting.done():
             self._connecting.set_exception(error)
         if self._link is not None:
@@ -381,31 +380,16 @@ class Client:
         self._flush_pending = False
         data = self.protocol.data_to_send()
         if data and self._link is not None:
-            self._sent_at_s = asyncio.get_running_loop().time()
+            self._keep_alive.sent()
             self._link.write(data)
 
-    def _schedule_ping(self) -> None:
-        if self._link is None or not self.protocol.keep_alive:
-            return
-        self._ping_unanswered = False
-        self._ping_timer = asyncio.get_running_loop().call_at(
-            self._sent_at_s + self.protocol.keep_alive * PING_AFTER, self._ping_if_idle
-        )
+    def _ping(self) -> None:
+        self.protocol.ping()
+        self._flush()
 
-    def _ping_if_idle(self) -> None:
-        if not self.is_connected:
-            return
-        loop = asyncio.get_running_loop()
-        pause_s = self.protocol.keep_alive * PING_AFTER
-        if loop.time() - self._sent_at_s >= pause_s:
-            if self._ping_unanswered:
-                self._error = self._error or TimeoutError("the server does not answer PINGREQ")
-                self.abort()
-                return
-            self._ping_unanswered = True
-            self.protocol.ping()
-            self._flush()
-        self._ping_timer = loop.call_at(self._sent_at_s + pause_s, self._ping_if_idle)
+    def _give_up(self) -> None:
+        self._error = self._error or TimeoutError("the server does not answer PINGREQ")
+        self.abort()
 
 
 def _text(text: str, properties: Properties) -> str:

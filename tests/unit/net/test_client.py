@@ -280,7 +280,7 @@ async def test_unsubscribe(broker: FakeBroker) -> None:
 async def test_idle_clients_ping_and_silent_servers_are_left(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perdure.net.client.PING_AFTER", 0.02)
+    monkeypatch.setattr("perdure.net.client_keep_alive.PING_AFTER", 0.02)
     client, connection, _ = await connected(broker, keep_alive=1)
     await connection.next(Pingreq)
     connection.send(Pingresp())
@@ -290,17 +290,13 @@ async def test_idle_clients_ping_and_silent_servers_are_left(
     await connection.gone()
 
 
-async def test_a_busy_client_does_not_ping(
-    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("perdure.net.client.PING_AFTER", 0.5)
+async def test_who_says_goodbye_does_not_ping(broker: FakeBroker) -> None:
     client, connection, _ = await connected(broker, keep_alive=1)
-    client._ping_if_idle()
-    await client.publish("t", b"")
-    await connection.next(Publish)
-    client.abort()
-    await connection.gone()
-    client._ping_if_idle()
+    assert client._keep_alive.is_running
+    leaving = asyncio.create_task(client.disconnect())
+    await connection.next(Disconnect)
+    assert not client._keep_alive.is_running
+    await within(leaving)
 
 
 async def test_the_server_may_set_the_keep_alive(broker: FakeBroker) -> None:
@@ -309,7 +305,7 @@ async def test_the_server_may_set_the_keep_alive(broker: FakeBroker) -> None:
     connection = await broker.connection()
     await connection.accept(server_keep_alive=0)
     await within(connecting)
-    assert client._ping_timer is None
+    assert not client._keep_alive.is_running
     client.abort()
 
 
