@@ -74,6 +74,27 @@ class BrokerPart:
             await _close(self._store)
 
 
+@final
+class TaskWatch:
+    """Ends the process with the first of the broker's tasks that fails; made on the loop."""
+
+    def __init__(self) -> None:
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def task_failed(self, error: BaseException) -> None:
+        """A task has raised."""
+        if not self._failure.done():
+            self._failure.set_exception(error)
+
+    async def run(self) -> None:
+        """Wait for a failure and raise it."""
+        await self._failure
+
+    def close(self) -> None:
+        """Wait no longer."""
+        self._failure.cancel()
+
+
 async def _close(store: Database | RemoteStore) -> None:
     if isinstance(store, RemoteStore):
         await store.close()
@@ -135,55 +156,22 @@ async def serve(
     """
     _say_build()
     files = await asyncio.to_thread(read_files, config.auth)
-    store: Database | RemoteStore
-    if config.storage.backend in SERVERS:
-        store = await open_remote(config)
-        database: Database = store.database
-    else:
-        store = database = open_embedded(config, engine=engine)
-    failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def task_failed(error: BaseException) -> None:
-        if not failure.done():
-            failure.set_exception(error)
-
-    async def watch() -> None:
-        await failure
-
-    scheduler = LoopScheduler(asyncio.get_running_loop(), task_failed)
+    store = await _open_store(config, engine)
+    watch = TaskWatch()
+    scheduler = LoopScheduler(asyncio.get_running_loop(), watch.task_failed)
     metrics = Metrics()
     access = _access(config, files)
-    broker = Broker(
-        config,
-        database,
-        scheduler=scheduler,
-        clock=SystemClock(),
-        # Client ids and shares need chance, not secrecy; tests need a seed.
-        chance=random.Random(secrets.randbits(128)),  # noqa: S311
-        authenticator=access,
-        methods=access.methods,
-        authorizer=access.authorizer,
-        metrics=metrics,
-        log=get_logger("broker"),
-        version=__version__,
-    )
+    broker = _broker(config, store, scheduler=scheduler, access=access, metrics=metrics)
     admission = Admission(config.limits)
     listeners = _listeners(config, broker, admission, metrics)
-
-    def reload_settings() -> None:
-        if reload is None:
-            return
-        fresh = reload()
-        access.reload(fresh.auth, read_files(fresh.auth))
-        admission.configure(fresh.limits)
-        broker.services.retention.config = fresh.retention
-        broker.services.limits_config = fresh.limits
-
-    reloads: dict[str, Reload] = {"configuration": reload_settings}
-    for listener in listeners:
-        reloads[listener.settings.name] = listener.reload_tls
+    reloads: dict[str, Reload] = {
+        "configuration": functools.partial(
+            _reload_settings, reload, access=access, admission=admission, broker=broker
+        ),
+        **{listener.settings.name: listener.reload_tls for listener in listeners},
+    }
     jobs: dict[str, Job] = {
-        "tasks": watch,
+        "tasks": watch.run,
         "gauges": functools.partial(keep_gauges, broker.services),
     }
     lifecycle = Lifecycle(
@@ -197,7 +185,54 @@ async def serve(
         await lifecycle.run()
     finally:
         access.close()
-        failure.cancel()
+        watch.close()
+
+
+async def _open_store(config: Config, engine: EngineFactory) -> Database | RemoteStore:
+    if config.storage.backend in SERVERS:
+        return await open_remote(config)
+    return open_embedded(config, engine=engine)
+
+
+def _broker(
+    config: Config,
+    store: Database | RemoteStore,
+    *,
+    scheduler: LoopScheduler,
+    access: AccessControl,
+    metrics: Metrics,
+) -> Broker:
+    return Broker(
+        config,
+        store.database if isinstance(store, RemoteStore) else store,
+        scheduler=scheduler,
+        clock=SystemClock(),
+        # Client ids and shares need chance, not secrecy; tests need a seed.
+        chance=random.Random(secrets.randbits(128)),  # noqa: S311
+        authenticator=access,
+        methods=access.methods,
+        authorizer=access.authorizer,
+        metrics=metrics,
+        log=get_logger("broker"),
+        version=__version__,
+    )
+
+
+def _reload_settings(
+    reload: Callable[[], Config] | None,
+    *,
+    access: AccessControl,
+    admission: Admission,
+    broker: Broker,
+) -> None:
+    """Read the configuration again, and hand out what takes effect without a restart."""
+    if reload is None:
+        return
+    fresh = reload()
+    access.reload(fresh.auth, read_files(fresh.auth))
+    admission.configure(fresh.limits)
+    broker.services.retention.config = fresh.retention
+    broker.services.limits_config = fresh.limits
 
 
 def _say_build() -> None:
