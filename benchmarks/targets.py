@@ -146,8 +146,7 @@ TARGETS: Final[Sequence[Target]] = (
         lambda f: f.value(_P2P, "flow", _CPU),
         _P2P,
         is_most=True,
-        limit="objects and dicts of CPython, and a RocksDB write of its own for each message: see "
-        "the stages above",
+        limit="objects and dicts of CPython, two socket calls for each burst: see the stages above",
     ),
     Target(
         "the same, pure Python",

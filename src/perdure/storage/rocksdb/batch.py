@@ -1,14 +1,14 @@
 """A batch: what will be written together, as operations on rows.
 
-Most calls become rows at once. Those that depend on what is stored when the batch is written
-(a session's old deadline, how far an inbox reaches) become marks, which ``expand`` turns into
-rows at the write.
+Most calls become rows at once. Messages become rows at the write, when it is seen which of them
+make one row (``storage.bundle``). What depends on what is stored when the batch is written (a
+session's old deadline, how far an inbox reaches) becomes a mark, which ``expand`` turns into rows
+at the write.
 
 The order of a call's cost: ``append`` and ``put_cursor`` run for each message and for each dirty
 session of a commit.
 
-Invariant: nothing here touches the database but to allocate offsets, to learn topics and to look
-up owners.
+Invariant: nothing here touches the database but to allocate offsets and to look up owners.
 """
 
 from __future__ import annotations
@@ -50,12 +50,11 @@ class RocksBatch:
     """Writes that are applied together; see ``storage.contract.Batch``.
 
     Attributes:
-        operations: rows and marks, flat, in the order of the calls.
+        operations: rows and marks of all but messages, flat, in the order of the calls.
         has_marks: some operation must be expanded.
         messages: messages to record, by generation number.
         inbox_low: lowest offset put into the inbox of each session.
         staged: owners as the batch leaves them; None = discarded.
-        recoveries: how often the database had been recovered when messages were staged.
     """
 
     __slots__ = (
@@ -72,13 +71,10 @@ class RocksBatch:
         "inbox_low",
         "messages",
         "operations",
-        "recoveries",
         "staged",
     )
 
-    def __init__(
-        self, offsets: Offsets, owners: Owners, generations: Generations, recoveries: int
-    ) -> None:
+    def __init__(self, offsets: Offsets, owners: Owners, generations: Generations) -> None:
         self._offsets = offsets
         self._owners = owners
         self._generations = generations
@@ -96,7 +92,6 @@ class RocksBatch:
         self.messages: dict[int, list[Message]] = {}
         self.inbox_low: dict[str, int] = {}
         self.staged: dict[str, int | None] = {}
-        self.recoveries = recoveries
 
     # -- the log ---------------------------------------------------------------------------
 
@@ -110,7 +105,6 @@ class RocksBatch:
         generation = self._generations.current
         if generation is not self._generation:
             self._enter(generation)
-        generation.layout.append(self.operations, message)
         self._messages.append(message)
         return offset
 
@@ -211,7 +205,7 @@ class RocksBatch:
     # -- the write -------------------------------------------------------------------------
 
     def is_empty(self) -> bool:
-        return not self.operations
+        return not self.operations and not self.messages
 
     def stale_owner(self) -> str | None:
         """A session of this batch that got a later owner, or went, since it was staged."""
@@ -227,20 +221,6 @@ class RocksBatch:
             if owner is not None and epoch < owner:
                 return client_id
         return None
-
-    def stage_again(self, recoveries: int) -> None:
-        """Make the rows of the messages anew: what had been learned for them may be lost."""
-        kept: Operations = []
-        items = iter(self.operations)
-        for table, key, value in zip(items, items, items, strict=True):
-            if not table.startswith("g"):
-                kept += (table, key, value)
-        self.operations = kept
-        for number, messages in self.messages.items():
-            generation = self._generations.get(number)
-            for message in messages if generation else ():
-                generation.layout.append(kept, message)  # type: ignore[union-attr]
-        self.recoveries = recoveries
 
     def _mark(self, kind: str, first: object, second: object = None) -> None:
         self.operations += (kind, first, second)

@@ -24,10 +24,12 @@ import msgspec
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import FormatTooNew, StorageUnavailable
 from perdure.limits import OFFSET_MAX
+from perdure.storage.bundle import count_of, is_bundle, reach, split_row
 from perdure.storage.contract import GenerationInfo
 from perdure.storage.rocksdb.generations import Generation
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
 from perdure.storage.rocksdb.layout_v1_scan import (
+    DATA_HEAD,
     Constraints,
     Plan,
     end_of,
@@ -68,7 +70,7 @@ class Slice(msgspec.Struct, frozen=True):
 
 
 class Page(NamedTuple):
-    """Rows of one generation: data keys and values, as layout 1 draws them."""
+    """Rows of one generation: data keys and values, one message each, as layout 1 draws them."""
 
     keys: list[bytes]
     values: list[bytes]
@@ -180,7 +182,7 @@ class LogFiles:
         for stream in whole:
             if "+" in layout.pattern(stream).split("/"):
                 return 1
-            left -= layout.scanner.stream_count(stream, after, until, left)
+            left -= layout.stream_messages(stream, None, after, until, left)
             if left <= 0:
                 return 1
         return _CONSTRAINED_SHARE
@@ -232,18 +234,20 @@ class LogFiles:
         after, until = part.after_offset, min(part.until_offset, OFFSET_MAX)
         if constraints is None:
             head = pack_offset(stream)
-            yield from self._engine.pages(
+            for keys, values in self._engine.pages(
                 layout.tables[0],
                 head + pack_offset(after + 1),
-                end_of(head, until),
+                end_of(head, reach(until)),
                 rows_max=rows_max,
                 bytes_max=bytes_max,
-            )
+            ):
+                yield from _singles(keys, values, after, until, rows_max)
             return
-        keys: list[bytes] = []
-        values: list[bytes] = []
+        keys, values = [], []
         last, size = -1, 0
-        for offset, key, value in layout.scanner.stream_rows(stream, constraints, after, until):
+        for offset, key, value in layout.scanner.stream_rows(
+            stream, constraints, after, reach(until)
+        ):
             if offset == last:
                 continue
             last = offset
@@ -251,9 +255,9 @@ class LogFiles:
             values.append(value)
             size += len(value)
             if len(keys) >= rows_max or size >= bytes_max:
-                yield keys, values
+                yield from _singles(keys, values, after, until, rows_max)
                 keys, values, size = [], [], 0
-        yield keys, values
+        yield from _singles(keys, values, after, until, rows_max)
 
     def bound(self, filter_sets: FilterSets, after: int, until: int, rows_max: int) -> int:
         """The highest offset up to ``until`` with at most ``rows_max`` wanted messages after
@@ -266,13 +270,16 @@ class LogFiles:
             number = generation.header.generation
             layout = self._layout(generation)
             last = -1
-            for offset, _, _ in layout.scanner.rows(self.plan(number, filter_sets), after, until):
+            plan = self.plan(number, filter_sets)
+            for offset, _, value in layout.scanner.rows(plan, after, reach(until)):
                 if offset == last:
                     continue
-                if left == 0:
-                    return offset - 1
                 last = offset
-                left -= 1
+                count = count_of(value, offset, after, until)
+                if count > left:
+                    # Those of a row are consecutive.
+                    return min(offset, until) - count + left
+                left -= count
         return until
 
     def _rough_bound(self, after: int, until: int, rows_max: int) -> int:
@@ -300,6 +307,29 @@ class LogFiles:
                 hint="storage.rocksdb.layout: skipscan is",
             )
         return generation.layout
+
+
+def _singles(
+    keys: list[bytes], values: list[bytes], after: int, until: int, rows_max: int
+) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """Rows of one stream as rows of one message each, those in ``(after, until]``."""
+    if not keys:
+        return
+    if unpack_data(keys[-1])[1] <= until and not any(map(is_bundle, values)):
+        yield keys, values
+        return
+    single_keys: list[bytes] = []
+    single_values: list[bytes] = []
+    for key, value in zip(keys, values, strict=True):
+        stream, varying = key[:8], key[DATA_HEAD:]
+        for at, single in split_row(unpack_data(key)[1], value, after, until):
+            single_keys.append(stream + pack_offset(at) + varying)
+            single_values.append(single)
+        if len(single_keys) >= rows_max:
+            yield single_keys, single_values
+            single_keys, single_values = [], []
+    if single_keys:
+        yield single_keys, single_values
 
 
 def intersection(one: Plan, other: Plan) -> Plan:

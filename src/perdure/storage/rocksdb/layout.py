@@ -30,8 +30,8 @@ class Layout(Protocol):
         """Number of streams."""
         ...
 
-    def append(self, operations: Operations, message: Message) -> None:
-        """Add what records a message (whose offset is set) to a list of operations."""
+    def append(self, operations: Operations, messages: list[Message]) -> None:
+        """Add what records messages (offsets are set, and ascend) to a list of operations."""
         ...
 
     def unpersisted(self) -> Operations:

@@ -122,17 +122,18 @@ class BitmaskLayout:
     def stream_count(self) -> int:
         return 0
 
-    def append(self, operations: Operations, message: Message) -> None:
-        known = self._topics.get(message.topic)
-        if known is None:
-            encoded = message.topic.encode()
-            known = (topic_index(message.topic), _TOPIC_LENGTH.pack(len(encoded)) + encoded)
-            if len(self._topics) >= _TOPICS_MAX:
-                self._topics.clear()
-            self._topics[message.topic] = known
-        offset = message.offset
-        key = _KEY.pack(offset >> _EPOCH_BITS, known[0], offset)
-        operations += (self._data, key, known[1] + encode_message(message))
+    def append(self, operations: Operations, messages: list[Message]) -> None:
+        for message in messages:
+            known = self._topics.get(message.topic)
+            if known is None:
+                encoded = message.topic.encode()
+                known = (topic_index(message.topic), _TOPIC_LENGTH.pack(len(encoded)) + encoded)
+                if len(self._topics) >= _TOPICS_MAX:
+                    self._topics.clear()
+                self._topics[message.topic] = known
+            offset = message.offset
+            key = _KEY.pack(offset >> _EPOCH_BITS, known[0], offset)
+            operations += (self._data, key, known[1] + encode_message(message))
 
     def unpersisted(self) -> Operations:
         return []

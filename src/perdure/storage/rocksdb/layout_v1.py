@@ -1,4 +1,4 @@
-"""Layout 1, skip-scan: learned streams, and one index entry for each level that varies.
+"""Layouts 1 and 4, skip-scan: learned streams, and one index entry for each level that varies.
 
 ``devices/42/temperature`` resolves to the stream ``devices/+/temperature`` and the varying token
 ``42`` (``topic.structure``). Integers are big-endian::
@@ -12,11 +12,14 @@ it lies: a ``+`` costs nothing. Else one iterator for each fixed level leaps ove
 the next offset that the others have too. Hashes collide, so the token itself decides at the end.
 The streams are then merged by offset.
 
+In layout 4 consecutive messages of one topic may be one row, a bundle (``storage.bundle``), whose
+offset is that of the last of them. In layout 1 each message is a row of its own.
+
 The reader is in ``layout_v1_scan``. The topic structure is kept in the default table, and what
 is new of it is written with the batch that needs it.
 
-Invariants: a message has one data row and one index row per varying token; its topic is the
-stream's pattern with the tokens put in.
+Invariants: a message is in one data row, which has one index row per varying token; its topic is
+the stream's pattern with the tokens put in.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from typing import Final, final
 
 from perdure.errors import StorageCorrupt, UsageError
 from perdure.model import Message
-from perdure.storage.codec import decode_message, encode_message
+from perdure.storage.bundle import count_of, decode_row, encode_run, reach, run_end
 from perdure.storage.contract import Finding
 from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.engine import META, Engine, Operations, prefix_end
@@ -35,6 +38,7 @@ from perdure.storage.rocksdb.layout import table_names
 from perdure.storage.rocksdb.layout_v1_scan import (
     DATA_HEAD,
     INDEX_OFFSET_AT,
+    Constraints,
     Plan,
     Scanner,
     pack_offset,
@@ -45,7 +49,9 @@ from perdure.storage.rocksdb.layout_v1_scan import (
 from perdure.topic.records import NodeRecord, decode_record
 from perdure.topic.structure import StreamMatch, StructureTrie
 
-LAYOUT: Final = 1
+SINGLE: Final = 1
+LAYOUT: Final = 4
+"""Of new generations; those in layout 1 are still read, and written as they are."""
 
 _TOPICS_MAX: Final = 65_536
 """Topics whose keys are kept ready, and topics kept rebuilt, count each."""
@@ -66,6 +72,7 @@ class SkipScanLayout:
         engine: gives the open engine (it is another one after a recovery).
         generation: whose tables these are.
         trie: the generation's topic structure.
+        bundled: it is in layout 4.
         scanner: reads its rows.
     """
 
@@ -75,11 +82,13 @@ class SkipScanLayout:
         generation: int,
         trie: StructureTrie,
         *,
+        bundled: bool = True,
         scanner: Scanner | None = None,
     ) -> None:
         self._engine = engine
         self._generation = generation
         self._trie = trie
+        self._bundled = bundled
         self._data, self._index = table_names(generation)
         self._scanner = scanner or Scanner(engine, self._data, self._index)
         self._keys: dict[str, tuple[bytes, bytes, tuple[bytes, ...]]] = {}
@@ -89,14 +98,19 @@ class SkipScanLayout:
 
     @classmethod
     def load(
-        cls, engine: Callable[[], Engine], generation: int, thresholds: tuple[int, ...]
+        cls,
+        engine: Callable[[], Engine],
+        generation: int,
+        thresholds: tuple[int, ...],
+        *,
+        bundled: bool,
     ) -> SkipScanLayout:
         """The generation as it is on disk."""
         prefix = keys.generation_nodes(generation)
         rows = engine().items(META, prefix, prefix_end(prefix))
         records = [decode_record(value) for _, value in rows]
         trie = StructureTrie.load(records, thresholds=thresholds, nodes_max=NODES_MAX)
-        return cls(engine, generation, trie)
+        return cls(engine, generation, trie, bundled=bundled)
 
     @classmethod
     def new(
@@ -125,15 +139,23 @@ class SkipScanLayout:
 
     # -- writing ---------------------------------------------------------------------------
 
-    def append(self, operations: Operations, message: Message) -> None:
-        known = self._keys.get(message.topic)
-        if known is None:
-            known = self._learn(message.topic)
-        stream, varying, index = known
-        at = pack_offset(message.offset)
-        operations += (self._data, stream + at + varying, encode_message(message))
-        for prefix in index:
-            operations += (self._index, prefix + at, b"")
+    def append(self, operations: Operations, messages: list[Message]) -> None:
+        known = self._keys
+        data, index = self._data, self._index
+        bundled = self._bundled
+        first, count = 0, len(messages)
+        while first < count:
+            stop = run_end(messages, first) if bundled else first + 1
+            topic = messages[first].topic
+            found = known.get(topic)
+            if found is None:
+                found = self._learn(topic)
+            stream, varying, prefixes = found
+            at = pack_offset(messages[stop - 1].offset)
+            operations += (data, stream + at + varying, encode_run(messages, first, stop))
+            for prefix in prefixes:
+                operations += (index, prefix + at, b"")
+            first = stop
 
     def _learn(self, topic: str) -> tuple[bytes, bytes, tuple[bytes, ...]]:
         resolved = self._trie.resolve(topic)
@@ -167,29 +189,35 @@ class SkipScanLayout:
     ) -> Iterator[Message]:
         last = -1
         plan = self.plan(filters)
-        for offset, key, value in self._scanner.rows(plan, after_offset, until_offset):
+        rows = self._scanner.rows(plan, after_offset, reach(until_offset))
+        for offset, key, value in rows:
             if offset != last:
                 last = offset
-                yield decode_message(self.topic(key), offset, value)
+                yield from decode_row(self.topic(key), offset, value, after_offset, until_offset)
 
     def count(
         self, filters: Sequence[str], *, after_offset: int, until_offset: int, limit: int
     ) -> int:
         found = 0
         for stream, constraints in self.plan(filters).items():
-            left = limit - found
-            if left <= 0:
+            if found >= limit:
                 break
-            if constraints is None:
-                found += self._scanner.stream_count(stream, after_offset, until_offset, left)
-                continue
-            last = -1
-            for row in self._scanner.stream_rows(stream, constraints, after_offset, until_offset):
-                if row[0] != last:
-                    last = row[0]
-                    found += 1
-                    if found >= limit:
-                        break
+            found += self.stream_messages(
+                stream, constraints, after_offset, until_offset, limit - found
+            )
+        return found
+
+    def stream_messages(
+        self, stream: int, constraints: set[Constraints] | None, after: int, until: int, limit: int
+    ) -> int:
+        """Number of messages of one stream in ``(after, until]``, at most ``limit``."""
+        found, last = 0, -1
+        for offset, _, value in self._scanner.stream_rows(stream, constraints, after, reach(until)):
+            if offset != last:
+                last = offset
+                found += count_of(value, offset, after, until)
+                if found >= limit:
+                    return limit
         return found
 
     def plan(self, filters: Sequence[str]) -> Plan:
@@ -254,16 +282,17 @@ class SkipScanLayout:
         messages = 0
         engine = self._engine()
         for key, value in engine.items(self._data, b"", pack_offset(2**64 - 1)):
-            messages += 1
             try:
-                topic = self.topic(key)
-                message = decode_message(topic, unpack_data(key)[1], value)
+                topic, offset = self.topic(key), unpack_data(key)[1]
+                found = decode_row(topic, offset, value, -1, offset)
                 expected = self._learn(topic)
             except (StorageCorrupt, struct.error) as error:
+                messages += 1
                 yield Finding(self._data, key.hex(), str(error))
                 continue
-            at = pack_offset(message.offset)
-            if not since_offset <= message.offset < until_offset:
+            messages += len(found)
+            at = pack_offset(offset)
+            if not since_offset <= found[0].offset <= offset < until_offset:
                 yield Finding(self._data, key.hex(), "a message of another generation")
             if expected[0] + at + expected[1] != key:
                 yield Finding(self._data, key.hex(), f"{topic!r} belongs to another stream")

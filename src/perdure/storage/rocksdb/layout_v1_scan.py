@@ -1,4 +1,4 @@
-"""Reads the rows of layout 1: streams whole or through the index, merged by offset.
+"""Reads the rows of layouts 1 and 4: streams whole or through the index, merged by offset.
 
 Knows keys and tokens; topics and messages are the layout's. The keys are drawn in ``layout_v1``.
 
@@ -6,6 +6,8 @@ A few streams are merged with an iterator each, which costs nothing per page but
 Many streams are read in windows of time through one iterator, because each open iterator pins
 memory; a window that turns out too full is cut, and one that is empty is followed by the first
 offset that any stream has after it.
+
+A row stands where its key says: at the last of its messages, in layout 4.
 
 Invariant: rows come by offset, and each that fulfils the plan comes at least once.
 """
@@ -121,17 +123,6 @@ class Scanner:
             return self._tried(stream, constraints, after, until)
         parts = [self._leap(stream, each, after, until) for each in sorted(constraints)]
         return parts[0] if len(parts) == 1 else merge(*parts)
-
-    def stream_count(self, stream: int, after: int, until: int, limit: int) -> int:
-        """Number of rows of one stream, at most ``limit``, from the keys alone."""
-        head = pack_offset(stream)
-        first, end = head + pack_offset(after + 1), end_of(head, until)
-        found = 0
-        for _ in self._engine().keys(self._data, first, end):
-            found += 1
-            if found >= limit:
-                break
-        return found
 
     # -- many streams ----------------------------------------------------------------------
 

@@ -102,7 +102,6 @@ class RocksDatabase:
         self._engine_lock = threading.Lock()
         self._failure: StorageError | None = None
         self._closed = False
-        self._recoveries = 0
         self._synced_commit = 0
         self._marks = Marks()
         self._offsets = Offsets(0)
@@ -276,7 +275,7 @@ class RocksDatabase:
         return self._offsets.allocate(now_us)
 
     def batch(self) -> RocksBatch:
-        return RocksBatch(self._offsets, self._owners, self._generations, self._recoveries)
+        return RocksBatch(self._offsets, self._owners, self._generations)
 
     def write(self, batch: Batch) -> None:
         assert isinstance(batch, RocksBatch)
@@ -286,8 +285,6 @@ class RocksDatabase:
         stale = batch.stale_owner()
         if stale is not None:
             raise Fenced(f"session {stale!r} has a later owner or is gone")
-        if batch.recoveries != self._recoveries:
-            batch.stage_again(self._recoveries)
         expansion = None
         operations = batch.operations
         if batch.has_marks:
@@ -299,6 +296,7 @@ class RocksDatabase:
         for number, messages in batch.messages.items():
             generation = self._generations.get(number)
             if generation is not None:
+                generation.layout.append(operations, messages)
                 operations += generation.layout.unpersisted()
                 generation.stage_counts(operations, messages)
         self._apply(
@@ -402,7 +400,6 @@ class RocksDatabase:
             self._owners.forget()
             self._floors.clear()
             self._sessions.forget()
-            self._recoveries += 1
             self._marks.commit = max(self._marks.commit, written)
             self._apply([])
             self._use().sync()

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.contract.values import NOW_US, append_all, create_session, entry, message
+from tests.contract.values import NOW_US, append_all, create_session, message
 
 from perdure.config.schema import RocksdbConfig
 from perdure.model import Cursor
 from perdure.storage.rocksdb import RocksDatabase
-from perdure.storage.rocksdb.engine import INBOX, STATE
-from perdure.storage.rocksdb.layout import table_names
+from perdure.storage.rocksdb.engine import STATE
 
 
 @pytest.fixture
@@ -24,47 +23,34 @@ def database(tmp_path: Path) -> Iterator[RocksDatabase]:
 
 
 def test_rows_of_the_hot_calls(database: RocksDatabase) -> None:
-    """One row for a message and one for each varying level; one for a cursor."""
+    """A cursor is one row at once; a message becomes rows when the batch is written."""
     create_session(database)
     batch = database.batch()
-    batch.append(message("a/1/b"), NOW_US)
-    data, index = table_names(1)
-    assert batch.operations[::3] == [data, index, index]
+    value = message("a/1/b")
+    batch.append(value, NOW_US)
+    assert batch.operations == []
+    assert batch.messages == {1: [value]}
     batch.put_cursor("c1", Cursor(), epoch=1)
-    assert batch.operations[9::3] == [STATE]
+    assert batch.operations[::3] == [STATE]
     assert not batch.has_marks
+    assert not batch.is_empty()
 
 
-def test_staging_again_keeps_everything_else(database: RocksDatabase) -> None:
-    create_session(database)
-    batch = database.batch()
-    batch.put_cursor("c1", Cursor(), epoch=1)
-    batch.append(message("a/1"), NOW_US)
-    batch.put_inbox("c1", entry(5), epoch=1)
-    batch.append(message("b"), NOW_US)
-    before = batch.operations
-    batch.stage_again(3)
-    assert batch.recoveries == 3
-    data, index = table_names(1)
-    assert batch.operations[::3] == [STATE, INBOX, data, index, data]
-    assert sorted(batch.operations[1::3]) == sorted(before[1::3])
-
-
-def test_staging_again_leaves_out_a_dropped_generation(database: RocksDatabase) -> None:
+def test_messages_of_a_dropped_generation_are_left_out(database: RocksDatabase) -> None:
     batch = database.batch()
     batch.append(message("a"), NOW_US)
     database.rotate(NOW_US + 5)
     database.drop_generation(1)
     batch.append(message("b"), NOW_US + 9)
-    batch.stage_again(1)
-    assert batch.operations[::3] == [table_names(2)[0]]
     database.write(batch)
     assert database.messages_after(0) == 1
 
 
 def test_a_written_batch_is_not_changed_by_the_write(database: RocksDatabase) -> None:
     batch = database.batch()
+    create_session(database)
     batch.append(message("a"), NOW_US)
+    batch.put_cursor("c1", Cursor(), epoch=1)
     before = list(batch.operations)
     database.write(batch)
     assert batch.operations == before

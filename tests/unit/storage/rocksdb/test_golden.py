@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from tests.contract.values import NOW_US, message, read_all, record
+from tests.contract.values import NOW_US, append_all, message, read_all, record
 
 from perdure.config.schema import RocksdbConfig
 from perdure.model import Cursor, Feed, GroupRecord, InboxEntry, Message, Subscription, Will
@@ -107,10 +107,10 @@ def dump(path: Path, layout: Literal["skipscan", "bitmask"]) -> Iterator[str]:
     engine.close()
 
 
-def load(path: Path, layout: Literal["skipscan", "bitmask"]) -> None:
+def load(path: Path, layout: Literal["skipscan", "bitmask"], name: str) -> None:
     """A database with the rows of a golden file."""
     RocksDatabase.open(path, config=config(layout), now_us=NOW_US).close()
-    rows = [json.loads(line) for line in golden(layout).read_text().splitlines()]
+    rows = [json.loads(line) for line in golden(name).read_text().splitlines()]
     engine = Engine(path, config(layout))
     for table in {*table_names(1), *table_names(2)} - engine.tables:
         engine.create_table(table)
@@ -138,11 +138,11 @@ def test_this_release_writes_what_it_wrote(
     assert list(dump(tmp_path / "d", layout)) == golden(layout).read_text().splitlines()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-async def test_this_release_reads_what_was_written(
-    layout: Literal["skipscan", "bitmask"], tmp_path: Path
-) -> None:
-    load(tmp_path / "d", layout)
+@pytest.mark.parametrize("name", [*LAYOUTS, "single"])
+async def test_this_release_reads_what_was_written(name: str, tmp_path: Path) -> None:
+    """``single`` is what releases before layout 4 wrote."""
+    layout: Literal["skipscan", "bitmask"] = "bitmask" if name == "bitmask" else "skipscan"
+    load(tmp_path / "d", layout, name)
     database = RocksDatabase.open(tmp_path / "d", config=config(layout))
     assert list(database.check()) == []
     expected = log_messages()
@@ -182,6 +182,49 @@ def test_generations_of_both_layouts_live_together(tmp_path: Path) -> None:
     database.close()
     database = RocksDatabase.open(tmp_path / "d", config=config("bitmask"))
     database.rotate(NOW_US + 9_000)
-    assert [info.layout for info in database.generations()] == [1, 1, 2]
+    assert [info.layout for info in database.generations()] == [4, 4, 2]
     assert list(database.check()) == []
     database.close()
+
+
+def test_a_burst_is_one_row(tmp_path: Path) -> None:
+    """These bytes are on disks."""
+    path = tmp_path / "d"
+    database = RocksDatabase.open(path, config=config("skipscan"), now_us=NOW_US)
+    append_all(database, *[message("t", payload, publisher="p") for payload in (b"", b"ab")])
+    extended = {"publisher": "", "properties": b"\x01\x01", "expires_at_us": 7}
+    append_all(database, *[message("t", payload, **extended) for payload in (b"x", b"y")])
+    database.close()
+    data, _ = table_names(1)
+    rows = [json.loads(line)[1:] for line in dump(path, "skipscan") if data in line]
+    time = f"{NOW_US:016x}"
+    assert rows == [
+        [
+            f"{2:016x}{NOW_US + 1:016x}",
+            f"0201{time}0001" + "70" + "0002" + "0000000000000002" + "6162",
+        ],
+        [
+            f"{2:016x}{NOW_US + 3:016x}",
+            f"0209{time}0000{7:016x}00000002" + "0101" + "0002" + "0000000100000001" + "7879",
+        ],
+    ]
+
+
+async def test_a_generation_in_layout_1_stays_in_it(tmp_path: Path) -> None:
+    """An older release can still read what is appended to it."""
+    load(tmp_path / "d", "skipscan", "single")
+    database = RocksDatabase.open(tmp_path / "d", config=config("skipscan"))
+    append_all(database, *[message("burst") for _ in range(3)], now_us=NOW_US + 3_000)
+    database.rotate(NOW_US + 9_000)
+    append_all(database, *[message("burst") for _ in range(3)], now_us=NOW_US + 9_999)
+    assert [info.layout for info in database.generations()] == [1, 1, 4]
+    assert len(await read_all(database, "burst")) == 6
+    assert list(database.check()) == []
+    database.close()
+    engine = Engine(tmp_path / "d", config("skipscan"), read_only=True)
+    versions = [
+        [value[0] for _, value in engine.items(table_names(number)[0], b"", ALL_END)]
+        for number in (2, 3)
+    ]
+    engine.close()
+    assert versions == [[1] * 4, [2]]

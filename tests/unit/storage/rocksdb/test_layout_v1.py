@@ -40,14 +40,16 @@ def layout_of(engine: Engine, *thresholds: int) -> SkipScanLayout:
 
 def write(engine: Engine, layout: SkipScanLayout, topics: list[str]) -> None:
     operations: Operations = []
-    for offset, topic in enumerate(topics, 1):
-        layout.append(operations, Message(topic, b"p", offset=offset))
+    messages = [Message(topic, b"p", offset=offset) for offset, topic in enumerate(topics, 1)]
+    layout.append(operations, messages)
     engine.write(operations + layout.unpersisted())
     layout.mark_persisted()
 
 
-def scan(layout: SkipScanLayout, *filters: str, after: int = 0) -> list[tuple[int, str]]:
-    found = layout.scan(filters, after_offset=after, until_offset=10**6)
+def scan(
+    layout: SkipScanLayout, *filters: str, after: int = 0, until: int = 10**6
+) -> list[tuple[int, str]]:
+    found = layout.scan(filters, after_offset=after, until_offset=until)
     return [(message.offset, message.topic) for message in found]
 
 
@@ -57,19 +59,27 @@ def scan(layout: SkipScanLayout, *filters: str, after: int = 0) -> list[tuple[in
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
-    topics=st.lists(st.lists(TOKENS, min_size=3, max_size=4), min_size=1, max_size=60),
+    topics=st.lists(
+        st.tuples(st.lists(TOKENS, min_size=3, max_size=4), st.sampled_from([1, 1, 2, 5, 70])),
+        min_size=1,
+        max_size=40,
+    ),
     filters=st.lists(
         st.lists(TOKENS | st.just("+"), min_size=3, max_size=4), min_size=1, max_size=4
     ),
-    after=st.integers(0, 30),
+    after=st.integers(0, 200),
+    length=st.integers(0, 200) | st.just(10**6),
+    bundled=st.booleans(),
     leaps_max=st.sampled_from([0, 256]),
     merged_max=st.sampled_from([0, 256]),
 )
 def test_leaping_and_trying_agree_with_matching(
     engine: Engine,
-    topics: list[list[str]],
+    topics: list[tuple[list[str], int]],
     filters: list[list[str]],
     after: int,
+    length: int,
+    bundled: bool,
     leaps_max: int,
     merged_max: int,
 ) -> None:
@@ -78,18 +88,20 @@ def test_leaping_and_trying_agree_with_matching(
             engine.write([table, key, None])
     trie = StructureTrie(thresholds=(1, 0, 0, 0))
     scanner = Scanner(lambda: engine, DATA, INDEX, leaps_max=leaps_max, merged_max=merged_max)
-    layout = SkipScanLayout(lambda: engine, 1, trie, scanner=scanner)
-    names = ["x/" + "/".join(topic) for topic in topics]
+    layout = SkipScanLayout(lambda: engine, 1, trie, bundled=bundled, scanner=scanner)
+    names = ["x/" + "/".join(topic) for topic, times in topics for _ in range(times)]
+    until = after + length
     write(engine, layout, names)
     wanted = ["x/" + "/".join(levels) for levels in filters]
     expected = [
         (offset, topic)
         for offset, topic in enumerate(names, 1)
-        if offset > after and any(matches(each, topic) for each in wanted)
+        if after < offset <= until and any(matches(each, topic) for each in wanted)
     ]
-    assert scan(layout, *wanted, after=after) == expected
-    count = layout.count(wanted, after_offset=after, until_offset=10**6, limit=10**6)
+    assert scan(layout, *wanted, after=after, until=until) == expected
+    count = layout.count(wanted, after_offset=after, until_offset=until, limit=10**6)
     assert count == len(expected)
+    assert layout.count(wanted, after_offset=after, until_offset=until, limit=3) == min(3, count)
     assert list(layout.check(since_offset=0, until_offset=10**6)) == [len(names)]
 
 

@@ -1,0 +1,224 @@
+"""Several messages of one topic in one value: what a burst of one client leaves in the log.
+
+A client that sends faster than a commit takes has many messages in each. As rows of their own
+they would repeat topic, publisher and time, and cost a key each in the write-ahead log, in memory
+and in the index. As a bundle they are one row. Integers are big-endian::
+
+    version=2 (1) | flags (1) | published_at (8) | publisher length (2)
+      [ expires_at (8) | properties length (4) ]            if flags.extended
+      publisher | [ properties ] | count (2) | payload length (4) each | payloads
+    flags: as those of a message (``codec``)
+
+Up to ``count`` it is what a message would be but for the version. The offsets of a bundle are
+consecutive, and its key has the last of them: no other message lies in between, so rows in the
+order of their keys are messages in the order of their offsets, and whoever looks for the first
+message after an offset finds its row with one seek. A reader that stops at an offset must look
+``REACH`` further, where the row that holds it may be.
+
+Invariant: ``decode(encode(run)) == run``; a run of one is written as a message.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from perdure.errors import StorageCorrupt
+from perdure.limits import OFFSET_MAX
+from perdure.model import Message
+from perdure.storage.codec import decode_message, encode_message
+
+VERSION: Final = 2
+
+MESSAGES_MAX: Final = 64
+"""Messages of a bundle: more would save little, and whoever wants one reads all of them."""
+
+PAYLOAD_BYTES_MAX: Final = 32 * 1024
+"""Bytes of payload in a bundle."""
+
+REACH: Final = MESSAGES_MAX - 1
+"""How far after an offset the key of its row may be."""
+
+_COUNT: Final = struct.Struct(">H")
+_EXTENDED: Final = 0x08
+_PLAIN_HEAD: Final = struct.Struct(">BBqH")
+_EXTENDED_HEAD: Final = struct.Struct(">BBqHqI")
+_VERSION_BYTE: Final = bytes([VERSION])
+
+
+def run_end(messages: list[Message], first: int) -> int:
+    """Where the run ends that begins at an index: what may be one row.
+
+    Args:
+        messages: by ascending offset.
+        first: index of the first of the run.
+
+    Returns:
+        The index after the last of the run; the run has at least one message.
+    """
+    head = messages[first]
+    stop = first + 1
+    end = min(len(messages), first + MESSAGES_MAX)
+    offset = head.offset
+    left = PAYLOAD_BYTES_MAX - len(head.payload)
+    while stop < end:
+        message = messages[stop]
+        offset += 1
+        left -= len(message.payload)
+        if (
+            message.offset != offset
+            or left < 0
+            or message.topic != head.topic
+            or message.published_at_us != head.published_at_us
+            or message.publisher != head.publisher
+            or message.qos != head.qos
+            or message.retain != head.retain
+            or message.expires_at_us != head.expires_at_us
+            or message.properties != head.properties
+        ):
+            break
+        stop += 1
+    return stop
+
+
+def encode_run(messages: list[Message], first: int, stop: int) -> bytes:
+    """The value of a run that ``run_end`` found: of a message, or of a bundle."""
+    head = messages[first]
+    count = stop - first
+    if count == 1:
+        return encode_message(head)
+    payloads = [messages[at].payload for at in range(first, stop)]
+    return b"".join(
+        (
+            _VERSION_BYTE,
+            encode_message(
+                Message(
+                    head.topic,
+                    b"",
+                    head.qos,
+                    head.retain,
+                    head.publisher,
+                    head.properties,
+                    head.expires_at_us,
+                    head.published_at_us,
+                )
+            )[1:],
+            _COUNT.pack(count),
+            struct.pack(f">{count}I", *[len(payload) for payload in payloads]),
+            *payloads,
+        )
+    )
+
+
+def is_bundle(value: bytes) -> bool:
+    """Whether a value is a bundle's."""
+    return value[:1] == _VERSION_BYTE
+
+
+def count_of(value: bytes, offset: int, after: int, until: int) -> int:
+    """How many messages of a row are in ``(after, until]``.
+
+    Args:
+        value: the row's.
+        offset: in the row's key.
+        after, until: offsets.
+    """
+    count = 1
+    if is_bundle(value):
+        body = _body(value, offset)
+        count = _COUNT.unpack_from(value, body)[0]
+    return max(min(offset, until) - max(offset - count, after), 0)
+
+
+def decode_row(topic: str, offset: int, value: bytes, after: int, until: int) -> list[Message]:
+    """The messages of a row that are in ``(after, until]``, by offset.
+
+    Raises:
+        StorageCorrupt: the value is neither a message nor a bundle.
+        FormatTooNew: a later release wrote it.
+    """
+    if not is_bundle(value):
+        return [decode_message(topic, offset, value)] if after < offset <= until else []
+    head, places = _parts(topic, offset, value)
+    first = offset - len(places) + 1
+    return [
+        Message(
+            topic,
+            value[start:end],
+            head.qos,
+            head.retain,
+            head.publisher,
+            head.properties,
+            head.expires_at_us,
+            head.published_at_us,
+            at,
+        )
+        for at, (start, end) in enumerate(places, first)
+        if after < at <= until
+    ]
+
+
+def split_row(offset: int, value: bytes, after: int, until: int) -> list[tuple[int, bytes]]:
+    """The messages of a row in ``(after, until]`` as rows of their own: offset and value.
+
+    Raises:
+        StorageCorrupt: the value is a bundle that does not decode.
+    """
+    if not is_bundle(value):
+        return [(offset, value)] if after < offset <= until else []
+    body = _body(value, offset)
+    places = _places(value, body, offset)
+    head = b"\x01" + value[1:body]
+    return [
+        (at, head + value[start:end])
+        for at, (start, end) in enumerate(places, offset - len(places) + 1)
+        if after < at <= until
+    ]
+
+
+def reach(until: int) -> int:
+    """The last offset that the key of a row with an offset up to ``until`` may have."""
+    return min(until, OFFSET_MAX - REACH) + REACH
+
+
+def _parts(topic: str, offset: int, value: bytes) -> tuple[Message, list[tuple[int, int]]]:
+    """What the messages of a bundle share, and where their payloads are."""
+    body = _body(value, offset)
+    return decode_message(topic, offset, b"\x01" + value[1:body]), _places(value, body, offset)
+
+
+def _body(value: bytes, offset: int) -> int:
+    """Where the count of a bundle is."""
+    try:
+        if value[1] & _EXTENDED:
+            _, _, _, publisher, _, properties = _EXTENDED_HEAD.unpack_from(value)
+            body = _EXTENDED_HEAD.size + publisher + properties
+        else:
+            body = _PLAIN_HEAD.size + _PLAIN_HEAD.unpack_from(value)[3]
+    except (struct.error, IndexError) as error:
+        raise _cut_short(offset) from error
+    if body + _COUNT.size > len(value):
+        raise _cut_short(offset)
+    return int(body)
+
+
+def _places(value: bytes, body: int, offset: int) -> list[tuple[int, int]]:
+    """Where each payload begins and ends."""
+    count: int = _COUNT.unpack_from(value, body)[0]
+    start = body + _COUNT.size
+    try:
+        lengths: tuple[int, ...] = struct.unpack_from(f">{count}I", value, start)
+    except struct.error as error:
+        raise _cut_short(offset) from error
+    start += 4 * count
+    places: list[tuple[int, int]] = []
+    for length in lengths:
+        places.append((start, start + length))
+        start += length
+    if start != len(value) or not count:
+        raise _cut_short(offset)
+    return places
+
+
+def _cut_short(offset: int) -> StorageCorrupt:
+    return StorageCorrupt(f"the bundle at {offset} does not decode: it has another length")
