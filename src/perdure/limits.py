@@ -19,5 +19,14 @@ SESSION_EXPIRY_NEVER_S: Final = 0xFFFF_FFFF
 OFFSET_MAX: Final = 2**63 - 1
 """Offsets are positive and fit a signed 64-bit integer, which Arrow and Spark use."""
 
+BANS_MAX: Final = 100_000
+"""Bans of one broker: their file is read and written as a whole, in about a second."""
+
+BAN_REASON_MAX: Final = 256
+"""Characters of a ban's reason: a line in a table."""
+
+BAN_FILE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes of the ban file; 100,000 plain bans have about 15 MB."""
+
 assert PACKET_ID_MAX == 2**16 - 1
 assert REMAINING_LENGTH_MAX == 128**4 - 1

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final, final
 
 from perdure.broker.auth.authenticate import Authenticator, EnhancedMethods
 from perdure.broker.auth.authorize import Authorizer
+from perdure.broker.auth.bans import BanList
+from perdure.broker.banning import Banning
 from perdure.broker.catchup import CatchUp
 from perdure.broker.commit import LEVEL_FSYNC, LEVEL_MEMORY, LEVELS, Committer
 from perdure.broker.connecting import Connecting, Enhanced
@@ -66,6 +68,7 @@ class Broker:
         metrics: what is counted.
         log: where events go.
         version: for ``$SYS``.
+        bans: in force from the start.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class Broker:
         metrics: Metrics,
         log: FilteringBoundLogger,
         version: str,
+        bans: BanList | None = None,
     ) -> None:
         level = LEVELS[config.storage.durability]
         services = Services()
@@ -128,6 +132,7 @@ class Broker:
         services.feeds = Feeds(services)
         services.shares = Shares(services, config.shared)
         services.sessions = Sessions(services)
+        services.banning = Banning(services, bans or BanList())
         services.connecting = Connecting(services, level=level)
         services.enhanced = Enhanced(services)
         services.subscribing = Subscribing(services, level=level)
@@ -154,6 +159,7 @@ class Broker:
         await services.shares.load()
         await services.reaper.run()
         services.retention.start()
+        services.banning.start()
         services.sys.start()
 
     def connection(self, stream: ByteStream, peer: PeerInfo, *, durability: str = "") -> Connection:
@@ -172,6 +178,7 @@ class Broker:
         self.stopping = True
         self.services.reaper.stop()
         self.services.retention.stop()
+        self.services.banning.stop()
         self.services.sys.stop()
         for session in list(self.services.registry.live.values()):
             session.holder.close(reason_code)

@@ -13,6 +13,7 @@ from perdure.errors import MqttError
 from perdure.model import Will
 from perdure.mqtt.aliases import OutboundAliases
 from perdure.mqtt.packets import Auth, Connack, Connect, Properties
+from perdure.mqtt.reason_codes import BANNED
 from perdure.observe.metrics import add
 from perdure.session.expiry import session_expiry_s
 from perdure.topic.names import validate_topic_name
@@ -54,14 +55,14 @@ class Connecting:
         client_id, assigned = self._client_id(packet)
         if packet.will is not None:
             self._check_will(packet.will)
-        if properties.authentication_method is not None:
-            step = await services.enhanced.authenticate(connection, client_id, packet)
-            identity = Identity(client_id, step.username, step.superuser)
-        else:
-            step = None
-            identity = await self._authenticate(connection, client_id, packet)
+        banning = services.banning
+        banning.check(connection, client_id, packet.username)
+        identity, step = await self._identify(connection, client_id, packet)
         if connection.is_closed:
             return
+        # Again: it took time, and a certificate or SCRAM may have named somebody else.
+        banning.check(connection, client_id, identity.username or packet.username)
+        version = banning.version
         if packet.will is not None and not services.authorizer.publish(identity, packet.will.topic):
             raise MqttError(NOT_AUTHORIZED, "not authorised for the will topic")
         expiry_s = session_expiry_s(
@@ -103,6 +104,12 @@ class Connecting:
             connection.session = session
             if connection.is_closed:
                 services.sessions.detach(session, connection, send_will=True)
+                return
+            # Who was not among the live sessions was not seen when the list changed.
+            if banning.version != version and banning.refuses(
+                connection, client_id, identity.username
+            ):
+                connection.disconnect(BANNED, "banned", send_will=False)
                 return
         finally:
             services.registry.release(client_id)
@@ -162,6 +169,15 @@ class Connecting:
         if will.retain and not config.retain_available:
             raise MqttError(0x9A, "retained messages are not supported")
         validate_topic_name(will.topic, levels_max=config.topic_levels_max)
+
+    async def _identify(
+        self, connection: Connection, client_id: str, packet: Connect
+    ) -> tuple[Identity, AuthStep | None]:
+        """Who the client is, and how an enhanced authentication ended."""
+        if packet.properties.authentication_method is None:
+            return await self._authenticate(connection, client_id, packet), None
+        step = await self._services.enhanced.authenticate(connection, client_id, packet)
+        return Identity(client_id, step.username, step.superuser), step
 
     async def _authenticate(
         self, connection: Connection, client_id: str, packet: Connect

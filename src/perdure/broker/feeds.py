@@ -230,7 +230,9 @@ class Feeds:
         if sub.no_local and message.publisher == session.client_id:
             return
         authorizer = services.authorizer
-        if not authorizer.allow_all and not authorizer.deliver(session.identity, message.topic):
+        if not authorizer.allow_all and not authorizer.deliver(
+            session.identity, message.topic, message.publisher
+        ):
             return
         qos = min(sub.qos, message.qos)
         identifiers = (sub.identifier,) if sub.identifier else ()

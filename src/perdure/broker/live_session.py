@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from perdure.broker.router import Wish
     from perdure.broker.services import Services
     from perdure.broker.shared import SharedGroup
+    from perdure.broker.stream import PeerInfo
 
 PUBREL = 6
 
@@ -42,8 +43,17 @@ class Holder(Protocol):
         """Whether CONNACK was sent and the connection has not been closed."""
         ...
 
+    @property
+    def peer(self) -> PeerInfo:
+        """Who is at the other end."""
+        ...
+
     def close(self, reason_code: int) -> None:
         """Take leave with a reason code and close."""
+        ...
+
+    def disconnect(self, reason_code: int, reason: str, *, send_will: bool) -> None:
+        """The same, with a reason for the client and a word on its will."""
         ...
 
     def storage_lost(self, reason_code: int) -> None:
@@ -226,7 +236,7 @@ class LiveSession:
         outbound = self.outbound
         if (
             not services.authorizer.allow_all
-            and not services.authorizer.deliver(self.identity, message.topic)
+            and not services.authorizer.deliver(self.identity, message.topic, message.publisher)
             and not outbound.is_half_done(outbound.next_serial)
         ):
             # Its serial number is taken all the same: rules may change, the order may not.
@@ -393,7 +403,9 @@ class LiveSession:
             services.metrics.messages_dropped_queue_full += 1
             return
         authorizer = services.authorizer
-        if not authorizer.allow_all and not authorizer.deliver(self.identity, message.topic):
+        if not authorizer.allow_all and not authorizer.deliver(
+            self.identity, message.topic, message.publisher
+        ):
             services.metrics.messages_dropped_not_authorized += 1
             return
         result = self.sender.publish(

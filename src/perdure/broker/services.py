@@ -21,6 +21,7 @@ from perdure.storage.contract import Database
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
+    from perdure.broker.banning import Banning
     from perdure.broker.catchup import CatchUp
     from perdure.broker.commit import Committer
     from perdure.broker.connecting import Connecting, Enhanced
@@ -52,6 +53,7 @@ class Services:
     __slots__ = (
         "authenticator",
         "authorizer",
+        "banning",
         "catchup",
         "clock",
         "committer",
@@ -86,6 +88,7 @@ class Services:
 
     authenticator: Authenticator
     authorizer: Authorizer
+    banning: Banning
     catchup: CatchUp
     clock: Clock
     committer: Committer

@@ -228,7 +228,7 @@ class Sessions:
     def publish_will(self, will: Will, client_id: str) -> None:
         """Publish a will now, as part of the open batch."""
         services = self._services
-        if will.qos and services.publishing.refusal():
+        if services.banning.mutes(client_id) or (will.qos and services.publishing.refusal()):
             services.log.warning("will.refused", client_id=client_id, topic=will.topic)
             return
         services.metrics.wills_published += 1

@@ -19,6 +19,7 @@ TIMEOUT_S: Final = 30.0
 _EXIT_CODES: Final = {
     "not_found": ExitCode.NOT_FOUND,
     "bad_request": ExitCode.DATA,
+    "config_invalid": ExitCode.CONFIG,
     "mqtt_error": ExitCode.DATA,
     "storage_unavailable": ExitCode.TEMPORARY,
     "storage_timeout": ExitCode.TEMPORARY,

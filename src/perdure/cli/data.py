@@ -18,7 +18,7 @@ from perdure.cli.settings_options import config_options
 from perdure.config.document import Origin
 from perdure.config.environ import Override
 from perdure.config.load import load
-from perdure.config.schema import StorageConfig
+from perdure.config.schema import Config, StorageConfig
 
 if TYPE_CHECKING:
     from perdure.storage.rocksdb import RocksDatabase
@@ -47,6 +47,17 @@ def data_options(command: _F) -> _F:
 def storage_options(command: _F) -> _F:
     """Add the same options; the command gets where the broker keeps its state as ``storage``."""
 
+    @broker_options
+    @functools.wraps(command)
+    def with_storage(*args: Any, config: Config, **kwargs: Any) -> Any:
+        return command(*args, storage=config.storage, **kwargs)
+
+    return with_storage  # type: ignore[return-value]
+
+
+def broker_options(command: _F) -> _F:
+    """Add the same options; the command gets the broker's configuration as ``config``."""
+
     @click.option(
         "--data",
         "data_option",
@@ -56,7 +67,7 @@ def storage_options(command: _F) -> _F:
     )
     @config_options
     @functools.wraps(command)
-    def with_storage(
+    def with_config(
         *args: Any,
         data_option: Path | None,
         config_path: Path | None,
@@ -68,11 +79,10 @@ def storage_options(command: _F) -> _F:
             origin = Origin("flag", "--data")
             overrides.append(Override(("storage", "path"), str(data_option), origin))
         loaded = load(config_path, environ=os.environ, sets=sets, overrides=overrides)
-        storage = loaded.config.storage
-        click.get_current_context().meta[_BACKEND] = storage.backend
-        return command(*args, storage=storage, **kwargs)
+        click.get_current_context().meta[_BACKEND] = loaded.config.storage.backend
+        return command(*args, config=loaded.config, **kwargs)
 
-    return with_storage  # type: ignore[return-value]
+    return with_config  # type: ignore[return-value]
 
 
 @final

@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, str] = {
     "pub": "Publish messages.",
     "sub": "Subscribe and print messages.",
     "sessions": "List, show, explain and discard sessions.",
+    "bans": "Keep clients out: list, add and remove bans.",
     "queues": "List, show, export and discard the queues of persistent clients.",
     "storage": "Look into the log and check it.",
     "pipeline": "Read the log with Spark, and archive it into tables.",

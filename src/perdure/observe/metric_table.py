@@ -189,6 +189,7 @@ TABLE: tuple[MetricInfo, ...] = (
     _gauge("storage_streams", "Learned streams in the current generation."),
     _gauge("storage_backlog_messages", "Messages waiting for a commit."),
     MetricInfo("auth", "counter", "Authentications.", ("result", "method"), (), "dict"),
+    _gauge("bans", "Bans in force."),
     _histogram("auth_seconds", "Time of an authentication."),
 )
 """Every metric, in the order in which the reference page lists them."""

@@ -58,6 +58,7 @@ class Metrics:
     __slots__ = (
         "auth",
         "auth_seconds",
+        "bans",
         "bytes_received",
         "bytes_sent",
         "connack_sent",
@@ -179,6 +180,7 @@ class Metrics:
         # Authentication.
         self.auth: dict[tuple[str, ...], int] = {}
         self.auth_seconds = Histogram()
+        self.bans: int = 0
 
     def connection_opened(self, listener: str, protocol: str) -> None:
         """Count a connection when its CONNECT was accepted or refused by the broker."""

@@ -73,6 +73,18 @@ class AdminHandler(Protocol):
         """Begin a new generation of the log, with a structure if one is given; what it is."""
         ...
 
+    def bans(self) -> list[Row]:
+        """All bans (``bans.ban_row``)."""
+        ...
+
+    async def ban(self, kind: str, value: str, *, reason: str, until_us: int) -> Row:
+        """Ban durably and disconnect whom it means; what it is, and how many it closed."""
+        ...
+
+    async def unban(self, kind: str, value: str) -> Row | None:
+        """Take a ban back; None if there is none."""
+        ...
+
     def stats(self) -> Row:
         """A few numbers on the broker."""
         ...
@@ -118,6 +130,8 @@ class AdminServer:
             "sessions.discard": self._discard,
             "sessions.kick": self._kick,
             "storage.rotate": self._rotate,
+            "bans.add": self._ban,
+            "bans.remove": self._unban,
             "stats": self._stats,
         }
 
@@ -197,6 +211,9 @@ class AdminServer:
             if request.command == "sessions.list":
                 await self._list(request.arguments, writer)
                 return
+            if request.command == "bans.list":
+                await _send_rows(_each(self._handler.bans()), writer)
+                return
             command = self._commands.get(request.command)
             if command is None:
                 raise _Refused("unknown_command", f"there is no command {request.command}")
@@ -205,18 +222,10 @@ class AdminServer:
             _send(writer, _error(error.code, error.message))
 
     async def _list(self, arguments: Row, writer: asyncio.StreamWriter) -> None:
-        count = 0
         rows = self._handler.sessions(
             prefix=arguments.get("prefix", ""), state=arguments.get("state", "")
         )
-        async for row in rows:
-            _send(writer, {"row": row})
-            count += 1
-            if count % ROWS_PER_TURN == 0:
-                await writer.drain()
-                # drain() returns at once while the buffer is short: let others run all the same.
-                await asyncio.sleep(0)
-        _send(writer, {"result": {"count": count}})
+        await _send_rows(rows, writer)
 
     async def _show(self, arguments: Row) -> Row:
         client_id = _argument(arguments, "client_id")
@@ -252,6 +261,24 @@ class AdminServer:
         log.info("admin.rotate", seeded=structure is not None)
         return await self._handler.rotate(structure)
 
+    async def _ban(self, arguments: Row) -> Row:
+        until = arguments.get("until_us", "0")
+        if not isinstance(until, str) or not until.isdecimal():
+            raise _Refused("bad_request", "the argument until_us is no moment")
+        return await self._handler.ban(
+            _argument(arguments, "kind"),
+            _argument(arguments, "value"),
+            reason=_argument(arguments, "reason"),
+            until_us=int(until),
+        )
+
+    async def _unban(self, arguments: Row) -> Row:
+        kind, value = _argument(arguments, "kind"), _argument(arguments, "value")
+        found = await self._handler.unban(kind, value)
+        if found is None:
+            raise _Refused("not_found", f"there is no ban of {kind} {value!r}")
+        return found
+
     async def _stats(self, _arguments: Row) -> Row:
         return self._handler.stats()
 
@@ -275,6 +302,24 @@ def _error(code: str, message: str) -> Row:
 
 def _send(writer: asyncio.StreamWriter, answer: Row) -> None:
     writer.write(msgspec.json.encode(answer) + b"\n")
+
+
+async def _send_rows(rows: AsyncIterator[Row], writer: asyncio.StreamWriter) -> None:
+    """Send rows as they come, then their number."""
+    count = 0
+    async for row in rows:
+        _send(writer, {"row": row})
+        count += 1
+        if count % ROWS_PER_TURN == 0:
+            await writer.drain()
+            # drain() returns at once while the buffer is short: let others run all the same.
+            await asyncio.sleep(0)
+    _send(writer, {"result": {"count": count}})
+
+
+async def _each(rows: list[Row]) -> AsyncIterator[Row]:
+    for row in rows:
+        yield row
 
 
 @contextlib.contextmanager

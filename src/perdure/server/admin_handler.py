@@ -14,6 +14,7 @@ from perdure.errors import ConfigError, StorageUnavailable
 from perdure.model import StoredSession
 from perdure.pure import build
 from perdure.server.admin import Row
+from perdure.server.bans import BanKeeper
 from perdure.server.explain import explain, explain_session
 from perdure.server.inspect import (
     LiveView,
@@ -38,10 +39,14 @@ class BrokerAdmin:
         services: the parts of the broker.
         version: release.
         started_us: wall time of the start.
+        bans: keeps the bans.
     """
 
-    def __init__(self, services: Services, *, version: str, started_us: int) -> None:
+    def __init__(
+        self, services: Services, *, version: str, started_us: int, bans: BanKeeper
+    ) -> None:
         self._services = services
+        self._bans = bans
         self._version = version
         self._started_us = started_us
 
@@ -155,6 +160,18 @@ class BrokerAdmin:
             raise ConfigError("the log of this broker learns no topic structures", path="storage")
         services.log.info("generation.added", generation=info.generation)
         return {"generation": info.generation, "created_at": format_time(info.created_at_us)}
+
+    def bans(self) -> list[Row]:
+        """All bans."""
+        return self._bans.rows()
+
+    async def ban(self, kind: str, value: str, *, reason: str, until_us: int) -> Row:
+        """Ban durably and disconnect whom it means."""
+        return await self._bans.add(kind, value, reason=reason, until_us=until_us)
+
+    async def unban(self, kind: str, value: str) -> Row | None:
+        """Take a ban back."""
+        return await self._bans.remove(kind, value)
 
     def stats(self) -> Row:
         """What ``perdure status`` shows."""

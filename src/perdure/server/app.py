@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, final
 
 from perdure import __version__
+from perdure.broker.auth.bans import BanList
 from perdure.broker.auth.control import AccessControl, AccessFiles, read_files
 from perdure.broker.auth.key_file import KEY_BYTES, load_or_create_key
 from perdure.broker.broker import Broker
@@ -28,6 +29,7 @@ from perdure.pure import build
 from perdure.server import process
 from perdure.server.admin import AdminServer
 from perdure.server.admin_handler import BrokerAdmin
+from perdure.server.bans import BanKeeper, ban_file, read_bans
 from perdure.server.http_part import HttpPart
 from perdure.server.lifecycle import Job, Lifecycle, Part, Reload
 from perdure.server.metrics_part import MetricsPart, keep_gauges
@@ -156,17 +158,24 @@ async def serve(
     """
     _say_build()
     files = await asyncio.to_thread(read_files, config.auth)
+    bans = await asyncio.to_thread(read_bans, config)
     store = await _open_store(config, engine)
     watch = TaskWatch()
     scheduler = LoopScheduler(asyncio.get_running_loop(), watch.task_failed)
     metrics = Metrics()
     access = _access(config, files)
-    broker = _broker(config, store, scheduler=scheduler, access=access, metrics=metrics)
+    broker = _broker(config, store, scheduler=scheduler, access=access, metrics=metrics, bans=bans)
+    keeper = BanKeeper(broker.services.banning, ban_file(config), SystemClock())
     admission = Admission(config.limits)
     listeners = _listeners(config, broker, admission, metrics)
     reloads: dict[str, Reload] = {
         "configuration": functools.partial(
-            _reload_settings, reload, access=access, admission=admission, broker=broker
+            _reload_settings,
+            reload,
+            access=access,
+            admission=admission,
+            broker=broker,
+            bans=keeper,
         ),
         **{listener.settings.name: listener.reload_tls for listener in listeners},
     }
@@ -175,7 +184,7 @@ async def serve(
         "gauges": functools.partial(keep_gauges, broker.services),
     }
     lifecycle = Lifecycle(
-        [BrokerPart(broker, scheduler, store), *_optional_parts(config, broker, metrics)],
+        [BrokerPart(broker, scheduler, store), *_optional_parts(config, broker, metrics, keeper)],
         listeners,
         jobs=jobs,
         reloads=reloads,
@@ -201,6 +210,7 @@ def _broker(
     scheduler: LoopScheduler,
     access: AccessControl,
     metrics: Metrics,
+    bans: BanList,
 ) -> Broker:
     return Broker(
         config,
@@ -215,6 +225,7 @@ def _broker(
         metrics=metrics,
         log=get_logger("broker"),
         version=__version__,
+        bans=bans,
     )
 
 
@@ -224,12 +235,14 @@ def _reload_settings(
     access: AccessControl,
     admission: Admission,
     broker: Broker,
+    bans: BanKeeper,
 ) -> None:
     """Read the configuration again, and hand out what takes effect without a restart."""
     if reload is None:
         return
     fresh = reload()
     access.reload(fresh.auth, read_files(fresh.auth))
+    bans.reload(ban_file(fresh))
     admission.configure(fresh.limits)
     broker.services.retention.config = fresh.retention
     broker.services.limits_config = fresh.limits
@@ -259,12 +272,14 @@ def _access(config: Config, files: AccessFiles) -> AccessControl:
     )
 
 
-def _optional_parts(config: Config, broker: Broker, metrics: Metrics) -> list[Part]:
+def _optional_parts(
+    config: Config, broker: Broker, metrics: Metrics, bans: BanKeeper
+) -> list[Part]:
     """The admin socket beside the data, Prometheus, and HTTP, which asks that socket."""
     parts: list[Part] = []
     if config.storage.backend != "memory":
         handler = BrokerAdmin(
-            broker.services, version=__version__, started_us=SystemClock().now_us()
+            broker.services, version=__version__, started_us=SystemClock().now_us(), bans=bans
         )
         parts.append(AdminServer(handler, Path(config.storage.path)))
     if config.metrics.bind:

@@ -26,8 +26,14 @@ class Rules:
     def subscribe(self, identity: Identity, topic_filter: str) -> bool:
         return True
 
-    def deliver(self, identity: Identity, topic: str) -> bool:
+    def deliver(self, identity: Identity, topic: str, publisher: str = "") -> bool:
         return topic not in self.forbidden
+
+    def mute(self, publishers: frozenset[str]) -> None:
+        assert not publishers
+
+    def mutes(self, publisher: str) -> bool:
+        return False
 
 
 def _ruled() -> tuple[World, Rules]:

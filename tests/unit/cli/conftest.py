@@ -83,6 +83,17 @@ class FakeBroker:
         self.structure = structure
         return {"generation": 2}
 
+    def bans(self) -> list[Row]:
+        return [{"kind": "client_id", "value": f"c{number}"} for number in range(2)]
+
+    async def ban(self, kind: str, value: str, *, reason: str, until_us: int) -> Row:
+        self.asked.append(("ban", kind, value, reason, str(until_us)))
+        return {"kind": kind, "value": value, "closed": 1}
+
+    async def unban(self, kind: str, value: str) -> Row | None:
+        self.asked.append(("unban", kind, value))
+        return {"kind": kind, "value": value, "action": "removed"} if value == "there" else None
+
     def stats(self) -> Row:
         return {"storage": self.storage}
 

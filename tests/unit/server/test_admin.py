@@ -49,6 +49,17 @@ class Broker:
             raise StorageFull("no space")
         return {"patterns": list(structure.patterns)}
 
+    def bans(self) -> list[Row]:
+        return [{"kind": "client_id", "value": f"c{number}"} for number in range(2)]
+
+    async def ban(self, kind: str, value: str, *, reason: str, until_us: int) -> Row:
+        self.asked.append(("ban", kind, value, reason, str(until_us)))
+        return {"kind": kind, "value": value, "closed": 1}
+
+    async def unban(self, kind: str, value: str) -> Row | None:
+        self.asked.append(("unban", kind, value))
+        return {"kind": kind, "value": value, "action": "removed"} if value == "there" else None
+
     def stats(self) -> Row:
         return {"sessions": 7}
 
@@ -101,6 +112,27 @@ class TestServer:
             {"result": {"count": 3}},
         ]
         assert broker.asked == [("sessions", "c", "offline")]
+
+    async def test_bans(self, tmp_path: Path, broker: Broker) -> None:
+        assert await ask(
+            tmp_path,
+            request("bans.list"),
+            request("bans.add", kind="client_id", value="c", reason="r", until_us="7"),
+            request("bans.add", kind="client_id", value="c", reason="", until_us="soon"),
+            request("bans.add", kind="client_id"),
+            request("bans.remove", kind="client_id", value="there"),
+            request("bans.remove", kind="client_id", value="not there"),
+        ) == [
+            {"row": {"kind": "client_id", "value": "c0"}},
+            {"row": {"kind": "client_id", "value": "c1"}},
+            {"result": {"count": 2}},
+            {"result": {"kind": "client_id", "value": "c", "closed": 1}},
+            {"error": {"code": "bad_request", "message": "the argument until_us is no moment"}},
+            {"error": {"code": "bad_request", "message": "the argument value is missing"}},
+            {"result": {"kind": "client_id", "value": "there", "action": "removed"}},
+            {"error": {"code": "not_found", "message": "there is no ban of client_id 'not there'"}},
+        ]
+        assert broker.asked[0] == ("ban", "client_id", "c", "r", "7")
 
     async def test_many_rows(self, tmp_path: Path, broker: Broker) -> None:
         broker.rows = 5000

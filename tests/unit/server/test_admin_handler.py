@@ -31,6 +31,7 @@ from perdure.mqtt.packets import (
 from perdure.observe import Metrics
 from perdure.server.admin import Row
 from perdure.server.admin_handler import BrokerAdmin
+from perdure.server.bans import BanKeeper
 from perdure.server.scheduler import LoopScheduler
 from perdure.storage.memory import MemoryDatabase
 from perdure.topic.proposal import Structure
@@ -93,7 +94,10 @@ class Scene:
             version="1",
         )
         self.admin = BrokerAdmin(
-            self.broker.services, version="1", started_us=SystemClock().now_us()
+            self.broker.services,
+            version="1",
+            started_us=SystemClock().now_us(),
+            bans=BanKeeper(self.broker.services.banning, None, SystemClock()),
         )
 
     async def connect(
@@ -242,3 +246,16 @@ async def test_stats(scene: Scene) -> None:
     assert (found["sessions_connected"], found["sessions_offline"]) == (1, 1)
     assert (found["connections"], found["subscriptions"]) == (1, 1)
     assert (found["version"], found["storage"], found["generations"]) == ("1", "ok", 1)
+
+
+async def test_bans(scene: Scene) -> None:
+    client = await scene.connect("a", expiry_s=60)
+    client.written.clear()
+    client.changed.clear()
+    row = await scene.admin.ban("client_id", "a", reason="why", until_us=0)
+    assert (row["closed"], row["reason"]) == (1, "why")
+    assert client.written[2] == 0x98
+    assert [row["value"] for row in scene.admin.bans()] == ["a"]
+    assert await scene.admin.unban("client_id", "a") is not None
+    assert await scene.admin.unban("client_id", "a") is None
+    assert scene.admin.bans() == []

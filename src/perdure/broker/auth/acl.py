@@ -238,11 +238,12 @@ class AclAuthorizer:
         rules: the file; None = there is none.
     """
 
-    __slots__ = ("_generation", "_rules", "allow_all")
+    __slots__ = ("_generation", "_muted", "_rules", "allow_all")
 
     def __init__(self, rules: AclRules | None) -> None:
         self._rules = rules
         self._generation = 0
+        self._muted: frozenset[str] = frozenset()
         self.allow_all = rules is None
 
     @property
@@ -253,8 +254,17 @@ class AclAuthorizer:
     def reload(self, rules: AclRules | None) -> None:
         """Decide by other rules from now on; remembered decisions are void."""
         self._rules = rules
-        self.allow_all = rules is None
+        self.allow_all = rules is None and not self._muted
         self._generation += 1
+
+    def mute(self, publishers: frozenset[str]) -> None:
+        """From now on nothing of these clients may be delivered."""
+        self._muted = publishers
+        self.allow_all = self._rules is None and not publishers
+
+    def mutes(self, publisher: str) -> bool:
+        """Whether nothing of a client may be delivered."""
+        return publisher in self._muted
 
     def publish(self, identity: Identity, topic: str) -> bool:
         """Whether the client may publish to the topic."""
@@ -281,8 +291,10 @@ class AclAuthorizer:
             access = identity.access = rules.access(identity)
         return access.may_read_some(topic_filter)
 
-    def deliver(self, identity: Identity, topic: str) -> bool:
+    def deliver(self, identity: Identity, topic: str, publisher: str = "") -> bool:
         """Whether a message on the topic may go to the client."""
+        if publisher in self._muted:
+            return False
         rules = self._rules
         if rules is None or identity.superuser:
             return True

@@ -63,7 +63,7 @@ class Authorizer(Protocol):
     """
 
     allow_all: bool
-    """All may be subscribed and delivered, and all but ``$SYS`` published.
+    """All may be subscribed and delivered, all but ``$SYS`` published, and nobody is muted.
 
     The hot path then calls the authorizer only for a topic that begins with ``$``. It is asked
     for each message, so it is no property.
@@ -82,8 +82,19 @@ class Authorizer(Protocol):
         """Whether the client may hold the subscription; what it gets is up to ``deliver``."""
         ...
 
-    def deliver(self, identity: Identity, topic: str) -> bool:
-        """Whether a message on the topic may go to the client: live, queued, retained, replay."""
+    def deliver(self, identity: Identity, topic: str, publisher: str = "") -> bool:
+        """Whether a message on the topic may go to the client: live, queued, retained, replay.
+
+        The publisher is a client identifier; empty = the broker itself.
+        """
+        ...
+
+    def mute(self, publishers: frozenset[str]) -> None:
+        """From now on nothing of these clients may be delivered, and of all others it may."""
+        ...
+
+    def mutes(self, publisher: str) -> bool:
+        """Whether nothing of a client may be delivered."""
         ...
 
 
@@ -91,9 +102,10 @@ class Authorizer(Protocol):
 class AllowAll:
     """No rules: everyone may do everything, except publish to ``$SYS``."""
 
-    __slots__ = ("allow_all",)
+    __slots__ = ("_muted", "allow_all")
 
     def __init__(self) -> None:
+        self._muted: frozenset[str] = frozenset()
         self.allow_all = True
 
     @property
@@ -109,6 +121,15 @@ class AllowAll:
         """Everything."""
         return True
 
-    def deliver(self, identity: Identity, topic: str) -> bool:
-        """Everything."""
-        return True
+    def deliver(self, identity: Identity, topic: str, publisher: str = "") -> bool:
+        """Everything but what the muted have published."""
+        return publisher not in self._muted
+
+    def mute(self, publishers: frozenset[str]) -> None:
+        """From now on nothing of these clients may be delivered."""
+        self._muted = publishers
+        self.allow_all = not publishers
+
+    def mutes(self, publisher: str) -> bool:
+        """Whether nothing of a client may be delivered."""
+        return publisher in self._muted

@@ -32,6 +32,14 @@ class AuthConfig(Section, frozen=True):
         str,
         about("Access rules; empty = every client may use every topic.", unit="path", live=True),
     ] = ""
+    ban_file: Annotated[
+        str,
+        about(
+            "Bans, as `perdure bans` writes them; empty = `bans` in the data directory.",
+            unit="path",
+            live=True,
+        ),
+    ] = ""
     verify_threads: Annotated[int, about("Threads that verify passwords.", ge=1, le=64)] = 2
     verify_queue_max: Annotated[
         int,

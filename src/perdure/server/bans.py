@@ -1,0 +1,130 @@
+"""The bans of a running broker: their file, and what enforces them, kept in step.
+
+Invariant: a ban that an administrator was told of is in the file, and in force; changes come one
+after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, Final, TypeAlias, final
+
+from perdure.broker.auth.bans import Ban, BanFile, BanList, make_ban
+from perdure.broker.banning import Banning
+from perdure.clock import Clock
+from perdure.config.schema import Config
+from perdure.config.units import format_time
+from perdure.observe.logs import get_logger
+
+log = get_logger("admin")
+
+BAN_FILE: Final = "bans"
+"""In the data directory, if no other file is named."""
+
+Row: TypeAlias = dict[str, Any]
+
+
+def ban_file(config: Config) -> BanFile | None:
+    """Where a broker's bans are; None = nowhere, as nothing else is kept either."""
+    if config.auth.ban_file:
+        return BanFile(Path(config.auth.ban_file))
+    if config.storage.backend == "memory":
+        return None
+    return BanFile(Path(config.storage.path) / BAN_FILE)
+
+
+def read_bans(config: Config) -> BanList:
+    """The bans of a broker that starts.
+
+    Raises:
+        ConfigError: the file cannot be read, or a line is wrong.
+    """
+    file = ban_file(config)
+    return BanList() if file is None else file.load()
+
+
+def ban_row(ban: Ban) -> Row:
+    """A ban as commands show it."""
+    return {
+        "kind": ban.kind,
+        "value": ban.value,
+        "until": format_time(ban.until_us),
+        "since": format_time(ban.since_us),
+        "reason": ban.reason,
+    }
+
+
+@final
+class BanKeeper:
+    """Changes the bans of a running broker.
+
+    Args:
+        banning: enforces them.
+        file: where they are; None = in memory alone.
+        clock: wall time.
+    """
+
+    def __init__(self, banning: Banning, file: BanFile | None, clock: Clock) -> None:
+        self._banning = banning
+        self._file = file
+        self._clock = clock
+        self._lock = asyncio.Lock()
+
+    def rows(self) -> list[Row]:
+        """The bans in force, and those that are over and not yet taken out."""
+        return [ban_row(ban) for ban in self._banning.bans]
+
+    def reload(self, file: BanFile | None) -> None:
+        """Read the file again, which may be another one now.
+
+        Raises:
+            ConfigError: it cannot be read, or a line is wrong; what was in force stays so.
+        """
+        bans = file.load() if file is not None else BanList(self._banning.bans)
+        self._file = file
+        closed = self._banning.use(bans)
+        log.info("bans.loaded", bans=len(bans), closed=closed)
+
+    async def add(self, kind: str, value: str, *, reason: str, until_us: int) -> Row:
+        """Ban, durably, and disconnect whom it means.
+
+        Raises:
+            ConfigError: there can be no such ban, or the file cannot be written.
+        """
+        now_us = self._clock.now_us()
+        ban = make_ban(kind, value, reason=reason, since_us=now_us, until_us=until_us)
+        async with self._lock:
+            file = self._file
+            if file is not None:
+                bans = await asyncio.to_thread(file.add, ban, now_us=now_us)
+            else:
+                bans = BanList([*self._banning.bans, ban])
+            closed = self._banning.use(bans)
+        log.warning("ban.added", **ban_row(ban), closed=closed)
+        return {**ban_row(ban), "closed": closed}
+
+    async def remove(self, kind: str, value: str) -> Row | None:
+        """Take a ban back, durably; None = there was none.
+
+        Raises:
+            ConfigError: there can be no such ban, or the file cannot be written.
+        """
+        wanted = make_ban(kind, value)
+        async with self._lock:
+            file = self._file
+            if file is not None:
+                now_us = self._clock.now_us()
+                bans, found = await asyncio.to_thread(file.remove, kind, value, now_us=now_us)
+            else:
+                found = self._banning.bans.get(wanted.kind, wanted.value) is not None
+                bans = BanList(
+                    ban
+                    for ban in self._banning.bans
+                    if (ban.kind, ban.value) != (wanted.kind, wanted.value)
+                )
+            self._banning.use(bans)
+        if not found:
+            return None
+        log.warning("ban.removed", kind=wanted.kind, value=wanted.value)
+        return {"kind": wanted.kind, "value": wanted.value, "action": "removed"}
