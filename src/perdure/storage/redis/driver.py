@@ -2,8 +2,8 @@
 
 A transaction is one MULTI/EXEC on a connection of its own, which *watches* the key of the writer:
 whoever claims the state changes that key, and every commit of an earlier claim, also one that is
-still on its way, is refused by the server. Watching again is part of the same round trip. Reads go
-over another connection, behind what was acknowledged.
+still on its way, is refused by the server. Watching again is part of the same round trip. Reads
+(``state``) go over another connection, behind what was acknowledged.
 
 In a cluster the rows are in one slot and each queue is in that of its client, where no transaction
 reaches. So what is to happen to queues is stored with the rows first, as a *journal*; then it is
@@ -24,45 +24,33 @@ from typing import Final, final
 from hiredis import ReplyError
 
 from perdure.errors import (
-    ConfigError,
     Fenced,
     StorageCorrupt,
     StorageError,
     StorageLocked,
     StorageUnavailable,
 )
-from perdure.model import Message
-from perdure.storage.contract import ReadResult
 from perdure.storage.redis import durability
-from perdure.storage.redis.client import RedisClient
 from perdure.storage.redis.commands import Argument, Command, Reply, check, pack
-from perdure.storage.redis.compact import CompactLayout, page_of, stats_of
 from perdure.storage.redis.connection import Connection
-from perdure.storage.redis.node import ClientSettings
+from perdure.storage.redis.state import RedisState
 from perdure.storage.redis.transactions import (
-    Names,
     decode_commands,
     encode_commands,
     queue_commands,
     row_commands,
 )
-from perdure.storage.redis.url import parse_url
-from perdure.storage.remote.driver import TABLES, Claim, Kind, Owner, Row, Transaction
-
-QUEUE_MAX: Final = 65_000
-"""Below the number of packet identifiers, so that none is ever needed twice."""
+from perdure.storage.remote.driver import QUEUE_MAX, Claim, Transaction
 
 LEASE_MS: Final = 10_000
 LEASE_RENEWED_S: Final = 3.0
-
-BYTES_MAX_NONE: Final = 1 << 40
 
 _MULTI: Final = pack((b"MULTI",))
 _EXEC: Final = pack((b"EXEC",))
 
 
 @final
-class RedisDriver:
+class RedisDriver(RedisState):
     """A ``storage.remote.driver.Driver`` on a Redis server or cluster.
 
     Args:
@@ -82,23 +70,13 @@ class RedisDriver:
         command_timeout_s: float = 15.0,
         policy: durability.Policy = "warn",
     ) -> None:
-        if not prefix or "{" in prefix or "}" in prefix:
-            raise ConfigError(
-                "a prefix has at least one character and no braces", path="storage.redis.prefix"
-            )
-        self._address = parse_url(url)
-        self.place = self._address.shown
-        self.prefix = prefix
+        super().__init__(url, prefix=prefix, command_timeout_s=command_timeout_s)
         self.queue_max = QUEUE_MAX
-        self._names = Names(prefix)
-        self._layout = CompactLayout(f"{prefix}:")
         self._policy = policy
         self._identity = (identity or uuid.uuid4().hex).encode()
-        self._settings = ClientSettings(timeout_s=command_timeout_s)
         self._token = uuid.uuid4().hex.encode()
         self._claims = 0
         self._writer: Connection | None = None
-        self._reader: RedisClient | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._unfinished: list[Command] = []
 
@@ -112,9 +90,7 @@ class RedisDriver:
         await self._let_go()
         reader = self._reader
         if reader is None:
-            reader = await RedisClient.connect(
-                self._address, settings=self._settings, code=self._layout.code
-            )
+            reader = await self._connect()
             self._reader = reader
             await durability.check(reader, self._policy)
         node = await reader.node_of(self._names.owner)
@@ -135,14 +111,6 @@ class RedisDriver:
         self._renewing = asyncio.get_running_loop().create_task(self._renew(connection))
         assert number is None or isinstance(number, bytes)
         return Claim(int(number or 0))
-
-    async def look(self) -> bool:
-        """Connect for reading alone, beside the writer; whether a broker keeps its state here is
-        for the caller to see."""
-        self._reader = await RedisClient.connect(
-            self._address, settings=self._settings, code=self._layout.code
-        )
-        return True
 
     async def _wait_for_lease(self, connection: Connection) -> None:
         """Wait until the lease of another broker has run out, which it does if that is dead."""
@@ -223,9 +191,7 @@ class RedisDriver:
             with contextlib.suppress(StorageError):
                 await _ask_all(writer, [(b"MULTI",), (b"DEL", self._names.lease), (b"EXEC",)])
         await self._let_go()
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            await reader.close()
+        await super().close()
 
     # -- writing ---------------------------------------------------------------------------
 
@@ -286,99 +252,6 @@ class RedisDriver:
         await _ask_all(writer, loads)
         await self._finish(writer)
 
-    # -- reading ---------------------------------------------------------------------------
-
-    async def _execute(self, commands: Sequence[Command]) -> list[Reply]:
-        reader = self._reader
-        if reader is None:
-            raise StorageUnavailable(f"{self.place}: there is no connection")
-        return [check(reply) for reply in await reader.execute(commands)]
-
-    async def get(self, rows: Sequence[tuple[str, Owner, bytes]]) -> list[bytes | None]:
-        commands = []
-        for table, owner, key in rows:
-            place = self._names.values(table, owner)
-            commands.append(Command((b"HGET", place, key), place))
-        return [_value(reply) for reply in await self._execute(commands)]
-
-    async def scan(
-        self,
-        table: str,
-        owner: Owner,
-        *,
-        start: bytes,
-        end: bytes,
-        limit: int,
-        names_only: bool = False,
-    ) -> list[Row]:
-        kind = TABLES[table]
-        if kind is Kind.VALUES:
-            (found,) = await self.rows_of(table, [owner])
-            return [row for row in found if start <= row[0] and (not end or row[0] < end)][:limit]
-        rows: list[Row] = []
-        while len(rows) < limit:
-            wanted = limit - len(rows)
-            keys = await self._keys(table, owner, start, end, wanted)
-            if keys and kind is Kind.ORDERED and not names_only:
-                place = self._names.values(table, owner)
-                (values,) = await self._execute([Command((b"HMGET", place, *keys), place)])
-                assert isinstance(values, list)
-                # One that was deleted between the two commands has no value.
-                rows += [
-                    (key, value)
-                    for key, value in zip(keys, values, strict=True)
-                    if isinstance(value, bytes)
-                ]
-            else:
-                rows += [(key, b"") for key in keys]
-            if len(keys) < wanted:
-                break
-            start = keys[-1] + b"\0"
-        return rows
-
-    async def _keys(
-        self, table: str, owner: Owner, start: bytes, end: bytes, limit: int
-    ) -> list[bytes]:
-        index = self._names.index(table, owner)
-        low = b"[" + start if start else b"-"
-        high = b"(" + end if end else b"+"
-        arguments = (b"ZRANGE", index, low, high, b"BYLEX", b"LIMIT", 0, min(limit, 1 << 31))
-        (reply,) = await self._execute([Command(arguments, index)])
-        assert isinstance(reply, list)
-        return [key for key in reply if isinstance(key, bytes)]
-
-    async def rows_of(self, table: str, owners: Sequence[Owner]) -> list[list[Row]]:
-        places = [self._names.values(table, owner) for owner in owners]
-        replies = await self._execute([Command((b"HGETALL", place), place) for place in places])
-        return [_pairs(reply) for reply in replies]
-
-    async def queue_sizes(self, client_ids: Sequence[str]) -> list[int]:
-        replies = await self._execute([self._layout.stats(client_id) for client_id in client_ids])
-        sizes = []
-        for client_id, reply in zip(client_ids, replies, strict=True):
-            stats = stats_of(client_id, reply)
-            sizes.append(0 if stats is None else stats.publish_count + stats.pubrel_count)
-        return sizes
-
-    async def read_queue(
-        self, client_id: str, *, after_serial: int, until_serial: int, limit: int, bytes_max: int
-    ) -> ReadResult:
-        most = bytes_max or BYTES_MAX_NONE
-        command = self._layout.read(
-            client_id, after_serial=after_serial, limit=limit, bytes_max=most
-        )
-        (reply,) = await self._execute([command])
-        page, _ = page_of(reply, after_serial=after_serial, limit=limit, bytes_max=most, now_us=0)
-        messages: list[Message] = []
-        for entry in page.entries:
-            if entry.serial > until_serial:
-                return ReadResult(messages, until_serial)
-            message = entry.message
-            message.offset = entry.serial
-            messages.append(message)
-        through = until_serial if page.next_after is None else min(page.next_after, until_serial)
-        return ReadResult(messages, through)
-
 
 async def _ask_all(connection: Connection, commands: Sequence[tuple[Argument, ...]]) -> list[Reply]:
     """Replies of commands on one connection; an error reply is raised."""
@@ -391,18 +264,3 @@ async def _ask_all(connection: Connection, commands: Sequence[tuple[Argument, ..
 async def _ask(connection: Connection, command: tuple[Argument, ...]) -> Reply:
     (reply,) = await _ask_all(connection, [command])
     return reply
-
-
-def _value(reply: Reply) -> bytes | None:
-    assert reply is None or isinstance(reply, bytes)
-    return reply
-
-
-def _pairs(reply: Reply) -> list[Row]:
-    assert isinstance(reply, list)
-    rows: list[Row] = []
-    for key, value in zip(reply[::2], reply[1::2], strict=True):
-        assert isinstance(key, bytes)
-        assert isinstance(value, bytes)
-        rows.append((key, value))
-    return sorted(rows)

@@ -18,8 +18,9 @@ from typing import Final, Protocol, TypeAlias, final
 
 import msgspec
 
+from perdure.model import Message
 from perdure.storage.contract import ReadResult
-from perdure.storage.device_queue import NewEntry
+from perdure.storage.device_queue import NewEntry, QueuedEntry
 
 Owner: TypeAlias = bytes
 
@@ -61,6 +62,9 @@ TABLES: Final[dict[str, Kind]] = {
     ADDED: Kind.ORDERED,
 }
 """Every table; what their rows mean is drawn in ``rows.py``."""
+
+QUEUE_MAX: Final = 65_000
+"""Entries of a queue: below the number of packet identifiers, so that none is ever needed twice."""
 
 Row: TypeAlias = tuple[bytes, bytes]
 """Key and value; the value is empty in a table of names."""
@@ -266,3 +270,24 @@ class Driver(Protocol):
     async def close(self) -> None:
         """Give the claim back, so that another broker can start at once, and disconnect."""
         ...
+
+
+def messages_of(
+    entries: Sequence[QueuedEntry], next_after: int | None, *, until_serial: int
+) -> ReadResult:
+    """A page of a queue as ``Driver.read_queue`` returns it.
+
+    Args:
+        entries: the page, in order; their messages are given their serials as offsets.
+        next_after: where the next page begins; None = there is none.
+        until_serial: the page ends there.
+    """
+    messages: list[Message] = []
+    for entry in entries:
+        if entry.serial > until_serial:
+            return ReadResult(messages, until_serial)
+        message = entry.message
+        message.offset = entry.serial
+        messages.append(message)
+    through = until_serial if next_after is None else min(next_after, until_serial)
+    return ReadResult(messages, through)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.model import Message
-from perdure.storage.device_queue import NewEntry
-from perdure.storage.remote.driver import INBOX, TABLES, Kind, Transaction
+from perdure.storage.device_queue import EntryState, NewEntry, QueuedEntry
+from perdure.storage.remote.driver import INBOX, TABLES, Kind, Transaction, messages_of
 from perdure.testing.remote import ServerState
 
 KEYS = st.sampled_from([b"1", b"2", b"3", b"4"])
@@ -96,3 +96,19 @@ def test_what_was_settled_before_it_was_sent_costs_nothing() -> None:
 
 def test_every_kind_of_table_is_used() -> None:
     assert set(TABLES.values()) == set(Kind)
+
+
+def queued(serial: int) -> QueuedEntry:
+    message = Message("t", b"", 1)
+    return QueuedEntry(serial, 1, EntryState.PUBLISH, message, 1, False, (), 0, b"")
+
+
+def test_a_page_ends_where_the_next_begins_or_where_it_is_told_to() -> None:
+    last = messages_of([queued(3), queued(5)], None, until_serial=9)
+    assert [message.offset for message in last.messages] == [3, 5]
+    assert last.through_offset == 9
+    assert messages_of([queued(3), queued(5)], 5, until_serial=9).through_offset == 5
+    assert messages_of([], 12, until_serial=9).through_offset == 9
+    cut = messages_of([queued(3), queued(5)], 5, until_serial=4)
+    assert [message.offset for message in cut.messages] == [3]
+    assert cut.through_offset == 4
