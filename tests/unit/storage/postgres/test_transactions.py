@@ -32,7 +32,7 @@ def transaction() -> Transaction:
 
 def test_tables_have_numbers_that_never_change() -> None:
     names = "meta rows clients inbox groups members returned retained log late added"
-    assert KINDS == {name: number for number, name in enumerate(names.split(), 1)}
+    assert {name: number for number, name in enumerate(names.split(), 1)} == KINDS
 
 
 def test_rows_are_columns_and_what_is_absent_is_none() -> None:
