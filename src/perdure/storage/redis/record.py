@@ -165,37 +165,16 @@ def _decode(packet_id: int, record: bytes) -> QueuedEntry:
     if end > len(record) or at > end:
         raise StorageCorrupt(f"entry {packet_id} is cut short")
     is_pubrel = bool(flags & PUBREL)
-    expires_at_us, forget_at_us, later = 0, 0, 0
-    publisher, properties, extra = "", b"", b""
+    publisher, properties, later = "", b"", 0
     identifiers: tuple[int, ...] = ()
-    offset = 0
+    offset, extra = 0, b""
     if presence & ~_FORGET:
-        if presence & _PUBLISHER:
-            length = int.from_bytes(record[at : at + 2], "big")
-            publisher = record[at + 2 : at + 2 + length].decode()
-            at += 2 + length
-        if presence & _PROPERTIES:
-            length = int.from_bytes(record[at : at + 4], "big")
-            properties = record[at + 4 : at + 4 + length]
-            at += 4 + length
-        if presence & _LATER:
-            later = int.from_bytes(record[at : at + 7], "big")
-            at += 7
-        if presence & _IDENTIFIERS:
-            count = record[at]
-            identifiers = struct.unpack_from(f">{count}I", record, at + 1)
-            at += 1 + 4 * count
-        if presence & _OFFSET:
-            offset = _unpack_word(record, at)[0]
-            at += 8
-        elif presence & _OFFSET_IS_SERIAL:
-            offset = serial
-        if presence & _EXTRA:
-            length = int.from_bytes(record[at : at + 4], "big")
-            extra = record[at + 4 : at + 4 + length]
-            at += 4 + length
+        at, publisher, properties, later, identifiers, offset, extra = _read_optional(
+            record, at, presence, serial
+        )
         if at > end:
             raise StorageCorrupt(f"entry {packet_id} is cut short")
+    expires_at_us, forget_at_us = 0, 0
     if is_pubrel:
         forget_at_us = deadline
     elif presence & _FORGET:
@@ -223,3 +202,38 @@ def _decode(packet_id: int, record: bytes) -> QueuedEntry:
         forget_at_us,
         extra,
     )
+
+
+def _read_optional(
+    record: bytes, at: int, presence: int, serial: int
+) -> tuple[int, str, bytes, int, tuple[int, ...], int, bytes]:
+    """(where the topic begins, publisher, properties, the later deadline, identifiers, log offset,
+    extra); the other way round than ``_optional``."""
+    publisher, properties, later = "", b"", 0
+    identifiers: tuple[int, ...] = ()
+    offset, extra = 0, b""
+    if presence & _PUBLISHER:
+        length = int.from_bytes(record[at : at + 2], "big")
+        publisher = record[at + 2 : at + 2 + length].decode()
+        at += 2 + length
+    if presence & _PROPERTIES:
+        length = int.from_bytes(record[at : at + 4], "big")
+        properties = record[at + 4 : at + 4 + length]
+        at += 4 + length
+    if presence & _LATER:
+        later = int.from_bytes(record[at : at + 7], "big")
+        at += 7
+    if presence & _IDENTIFIERS:
+        count = record[at]
+        identifiers = struct.unpack_from(f">{count}I", record, at + 1)
+        at += 1 + 4 * count
+    if presence & _OFFSET:
+        offset = _unpack_word(record, at)[0]
+        at += 8
+    elif presence & _OFFSET_IS_SERIAL:
+        offset = serial
+    if presence & _EXTRA:
+        length = int.from_bytes(record[at : at + 4], "big")
+        extra = record[at + 4 : at + 4 + length]
+        at += 4 + length
+    return at, publisher, properties, later, identifiers, offset, extra
