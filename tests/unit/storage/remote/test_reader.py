@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.storage.remote.helpers import NOW_US, looking
 
 from perdure.errors import FormatTooNew, UsageError
 from perdure.model import Cursor, InboxEntry, Message, SessionRecord, Subscription
@@ -11,8 +12,6 @@ from perdure.storage.remote.driver import META
 from perdure.storage.remote.reader import StateReader
 from perdure.storage.remote.store import RemoteDatabase
 from perdure.testing.remote import MemoryDriver, ServerState
-
-NOW_US = 1_700_000_000_000_000
 
 
 def record(client_id: str) -> SessionRecord:
@@ -41,8 +40,7 @@ async def test_it_sees_what_the_broker_has_and_claims_nothing() -> None:
     stored = await database.open_session("c")
 
     # The driver of the broker stays the writer: another one could not claim.
-    driver = MemoryDriver(state)
-    driver._is_connected = True
+    driver = looking(state)
     reader = await StateReader.open(driver)
     assert reader is not None
     assert reader.last_offset >= last
@@ -66,8 +64,7 @@ async def test_it_sees_what_the_broker_has_and_claims_nothing() -> None:
 
 
 async def test_a_server_without_a_state() -> None:
-    driver = MemoryDriver(ServerState())
-    driver._is_connected = True
+    driver = looking(ServerState())
     assert await StateReader.open(driver) is None
 
 
@@ -76,7 +73,6 @@ async def test_a_state_of_a_later_release() -> None:
     database = await RemoteDatabase.open(MemoryDriver(state), now_us=NOW_US)
     await database.stop()
     state.tables[META][rows.NOBODY][rows.FORMAT_KEY] = b"\xff"
-    driver = MemoryDriver(state)
-    driver._is_connected = True
+    driver = looking(state)
     with pytest.raises(FormatTooNew):
         await StateReader.open(driver)

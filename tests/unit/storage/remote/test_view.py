@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
+from tests.unit.storage.remote.helpers import NOW_US, looking
+
 from perdure.model import GroupRecord, Message, SessionRecord
 from perdure.storage.remote.store import RemoteDatabase
 from perdure.storage.remote.view import StateView
 from perdure.testing.remote import MemoryDriver, ServerState
-
-NOW_US = 1_700_000_000_000_000
-
-
-def looking(state: ServerState) -> MemoryDriver:
-    """A driver that is connected and claims nothing."""
-    driver = MemoryDriver(state)
-    driver._is_connected = True
-    return driver
 
 
 async def test_it_has_what_the_database_has() -> None:
