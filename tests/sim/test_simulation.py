@@ -14,7 +14,9 @@ from typing import final
 import pytest
 
 from perdure.config.schema import Config, StorageConfig, SysConfig
-from perdure.testing.simulator import Plan, Report, Simulation
+from perdure.testing.plan import Plan
+from perdure.testing.scene import Report
+from perdure.testing.simulator import Simulation
 from perdure.testing.storage import FaultyDatabase
 
 SEEDS = 50
