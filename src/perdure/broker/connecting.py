@@ -126,6 +126,14 @@ class Connecting:
             protocol=packet.protocol,
             session_present=present,
         )
+        if identity.superuser:
+            services.log.info(
+                "connection.superuser",
+                client_id=client_id,
+                address=connection.peer.address,
+                username=identity.username,
+                listener=connection.peer.listener,
+            )
         opened = SessionOpened(connection, session, Connack(present, 0, answer))
         if session.stored or session.replaced:
             # [MQTT-3.1.2-4] what the CONNACK says must survive a kill: also that the old session

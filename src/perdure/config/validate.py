@@ -5,6 +5,7 @@ Runs on a configuration whose types and bounds are right already.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -23,6 +24,12 @@ _TLS_ONLY = (
     "require_client_certificate",
     "username_from_certificate",
 )
+
+
+_WEB_ORIGIN: Final = re.compile(
+    r"(?!http://[^/]*:80$|https://[^/]*:443$)[a-z][a-z0-9+.-]*://[^\s/?#A-Z@]+"
+)
+"""As browsers write it (RFC 6454 section 6.1); anything else would never be equal."""
 
 
 def enabled_listeners(config: Config) -> Iterator[tuple[str, str, Listener]]:
@@ -87,8 +94,18 @@ def _listener(
     if kind in {"ws", "wss"}:
         if not listener.path.startswith("/"):
             yield Problem(f"{path}.path", "must begin with /")
-    elif f"{path}.path" in origins:
-        yield Problem(f"{path}.path", f"a {kind} listener does not have it")
+        for origin in listener.origins:
+            if origin != "null" and not _WEB_ORIGIN.fullmatch(origin):
+                yield Problem(
+                    f"{path}.origins",
+                    f"{origin!r} is no web origin",
+                    hint="such as https://app.example or http://localhost:8000: in small letters, "
+                    "without a path, the port only if it is not the scheme's own",
+                )
+    else:
+        for name in ("path", "origins"):
+            if f"{path}.{name}" in origins:
+                yield Problem(f"{path}.{name}", f"a {kind} listener does not have it")
 
 
 def _http(config: Config) -> Iterator[Problem]:

@@ -135,6 +135,7 @@ def listener_settings(
         connections_max=config.connections_max,
         proxy_protocol=config.proxy_protocol,
         path=config.path,
+        origins=config.origins or None,
         message_bytes_max=mqtt.packet_size_max + FRAME_HEADROOM_BYTES,
         tls=tls,
         write_high_bytes=session.outbound_buffer_bytes,

@@ -31,6 +31,9 @@ from perdure.net.tls import certificate_subject
 SUBPROTOCOL: Final = Subprotocol("mqtt")
 """The only name that MQTT 3.1.1 and 5.0 have [MQTT-6.0.0-3]; ``mqttv3.1`` is another protocol."""
 
+REFUSAL_MAX: Final = 200
+"""Characters of a refused handshake's reason in the log: the peer has written some of them."""
+
 # The library reports each handshake and closing; only its own failures concern an operator.
 _library_log = logging.getLogger("perdure.net.websocket.library")
 _library_log.setLevel(logging.ERROR)
@@ -47,6 +50,7 @@ class WebSocketShell(asyncio.Protocol):
         "_lost",
         "_owner",
         "_protocol",
+        "_refusal",
         "_settings",
         "_timer",
         "_transport",
@@ -72,6 +76,7 @@ class WebSocketShell(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
         self._lost = False
+        self._refusal = "no WebSocket handshake"
         self.handler: StreamHandler = NO_HANDLER
         origins = settings.origins
         self._protocol = ServerProtocol(
@@ -146,7 +151,7 @@ class WebSocketShell(asyncio.Protocol):
         handler, self.handler = self.handler, NO_HANDLER
         try:
             if handler is NO_HANDLER:
-                self._owner.handshake_failed(self, "no WebSocket handshake")
+                self._owner.handshake_failed(self, self._refusal)
             else:
                 handler.connection_lost(exc)
         finally:
@@ -201,6 +206,8 @@ class WebSocketShell(asyncio.Protocol):
         protocol.send_response(response)
         self._flush()
         if protocol.state is not State.OPEN:
+            why = protocol.handshake_exc or "no such path"
+            self._refusal = f"HTTP {response.status_code}: {why}"[:REFUSAL_MAX]
             return
         self._set_timer(None)
         if self._settings.tls is not None:

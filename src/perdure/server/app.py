@@ -242,6 +242,9 @@ def _reload_settings(
         return
     fresh = reload()
     access.reload(fresh.auth, read_files(fresh.auth))
+    for session in broker.services.registry.live.values():
+        # Who is no superuser any more is none at once.
+        session.identity.superuser = access.is_superuser(session.identity.username)
     bans.reload(ban_file(fresh))
     admission.configure(fresh.limits)
     broker.services.retention.config = fresh.retention

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.unit.broker.harness import Client, make_world
 
+from perdure.broker.auth.authenticate import AuthRequest, AuthResult, accepted
 from perdure.mqtt.encode import encode
 from perdure.mqtt.packets import Connack, Connect, Properties
+from perdure.testing.network import Weather
+from perdure.testing.world import World
 
 
 @pytest.mark.spec("MQTT-3.1.2-24")
@@ -50,3 +53,19 @@ def test_connack_is_the_first_packet_of_a_resumed_session(version: int) -> None:
     assert subscriber.received[0].session_present
     # What was published after CONNACK does come.
     assert subscriber.messages
+
+
+class Superuser:
+    """Says of everybody that the access rules do not bind them."""
+
+    async def authenticate(self, request: AuthRequest) -> AuthResult:
+        return accepted("password", "root", superuser=request.client_id == "s")
+
+
+def test_each_connection_of_a_superuser_is_logged() -> None:
+    world = World(authenticator=Superuser(), weather=Weather(delays_us=(0,), pieces_max=1))
+    world.start()
+    for client_id in ("s", "other"):
+        Client(world, client_id).connect()
+    (told,) = world.logged("connection.superuser")
+    assert (told["client_id"], told["username"], told["listener"]) == ("s", "root", "tcp")

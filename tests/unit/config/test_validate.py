@@ -103,6 +103,25 @@ def test_a_websocket_path_is_absolute() -> None:
     ]
 
 
+def test_web_origins() -> None:
+    good = ("https://app.example", "http://localhost:8000", "https://[::1]:9", "null")
+    assert found(listening(ws=Listener(origins=good))) == []
+    for bad in (
+        "app.example",
+        "https://App.example",
+        "https://app.example/",
+        "https://app.example:443",
+        "http://app.example:80",
+        "*",
+        "",
+    ):
+        (problem,) = found(listening(ws=Listener(origins=(bad,))))
+        assert problem == ("listeners.ws.0.origins", f"{bad!r} is no web origin")
+    path = "listeners.tcp.0.origins"
+    config = listening(tcp=Listener(origins=good))
+    assert found(config, path) == [(path, "a tcp listener does not have it")]
+
+
 def test_two_listeners_need_two_addresses() -> None:
     same = ListenersConfig(tcp=(Listener(), Listener()))
     assert found(Config(listeners=same)) == [

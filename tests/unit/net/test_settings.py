@@ -53,6 +53,15 @@ def test_a_plain_listener() -> None:
     assert settings.setting == "listeners.ws"
 
 
+def test_web_origins() -> None:
+    def origins(*given: str) -> tuple[str, ...] | None:
+        listener = Listener(origins=given)
+        return listener_settings("ws", listener, mqtt=MqttConfig(), session=SessionConfig()).origins
+
+    assert origins() is None
+    assert origins("https://app.example", "null") == ("https://app.example", "null")
+
+
 def test_a_tls_listener_needs_its_files() -> None:
     values = {"certificate": "a.pem", "private_key": "a.key"}
     for missing in values:

@@ -330,8 +330,14 @@ async def test_a_silent_peer_is_dropped(bench: Bench) -> None:
     [(None, True), ("https://good.example", True), ("https://evil.example", False)],
 )
 async def test_foreign_web_pages_can_be_kept_out(
-    bench: Bench, origin: str | None, accepted: bool
+    bench: Bench, origin: str | None, accepted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    refusals: list[str] = []
+
+    def failed(_listener: Listener, _shell: object, reason: str) -> None:
+        refusals.append(reason)
+
+    monkeypatch.setattr(Listener, "handshake_failed", failed)
     listener = bench.listen("ws", origins=("https://good.example",))
 
     async def attempt() -> ClientConnection:
@@ -349,6 +355,8 @@ async def test_foreign_web_pages_can_be_kept_out(
         with pytest.raises(InvalidStatus) as refusal:
             await attempt()
         assert refusal.value.response.status_code == 403
+        await listener.wait_idle()
+        assert refusals == ["HTTP 403: invalid Origin header: https://evil.example"]
 
 
 async def test_secure_websocket_with_a_client_certificate(

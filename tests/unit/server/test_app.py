@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
+from perdure.broker.auth import AccessControl, Identity, read_files
 from perdure.config import Config, Listener, ListenersConfig
+from perdure.config.schema import AuthConfig, LimitsConfig
+from perdure.net.admission import Admission
+from perdure.server import app
 from perdure.server.app import TaskWatch, certificate_listeners
+from perdure.server.bans import BanKeeper
+from perdure.testing.world import World
 
 
 async def test_the_first_failure_of_a_task_is_the_one_that_is_raised() -> None:
@@ -42,3 +51,57 @@ def test_certificates_name_users_only_where_that_is_set() -> None:
     assert len(certificate_listeners(config)) == 1
     assert "8883" in certificate_listeners(config)[0]
     assert certificate_listeners(Config()) == []
+
+
+async def test_who_is_no_superuser_any_more_is_none_at_once(tmp_path: Path) -> None:
+    """And a ban in the file holds from the reload on, for who is connected too."""
+    acl = tmp_path / "acl"
+    acl.write_text("user ada\ntopic read mine\n")
+    auth = AuthConfig(acl_file=str(acl), ban_file=str(tmp_path / "bans"))
+    before = Config(auth=msgspec.structs.replace(auth, superusers=("ada",)))
+    access = AccessControl(
+        before.auth,
+        read_files(before.auth),
+        certificate_listeners=["tls"],
+        random_bytes=bytes,
+        decoy_key=bytes(32),
+    )
+    world = World(authorizer=access.authorizer)
+    world.start()
+    registry = world.live.services.registry
+    keeper = BanKeeper(world.live.services.banning, None, world.clock)
+    banned: list[Any] = []
+
+    class Peer:
+        address = "10.0.0.7"
+
+    class Holder:
+        peer = Peer()
+
+        def disconnect(self, *told: object, **how: object) -> None:
+            banned.append((told, how))
+
+    class Session:
+        client_id = "c"
+        identity = Identity("c", "ada", superuser=True)
+        holder = Holder()
+
+    registry.live["c"] = Session()  # type: ignore[assignment]
+    assert access.authorizer.publish(Session.identity, "any/topic")
+    admission = Admission(LimitsConfig())
+
+    def reload(config: Config) -> None:
+        app._reload_settings(
+            lambda: config, access=access, admission=admission, broker=world.live, bans=keeper
+        )
+
+    reload(Config(auth=auth))
+    assert not Session.identity.superuser
+    assert not access.authorizer.publish(Session.identity, "any/topic")
+    reload(before)
+    assert Session.identity.superuser
+    assert banned == []
+    (tmp_path / "bans").write_text('{"address":"10.0.0.0/8"}\n')
+    reload(before)
+    assert banned == [((0x98, "banned"), {"send_will": False})]
+    registry.live.clear()

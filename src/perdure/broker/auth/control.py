@@ -85,16 +85,21 @@ class AccessControl:
     ) -> None:
         self.authorizer = AclAuthorizer(files.rules)
         self.methods = EnhancedMethods()
-        self._certificates = CertificateAuthenticator(certificate_listeners)
+        self._certificate_listeners = tuple(certificate_listeners)
         self._random_bytes = random_bytes
         self._decoy_key = decoy_key
         self._passwords: PasswordAuthenticator | None = None
+        self._superusers: frozenset[str] = frozenset()
         self._chain = Chain(())
         self._use(config, files.credentials)
 
     async def authenticate(self, request: AuthRequest) -> AuthResult:
         """Decide on the credentials of a CONNECT without an Authentication Method."""
         return await self._chain.authenticate(request)
+
+    def is_superuser(self, username: str | None) -> bool:
+        """Whether a proved user is exempt from the ACL, as of now."""
+        return username is not None and username in self._superusers
 
     def reload(self, config: AuthConfig, files: AccessFiles) -> None:
         """Use other settings from now on; connections that are open stay.
@@ -110,6 +115,7 @@ class AccessControl:
             self._passwords.close()
 
     def _use(self, config: AuthConfig, credentials: CredentialsFile | None) -> None:
+        superusers = self._superusers = frozenset(config.superusers)
         if credentials is None:
             if self._passwords is not None:
                 self._passwords.close()
@@ -121,10 +127,13 @@ class AccessControl:
                 threads=config.verify_threads,
                 queue_max=config.verify_queue_max,
                 cache_max=config.verify_cache_max,
+                superusers=superusers,
             )
         else:
-            self._passwords.reload(credentials)
-        methods: list[Authenticator] = [self._certificates]
+            self._passwords.reload(credentials, superusers=superusers)
+        methods: list[Authenticator] = [
+            CertificateAuthenticator(self._certificate_listeners, superusers=superusers)
+        ]
         if self._passwords is not None:
             methods.append(self._passwords)
         methods.append(AnonymousPolicy(config.allow_anonymous))
@@ -136,6 +145,7 @@ class AccessControl:
                 nonce=self._nonce,
                 decoy_key=self._decoy_key,
                 decoy_iterations=credentials.scram_iterations(),
+                superusers=superusers,
             )
             self.methods.register(SCRAM_SHA_256, factory)
         else:

@@ -32,6 +32,14 @@ class AuthConfig(Section, frozen=True):
         str,
         about("Access rules; empty = every client may use every topic.", unit="path", live=True),
     ] = ""
+    superusers: Annotated[
+        tuple[str, ...],
+        about(
+            "Users that `acl_file` does not bind: they may use every topic but publish to `$SYS`. "
+            "A name counts only if a password, a certificate or SCRAM proved it.",
+            live=True,
+        ),
+    ] = ()
     ban_file: Annotated[
         str,
         about(

@@ -35,6 +35,14 @@ class Listener(Section, frozen=True):
         int, about("Connections that the kernel holds until they are accepted.", ge=1)
     ] = 1024
     path: Annotated[str, about("HTTP path of the WebSocket (ws, wss).")] = "/mqtt"
+    origins: Annotated[
+        tuple[str, ...],
+        about(
+            "Web pages that may open a WebSocket (ws, wss), such as `https://app.example`; others "
+            "are refused with HTTP 403. Empty = all pages. Only browsers send an origin: a client "
+            "without one is let in."
+        ),
+    ] = ()
     certificate: Annotated[
         str, about("PEM file with the certificate chain (tls, wss; required there).", unit="path")
     ] = ""

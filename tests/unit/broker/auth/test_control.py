@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import hmac
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from perdure.broker.auth import AccessControl, AuthRequest, Identity, read_files
@@ -158,3 +161,50 @@ def test_scram_is_offered_while_someone_can_use_it(site: Site) -> None:
     assert first.endswith(b",i=3")
     site.reload(users=line("ada", "pw"))
     assert control.methods.names == ()
+
+
+async def test_superusers_by_every_method(site: Site) -> None:
+    """By a name that was proved, and no other; a reload holds for those who come."""
+    config = site.config(users=line("ada", "pw") + SCRAM_LINE, acl="", anonymous="always")
+    config = msgspec.structs.replace(config, superusers=("ada", "pump"))
+    site.control = control = AccessControl(
+        config,
+        read_files(config),
+        certificate_listeners=["tls"],
+        random_bytes=counting,
+        decoy_key=bytes(32),
+    )
+
+    async def is_super(user: str | None, **given: str) -> bool:
+        password = None if user is None else b"pw"
+        request = AuthRequest(client_id="c", username=user, password=password, **given)  # type: ignore[arg-type]
+        return (await control.authenticate(request)).superuser
+
+    assert await is_super("ada")
+    assert await is_super(None, listener="tls", certificate_subject="pump")
+    assert not await is_super(None, listener="tls", certificate_subject="other")
+    assert not await is_super(None)
+    assert control.is_superuser("ada")
+    assert not control.is_superuser("bob")
+    assert not control.is_superuser(None)
+    exchange = control.methods.begin(NAME)
+    challenge = exchange.start("c", b"n,,n=ada,r=abc").data
+    assert challenge is not None
+    proved = exchange.step(scram_answer(challenge, "pw", client_first_bare="n=ada,r=abc"))
+    assert (proved.username, proved.superuser) == ("ada", True)
+    site.reload(users=line("ada", "pw"))
+    assert not await is_super("ada")
+    assert not control.is_superuser("ada")
+
+
+def scram_answer(challenge: bytes, password: str, *, client_first_bare: str) -> bytes:
+    """The client's final message (RFC 5802 section 3)."""
+    fields = dict(part.split("=", 1) for part in challenge.decode().split(","))
+    salt, count = base64.b64decode(fields["s"]), int(fields["i"])
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, count)
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    without_proof = f"c=biws,r={fields['r']}"
+    message = f"{client_first_bare},{challenge.decode()},{without_proof}".encode()
+    signature = hmac.digest(hashlib.sha256(client_key).digest(), message, "sha256")
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
