@@ -190,6 +190,26 @@ TABLE: tuple[MetricInfo, ...] = (
     _gauge("storage_backlog_messages", "Messages waiting for a commit."),
     MetricInfo("auth", "counter", "Authentications.", ("result", "method"), (), "dict"),
     _gauge("bans", "Bans in force."),
+    MetricInfo(
+        "http_requests",
+        "counter",
+        "HTTP requests answered; `gone`: the client did not wait, `cut`: broken off.",
+        ("route", "method", "status"),
+        (),
+        "dict",
+    ),
+    _gauge("http_requests_in_flight", "HTTP requests under way."),
+    _histogram(
+        "http_request_seconds",
+        "From an HTTP request to the end of its answer: health, the log's state, messages.",
+        "kind",
+        "probe",
+        "query",
+        "read",
+    ),
+    MetricInfo(
+        "http_response_bytes", "counter", "Bytes in bodies of HTTP answers.", ("route",), (), "dict"
+    ),
     _histogram("auth_seconds", "Time of an authentication."),
 )
 """Every metric, in the order in which the reference page lists them."""

@@ -34,6 +34,13 @@ class Histogram:
         self.counts[min(HISTOGRAM_BUCKETS, bucket)] += 1
         self.sum += value
 
+    def merge(self, counts: list[int], total: int) -> None:
+        """Add the observations of another histogram: its buckets and its sum."""
+        assert len(counts) == len(self.counts)
+        for bucket, number in enumerate(counts):
+            self.counts[bucket] += number
+        self.sum += total
+
     @property
     def count(self) -> int:
         """Number of observations."""
@@ -67,6 +74,12 @@ class Metrics:
         "connections_maximum",
         "connections_opened",
         "event_loop_lag_seconds",
+        "http_request_seconds_probe",
+        "http_request_seconds_query",
+        "http_request_seconds_read",
+        "http_requests",
+        "http_requests_in_flight",
+        "http_response_bytes",
         "inflight_full",
         "inflight_messages",
         "messages_delivered",
@@ -181,6 +194,12 @@ class Metrics:
         self.auth: dict[tuple[str, ...], int] = {}
         self.auth_seconds = Histogram()
         self.bans: int = 0
+        self.http_requests: dict[tuple[str, ...], int] = {}
+        self.http_requests_in_flight: int = 0
+        self.http_request_seconds_probe = Histogram()
+        self.http_request_seconds_query = Histogram()
+        self.http_request_seconds_read = Histogram()
+        self.http_response_bytes: dict[tuple[str, ...], int] = {}
 
     def connection_opened(self, listener: str, protocol: str) -> None:
         """Count a connection when its CONNECT was accepted or refused by the broker."""

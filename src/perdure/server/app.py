@@ -295,7 +295,9 @@ def _optional_parts(
             )
         )
     if config.http.bind:
-        parts.append(HttpPart(config.http, Path(config.storage.path), version=__version__))
+        parts.append(
+            HttpPart(config.http, Path(config.storage.path), version=__version__, metrics=metrics)
+        )
     return parts
 
 

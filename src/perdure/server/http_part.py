@@ -23,8 +23,10 @@ from perdure.errors import ConfigError
 from perdure.net.settings import split_bind
 from perdure.net.sockets import is_loopback, open_listening
 from perdure.observe.logs import get_logger
+from perdure.observe.metrics import Metrics
 from perdure.web.settings import WebSettings
 from perdure.web.tokens import make_token_file, read_tokens
+from perdure.web.traffic import TRAFFIC, Told, TrafficMetrics
 
 log = get_logger("http")
 
@@ -53,6 +55,7 @@ class HttpPart:
         config: the section ``http``.
         data: data directory.
         version: release.
+        metrics: counts the requests.
         command: what a process runs; for tests.
     """
 
@@ -64,11 +67,13 @@ class HttpPart:
         data: Path,
         *,
         version: str,
+        metrics: Metrics,
         command: Sequence[str] = (sys.executable, "-m", "perdure.web"),
     ) -> None:
         self._config = config
         self._data = data.resolve()
         self._version = version
+        self._traffic = TrafficMetrics(metrics)
         self._command = tuple(command)
         self._sockets: list[socket.socket] = []
         self._keepers: list[asyncio.Task[None]] = []
@@ -195,10 +200,11 @@ class HttpPart:
                 process.stdin.write(msgspec.json.encode(self._settings(descriptors)) + b"\n")
                 await process.stdin.drain()
             async for line in process.stdout:
-                self._told(line, ready)
+                self._told(line, ready, process.pid)
             return await process.wait()
         finally:
             stopper.cancel()
+            self._traffic.ended(process.pid)
             if process.returncode is None:
                 process.kill()
                 await process.wait()
@@ -229,8 +235,8 @@ class HttpPart:
             private_key=str(Path(config.private_key).resolve()) if config.private_key else "",
         )
 
-    def _told(self, line: bytes, ready: asyncio.Future[None]) -> None:
-        """Log what a process tells."""
+    def _told(self, line: bytes, ready: asyncio.Future[None], pid: int) -> None:
+        """Log what a process tells, or count it."""
         try:
             fields = msgspec.json.decode(line, type=dict[str, Any])
             event = str(fields.pop("event"))
@@ -239,6 +245,10 @@ class HttpPart:
         if event == "http.ready":
             if not ready.done():
                 ready.set_result(None)
+            return
+        if event == TRAFFIC:
+            with contextlib.suppress(msgspec.ValidationError):
+                self._traffic.told(pid, msgspec.convert(fields, Told))
             return
         if event in _ERRORS:
             log.error(event, **fields)

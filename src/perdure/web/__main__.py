@@ -25,6 +25,7 @@ import uvicorn
 from perdure.web.app import make_app
 from perdure.web.context import Context, report_on_stdout
 from perdure.web.settings import WebSettings
+from perdure.web.traffic import TELL_S
 
 NICENESS: Final = 5
 
@@ -73,13 +74,14 @@ async def serve(settings: WebSettings, stopping: asyncio.Event) -> None:
     server = _Server(config)
     sockets = [socket.socket(fileno=each) for each in settings.sockets]
     running = asyncio.create_task(server.serve(sockets))
-    tidying = asyncio.create_task(_tidy(context))
+    beside = [asyncio.create_task(_tidy(context)), asyncio.create_task(_tell(context))]
     ended = asyncio.create_task(stopping.wait())
     await asyncio.wait([running, ended], return_when=asyncio.FIRST_COMPLETED)
     server.should_exit = True
-    tidying.cancel()
-    ended.cancel()
+    for task in (*beside, ended):
+        task.cancel()
     await running
+    context.tell()
     context.close()
 
 
@@ -87,6 +89,12 @@ async def _tidy(context: Context) -> None:
     while True:
         await asyncio.sleep(TIDY_S)
         await context.in_thread(context.views.tidy)
+
+
+async def _tell(context: Context) -> None:
+    while True:
+        await asyncio.sleep(TELL_S)
+        context.tell()
 
 
 def main() -> None:

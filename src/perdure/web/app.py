@@ -11,5 +11,6 @@ from perdure.web.routes import health, log
 
 def make_app(context: Context) -> Guard:
     """Everything that is served."""
-    router = Router([*health.routes(context), *log.routes(context)], redirect_slashes=False)
-    return Guard(router, context)
+    routes = [*health.routes(context), *log.routes(context)]
+    router = Router(routes, redirect_slashes=False)
+    return Guard(router, context, paths=[route.path for route in routes])

@@ -14,6 +14,7 @@ import msgspec
 from perdure.web.health import Health
 from perdure.web.settings import WebSettings
 from perdure.web.tokens import Tokens
+from perdure.web.traffic import TRAFFIC, Traffic
 from perdure.web.views import Views
 
 SPARE_THREADS: Final = 4
@@ -46,10 +47,17 @@ class Context:
         self.views = Views(Path(settings.data))
         self.tokens = Tokens(Path(settings.token_file))
         self.health = Health(Path(settings.data))
+        self.traffic = Traffic()
         self.reads = asyncio.Semaphore(settings.reads_max)
         self._threads = ThreadPoolExecutor(
             settings.reads_max + SPARE_THREADS, thread_name_prefix="log"
         )
+
+    def tell(self) -> None:
+        """Tell the broker what was answered since the last time."""
+        told = self.traffic.take()
+        if told is not None:
+            self.report(TRAFFIC, **msgspec.structs.asdict(told))
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Run what reads files beside the loop."""

@@ -1,8 +1,10 @@
-"""Around every request: its token, its name, and an answer whatever goes wrong in it."""
+"""Around every request: its token, its name, its count, and an answer whatever goes wrong in it."""
 
 from __future__ import annotations
 
 import secrets
+import time
+from collections.abc import Iterable
 from typing import Final, final
 
 import msgspec
@@ -11,14 +13,22 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from perdure.errors import PerdureError
-from perdure.pipeline.protocol import API, Problem
+from perdure.pipeline.protocol import API, LOG_PATH, Problem
 from perdure.web.context import Context
-from perdure.web.problems import ApiError, answer, told
+from perdure.web.problems import CODES, ApiError, answer, told
+from perdure.web.traffic import CUT, GONE, METHODS, OTHER, Kind
 
 OPEN_PATHS: Final = frozenset(
     f"{API}/{name}" for name in ("livez", "readyz", "version", "error-codes")
 )
 """What is answered without a token: it tells nothing of messages or clients."""
+
+
+READS: Final = frozenset({f"{LOG_PATH}/read"})
+"""What is answered with messages."""
+
+PATH_MAX: Final = 200
+"""Characters of a path in the log; the query, and all else of the request, is not written."""
 
 
 @final
@@ -28,42 +38,47 @@ class Guard:
     Args:
         inner: what answers.
         context: of the process.
+        paths: what is served; anything else is counted as one.
     """
 
-    def __init__(self, inner: ASGIApp, context: Context) -> None:
+    def __init__(self, inner: ASGIApp, context: Context, *, paths: Iterable[str] = ()) -> None:
         self._inner = inner
         self._context = context
+        self._paths = frozenset(paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one request, and count it."""
         if scope["type"] != "http":
             return
         # Starlette's routes raise, instead of answering by themselves, inside an application.
         scope["app"] = self
-        name = secrets.token_hex(8)
-        begun = False
+        answering = _Answering(self._context, scope, self._route(scope["path"]), send)
+        try:
+            await self._answer(answering, receive)
+        except BaseException:
+            answering.ended(CUT)
+            raise
+        answering.ended()
 
-        async def send_named(message: Message) -> None:
-            nonlocal begun
-            if message["type"] == "http.response.start":
-                begun = True
-                head = (b"x-request-id", name.encode())
-                message["headers"] = [*message.get("headers", ()), head]
-            await send(message)
+    def _route(self, path: str) -> str:
+        return path.removeprefix(API) if path in self._paths else OTHER
 
+    async def _answer(self, answering: _Answering, receive: Receive) -> None:
+        scope = answering.scope
         try:
             self._check(Request(scope))
-            await self._inner(scope, receive, send_named)
+            await self._inner(scope, receive, answering.send)
         except ClientDisconnect:
             return
         except Exception as error:
-            if begun:
+            if answering.status:
                 # Only a connection that is cut tells a client now that something is missing.
-                self._context.report("http.cut", request_id=name, error=repr(error))
+                self._context.report("http.cut", request_id=answering.name, error=repr(error))
                 raise
-            status, problem = self._problem(error, name)
-            problem = msgspec.structs.replace(problem, request_id=name)
-            await answer(status, problem)(scope, receive, send_named)
+            status, problem = self._problem(error, answering.name)
+            self._tell(scope, status, problem, answering.name)
+            problem = msgspec.structs.replace(problem, request_id=answering.name)
+            await answer(status, problem)(scope, receive, answering.send)
 
     def _check(self, request: Request) -> None:
         if request.url.path in OPEN_PATHS:
@@ -71,8 +86,6 @@ class Guard:
         tokens = self._context.tokens
         if tokens.knows(request.headers.get("authorization", "")):
             return
-        peer = request.client.host if request.client else ""
-        self._context.report("http.refused", peer=peer, path=request.url.path)
         if tokens.problem:
             self._context.report("http.token_file_unreadable", reason=tokens.problem)
         raise ApiError(
@@ -81,12 +94,84 @@ class Guard:
             hint="http.token_file holds the tokens",
         )
 
+    def _tell(self, scope: Scope, status: int, problem: Problem, name: str) -> None:
+        """One line for each refusal. A probe that finds the broker away is none."""
+        path: str = scope["path"]
+        if path in OPEN_PATHS and status == CODES["not_ready"]:
+            return
+        client = scope.get("client")
+        self._context.report(
+            "http.refused",
+            peer=client[0] if client else "",
+            method=scope["method"] if scope["method"] in METHODS else OTHER,
+            path=path[:PATH_MAX],
+            status=status,
+            code=problem.code,
+            request_id=name,
+        )
+
     def _problem(self, error: Exception, name: str) -> tuple[int, Problem]:
         if isinstance(error, HTTPException):
             code = "method_not_allowed" if error.status_code == 405 else "not_found"
             text = "there is no such resource" if code == "not_found" else "not with this method"
             return told(ApiError(code, text))
         if isinstance(error, PerdureError):
-            return told(error)
+            status, problem = told(error)
+            if status == CODES["internal"]:
+                self._context.report("http.failed", request_id=name, error=error.message)
+            return status, problem
         self._context.report("http.failed", request_id=name, error=repr(error))
         return 500, Problem("internal", "a defect of the server; its log has more")
+
+
+@final
+class _Answering:
+    """One request and what was sent for it.
+
+    Attributes:
+        scope: of the request.
+        name: its identifier.
+        status: of the answer; 0 = it was not begun.
+    """
+
+    def __init__(self, context: Context, scope: Scope, route: str, send: Send) -> None:
+        self._traffic = context.traffic
+        self._route = route
+        self._send = send
+        self._begun_ns = time.monotonic_ns()
+        self._is_complete = False
+        self.scope = scope
+        self.name = secrets.token_hex(8)
+        self.status = 0
+        self._traffic.begun()
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer: the head gets the request's name, bodies are counted."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            head = (b"x-request-id", self.name.encode())
+            message["headers"] = [*message.get("headers", ()), head]
+        await self._send(message)
+        if message["type"] == "http.response.body":
+            body = message.get("body", b"")
+            if body:
+                self._traffic.sent(self._route, len(body))
+            self._is_complete = not message.get("more_body", False)
+
+    def ended(self, status: str = "") -> None:
+        """Count it.
+
+        Args:
+            status: what it came to; empty = what was sent.
+        """
+        if not status:
+            status = str(self.status) if self._is_complete else CUT if self.status else GONE
+        path: str = self.scope["path"]
+        kind: Kind = "probe" if path in OPEN_PATHS else "read" if path in READS else "query"
+        self._traffic.ended(
+            self._route,
+            self.scope["method"],
+            status,
+            kind=kind,
+            elapsed_us=(time.monotonic_ns() - self._begun_ns) // 1000,
+        )

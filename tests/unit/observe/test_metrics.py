@@ -22,6 +22,16 @@ def test_connections_rise_and_fall() -> None:
         metrics.connection_closed("tcp", "normal")
 
 
+def test_histograms_are_merged() -> None:
+    first, second = Histogram(), Histogram()
+    for value in (1, 5, 1 << 40):
+        first.observe(value)
+    second.observe(5)
+    second.merge(first.counts, first.sum)
+    assert (second.count, second.sum) == (4, first.sum + 5)
+    assert second.counts[3] == 2
+
+
 def test_add_counts_by_key() -> None:
     counter: dict[tuple[str, ...], int] = {}
     add(counter, ("ok", "password"))

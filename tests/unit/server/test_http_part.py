@@ -18,6 +18,7 @@ from tests.unit.pipeline.logs import open_log
 
 from perdure.config.schema import HttpConfig
 from perdure.errors import ConfigError
+from perdure.observe.metrics import Metrics
 from perdure.server import http_part
 from perdure.server.http_part import HttpPart
 
@@ -49,10 +50,12 @@ def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def part(data: Path, config: HttpConfig = CONFIG, program: str = ECHO) -> HttpPart:
+def part(
+    data: Path, config: HttpConfig = CONFIG, program: str = ECHO, metrics: Metrics | None = None
+) -> HttpPart:
     data.mkdir(exist_ok=True)
     command = (sys.executable, "-c", program)
-    return HttpPart(config, data, version="1.2.3", command=command)
+    return HttpPart(config, data, version="1.2.3", metrics=metrics or Metrics(), command=command)
 
 
 async def until(condition: Callable[[], Any]) -> None:
@@ -169,7 +172,7 @@ async def test_clear_text_for_other_machines_is_warned_of(
 async def test_the_real_process(tmp_path: Path, told: dict[str, list[dict[str, Any]]]) -> None:
     pytest.importorskip("uvicorn")
     open_log(tmp_path / "db").close()
-    made = HttpPart(CONFIG, tmp_path / "db", version="1.2.3")
+    made = HttpPart(CONFIG, tmp_path / "db", version="1.2.3", metrics=Metrics())
     await made.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
     writer.write(b"GET /api/v1/version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -178,3 +181,39 @@ async def test_the_real_process(tmp_path: Path, told: dict[str, list[dict[str, A
     await writer.wait_closed()
     assert msgspec.json.decode(answer.partition(b"\r\n\r\n")[2])["version"] == "1.2.3"
     await made.stop()
+
+
+COUNTS = """
+import json, os, sys
+sys.stdin.readline()
+buckets = [0] * 29
+buckets[3] = 2
+told = {
+    "requests": [["/livez", "GET", "200", 2]],
+    "response_bytes": [["/livez", 15]],
+    "seconds": [["probe", buckets, 12]],
+    "in_flight": 1,
+}
+print(json.dumps({"event": "http.traffic", "requests": "nonsense"}), flush=True)
+print(json.dumps({"event": "http.traffic", **told}), flush=True)
+print(json.dumps({"event": "http.ready"}), flush=True)
+sys.stdin.readline()
+"""
+
+
+async def test_what_processes_count_is_in_the_metrics(
+    tmp_path: Path, told: dict[str, list[dict[str, Any]]]
+) -> None:
+    metrics = Metrics()
+    made = part(tmp_path / "db", HttpConfig(bind="127.0.0.1:0", processes=2), COUNTS, metrics)
+    await made.start()
+    assert metrics.http_requests == {("/livez", "GET", "200"): 4}
+    assert metrics.http_response_bytes == {("/livez",): 30}
+    assert (metrics.http_request_seconds_probe.count, metrics.http_request_seconds_probe.sum) == (
+        4,
+        24,
+    )
+    assert metrics.http_requests_in_flight == 2
+    await made.stop()
+    assert metrics.http_requests_in_flight == 0
+    assert "http.traffic" not in told

@@ -74,6 +74,12 @@ class WebProcess:
         assert self._process.stdout is not None
         return [msgspec.json.decode(self._process.stdout.readline()) for _ in range(count)]
 
+    def rest(self) -> list[dict[str, Any]]:
+        """All that it told until its end."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        return [msgspec.json.decode(line) for line in self._process.stdout]
+
     def forsake(self) -> int:
         """Close its standard input, as the death of the broker does; its exit code."""
         assert self._process is not None

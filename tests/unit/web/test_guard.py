@@ -8,9 +8,11 @@ import pytest
 from tests.unit.web.asgi import TOKEN, ask
 
 pytest.importorskip("starlette")
+from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
+from perdure.errors import StorageCorrupt
 from perdure.pipeline.protocol import API, LOG_PATH
 from perdure.web.guard import OPEN_PATHS, Guard
 
@@ -35,7 +37,15 @@ async def test_nothing_is_told_without_a_token(
         assert (got.status, got.json["code"]) == (401, "unauthorized")
         assert got.json["request_id"] == got.headers["x-request-id"]
         assert "www-authenticate" in got.headers
-    assert context.told[0] == {"event": "http.refused", "peer": "127.0.0.1", "path": path}
+    assert context.told[0] == {
+        "event": "http.refused",
+        "peer": "127.0.0.1",
+        "method": "GET",
+        "path": path,
+        "status": 401,
+        "code": "unauthorized",
+        "request_id": context.told[0]["request_id"],
+    }
 
 
 @pytest.mark.parametrize("path", sorted(OPEN_PATHS))
@@ -53,7 +63,7 @@ async def test_what_is_not_there(app: Any) -> None:
 async def test_a_token_file_that_is_gone_is_told_to_the_log(app: Any, context: Any) -> None:
     context.tokens._path.unlink()
     assert (await ask(app, LOG_PATH)).status == 401
-    assert context.told[-1]["event"] == "http.token_file_unreadable"
+    assert [one["event"] for one in context.told] == ["http.token_file_unreadable", "http.refused"]
 
 
 async def test_a_defect_is_an_answer_without_details(context: Any) -> None:
@@ -75,3 +85,84 @@ async def test_a_defect_within_an_answer_cuts_it(context: Any) -> None:
     with pytest.raises(ValueError, match="late"):
         await ask(Guard(defect, context), LOG_PATH)
     assert context.told[0]["event"] == "http.cut"
+
+
+def counted(context: Any) -> dict[tuple[str, str, str], int]:
+    told = context.traffic.take()
+    assert told is not None
+    assert sum(sum(counts) for _, counts, _ in told.seconds) == sum(r[3] for r in told.requests)
+    return {(route, method, status): count for route, method, status, count in told.requests}
+
+
+@pytest.mark.usefixtures("database")
+async def test_every_request_is_counted(app: Any, context: Any) -> None:
+    await ask(app, f"{API}/version", token=None)
+    got = await ask(app, LOG_PATH)
+    await ask(app, LOG_PATH, token=None)
+    await ask(app, f"{API}/{TOKEN}")
+    await ask(app, "/x" * 50, method="BREW")
+    await ask(app, f"{LOG_PATH}/read", query="limit=x")
+    assert context.traffic.in_flight == 0
+    told = context.traffic.take()
+    assert {tuple(one[:3]) for one in told.requests} == {
+        ("/version", "GET", "200"),
+        ("/storage/databases/log", "GET", "200"),
+        ("/storage/databases/log", "GET", "401"),
+        ("other", "GET", "404"),
+        ("other", "other", "404"),
+        ("/storage/databases/log/read", "GET", "400"),
+    }
+    assert dict(told.response_bytes)["/storage/databases/log"] > len(got.body)
+    assert {kind for kind, _, _ in told.seconds} == {"probe", "query", "read"}
+    assert context.traffic.take() is None
+
+
+async def test_refusals_are_told_without_secrets(app: Any, context: Any) -> None:
+    query = f"token={TOKEN}&limit=x"
+    await ask(app, f"{LOG_PATH}/read", query=query)
+    await ask(app, f"{API}/" + "x" * 500, query=query)
+    await ask(app, LOG_PATH, method="DELETE", query=query)
+    told = context.told
+    assert [(one["event"], one["code"], one["status"]) for one in told] == [
+        ("http.refused", "bad_request", 400),
+        ("http.refused", "not_found", 404),
+        ("http.refused", "method_not_allowed", 405),
+    ]
+    assert TOKEN not in str(told)
+    assert len(told[1]["path"]) == 200
+
+
+async def test_a_probe_that_finds_no_broker_is_no_refusal(app: Any, context: Any) -> None:
+    assert (await ask(app, f"{API}/livez", token=None)).status == 503
+    assert context.told == []
+    assert counted(context) == {("/livez", "GET", "503"): 1}
+
+
+async def test_defects_and_cuts_are_counted_too(context: Any) -> None:
+    async def late(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"half", "more_body": True})
+        raise ValueError("late")
+
+    async def silent(scope: Scope, receive: Receive, send: Send) -> None:
+        return
+
+    async def left(scope: Scope, receive: Receive, send: Send) -> None:
+        raise ClientDisconnect
+
+    async def corrupt(scope: Scope, receive: Receive, send: Send) -> None:
+        raise StorageCorrupt("a block is broken")
+
+    with pytest.raises(ValueError, match="late"):
+        await ask(Guard(late, context), LOG_PATH)
+    for app in (silent, left):
+        with pytest.raises(ValueError, match="not enough values"):
+            await ask(Guard(app, context), LOG_PATH)
+    assert (await ask(Guard(corrupt, context), LOG_PATH)).status == 500
+    assert context.traffic.in_flight == 0
+    assert counted(context) == {
+        ("other", "GET", "cut"): 1,
+        ("other", "GET", "gone"): 2,
+        ("other", "GET", "500"): 1,
+    }
+    assert "a block is broken" in str(context.told)

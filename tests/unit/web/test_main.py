@@ -54,5 +54,24 @@ def test_it_tells_the_broker_whom_it_refused(database: RocksDatabase, tmp_path: 
         connection.request("GET", LOG_PATH)
         assert connection.getresponse().status == 401
         connection.close()
-        (told,) = process.events(1)
-        assert told == {"event": "http.refused", "peer": "127.0.0.1", "path": LOG_PATH}
+        refused = counted = None
+        while refused is None or counted is None:
+            (told,) = process.events(1)
+            if told["event"] == "http.refused":
+                refused = told
+            elif told["requests"]:
+                counted = told["requests"]
+        assert (refused["peer"], refused["path"], refused["status"]) == ("127.0.0.1", LOG_PATH, 401)
+        assert counted == [["/storage/databases/log", "GET", "401", 1]]
+
+
+def test_what_was_counted_last_is_told_at_the_end(database: RocksDatabase, tmp_path: Path) -> None:
+    with WebProcess(tmp_path / "db") as process:
+        for _ in range(3):
+            assert get(process, LOG_PATH)[0] == 200
+        process.say(b"stop")
+        assert process.wait() == 0
+        told = [one for one in process.rest() if one["event"] == "http.traffic"]
+        counts = [count for one in told for *_, count in one["requests"]]
+        assert sum(counts) == 3
+        assert told[-1]["in_flight"] == 0

@@ -1,0 +1,154 @@
+"""What the requests of one HTTP process have come to, told to the broker's metrics.
+
+Counted here in plain ints and dictionaries; what has changed is told about once a second as
+differences, so that the broker's counters only grow although processes come and go. Labels are
+closed sets: a path that nobody serves is ``other``.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias, final
+
+import msgspec
+
+from perdure.observe.metrics import Histogram, Metrics, add
+
+TRAFFIC: Final = "http.traffic"
+"""Name of the event that carries a ``Told``."""
+
+TELL_S: Final = 1.0
+"""How often a process tells."""
+
+OTHER: Final = "other"
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+GONE: Final = "gone"
+"""Status of a request whose client went before it was answered."""
+
+CUT: Final = "cut"
+"""Status of an answer that was begun and broken off, by either side."""
+
+Kind: TypeAlias = Literal["probe", "query", "read"]
+KINDS: Final[tuple[Kind, ...]] = ("probe", "query", "read")
+"""What a request is about: health and version, what the log holds, messages. Their durations have
+nothing in common."""
+
+
+@final
+class Told(msgspec.Struct, frozen=True):
+    """What a process tells: differences since the last time, but for ``in_flight``.
+
+    Attributes:
+        requests: route, method, status and number.
+        response_bytes: route and bytes of bodies.
+        seconds: kind, and buckets and sum of durations in microseconds.
+        in_flight: requests under way now.
+    """
+
+    requests: list[tuple[str, str, str, int]]
+    response_bytes: list[tuple[str, int]]
+    seconds: list[tuple[Kind, list[int], int]]
+    in_flight: int
+
+
+@final
+class Traffic:
+    """The requests of one process.
+
+    Attributes:
+        in_flight: requests under way.
+    """
+
+    def __init__(self) -> None:
+        self.in_flight: int = 0
+        self._requests: dict[tuple[str, ...], int] = {}
+        self._bytes: dict[str, int] = {}
+        self._seconds: dict[Kind, Histogram] = {}
+        self._told_in_flight: int = 0
+
+    def begun(self) -> None:
+        """A request has come."""
+        self.in_flight += 1
+
+    def ended(
+        self,
+        route: str,
+        method: str,
+        status: str,
+        *,
+        kind: Kind,
+        elapsed_us: int,
+    ) -> None:
+        """It is answered, or will never be.
+
+        Args:
+            route: path of the resource, or ``OTHER``.
+            method: of the request.
+            status: of the answer, ``GONE`` or ``CUT``.
+            kind: of the resource.
+            elapsed_us: from the head of the request to the end of the answer, microseconds.
+        """
+        self.in_flight -= 1
+        add(self._requests, (route, method if method in METHODS else OTHER, status))
+        histogram = self._seconds.get(kind)
+        if histogram is None:
+            histogram = self._seconds[kind] = Histogram()
+        histogram.observe(elapsed_us)
+
+    def sent(self, route: str, size: int) -> None:
+        """Bytes of a body were given to the network."""
+        self._bytes[route] = self._bytes.get(route, 0) + size
+
+    def take(self) -> Told | None:
+        """What was not told yet; None = nothing."""
+        if not self._requests and not self._bytes and self.in_flight == self._told_in_flight:
+            return None
+        told = Told(
+            [(*labels, count) for labels, count in self._requests.items()],  # type: ignore[misc]
+            list(self._bytes.items()),
+            [(kind, found.counts, found.sum) for kind, found in self._seconds.items()],
+            self.in_flight,
+        )
+        self._requests, self._bytes, self._seconds = {}, {}, {}
+        self._told_in_flight = self.in_flight
+        return told
+
+
+@final
+class TrafficMetrics:
+    """Adds what processes tell to the broker's metrics.
+
+    Args:
+        metrics: the broker's.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._in_flight: dict[int, int] = {}
+
+    def told(self, process: int, told: Told) -> None:
+        """A process has told something."""
+        metrics = self._metrics
+        for route, method, status, count in told.requests:
+            add(metrics.http_requests, (route, method, status), count)
+        for route, size in told.response_bytes:
+            add(metrics.http_response_bytes, (route,), size)
+        by_kind = {
+            "probe": metrics.http_request_seconds_probe,
+            "query": metrics.http_request_seconds_query,
+            "read": metrics.http_request_seconds_read,
+        }
+        for kind, counts, total in told.seconds:
+            by_kind[kind].merge(counts, total)
+        self._now(process, told.in_flight)
+
+    def ended(self, process: int) -> None:
+        """A process is gone, and what it was answering with it."""
+        self._now(process, 0)
+
+    def _now(self, process: int, in_flight: int) -> None:
+        if in_flight:
+            self._in_flight[process] = in_flight
+        else:
+            self._in_flight.pop(process, None)
+        self._metrics.http_requests_in_flight = sum(self._in_flight.values())
