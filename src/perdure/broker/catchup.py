@@ -110,6 +110,9 @@ class CatchUp:
             session.outbound.pass_to(entry.serial)
         message = entry.message
         if message is None:
+            if not entry.serial and not session.outbound.was_settled(session.outbound.next_serial):
+                # A tombstone (``budget``): the client is told with the next message.
+                session.drop_note += 1
             session.outbound.skip(entry.offset)
             session.moved()
             return

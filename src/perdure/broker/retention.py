@@ -4,7 +4,7 @@ A generation is dropped when it is older than ``retention.time_s``, or the oldes
 is larger than ``retention.bytes``. What an unexpired session or a group has still to get from it
 is first carried over to its private stream, with its own offsets, so that order holds and a month
 offline costs only what is pending. Only the disk budget with the policy ``drop_oldest`` drops a
-generation without that, and counts what it cost.
+generation without that (``budget``).
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from perdure.broker.budget import DiskBudget, generation_bytes_max, make_durable
 from perdure.broker.dispatch import Passed
-from perdure.errors import StorageError, StorageUnavailable
+from perdure.errors import StorageError
 from perdure.model import InboxEntry, Message, StoredSession
 from perdure.session.interest import Interest, combine
 from perdure.storage.contract import GenerationInfo
@@ -42,6 +43,7 @@ class Retention:
         self.config = config
         self._running: bool = False
         self._stopped: bool = False
+        self._budget = DiskBudget(services)
 
     def stop(self) -> None:
         """Begin nothing more."""
@@ -69,7 +71,7 @@ class Retention:
             self._rotate_if_due(now_us)
             for info in self._due(now_us):
                 await self.drop(info)
-            await self._keep_budget()
+            await self._budget.keep(self.config)
             await services.database.sweep_retained(now_us, limit=10_000)
         except StorageError as error:
             services.log.error("retention.failed", error=error.message, code=error.code)
@@ -92,7 +94,7 @@ class Retention:
             carried += await self._carry_session(record.client_id, info)
         for group in list(services.shares.groups.values()):
             carried += await self._carry_group(group.key, info)
-        await self._make_durable(failures)
+        await make_durable(services, failures)
         services.database.drop_generation(info.generation)
         services.log.info(
             "generation.dropped",
@@ -103,19 +105,6 @@ class Retention:
         )
         return carried
 
-    async def _make_durable(self, failures: int) -> None:
-        """Sync what was carried over; nothing may be dropped unless every step was written.
-
-        Raises:
-            StorageError: it was not.
-        """
-        services = self._services
-        services.turn.run()
-        if services.committer.failure_count == failures:
-            await services.committer.sync_now()
-        if services.committer.failure_count != failures:
-            raise StorageUnavailable("the store failed while messages were carried over")
-
     def _rotate_if_due(self, now_us: int) -> None:
         services = self._services
         current = services.database.generations()[-1]
@@ -124,7 +113,7 @@ class Retention:
             return
         if (
             age_us >= self.config.generation_time_s * 1_000_000
-            or current.bytes >= self.config.generation_bytes
+            or current.bytes >= generation_bytes_max(self.config)
         ):
             info = services.database.rotate(now_us)
             services.log.info("generation.added", generation=info.generation)
@@ -144,53 +133,7 @@ class Retention:
             total -= info.bytes
         return due
 
-    async def _keep_budget(self) -> None:
-        """The disk budget: refuse publishes, or drop the oldest and count what was owed."""
-        services = self._services
-        budget = self.config.disk_bytes_max
-        publishing = services.publishing
-        if not budget:
-            publishing.disk_full = False
-            return
-        while services.database.disk_bytes() > budget:
-            generations = services.database.generations()
-            if self.config.disk_policy == "refuse" or len(generations) < 2:
-                if not publishing.disk_full:
-                    services.log.error("disk.full", budget_bytes=budget)
-                publishing.disk_full = self.config.disk_policy == "refuse"
-                return
-            await self._drop_owed(generations[0])
-        if publishing.disk_full:
-            services.log.info("disk.recovered", budget_bytes=budget)
-        publishing.disk_full = False
-
-    async def _drop_owed(self, info: GenerationInfo) -> None:
-        """Drop a generation although something in it may be owed: tombstones take the serial
-        numbers of what is lost."""
-        services = self._services
-        failures = services.committer.failure_count
-        lost = 0
-        if services.database.server is None:
-            async for record in services.database.sessions():
-                lost += await self._carry_session(record.client_id, info, keep=False)
-        for group in list(services.shares.groups.values()):
-            if group.lagging:
-                lost += await services.database.count(
-                    [group.filter],
-                    after_offset=group.position,
-                    until_offset=info.until_offset - 1,
-                    limit=info.message_count,
-                )
-        await self._make_durable(failures)
-        services.database.drop_generation(info.generation)
-        services.metrics.messages_dropped_retention += lost
-        services.log.warning(
-            "generation.dropped", generation=info.generation, lost=lost, reason="disk budget"
-        )
-
-    async def _carry_session(
-        self, client_id: str, info: GenerationInfo, *, keep: bool = True
-    ) -> int:
+    async def _carry_session(self, client_id: str, info: GenerationInfo) -> int:
         services = self._services
         await services.registry.acquire(client_id)
         try:
@@ -201,12 +144,12 @@ class Retention:
                 services.turn.put_cursor_now(live)
                 services.turn.run()
             fed = 0
-            if keep and live is not None:
+            if live is not None:
                 await services.feeds.pass_offset(live, info.until_offset - 1)
             stored = await services.database.open_session(client_id)
             if stored is None:
                 return 0
-            if keep and live is None:
+            if live is None:
                 fed = await self._carry_feeds(stored, info)
             if (
                 stored.cursor.offset >= info.until_offset - 1
@@ -214,17 +157,12 @@ class Retention:
             ):
                 # What the session is owed besides is done, or in a queue of its own.
                 return fed
-            return fed + await self._carry(stored, live, info, keep=keep)
+            return fed + await self._carry(stored, live, info)
         finally:
             services.registry.release(client_id)
 
     async def _carry(
-        self,
-        stored: StoredSession,
-        live: LiveSession | None,
-        info: GenerationInfo,
-        *,
-        keep: bool,
+        self, stored: StoredSession, live: LiveSession | None, info: GenerationInfo
     ) -> int:
         """Copy what a session is owed from a generation to its private stream.
 
@@ -250,7 +188,7 @@ class Retention:
                     client_id,
                     InboxEntry(
                         message.offset,
-                        message if keep else None,
+                        message,
                         qos=wanted.qos,
                         retain=wanted.retain,
                         identifiers=wanted.identifiers,

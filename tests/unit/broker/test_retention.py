@@ -149,63 +149,6 @@ def test_a_group_that_is_away_loses_nothing() -> None:
     assert member.payloads() == [b"%d" % number for number in range(6)]
 
 
-def test_the_disk_budget_refuses() -> None:
-    config = Config(
-        sys=QUIET,
-        retention=RetentionConfig(disk_bytes_max=1000, disk_policy="refuse", check_interval_s=1),
-    )
-    world = make_world(config=config)
-    publisher = _publisher(world)
-    usage = [2000]
-    world.store.disk_bytes = lambda: usage[0]  # type: ignore[method-assign]
-    world.run_for(2_000_000)
-    packet_id = publisher.publish("t")
-    refused = publisher.take(Ack)
-    assert (refused.kind, refused.packet_id, refused.reason) == (PUBACK, packet_id, 0x97)
-    assert refused.properties is not None
-    assert refused.properties.reason_string == "the broker's storage is full"
-    assert world.live.services.metrics.messages_dropped_quota == 1
-    usage[0] = 10
-    world.run_for(2_000_000)
-    publisher.deliver("t")
-    assert world.logged("disk.full")
-    assert world.logged("disk.recovered")
-
-
-def test_the_disk_budget_drops_the_oldest_and_counts_it() -> None:
-    config = Config(
-        sys=QUIET,
-        retention=RetentionConfig(
-            disk_bytes_max=1000, disk_policy="drop_oldest", check_interval_s=1
-        ),
-    )
-    world = make_world(config=config)
-    publisher, reader = _publisher(world), Client(world, "r")
-    reader.connect()
-    reader.subscribe("t", qos=1)
-    reader.cut()
-    member = Client(world, "m")
-    member.connect()
-    member.subscribe("$share/g/t", qos=1)
-    publisher.deliver("t", b"taken by the group")
-    assert member.payloads() == [b"taken by the group"]
-    member.cut()
-    for number in range(4):
-        publisher.deliver("t", b"%d" % number)
-    world.store.rotate(world.clock.now_us())
-    publisher.deliver("t", b"4")
-    world.store.disk_bytes = (  # type: ignore[method-assign]
-        lambda: 2000 if len(world.store.generations()) > 1 else 10
-    )
-    world.run_for(2_000_000)
-    assert world.live.services.metrics.messages_dropped_retention == 5 + 4
-    reader.connect()
-    message = reader.take(Publish)
-    assert (message.payload, message.packet_id) == (b"4", 6)
-    member.connect()
-    assert member.payloads() == [b"4"]
-
-
 def test_expired_retained_messages_are_swept() -> None:
     world = make_world(config=DAYS)
     publisher = _publisher(world)
