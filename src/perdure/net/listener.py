@@ -279,7 +279,7 @@ class Listener:
             if isinstance(header, ProxyFault):
                 raise ConnectionAbortedError(header.reason)
             shell.peer = _behind_proxy(shell.peer, header)
-        protocol = shell.as_protocol() if isinstance(shell, TcpShell) else shell
+        protocol = shell.as_protocol()
         if self._context is None:
             await loop.connect_accepted_socket(lambda: protocol, accepted)
             return

@@ -12,10 +12,9 @@ It knows frames, not packets: the payloads of binary frames are one stream of by
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 from http import HTTPStatus
-from typing import Final, cast, final
+from typing import Final, final
 
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
@@ -26,7 +25,7 @@ from websockets.typing import Origin, Subprotocol
 from perdure.broker.stream import ConnectionFactory, PeerInfo, StreamHandler
 from perdure.net.settings import ListenerSettings
 from perdure.net.shell import NO_HANDLER, ShellOwner, close_gently
-from perdure.net.tls import certificate_subject
+from perdure.net.transport_shell import TransportShell
 
 SUBPROTOCOL: Final = Subprotocol("mqtt")
 """The only name that MQTT 3.1.1 and 5.0 have [MQTT-6.0.0-3]; ``mqttv3.1`` is another protocol."""
@@ -40,23 +39,10 @@ _library_log.setLevel(logging.ERROR)
 
 
 @final
-class WebSocketShell(asyncio.Protocol):
-    """One WebSocket connection: the ``ByteStream`` of its handler."""
+class WebSocketShell(TransportShell):
+    """One WebSocket connection: the ``ByteStream`` of its handler; arguments as of its base."""
 
-    __slots__ = (
-        "_closing",
-        "_factory",
-        "_loop",
-        "_lost",
-        "_owner",
-        "_protocol",
-        "_refusal",
-        "_settings",
-        "_timer",
-        "_transport",
-        "handler",
-        "peer",
-    )
+    __slots__ = ("_protocol", "_refusal")
 
     def __init__(
         self,
@@ -67,17 +53,8 @@ class WebSocketShell(asyncio.Protocol):
         owner: ShellOwner,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._factory = factory
-        self.peer = peer
-        self._settings = settings
-        self._owner = owner
-        self._loop = loop
-        self._transport: asyncio.Transport = cast("asyncio.Transport", None)
-        self._timer: asyncio.TimerHandle | None = None
-        self._closing = False
-        self._lost = False
+        super().__init__(factory, peer, settings=settings, owner=owner, loop=loop)
         self._refusal = "no WebSocket handshake"
-        self.handler: StreamHandler = NO_HANDLER
         origins = settings.origins
         self._protocol = ServerProtocol(
             subprotocols=[SUBPROTOCOL],
@@ -88,23 +65,7 @@ class WebSocketShell(asyncio.Protocol):
             logger=_library_log,
         )
 
-    @property
-    def connected(self) -> bool:
-        """Whether it has had a transport."""
-        return self._transport is not None
-
-    # The transport calls these.
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for the upgrade request, but not for ever."""
-        self._transport = cast("asyncio.Transport", transport)
-        if self._closing:  # aborted while the handshake below ran
-            self._transport.abort()
-            return
-        self._transport.set_write_buffer_limits(
-            high=self._settings.write_high_bytes, low=self._settings.write_low_bytes
-        )
-        self._timer = self._loop.call_later(self._settings.handshake_timeout_s, self.abort)
+    # The transport calls this.
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; hand the payloads of all their frames on in one piece."""
@@ -131,32 +92,6 @@ class WebSocketShell(asyncio.Protocol):
             protocol.fail(CloseCode.UNSUPPORTED_DATA, "MQTT needs binary frames")
         self._flush()
 
-    def eof_received(self) -> None:
-        """Close: the transport does it when this returns, after flushing."""
-
-    def pause_writing(self) -> None:
-        """Pass the high-water mark on."""
-        self.handler.pause_writing()
-
-    def resume_writing(self) -> None:
-        """Pass the low-water mark on."""
-        self.handler.resume_writing()
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        """Tell the connection, then the listener, and let go of both ends; once."""
-        if self._lost:
-            return
-        self._lost = self._closing = True
-        self._set_timer(None)
-        handler, self.handler = self.handler, NO_HANDLER
-        try:
-            if handler is NO_HANDLER:
-                self._owner.handshake_failed(self, self._refusal)
-            else:
-                handler.connection_lost(exc)
-        finally:
-            self._owner.shell_lost(self)
-
     # The connection calls these.
 
     def write(self, data: bytes) -> None:
@@ -174,27 +109,17 @@ class WebSocketShell(asyncio.Protocol):
             self._flush()
         self._begin_closing()
 
-    def abort(self) -> None:
-        """Close at once and drop what was not sent."""
-        self._closing = True
-        if not self._lost and self._transport is not None:
-            self._transport.abort()
-
-    def pause_reading(self) -> None:
-        """Stop ``receive`` calls; pings wait too."""
-        if not self._closing and not self._transport.is_closing():
-            self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        """Let ``receive`` calls come again."""
-        if not self._closing and not self._transport.is_closing():
-            self._transport.resume_reading()
-
-    def write_buffer_size(self) -> int:
-        """Bytes written and not yet given to the operating system."""
-        return 0 if self._lost else self._transport.get_write_buffer_size()
-
     # Inside.
+
+    def _begin(self) -> None:
+        """Wait for the upgrade request, but not for ever."""
+        self._timer = self._loop.call_later(self._settings.handshake_timeout_s, self.abort)
+
+    def _tell_lost(self, handler: StreamHandler, exc: BaseException | None) -> None:
+        if handler is NO_HANDLER:
+            self._owner.handshake_failed(self, self._refusal)
+        else:
+            handler.connection_lost(exc)
 
     def _open(self, request: Request) -> None:
         """Answer the upgrade request; make the connection if it was accepted."""
@@ -210,10 +135,7 @@ class WebSocketShell(asyncio.Protocol):
             self._refusal = f"HTTP {response.status_code}: {why}"[:REFUSAL_MAX]
             return
         self._set_timer(None)
-        if self._settings.tls is not None:
-            subject = certificate_subject(self._transport.get_extra_info("peercert"))
-            if subject is not None:
-                self.peer = dataclasses.replace(self.peer, certificate_subject=subject)
+        self._identify()
         self.handler = self._factory(self, self.peer)
 
     def _flush(self) -> None:
@@ -240,8 +162,3 @@ class WebSocketShell(asyncio.Protocol):
             self._set_timer(
                 self._loop.call_later(self._settings.close_timeout_s, self._transport.abort)
             )
-
-    def _set_timer(self, timer: asyncio.TimerHandle | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = timer
