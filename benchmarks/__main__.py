@@ -8,11 +8,16 @@ from __future__ import annotations
 import sys
 import time
 import traceback
+from importlib.util import find_spec
 
 from benchmarks import layouts, persistence, profiles, sessions, stages, suite, summary
 
 BENCHMARKS = {**suite.ALL, **stages.ALL, **sessions.ALL, "layouts": layouts.run}
 BENCHMARKS |= {**profiles.ALL, "persistence": persistence.run}
+if find_spec("pyspark") is not None:
+    from benchmarks import spark_read
+
+    BENCHMARKS["spark-read"] = spark_read.run
 
 
 def main(names: list[str]) -> int:

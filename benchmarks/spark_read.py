@@ -1,13 +1,15 @@
 """Spark reads the log, beside the same rows in Parquet; whole, one percent by filter, by time.
 
     python benchmarks/spark_read.py [--messages 1000000] [--json]
+    python -m benchmarks spark-read
 
-Records messages of 10,000 devices with 4 metrics each, as ``log_replay`` does. Times are the best
-of six, from a query's start to its end, with two cores; what is read goes nowhere (Spark's sink
-``noop``). Beside each stands the processor time of Spark's processes, Java and Python together:
-divided by two it is the time on two cores that nobody else uses, whatever the machine did
-meanwhile. ``url_full`` reads the same log through an HTTP process. The decoder alone is measured
-too, in processor time of one core.
+Records messages of 10,000 devices with 4 metrics each, as ``log_replay`` does. Times are from a
+query's start to its end, with two cores, of six runs after one that is not counted; what is read
+goes nowhere (Spark's sink ``noop``). The script shows the best, the record has the medians. Beside
+each stands the processor time of Spark's processes, Java and Python together: divided by two it is
+the time on two cores that nobody else uses, whatever the machine did meanwhile. ``url_full`` reads
+the same log through an HTTP process. The decoder alone is measured too, in processor time of one
+core.
 """
 
 from __future__ import annotations
@@ -21,14 +23,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parent))
-import log_replay
 import msgspec
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks import log_replay, record
 from perdure.pipeline.decode import Names, decode_page
 from perdure.pipeline.log_source import PAGE_ROWS
 from perdure.pipeline.schema import BY_NAME
@@ -56,19 +58,25 @@ def decoder_alone(path: Path) -> float:
 
 
 class Taken(NamedTuple):
-    """What a query took, at best: seconds from start to end, and of the processors."""
+    """What a query took: seconds from start to end, and of the processors."""
 
     wall_s: float
     cpu_s: float
 
 
-def best(query: Callable[[], Any]) -> Taken:
-    """The least of a few runs."""
+def timed(query: Callable[[], Any]) -> list[Taken]:
+    """Some runs of a query."""
     times = []
-    for _ in range(REPEATS):
+    for number in range(1 + REPEATS):
         used, begun = processor_s(), time.perf_counter()
         query().write.format("noop").mode("overwrite").save()
-        times.append((time.perf_counter() - begun, processor_s() - used))
+        if number:
+            times.append(Taken(time.perf_counter() - begun, processor_s() - used))
+    return times
+
+
+def best(times: Sequence[Taken]) -> Taken:
+    """The least of each."""
     return Taken(*map(min, zip(*times, strict=True)))
 
 
@@ -112,7 +120,7 @@ def served(path: Path) -> Iterator[str]:
             process.kill()
 
 
-def measure(spark: Any, path: Path, parquet: Path, count: int, url: str) -> dict[str, Taken]:
+def measure(spark: Any, path: Path, parquet: Path, count: int, url: str) -> dict[str, list[Taken]]:
     """What all queries took."""
     log = str(path)
 
@@ -125,17 +133,83 @@ def measure(spark: Any, path: Path, parquet: Path, count: int, url: str) -> dict
     spark.conf.set("spark.sql.parquet.compression.codec", "zstd")
     read().repartition(2).write.mode("overwrite").parquet(str(parquet))
     return {
-        "full": best(read),
-        "topic_and_payload": best(
+        "full": timed(read),
+        "topic_and_payload": timed(
             lambda: spark.read.format("perdure").schema("topic string, payload binary").load(log)
         ),
-        "one_percent_by_filter": best(lambda: read(topic=devices)),
-        "one_device": best(lambda: read(topic="devices/42/#")),
-        "one_percent_by_time": best(lambda: read(**window)),
-        "url_full": best(lambda: spark.read.format("perdure").options(url=url, token=TOKEN).load()),
-        "parquet_full": best(lambda: spark.read.parquet(str(parquet))),
-        "empty_query": best(lambda: read(topic="no/such/topic")),
+        "one_percent_by_filter": timed(lambda: read(topic=devices)),
+        "one_device": timed(lambda: read(topic="devices/42/#")),
+        "one_percent_by_time": timed(lambda: read(**window)),
+        "url_full": timed(
+            lambda: spark.read.format("perdure").options(url=url, token=TOKEN).load()
+        ),
+        "parquet_full": timed(lambda: spark.read.parquet(str(parquet))),
+        "empty_query": timed(lambda: read(topic="no/such/topic")),
     }
+
+
+def measured(count: int) -> tuple[float, dict[str, list[Taken]]]:
+    """Rows a second of the decoder, and what all queries took."""
+    import perdure
+
+    os.environ["PYTHONPATH"] = str(Path(perdure.__file__).parents[1])
+    with tempfile.TemporaryDirectory(prefix="perdure-bench-") as directory:
+        path = Path(directory, "db")
+        log_replay.record(path, "skipscan", count)
+        alone = decoder_alone(path)
+        spark = build(master="local[2]", log_file=Path(directory, "spark.log"))
+        with served(path) as url:
+            found = measure(spark, path, Path(directory, "parquet"), count, url)
+        spark.stop()
+    return alone, found
+
+
+def run(*, count: int = 1_000_000) -> bool:
+    """Measure, and write the record."""
+    started = record.now()
+    alone, found = measured(count)
+    return record.write(
+        "spark-read",
+        started,
+        data=Path(tempfile.gettempdir()),
+        settings={"messages": count, "cores": 2, "repeats": REPEATS},
+        checks=checks(alone, found, count),
+        values={name: [taken._asdict() for taken in times] for name, times in found.items()},
+    )
+
+
+def checks(alone: float, found: dict[str, list[Taken]], count: int) -> list[record.Check]:
+    """The promises, and other reads beside them."""
+
+    def rates(name: str) -> list[float]:
+        return [count / taken.wall_s for taken in found[name]]
+
+    def against_full(name: str) -> list[float]:
+        pairs = zip(found["full"], found[name], strict=True)
+        return [full.wall_s / part.wall_s for full, part in pairs]
+
+    def took_ms(name: str) -> list[float]:
+        return [taken.wall_s * 1e3 for taken in found[name]]
+
+    return [
+        record.check("all columns, from a directory", rates("full"), "rows/s", least=1e6),
+        record.check("all columns, over HTTP", rates("url_full"), "rows/s"),
+        record.check("topic and payload", rates("topic_and_payload"), "rows/s"),
+        record.check("the same rows from Parquet", rates("parquet_full"), "rows/s"),
+        record.check(
+            "one percent by a hundred filters against all",
+            against_full("one_percent_by_filter"),
+            "x",
+            least=5,
+        ),
+        record.check(
+            "one percent by time against all", against_full("one_percent_by_time"), "x", least=5
+        ),
+        record.check("one percent by a hundred filters", took_ms("one_percent_by_filter"), "ms"),
+        record.check("one device", took_ms("one_device"), "ms"),
+        record.check("a query that finds nothing", took_ms("empty_query"), "ms"),
+        record.check("the decoder alone, of one core", [alone], "rows/s of processor time"),
+    ]
 
 
 def main() -> None:
@@ -144,22 +218,13 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    import perdure
-
-    os.environ["PYTHONPATH"] = str(Path(perdure.__file__).parents[1])
-    with tempfile.TemporaryDirectory(prefix="perdure-bench-") as directory:
-        path = Path(directory, "db")
-        log_replay.record(path, "skipscan", arguments.messages)
-        alone = decoder_alone(path)
-        spark = build(master="local[2]", log_file=Path(directory, "spark.log"))
-        with served(path) as url:
-            found = measure(spark, path, Path(directory, "parquet"), arguments.messages, url)
-        spark.stop()
+    count = arguments.messages
+    alone, times = measured(count)
+    found = {name: best(each) for name, each in times.items()}
     if arguments.json:
         told = {name: taken._asdict() for name, taken in found.items()}
         print(json.dumps({"decoder_rows_per_cpu_s": alone, **told}))
         return
-    count = arguments.messages
     print(f"decoder alone, one core      {alone / 1e6:8.2f} M rows/s of processor time")
     print("                               time   processors    M rows/s  on two cores   times full")
     for name, taken in found.items():

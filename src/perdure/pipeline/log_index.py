@@ -9,7 +9,8 @@ from typing import Protocol
 
 from perdure.pipeline.options import ReadOptions
 from perdure.storage.contract import GenerationInfo
-from perdure.storage.rocksdb.bulk import FilterSets, LogFiles, Position, Slice
+from perdure.storage.rocksdb.bulk import FilterSets, LogFiles, Position
+from perdure.storage.rocksdb.bulk_slices import Slice
 
 
 class LogIndex(Protocol):

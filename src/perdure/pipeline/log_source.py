@@ -28,9 +28,8 @@ from perdure.storage.rocksdb.bulk import (
     FilterSets,
     LogFiles,
     Page,
-    Slice,
-    pack_slices,
 )
+from perdure.storage.rocksdb.bulk_slices import Slice, pack_slices
 
 PAGE_ROWS: Final = 16_384
 """Rows of a record batch, at least; smaller and larger ones were slower."""

@@ -22,7 +22,8 @@ from typing import Final
 import msgspec
 
 from perdure.storage.contract import GenerationInfo
-from perdure.storage.rocksdb.bulk import FilterSets, Slice
+from perdure.storage.rocksdb.bulk import FilterSets
+from perdure.storage.rocksdb.bulk_slices import Slice
 
 API: Final = "/api/v1"
 VERSION_PATH: Final = f"{API}/version"

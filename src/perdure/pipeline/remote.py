@@ -38,7 +38,8 @@ from perdure.pipeline.protocol import (
     Slices,
 )
 from perdure.storage.contract import GenerationInfo
-from perdure.storage.rocksdb.bulk import FilterSets, Position, Slice
+from perdure.storage.rocksdb.bulk import FilterSets, Position
+from perdure.storage.rocksdb.bulk_slices import Slice
 
 SOCKET_TIMEOUT_S: Final = 60.0
 """A broker sends a page of a read far more often."""

@@ -90,6 +90,28 @@ def test_only_the_worker_that_pushes_down_gets_a_reader_that_can(
     assert rows(reader, reader.partitions()) == ["b"]
 
 
+def test_only_processes_of_spark_keep_what_they_have_imported(
+    database: RocksDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(database, ["a"], at=START)
+    frozen: list[bool] = []
+    counts = iter([0, 7])
+    garbage = SimpleNamespace(
+        freeze=lambda: frozen.append(True), get_freeze_count=lambda: next(counts)
+    )
+    monkeypatch.setattr(source, "gc", garbage)
+    options = {"path": str(tmp_path / "db")}
+    reader = source.PerdureDataSource(options).reader(schema(topic="string"))
+    (part,) = reader.partitions()
+    assert list(reader.read(part))
+    assert not frozen
+    main = SimpleNamespace(__spec__=SimpleNamespace(name="pyspark.daemon"))
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    for _ in range(2):
+        assert list(reader.read(part))
+    assert frozen == [True]
+
+
 def test_errors_are_one_sentence_with_a_hint(tmp_path: Path) -> None:
     with pytest.raises(source.SourceError, match=r"^perdure: unknown option 'topik' \(did you"):
         data_source(tmp_path, topik="a").reader(TOPIC)

@@ -18,7 +18,8 @@ from perdure.pipeline.log_source import scan
 from perdure.pipeline.protocol import LOG_PATH, RowQuery
 from perdure.pipeline.schema import BY_NAME
 from perdure.storage.rocksdb import RocksDatabase
-from perdure.storage.rocksdb.bulk import LogFiles, Slice
+from perdure.storage.rocksdb.bulk import LogFiles
+from perdure.storage.rocksdb.bulk_slices import Slice
 from perdure.web import arrow
 
 READ = f"{LOG_PATH}/read"

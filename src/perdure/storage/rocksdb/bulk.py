@@ -13,19 +13,17 @@ offset order. Broken into slices at any offsets, a range gives the same messages
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from bisect import bisect_right
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias, final
-
-import msgspec
 
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import FormatTooNew, StorageUnavailable
 from perdure.limits import OFFSET_MAX
 from perdure.storage.bundle import count_of, is_bundle, reach, split_row
 from perdure.storage.contract import GenerationInfo
+from perdure.storage.rocksdb.bulk_slices import Slice, cut
 from perdure.storage.rocksdb.generations import Generation
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
 from perdure.storage.rocksdb.layout_v1_scan import (
@@ -44,29 +42,9 @@ PAGE_BYTES_MAX: Final = 32 * 1024 * 1024
 """Bytes of values after which a page ends; with a largest message it is far below 2 GiB, where
 the offsets of an Arrow array end."""
 
-_CONSTRAINED_SHARE: Final = 64
-"""How much less a filter that fixes a varying level is taken to match, for the size of slices."""
-
-
-_COUNTED_STREAMS_MAX: Final = 16
-_COUNTED_PART: Final = 8
-"""A slice's part that streams of single topics may make up beside constrained ones."""
-
-
-class Slice(msgspec.Struct, frozen=True):
-    """A range of offsets within one generation.
-
-    Attributes:
-        generation: its number.
-        after_offset: exclusive.
-        until_offset: inclusive.
-        estimate: messages in it, about.
-    """
-
-    generation: int
-    after_offset: int
-    until_offset: int
-    estimate: int
+PICKED_MAX: Final = 131_072
+"""Keys of a slice and a stream that are looked up in the index before the first row is read. If
+there are more, or more constraints than can be looked up, rows are read as they are found."""
 
 
 class Page(NamedTuple):
@@ -156,36 +134,17 @@ class LogFiles:
     def slices(
         self, filter_sets: FilterSets, after_offset: int, until_offset: int, *, rows_max: int
     ) -> list[Slice]:
-        """Cut a range into slices of about ``rows_max`` messages; those that cannot hold a
-        wanted message are left out."""
+        """Cut a range into slices that cost about as much as reading ``rows_max`` messages, or
+        less; those that cannot hold a wanted message are left out."""
         found: list[Slice] = []
         for generation in self._generations.between(after_offset, until_offset):
             plan = self.plan(generation.header.generation, filter_sets)
             if plan:
-                share = self._share(generation, plan, after_offset, until_offset, rows_max)
-                found += _cut(generation, after_offset, until_offset, rows_max * share, share)
+                layout = self._layout(generation)
+                found += cut(
+                    generation, layout, plan, after_offset, until_offset, rows_max=rows_max
+                )
         return found
-
-    def _share(
-        self, generation: Generation, plan: Plan, after: int, until: int, rows_max: int
-    ) -> int:
-        """How many messages there are to each wanted one, about; 1 = all may be wanted.
-
-        A stream that is read as a whole may hold most of the log. Those of single topics, from
-        before their level was learned, rarely do: they are counted, up to a bound.
-        """
-        whole = [stream for stream, constraints in plan.items() if constraints is None]
-        if len(whole) == len(plan) or len(whole) > _COUNTED_STREAMS_MAX:
-            return 1
-        layout = self._layout(generation)
-        left = max(rows_max // _COUNTED_PART, 1)
-        for stream in whole:
-            if "+" in layout.pattern(stream).split("/"):
-                return 1
-            left -= layout.stream_messages(stream, None, after, until, left)
-            if left <= 0:
-                return 1
-        return _CONSTRAINED_SHARE
 
     def plan(self, generation: int, filter_sets: FilterSets) -> Plan:
         """The streams that hold what is wanted, each with what its tokens must be."""
@@ -243,11 +202,19 @@ class LogFiles:
             ):
                 yield from _singles(keys, values, after, until, rows_max)
             return
+        scanner = layout.scanner
+        varying = layout.pattern(stream).split("/").count("+")
+        if all(len(each) == varying for each in constraints):
+            found = scanner.picked(stream, constraints, after, reach(until), PICKED_MAX)
+            if found is not None:
+                for keys, values in scanner.picked_pages(
+                    found, rows_max=rows_max, bytes_max=bytes_max
+                ):
+                    yield from _singles(keys, values, after, until, rows_max)
+                return
         keys, values = [], []
         last, size = -1, 0
-        for offset, key, value in layout.scanner.stream_rows(
-            stream, constraints, after, reach(until)
-        ):
+        for offset, key, value in scanner.stream_rows(stream, constraints, after, reach(until)):
             if offset == last:
                 continue
             last = offset
@@ -357,47 +324,5 @@ def _merge(one: Constraints, other: Constraints) -> Constraints | None:
     return tuple(sorted(tokens.items()))
 
 
-def _cut(
-    generation: Generation, after: int, until: int, rows_max: int, share: int
-) -> Iterator[Slice]:
-    """Slices of one generation, at its sparse counts."""
-    header, offsets, counts = generation.header, generation.offsets, generation.counts
-    after = max(after, header.since_offset - 1)
-    if header.until_offset:
-        until = min(until, header.until_offset - 1)
-    start = bisect_right(offsets, after)
-    stop = bisect_right(offsets, until)
-    low = counts[start - 1] if start else 0
-    high = counts[stop] if stop < len(counts) else generation.message_count
-    count = max(high - low, 1)
-    parts = -(-count // rows_max)
-    bounds = [after]
-    for part in range(1, parts):
-        at = bisect_left(counts, low + count * part // parts)
-        if at < len(offsets) and bounds[-1] < offsets[at] < until:
-            bounds.append(offsets[at])
-    bounds.append(until)
-    estimate = count // (len(bounds) - 1) // share + 1
-    for first, last in pairwise(bounds):
-        if first < last:
-            yield Slice(header.generation, first, last, estimate)
-
-
 def _number(generation: Generation) -> int:
     return generation.header.generation
-
-
-def pack_slices(slices: Sequence[Slice], *, rows_max: int) -> list[tuple[Slice, ...]]:
-    """Neighbouring slices together, so that each group has about ``rows_max`` messages."""
-    groups: list[tuple[Slice, ...]] = []
-    group: list[Slice] = []
-    rows = 0
-    for part in slices:
-        if group and rows + part.estimate > rows_max:
-            groups.append(tuple(group))
-            group, rows = [], 0
-        group.append(part)
-        rows += part.estimate
-    if group:
-        groups.append(tuple(group))
-    return groups

@@ -36,6 +36,9 @@ MERGED_MAX: Final = 128
 WINDOW_ROWS_MAX: Final = 8_192
 """Rows of a window, held in memory and sorted."""
 
+PICKED_CONSTRAINTS_MAX: Final = 1_024
+"""Constraints on one stream whose rows are all looked up in the index before one is read."""
+
 _GET_ROWS_MIN: Final = 16
 _GET_ROWS_MAX: Final = 256
 """Rows that are got at once: few at first, since a reader may stop early."""
@@ -123,6 +126,73 @@ class Scanner:
             return self._tried(stream, constraints, after, until)
         parts = [self._leap(stream, each, after, until) for each in sorted(constraints)]
         return parts[0] if len(parts) == 1 else merge(*parts)
+
+    # -- rows of which the keys are known before they are read -------------------------------
+
+    def entries(
+        self, stream: int, constraints: Constraints, after: int, until: int, limit: int
+    ) -> list[int]:
+        """The first offsets, at most ``limit``, at which the first level has the wanted hash."""
+        level, token = constraints[0]
+        prefix = b"%b%c%b" % (pack_offset(stream), level, token_hash(token))
+        first, end = prefix + pack_offset(after + 1), end_of(prefix, until)
+        found = islice(self._engine().keys(self._index, first, end), limit)
+        return [_unpack_offset(key, INDEX_OFFSET_AT)[0] for key in found]
+
+    def picked(
+        self, stream: int, constraints: set[Constraints], after: int, until: int, limit: int
+    ) -> list[bytes] | None:
+        """Data keys by offset, for constraints on all levels that vary; None = they are more
+        than ``limit``, or too many constraints.
+
+        For a key there may be no row, because tokens can have the same hash.
+        """
+        if len(constraints) > PICKED_CONSTRAINTS_MAX:
+            return None
+        head = pack_offset(stream)
+        found: list[bytes] = []
+        seeker = self._engine().seeker(self._index, end_of(head, OFFSET_MAX))
+        for each in constraints:
+            varying = "/".join([token for _, token in each]).encode()
+            if len(each) > 1:
+                offsets = self._offsets(head, each, after, until)
+                found += [head + pack_offset(offset) + varying for offset in offsets]
+            else:
+                # One iterator for all of them: each would cost as much as ten rows.
+                level, token = each[0]
+                prefix = b"%b%c%b" % (head, level, token_hash(token))
+                end = end_of(prefix, until)
+                key = seeker.seek(prefix + pack_offset(after + 1))
+                while key is not None and key < end:
+                    found.append(head + key[INDEX_OFFSET_AT:] + varying)
+                    key = seeker.next()
+            if len(found) > limit:
+                return None
+        found.sort()
+        return found
+
+    def picked_pages(
+        self, row_keys: list[bytes], *, rows_max: int, bytes_max: int
+    ) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        """The rows of data keys, which all are of one stream, many at a time."""
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        size = 0
+        for first in range(0, len(row_keys), _GET_ROWS_MAX):
+            part = row_keys[first : first + _GET_ROWS_MAX]
+            for key, value in zip(part, self._engine().get_many(self._data, part), strict=True):
+                if value is None:
+                    stream, offset = unpack_data(key)
+                    end = end_of(pack_offset(stream), offset)
+                    self._row_at(self._engine().seeker(self._data, end), stream, offset)
+                    continue
+                keys.append(key)
+                values.append(value)
+                size += len(value)
+            if len(keys) >= rows_max or size >= bytes_max:
+                yield keys, values
+                keys, values, size = [], [], 0
+        yield keys, values
 
     # -- many streams ----------------------------------------------------------------------
 

@@ -15,14 +15,13 @@ from perdure.config.schema import RocksdbConfig
 from perdure.errors import FormatTooNew, StorageUnavailable
 from perdure.model import Message
 from perdure.storage.codec import decode_message
-from perdure.storage.rocksdb import RocksDatabase
+from perdure.storage.rocksdb import RocksDatabase, bulk
 from perdure.storage.rocksdb.bulk import (
     FilterSets,
     LogFiles,
-    Slice,
     intersection,
-    pack_slices,
 )
+from perdure.storage.rocksdb.bulk_slices import Slice
 from perdure.storage.rocksdb.layout_v1_scan import unpack_data
 from perdure.topic.matching import matches
 
@@ -251,10 +250,19 @@ def test_few_messages_of_single_topics_do_not_make_many_slices(tmp_path: Path) -
     database.close()
 
 
-def test_small_slices_are_packed() -> None:
-    slices = [Slice(number, 0, 1, rows) for number, rows in enumerate([5, 5, 20, 1, 1])]
-    groups = pack_slices(slices, rows_max=10)
-    assert [[part.generation for part in group] for group in groups] == [[0, 1], [2], [3, 4]]
+def test_more_rows_than_are_looked_up_at_once_come_as_they_are_found(
+    database: RocksDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = write(database, [f"d/{number % 5}/{number % 3}" for number in range(90)], at=START)
+    files = LogFiles(tmp_path / "db")
+    sets = (("d/3/+", "d/4/1"),)
+    part = files.slices(sets, 0, START * 2, rows_max=1_000)
+    found = read(files, sets, part, rows_max=1_000)
+    monkeypatch.setattr(bulk, "PICKED_MAX", 3)
+    assert read(files, sets, part, rows_max=1_000) == found
+    wanted = [each for each in written if each.topic[:3] == "d/3" or each.topic == "d/4/1"]
+    assert sorted(found, key=lambda message: message.offset) == wanted
+    files.close()
 
 
 def test_reads_agree_with_the_contract(database: RocksDatabase, tmp_path: Path) -> None:

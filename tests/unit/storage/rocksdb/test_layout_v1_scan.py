@@ -13,10 +13,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perdure.config.schema import RocksdbConfig
+from perdure.errors import StorageCorrupt
 from perdure.storage.rocksdb import layout_v1_scan
 from perdure.storage.rocksdb.engine import Engine
 from perdure.storage.rocksdb.layout import table_names
-from perdure.storage.rocksdb.layout_v1_scan import Plan, Scanner, pack_offset, token_hash
+from perdure.storage.rocksdb.layout_v1_scan import (
+    Constraints,
+    Plan,
+    Scanner,
+    pack_offset,
+    token_hash,
+)
 
 DATA, INDEX = table_names(1)
 
@@ -90,3 +97,38 @@ def test_a_long_silence_takes_few_steps(engine: Engine, monkeypatch: pytest.Monk
     rows = list(scanner.rows({1: None, 2: None, 3: None}, 0, 2**62))
     assert [row[0] for row in rows] == [5, 10**15, 10**15 + 1, 2 * 10**15]
     assert len(steps) <= 4
+
+
+def test_picked_rows_are_those_that_leaps_find(engine: Engine) -> None:
+    fill(engine, {offset: 6 + offset % 2 for offset in range(1, 400)})
+    scanner = Scanner(lambda: engine, DATA, INDEX)
+    both: set[Constraints] = {((0, "0"),), ((0, "1"),), ((0, "2"),)}
+    for stream, after, until in ((6, 0, 2**62), (7, 13, 377), (6, 399, 500)):
+        row_keys = scanner.picked(stream, both, after, until, 1_000)
+        assert row_keys is not None
+        pages = list(scanner.picked_pages(row_keys, rows_max=100, bytes_max=10**6))
+        assert all(len(page) <= 100 + 256 for page, _ in pages)
+        found = [row for keys, values in pages for row in zip(keys, values, strict=True)]
+        rows = scanner.stream_rows(stream, both, after, until)
+        assert found == [(key, value) for _, key, value in rows]
+    assert scanner.picked(6, both, 0, 2**62, 100) is None
+    assert scanner.picked(6, {((0, f"{n}"),) for n in range(1_025)}, 0, 2**62, 10**6) is None
+
+
+def test_entries_are_the_first_ones(engine: Engine) -> None:
+    fill(engine, dict.fromkeys(range(1, 100), 6))
+    scanner = Scanner(lambda: engine, DATA, INDEX)
+    assert scanner.entries(6, ((0, "1"),), 10, 2**62, 3) == [11, 13, 15]
+    assert scanner.entries(6, ((0, "1"),), 10, 13, 9) == [11, 13]
+
+
+def test_another_token_of_the_same_hash_is_no_row(engine: Engine) -> None:
+    head = pack_offset(6)
+    engine.write([DATA, head + pack_offset(5) + b"x", b"x"])
+    engine.write([INDEX, head + b"\0" + token_hash("y") + pack_offset(5), b""])
+    scanner = Scanner(lambda: engine, DATA, INDEX)
+    row_keys = scanner.picked(6, {((0, "y"),)}, 0, 2**62, 9)
+    assert row_keys == [head + pack_offset(5) + b"y"]
+    assert list(scanner.picked_pages(row_keys, rows_max=9, bytes_max=9)) == [([], [])]
+    with pytest.raises(StorageCorrupt, match="an entry for 6 and no message"):
+        list(scanner.picked_pages([head + pack_offset(6) + b"y"], rows_max=9, bytes_max=9))
