@@ -241,11 +241,14 @@ def _reload_settings(
     if reload is None:
         return
     fresh = reload()
-    access.reload(fresh.auth, read_files(fresh.auth))
+    # All that may fail is read first: a reload happens whole or not at all.
+    files, file = read_files(fresh.auth), ban_file(fresh)
+    listed = bans.read(file)
+    access.reload(fresh.auth, files)
     for session in broker.services.registry.live.values():
         # Who is no superuser any more is none at once.
         session.identity.superuser = access.is_superuser(session.identity.username)
-    bans.reload(ban_file(fresh))
+    bans.reload(file, listed)
     admission.configure(fresh.limits)
     broker.services.retention.config = fresh.retention
     broker.services.limits_config = fresh.limits

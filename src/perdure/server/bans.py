@@ -75,13 +75,16 @@ class BanKeeper:
         """The bans in force, and those that are over and not yet taken out."""
         return [ban_row(ban) for ban in self._banning.bans]
 
-    def reload(self, file: BanFile | None) -> None:
-        """Read the file again, which may be another one now.
+    def read(self, file: BanFile | None) -> BanList:
+        """What a reload will have in force: the file's bans, or without one those of now.
 
         Raises:
-            ConfigError: it cannot be read, or a line is wrong; what was in force stays so.
+            ConfigError: the file cannot be read, or a line is wrong.
         """
-        bans = file.load() if file is not None else BanList(self._banning.bans)
+        return self._banning.bans if file is None else file.load()
+
+    def reload(self, file: BanFile | None, bans: BanList) -> None:
+        """Have what ``read`` gave in force, and change this file from now on."""
         self._file = file
         closed = self._banning.use(bans)
         log.info("bans.loaded", bans=len(bans), closed=closed)

@@ -12,6 +12,7 @@ import pytest
 from perdure.broker.auth import AccessControl, Identity, read_files
 from perdure.config import Config, Listener, ListenersConfig
 from perdure.config.schema import AuthConfig, LimitsConfig
+from perdure.errors import ConfigError
 from perdure.net.admission import Admission
 from perdure.server import app
 from perdure.server.app import TaskWatch, certificate_listeners
@@ -104,4 +105,8 @@ async def test_who_is_no_superuser_any_more_is_none_at_once(tmp_path: Path) -> N
     (tmp_path / "bans").write_text('{"address":"10.0.0.0/8"}\n')
     reload(before)
     assert banned == [((0x98, "banned"), {"send_will": False})]
+    (tmp_path / "bans").write_text("nonsense\n")
+    with pytest.raises(ConfigError):
+        reload(Config(auth=auth))
+    assert Session.identity.superuser, "a reload happens whole or not at all"
     registry.live.clear()

@@ -87,18 +87,18 @@ async def test_reload_takes_what_was_edited(enforced: Enforced, tmp_path: Path) 
     file = BanFile(tmp_path / "bans")
     bans = keeper(enforced, file)
     file.add(make_ban("client_id", "by hand"), now_us=1)
-    bans.reload(file)
+    bans.reload(file, bans.read(file))
     assert enforced.lists == [["by hand"]]
     file.path.write_text("nonsense\n")
     with pytest.raises(ConfigError):
-        bans.reload(file)
+        bans.read(file)
     assert [ban.value for ban in enforced.bans] == ["by hand"]
 
 
 async def test_without_a_file_bans_are_in_memory(enforced: Enforced) -> None:
     bans = keeper(enforced, None)
     await bans.add("client_id", "c", reason="", until_us=0)
-    bans.reload(None)
+    bans.reload(None, bans.read(None))
     assert enforced.lists[-1] == ["c"]
     assert await bans.remove("client_id", "d") is None
     assert await bans.remove("client_id", "c") is not None
