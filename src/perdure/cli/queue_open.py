@@ -20,7 +20,8 @@ from perdure.cli.queue_sources import (
     closing,
 )
 from perdure.errors import ConfigError
-from perdure.storage.remote.reader import Reads, StateReader
+from perdure.storage.remote.driver import Reads
+from perdure.storage.remote.reader import StateReader
 
 Layout: TypeAlias = Literal["compact", "tbmq"]
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
 from typing import Final, final
 
 from perdure.storage.device_queue import (
-    Appended,
-    NewEntry,
     QueuePage,
     QueueStats,
 )
 from perdure.storage.redis.client import RedisClient
 from perdure.storage.redis.commands import check
 from perdure.storage.redis.compact import CompactLayout, is_whole, page_of, stats_of
-from perdure.storage.redis.grouping import append_grouped
-from perdure.storage.redis.listing import PAGE, all_stats
+from perdure.storage.redis.device_queue import RedisDeviceQueue
+from perdure.storage.redis.listing import PAGE
 from perdure.storage.redis.replies import number_of
 
 _SWEEP_LOOK: Final = 512
@@ -25,7 +22,7 @@ _DEEP_MAX: Final = 10_000
 
 
 @final
-class CompactDeviceQueue:
+class CompactDeviceQueue(RedisDeviceQueue[CompactLayout]):
     """See ``DeviceQueue``.
 
     Args:
@@ -34,8 +31,7 @@ class CompactDeviceQueue:
     """
 
     def __init__(self, client: RedisClient, layout: CompactLayout) -> None:
-        self._client = client
-        self._layout = layout
+        super().__init__(client, layout, stats_of)
         # Clients whose next page is asked of the function at once.
         self._deep: set[str] = set()
 
@@ -45,17 +41,6 @@ class CompactDeviceQueue:
         stats = stats_of(client_id, reply)
         assert stats is not None
         return stats
-
-    async def append(
-        self, entries: Sequence[NewEntry], *, now_us: int, limit: int
-    ) -> list[Appended]:
-        """See ``DeviceQueue.append``."""
-        return await append_grouped(
-            self._client,
-            entries,
-            lambda client_id, group: self._layout.append(client_id, group, limit=limit),
-            limit=limit,
-        )
 
     async def read(
         self, client_id: str, *, after_serial: int, limit: int, bytes_max: int, now_us: int
@@ -78,20 +63,6 @@ class CompactDeviceQueue:
         self._note(client_id, is_deep=page.next_after is not None)
         return page
 
-    async def acknowledge(self, client_id: str, packet_ids: Sequence[int], *, epoch: int) -> int:
-        """See ``DeviceQueue.acknowledge``."""
-        command = self._layout.acknowledge(client_id, packet_ids, epoch=epoch)
-        return number_of(await self._client.call(command))
-
-    async def release(
-        self, client_id: str, packet_ids: Sequence[int], *, epoch: int, forget_at_us: int = 0
-    ) -> int:
-        """See ``DeviceQueue.release``."""
-        command = self._layout.release(
-            client_id, packet_ids, epoch=epoch, forget_at_us=forget_at_us
-        )
-        return number_of(await self._client.call(command))
-
     async def trim_through(self, client_id: str, serial: int, *, epoch: int) -> int:
         """See ``DeviceQueue.trim_through``."""
         command = self._layout.trim_through(client_id, serial, epoch=epoch)
@@ -100,15 +71,6 @@ class CompactDeviceQueue:
     async def discard(self, client_id: str, *, epoch: int) -> bool:
         """See ``DeviceQueue.discard``."""
         return bool(await self._client.call(self._layout.discard(client_id, epoch=epoch)))
-
-    async def stats(self, client_id: str) -> QueueStats | None:
-        """See ``DeviceQueue.stats``."""
-        (reply,) = await self._client.execute([self._layout.stats(client_id)])
-        return stats_of(client_id, reply)
-
-    def clients(self, *, after: str = "") -> AsyncIterator[QueueStats]:
-        """See ``DeviceQueue.clients``. Holds all client ids in memory: Redis has no order."""
-        return all_stats(self._client, self._layout, stats_of, after=after)
 
     async def sweep(self, *, now_us: int, limit: int) -> int:
         """See ``DeviceQueue.sweep``."""
@@ -121,10 +83,6 @@ class CompactDeviceQueue:
                     deleted, pending = await self._sweep_some(pending, now_us, limit - count)
                     count += deleted
         return count
-
-    async def close(self) -> None:
-        """See ``DeviceQueue.close``."""
-        await self._client.close()
 
     def _note(self, client_id: str, *, is_deep: bool) -> None:
         if not is_deep:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Final, final
 
 from perdure.storage.device_queue import (
@@ -14,8 +14,8 @@ from perdure.storage.device_queue import (
     is_expired,
 )
 from perdure.storage.redis.client import RedisClient
-from perdure.storage.redis.grouping import append_grouped
-from perdure.storage.redis.listing import all_stats, names
+from perdure.storage.redis.device_queue import RedisDeviceQueue
+from perdure.storage.redis.listing import names
 from perdure.storage.redis.replies import number_of
 from perdure.storage.redis.tbmq import Place, TbmqLayout, expiries_of, looked_at, stats_of
 
@@ -24,7 +24,7 @@ _LOOK: Final = 1000
 
 
 @final
-class TbmqDeviceQueue:
+class TbmqDeviceQueue(RedisDeviceQueue[TbmqLayout]):
     """See ``DeviceQueue``. Times of expiry and ``forget_at_us`` are kept in milliseconds.
 
     Args:
@@ -33,8 +33,7 @@ class TbmqDeviceQueue:
     """
 
     def __init__(self, client: RedisClient, layout: TbmqLayout) -> None:
-        self._client = client
-        self._layout = layout
+        super().__init__(client, layout, stats_of)
 
     async def take(self, client_id: str, *, epoch: int) -> QueueStats:
         """See ``DeviceQueue.take``."""
@@ -50,12 +49,7 @@ class TbmqDeviceQueue:
         """See ``DeviceQueue.append``."""
         for new in entries:
             self._check(new.client_id)
-        return await append_grouped(
-            self._client,
-            entries,
-            lambda client_id, group: self._layout.append(client_id, group, limit=limit),
-            limit=limit,
-        )
+        return await super().append(entries, now_us=now_us, limit=limit)
 
     async def read(
         self, client_id: str, *, after_serial: int, limit: int, bytes_max: int, now_us: int
@@ -85,20 +79,6 @@ class TbmqDeviceQueue:
             await self._client.call(self._layout.remove(client_id, places))
         return QueuePage(entries, seen.next_after)
 
-    async def acknowledge(self, client_id: str, packet_ids: Sequence[int], *, epoch: int) -> int:
-        """See ``DeviceQueue.acknowledge``."""
-        command = self._layout.acknowledge(client_id, packet_ids, epoch=epoch)
-        return number_of(await self._client.call(command))
-
-    async def release(
-        self, client_id: str, packet_ids: Sequence[int], *, epoch: int, forget_at_us: int = 0
-    ) -> int:
-        """See ``DeviceQueue.release``."""
-        command = self._layout.release(
-            client_id, packet_ids, epoch=epoch, forget_at_us=forget_at_us
-        )
-        return number_of(await self._client.call(command))
-
     async def trim_through(self, client_id: str, serial: int, *, epoch: int) -> int:
         """See ``DeviceQueue.trim_through``. More than a thousand entries go by the thousand."""
         count = 0
@@ -125,15 +105,6 @@ class TbmqDeviceQueue:
                 places += found
                 after = found[-1].serial
 
-    async def stats(self, client_id: str) -> QueueStats | None:
-        """See ``DeviceQueue.stats``."""
-        (reply,) = await self._client.execute([self._layout.stats(client_id)])
-        return stats_of(client_id, reply)
-
-    def clients(self, *, after: str = "") -> AsyncIterator[QueueStats]:
-        """See ``DeviceQueue.clients``. Holds all client ids in memory: Redis has no order."""
-        return all_stats(self._client, self._layout, stats_of, after=after)
-
     async def sweep(self, *, now_us: int, limit: int) -> int:
         """See ``DeviceQueue.sweep``. Redis forgets the messages; this takes them off the sets."""
         count = 0
@@ -152,10 +123,6 @@ class TbmqDeviceQueue:
                     break
                 after = found[-1][0].serial
         return count
-
-    async def close(self) -> None:
-        """See ``DeviceQueue.close``."""
-        await self._client.close()
 
     async def _sweep_page(
         self, client_id: str, found: list[tuple[Place, int]], now_us: int, limit: int

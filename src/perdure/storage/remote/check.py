@@ -46,8 +46,9 @@ from perdure.storage.remote.driver import (
     RETURNED,
     ROWS,
     Owner,
+    Reads,
 )
-from perdure.storage.remote.reader import PAGE, Reads, pages, read_queue_page
+from perdure.storage.remote.reader import PAGE, pages, read_queue_page
 from perdure.storage.retained_walk import retained_topic
 
 BLOCKS: Final = 16

@@ -182,8 +182,52 @@ class Claim(msgspec.Struct, frozen=True):
     number: int
 
 
-class Driver(Protocol):
-    """A server. All calls come from one event loop, one ``commit`` at a time."""
+class Reads(Protocol):
+    """The half of a server that reads. All calls come from one event loop."""
+
+    async def get(self, rows: Sequence[tuple[str, Owner, bytes]]) -> list[bytes | None]:
+        """Values of single rows."""
+        ...
+
+    async def scan(
+        self,
+        table: str,
+        owner: Owner,
+        *,
+        start: bytes,
+        end: bytes,
+        limit: int,
+        names_only: bool = False,
+    ) -> list[Row]:
+        """Rows of an owner with ``start <= key < end`` in byte order; an empty end is none.
+
+        Args:
+            table: which.
+            owner: whose.
+            start: inclusive bound.
+            end: exclusive bound; empty = no bound.
+            limit: most rows.
+            names_only: values are not wanted; they may be empty.
+        """
+        ...
+
+    async def read_queue(
+        self, client_id: str, *, after_serial: int, until_serial: int, limit: int, bytes_max: int
+    ) -> ReadResult:
+        """Messages of a queue in order of their serials, which are their offsets.
+
+        The page ends like one of ``Database.read``, at the latest at ``until_serial``. An entry
+        whose message has expired may be there or not.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Disconnect."""
+        ...
+
+
+class Driver(Reads, Protocol):
+    """A server, whose state its only writer reads too; one ``commit`` at a time."""
 
     @property
     def place(self) -> str:
@@ -223,48 +267,12 @@ class Driver(Protocol):
         """
         ...
 
-    async def get(self, rows: Sequence[tuple[str, Owner, bytes]]) -> list[bytes | None]:
-        """Values of single rows."""
-        ...
-
-    async def scan(
-        self,
-        table: str,
-        owner: Owner,
-        *,
-        start: bytes,
-        end: bytes,
-        limit: int,
-        names_only: bool = False,
-    ) -> list[Row]:
-        """Rows of an owner with ``start <= key < end`` in byte order; an empty end is none.
-
-        Args:
-            table: which.
-            owner: whose.
-            start: inclusive bound.
-            end: exclusive bound; empty = no bound.
-            limit: most rows.
-            names_only: values are not wanted; they may be empty.
-        """
-        ...
-
     async def rows_of(self, table: str, owners: Sequence[Owner]) -> list[list[Row]]:
         """All rows of many owners, in a table whose owners have few."""
         ...
 
     async def queue_sizes(self, client_ids: Sequence[str]) -> list[int]:
         """Entries in each of these queues, at most."""
-        ...
-
-    async def read_queue(
-        self, client_id: str, *, after_serial: int, until_serial: int, limit: int, bytes_max: int
-    ) -> ReadResult:
-        """Messages of a queue in order of their serials, which are their offsets.
-
-        The page ends like one of ``Database.read``, at the latest at ``until_serial``. An entry
-        whose message has expired may be there or not.
-        """
         ...
 
     async def close(self) -> None:

@@ -21,8 +21,7 @@ from perdure.model import Message
 from perdure.storage.codec import decode_record, encode_record
 from perdure.storage.contract import GenerationInfo, ReadResult
 from perdure.storage.remote import rows
-from perdure.storage.remote.driver import LATE, LOG, META, Row, Transaction
-from perdure.storage.remote.reader import Reads
+from perdure.storage.remote.driver import LATE, LOG, META, Reads, Row, Transaction
 from perdure.storage.tail import Tail
 from perdure.topic.matching import FilterMatcher, compile_filter
 

@@ -7,7 +7,7 @@ beside the broker: it claims nothing and writes nothing.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Final, Protocol, Self, final
+from typing import Final, Self, final
 
 from perdure.errors import FormatTooNew, StorageCorrupt, UsageError
 from perdure.model import Cursor, InboxEntry, Message, SessionRecord, StoredSession, Subscription
@@ -19,41 +19,10 @@ from perdure.storage.codec import (
 )
 from perdure.storage.contract import ReadResult
 from perdure.storage.remote import rows
-from perdure.storage.remote.driver import ADDED, CLIENTS, INBOX, META, ROWS, Owner, Row
+from perdure.storage.remote.driver import ADDED, CLIENTS, INBOX, META, ROWS, Owner, Reads, Row
 
 PAGE: Final = 1000
 """Sessions read at once."""
-
-
-class Reads(Protocol):
-    """The half of a ``Driver`` that reads."""
-
-    async def get(self, rows: Sequence[tuple[str, Owner, bytes]]) -> list[bytes | None]:
-        """See ``Driver``."""
-        ...
-
-    async def scan(
-        self,
-        table: str,
-        owner: Owner,
-        *,
-        start: bytes,
-        end: bytes,
-        limit: int,
-        names_only: bool = False,
-    ) -> list[Row]:
-        """See ``Driver``."""
-        ...
-
-    async def read_queue(
-        self, client_id: str, *, after_serial: int, until_serial: int, limit: int, bytes_max: int
-    ) -> ReadResult:
-        """See ``Driver``."""
-        ...
-
-    async def close(self) -> None:
-        """See ``Driver``."""
-        ...
 
 
 async def pages(

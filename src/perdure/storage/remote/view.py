@@ -14,9 +14,9 @@ from perdure.storage.codec import decode_group
 from perdure.storage.contract import Finding, GenerationInfo, ReadResult
 from perdure.storage.remote import rows
 from perdure.storage.remote.check import Checker
-from perdure.storage.remote.driver import CLIENTS, GROUPS, META, RETAINED
+from perdure.storage.remote.driver import CLIENTS, GROUPS, META, RETAINED, Reads
 from perdure.storage.remote.log import RemoteLog
-from perdure.storage.remote.reader import Reads, StateReader, pages
+from perdure.storage.remote.reader import StateReader, pages
 from perdure.storage.tail import Tail
 
 ALL: Final = 1 << 31
