@@ -78,7 +78,15 @@ def _filled(make: Callable[[], Driver]) -> RemoteDatabase:
     database = RemoteDatabase.open_blocking(make, now_us=NOW_US)
     batch = database.batch()
     batch.put_session(
-        SessionRecord("c", epoch=1, created_at_us=1, expiry_s=60, connected=False, changed_at_us=1)
+        SessionRecord(
+            "c",
+            epoch=1,
+            created_at_us=1,
+            expiry_s=60,
+            connected=False,
+            changed_at_us=1,
+            expires_at_us=61_000_000,
+        )
     )
     batch.put_subscription("c", Subscription("a/+", qos=1), epoch=1)
     for number in range(5):
@@ -116,6 +124,17 @@ def test_what_can_be_done_is_done(
         assert [one["topic"] for one in messages] == ["a/0", "a/1", "a/2"]
         assert (messages[1]["payload_text"], messages[1]["publisher"]) == ("1", "p")
         assert _asked(capsys, "check", *sets) == []
+        assert run(["sessions", "list", *sets, "--json"]) == 0
+        (session,) = json.loads(capsys.readouterr().out)
+        assert (session["client_id"], session["state"]) == ("c", "expired")
+        assert run(["sessions", "show", "c", *sets, "--json"]) == 0
+        shown = json.loads(capsys.readouterr().out)
+        assert [sub["filter"] for sub in shown["subscriptions"]] == ["a/+"]
+        assert shown["owed_messages"] == 5
+        assert run(["sessions", "explain", "c", "a/3", *sets, "--json"]) == 0
+        explained = json.loads(capsys.readouterr().out)
+        assert [one["code"] for one in explained["findings"]][-2:] == ["owed", "idle"]
+        assert run(["sessions", "show", "nobody", *sets]) == 67
     finally:
         database.close()
 

@@ -163,9 +163,9 @@ def elsewhere(backend: str) -> CommandFailed:
             ExitCode.NOT_FOUND,
         )
     return CommandFailed(
-        f"storage.backend is {backend}: this needs a data directory, or the running broker",
+        f"storage.backend is {backend}: this needs the running broker, or a data directory",
         ExitCode.NOT_FOUND,
-        hint="perdure storage and perdure queues look into the server itself",
+        hint="perdure sessions, queues and storage look into the server without changing it",
     )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from perdure.cli.data import elsewhere, open_database
 from perdure.cli.exit_codes import CommandFailed, ExitCode
@@ -16,7 +16,22 @@ if TYPE_CHECKING:
 
     from perdure.cli.data import OpenDatabase
     from perdure.cli.queue_open import Looks, OpenSource
+    from perdure.server.inspect import Stored
     from perdure.storage.remote.view import StateView
+
+_T = TypeVar("_T")
+
+
+class Runs(Protocol):
+    """An event loop that something was opened on."""
+
+    def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        """Wait for a coroutine."""
+        ...
+
+    def each(self, items: AsyncIterator[_T]) -> Iterator[_T]:
+        """The items of an asynchronous iterator, page by page."""
+        ...
 
 
 def is_in_server(storage: StorageConfig) -> bool:
@@ -43,6 +58,22 @@ def open_directory_state(storage: StorageConfig) -> Iterator[OpenDatabase]:
         raise elsewhere("memory")
     with open_database(Path(storage.path)) as opened:
         yield opened
+
+
+@contextlib.contextmanager
+def open_stored(storage: StorageConfig) -> Iterator[tuple[Stored, Runs]]:
+    """Open whatever state the broker has, to look at sessions; and what awaits its coroutines.
+
+    Raises:
+        CommandFailed: there is none.
+        PerdureError: it cannot be opened.
+    """
+    if is_in_server(storage):
+        with open_server_state(storage) as server:
+            yield server.source, server
+        return
+    with open_directory_state(storage) as opened:
+        yield opened.database, opened
 
 
 @contextlib.contextmanager

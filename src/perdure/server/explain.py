@@ -13,8 +13,7 @@ import msgspec
 
 from perdure.config.units import format_time
 from perdure.model import SessionRecord, StoredSession, Subscription
-from perdure.server.inspect import LiveView, state_of, unacknowledged
-from perdure.storage.contract import Database
+from perdure.server.inspect import LiveView, Stored, state_of, unacknowledged
 from perdure.topic.matching import intersects, matches
 from perdure.topic.names import validate_topic_name
 
@@ -64,7 +63,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 async def explain(
-    database: Database,
+    database: Stored,
     client_id: str,
     topic: str,
     now_us: int,
@@ -84,7 +83,7 @@ async def explain(
 
 
 async def explain_session(
-    database: Database,
+    database: Stored,
     stored: StoredSession,
     topic: str,
     now_us: int,
@@ -180,7 +179,7 @@ def _near_misses(current: Sequence[Subscription], topic: str) -> list[str]:
 
 
 async def _explain_record(
-    database: Database,
+    database: Stored,
     stored: StoredSession,
     matching: Sequence[Subscription],
     topic: str,
@@ -231,7 +230,7 @@ async def _explain_record(
     return Finding("record", False, code, text)
 
 
-async def _explain_inbox(database: Database, stored: StoredSession, topic: str) -> Finding:
+async def _explain_inbox(database: Stored, stored: StoredSession, topic: str) -> Finding:
     """What the session's private stream has: shares of a group, what a subscription is fed, and
     what was carried over from a dropped generation."""
     entries = await database.read_inbox(

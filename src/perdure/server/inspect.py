@@ -1,27 +1,68 @@
 """Sessions as an operator sees them, read from a database.
 
-Works on the directory of a stopped broker and beside a running one, and serves the admin socket.
+Works on the state of a stopped broker and beside a running one, and serves the admin socket.
 It writes nothing. Rows have the field names of the API; what only memory knows (the window of a
 connected session) comes as ``LiveView``.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any, Final, Literal, TypeAlias, final
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final, Literal, Protocol, TypeAlias, final
 
 import msgspec
 
 from perdure.config.units import format_time
 from perdure.limits import SESSION_EXPIRY_NEVER_S
-from perdure.model import SessionRecord, StoredSession, Subscription
-from perdure.storage.contract import Database
+from perdure.model import InboxEntry, SessionRecord, StoredSession, Subscription
+from perdure.storage.contract import ReadResult
 
 Row: TypeAlias = dict[str, Any]
 State: TypeAlias = Literal["connected", "offline", "expired"]
 
 PENDING_COUNT_MAX: Final = 10_000
 """Messages counted for one session; beyond it is "at least"."""
+
+
+class Stored(Protocol):
+    """The half of a ``Database`` that is looked into; a view of one in a server is one too."""
+
+    @property
+    def last_offset(self) -> int:
+        """See ``Database``."""
+        ...
+
+    def sessions(self, *, after: str = "") -> AsyncIterator[SessionRecord]:
+        """See ``Database``."""
+        ...
+
+    async def open_session(self, client_id: str) -> StoredSession | None:
+        """See ``Database``."""
+        ...
+
+    async def read(
+        self,
+        filters: Sequence[str],
+        *,
+        after_offset: int,
+        until_offset: int,
+        limit: int,
+        bytes_max: int = 0,
+    ) -> ReadResult:
+        """See ``Database``."""
+        ...
+
+    async def count(
+        self, filters: Sequence[str], *, after_offset: int, until_offset: int, limit: int
+    ) -> int:
+        """See ``Database``."""
+        ...
+
+    async def read_inbox(
+        self, client_id: str, *, after_offset: int, until_offset: int, limit: int
+    ) -> list[InboxEntry]:
+        """See ``Database``."""
+        ...
 
 
 @final
@@ -78,7 +119,7 @@ def session_row(record: SessionRecord, now_us: int, *, running: bool) -> Row:
 
 
 async def session_rows(
-    database: Database,
+    database: Stored,
     now_us: int,
     *,
     running: bool,
@@ -104,7 +145,7 @@ async def session_rows(
 
 
 async def session_details(
-    database: Database,
+    database: Stored,
     client_id: str,
     now_us: int,
     *,
@@ -119,7 +160,7 @@ async def session_details(
 
 
 async def describe(
-    database: Database,
+    database: Stored,
     stored: StoredSession,
     now_us: int,
     *,
@@ -182,7 +223,7 @@ def unacknowledged(stored: StoredSession) -> int:
     return max(0, cursor.sent - cursor.serial - settled)
 
 
-async def _owed(database: Database, stored: StoredSession) -> tuple[int, bool]:
+async def _owed(database: Stored, stored: StoredSession) -> tuple[int, bool]:
     """About how many messages a session has still to get, and whether that is exact.
 
     Counts what its filters match past the cursor, and its private stream. Messages that were

@@ -1,4 +1,4 @@
-"""``perdure sessions``: asks the running broker, or reads the directory of a stopped one."""
+"""``perdure sessions``: asks the running broker, or reads the state of a stopped one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,18 @@ import click
 import msgspec
 
 from perdure.cli.admin_client import AdminClient
-from perdure.cli.data import OpenDatabase, confirm, data_options, open_database
+from perdure.cli.data import (
+    OpenDatabase,
+    confirm,
+    data_options,
+    open_database,
+    storage_options,
+)
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, cell, error_line, output_options
+from perdure.cli.state_open import open_stored
 from perdure.clock import SystemClock
+from perdure.config.schema import StorageConfig
 from perdure.errors import MqttError
 
 if TYPE_CHECKING:
@@ -37,7 +45,7 @@ def command() -> None:
     """List, show, explain and discard sessions.
 
     They ask the running broker through its admin socket; if none runs, they read the data
-    directory.
+    directory, or the server that the configuration names.
 
     \b
     Examples:
@@ -49,42 +57,42 @@ def command() -> None:
 
 
 @command.command("list")
-@data_options
+@storage_options
 @click.option("--state", type=click.Choice(["connected", "offline", "expired"]))
 @click.option("--prefix", default="", help="Only client ids that begin so.")
 @output_options
-def list_sessions(data: Path, state: State | None, prefix: str, out: Output) -> None:
+def list_sessions(storage: StorageConfig, state: State | None, prefix: str, out: Output) -> None:
     """List sessions, in the order of their client ids."""
-    client = AdminClient.connect(data)
+    client = AdminClient.connect(Path(storage.path))
     if client is not None:
         with client:
             out.rows(_LIST, client.rows("sessions.list", prefix=prefix, state=state or ""))
         return
     from perdure.server.inspect import session_rows
 
-    with open_database(data) as opened:
+    with open_stored(storage) as (database, opened):
         rows = session_rows(
-            opened.database, SystemClock().now_us(), running=False, prefix=prefix, state=state
+            database, SystemClock().now_us(), running=False, prefix=prefix, state=state
         )
         out.rows(_LIST, opened.each(rows))
 
 
 @command.command()
-@data_options
+@storage_options
 @click.argument("client_id")
 @output_options
-def show(data: Path, client_id: str, out: Output) -> None:
+def show(storage: StorageConfig, client_id: str, out: Output) -> None:
     """Show everything about one session."""
-    client = AdminClient.connect(data)
+    client = AdminClient.connect(Path(storage.path))
     if client is not None:
         with client:
             out.record(_for_people(client.call("sessions.show", client_id=client_id), out))
         return
     from perdure.server.inspect import session_details
 
-    with open_database(data) as opened:
+    with open_stored(storage) as (database, opened):
         details = opened.run(
-            session_details(opened.database, client_id, SystemClock().now_us(), running=False)
+            session_details(database, client_id, SystemClock().now_us(), running=False)
         )
     if details is None:
         raise _unknown(client_id)
@@ -102,13 +110,13 @@ def _for_people(details: dict[str, Any], out: Output) -> dict[str, Any]:
 
 
 @command.command()
-@data_options
+@storage_options
 @click.argument("client_id")
 @click.argument("topic")
 @output_options
-def explain(data: Path, client_id: str, topic: str, out: Output) -> None:
+def explain(storage: StorageConfig, client_id: str, topic: str, out: Output) -> None:
     """Say why messages on TOPIC are, or are not, delivered to a session."""
-    client = AdminClient.connect(data)
+    client = AdminClient.connect(Path(storage.path))
     if client is not None:
         with client:
             row = client.call("sessions.explain", client_id=client_id, topic=topic)
@@ -116,12 +124,10 @@ def explain(data: Path, client_id: str, topic: str, out: Output) -> None:
         return
     from perdure.server.explain import explain as explain_session
 
-    with open_database(data) as opened:
+    with open_stored(storage) as (database, opened):
         try:
             found = opened.run(
-                explain_session(
-                    opened.database, client_id, topic, SystemClock().now_us(), running=False
-                )
+                explain_session(database, client_id, topic, SystemClock().now_us(), running=False)
             )
         except MqttError as error:
             raise CommandFailed(f"{topic!r}: {error.message}", ExitCode.DATA) from error

@@ -9,14 +9,21 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Final, Self, final
 
-from perdure.model import GroupRecord
+from perdure.model import GroupRecord, InboxEntry, SessionRecord, StoredSession
 from perdure.storage.codec import decode_group
 from perdure.storage.contract import Finding, GenerationInfo, ReadResult
 from perdure.storage.remote import rows
 from perdure.storage.remote.check import Checker
-from perdure.storage.remote.driver import CLIENTS, GROUPS, META, RETAINED, Reads
+from perdure.storage.remote.driver import CLIENTS, GROUPS, INBOX, META, RETAINED, Reads
 from perdure.storage.remote.log import RemoteLog
-from perdure.storage.remote.reader import StateReader, pages
+from perdure.storage.remote.reader import (
+    PAGE,
+    StateReader,
+    pages,
+    read_entries,
+    read_session,
+    session_page,
+)
 from perdure.storage.tail import Tail
 
 ALL: Final = 1 << 31
@@ -66,6 +73,35 @@ class StateView:
     ) -> ReadResult:
         """See ``Database.read``."""
         return await self._log.read(filters, after_offset, until_offset, limit, bytes_max)
+
+    async def count(
+        self, filters: Sequence[str], *, after_offset: int, until_offset: int, limit: int
+    ) -> int:
+        """See ``Database.count``."""
+        return await self._log.count(filters, after_offset, until_offset, limit)
+
+    async def sessions(self, *, after: str = "") -> AsyncIterator[SessionRecord]:
+        """See ``Database.sessions``."""
+        start = after.encode() + b"\0" if after else b""
+        while True:
+            names, records = await session_page(self._driver, start)
+            for record in records:
+                yield record
+            if len(names) < PAGE:
+                return
+            start = names[-1] + b"\0"
+
+    async def open_session(self, client_id: str) -> StoredSession | None:
+        """See ``Database.open_session``."""
+        return await read_session(self._driver, client_id)
+
+    async def read_inbox(
+        self, client_id: str, *, after_offset: int, until_offset: int, limit: int
+    ) -> list[InboxEntry]:
+        """See ``Database.read_inbox``."""
+        return await read_entries(
+            self._driver, INBOX, client_id, after=after_offset, end=until_offset + 1, limit=limit
+        )
 
     async def session_count(self) -> int:
         """Number of stored sessions."""

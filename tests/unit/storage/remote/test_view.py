@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.unit.storage.remote.helpers import NOW_US, looking
 
-from perdure.model import GroupRecord, Message, SessionRecord
+from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord
 from perdure.storage.remote.store import RemoteDatabase
 from perdure.storage.remote.view import StateView
 from perdure.testing.remote import MemoryDriver, ServerState
@@ -38,6 +39,7 @@ async def test_it_has_what_the_database_has() -> None:
     assert [message.topic for message in page.messages] == ["a/0", "a/1"]
     rest = await view.read(["a/+"], after_offset=page.through_offset, until_offset=last, limit=9)
     assert [message.topic for message in rest.messages] == ["a/2", "a/3", "a/late"]
+    assert await view.count(["a/+"], after_offset=0, until_offset=last, limit=99) == 5
     assert [finding async for finding in view.check()] == []
     await view.close()
     assert state.is_held, "the broker's claim is not touched"
@@ -45,3 +47,30 @@ async def test_it_has_what_the_database_has() -> None:
 
 async def test_a_server_without_a_state() -> None:
     assert await StateView.open(looking(ServerState())) is None
+
+
+async def test_sessions_in_pages_and_what_each_is_owed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perdure.storage.remote.view.PAGE", 2)
+    monkeypatch.setattr("perdure.storage.remote.reader.PAGE", 2)
+    state = ServerState()
+    database = await RemoteDatabase.open(MemoryDriver(state), now_us=NOW_US)
+    batch = database.batch()
+    names = [f"c{number}" for number in range(5)]
+    for name in names:
+        batch.put_session(
+            SessionRecord(
+                name, epoch=1, created_at_us=1, expiry_s=60, connected=False, changed_at_us=1
+            )
+        )
+    offset = database.allocate_offset(NOW_US)
+    batch.put_inbox("c3", InboxEntry(offset, Message("i", b"", 1), qos=1), epoch=1)
+    database.write(batch)
+    stored = await database.open_session("c3")
+    view = await StateView.open(looking(state))
+    assert view is not None
+    assert [record.client_id async for record in view.sessions()] == names
+    assert [record.client_id async for record in view.sessions(after="c1")] == names[2:]
+    assert await view.open_session("c3") == stored
+    assert await view.open_session("nobody") is None
+    (entry,) = await view.read_inbox("c3", after_offset=0, until_offset=offset, limit=9)
+    assert entry.offset == offset
