@@ -9,7 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from perdure.pipeline.jobs.archive import Archive, Wanted, database_id, execute_here
+from perdure.pipeline.jobs.archive import Archive, Wanted, execute_here
+from perdure.pipeline.log_index import opened
 from perdure.pipeline.options import ReadOptions
 from perdure.pipeline.sinks.opening import open_sink
 from perdure.pipeline.tables import parse_table
@@ -20,9 +21,12 @@ ROWS_PER_ROUND = 1_100
 def main() -> None:
     """Until killed; says when it begins."""
     data, to, kind = sys.argv[1:]
+    options = ReadOptions(data, rows_per_partition=500)
+    with opened(options) as index:
+        database_id = index.database_id
     job = Archive(
-        ReadOptions(data, rows_per_partition=500),
-        open_sink(kind, Path(to), None, database_id(Path(data))),
+        options,
+        open_sink(kind, Path(to), None, database_id),
         Wanted((parse_table("cellar=rooms/cellar/{sensor}"),), format=kind),
         directory=Path(to),
         execute=execute_here,

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from perdure.cli.data import data_options
 from perdure.cli.output import Output, output_options
-from perdure.cli.pipeline_options import missing, read_options, topic_options
+from perdure.cli.pipeline_options import (
+    From,
+    log_options,
+    missing,
+    opened_log,
+    read_options,
+    topic_options,
+)
 from perdure.config.units import format_time, parse_duration
 
 if TYPE_CHECKING:
@@ -21,7 +27,7 @@ COLUMNS_SHOWN: Final = 8
 
 
 @click.command()
-@data_options
+@log_options
 @topic_options
 @click.option(
     "--to",
@@ -80,7 +86,7 @@ COLUMNS_SHOWN: Final = 8
 )
 @output_options
 def archive(
-    data: Path,
+    log: From,
     filters: tuple[str, ...],
     since: str | None,
     master: str | None,
@@ -104,17 +110,19 @@ def archive(
         raise click.BadParameter(f"--every: {error}") from error
     if catalog is not None and kind != "iceberg":
         raise click.UsageError("--catalog is for --format iceberg")
-    options = read_options(data, filters, **{"from": since, "onDataLoss": on_data_loss})
+    options = read_options(log, filters, **{"from": since, "onDataLoss": on_data_loss})
     try:
-        from perdure.pipeline.jobs.archive import Archive, Wanted, database_id
+        from perdure.pipeline.jobs.archive import Archive, Wanted
         from perdure.pipeline.session import build
         from perdure.pipeline.sinks.opening import open_sink
         from perdure.pipeline.spark_jobs import SparkExecute
         from perdure.pipeline.tables import parse_tables, read_tables
 
         specs = parse_tables((*tables, *(read_tables(tables_file) if tables_file else ())))
+        with opened_log(options) as index:
+            database_id = index.database_id
         to.mkdir(parents=True, exist_ok=True)
-        sink = open_sink(kind, to, catalog, database_id(data))
+        sink = open_sink(kind, to, catalog, database_id)
     except ImportError as error:
         raise missing() from error
     spark = build(master=master, memory=memory, app="perdure-archive")

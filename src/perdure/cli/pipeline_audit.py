@@ -8,14 +8,13 @@ from typing import Any
 import click
 import msgspec
 
-from perdure.cli.data import data_options
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import Column, Output, output_options
-from perdure.cli.pipeline_options import missing, read_options
+from perdure.cli.pipeline_options import From, log_options, missing, read_options
 
 
 @click.command()
-@data_options
+@log_options
 @click.option(
     "--topic",
     "-t",
@@ -41,7 +40,7 @@ from perdure.cli.pipeline_options import missing, read_options
 )
 @output_options
 def audit(
-    data: Path,
+    log: From,
     filters: tuple[str, ...],
     since: str | None,
     catalog: str | None,
@@ -52,9 +51,14 @@ def audit(
     """Look for messages that are missing, repeated or out of order; exit 1 if there are any.
 
     Reads the log, the sessions and the retained messages of a data directory, beside a running
-    broker or without one. Needs no Spark and no Java.
+    broker or without one; not over --url. Needs no Spark and no Java.
     """
-    options = read_options(data, filters, **{"from": since, "catalog": catalog})
+    if log.url:
+        raise click.UsageError(
+            "audit reads rows, index and sessions as they are on disk: run it where the data "
+            "directory is, with --data"
+        )
+    options = read_options(log, filters, **{"from": since, "catalog": catalog})
     try:
         from perdure.pipeline.jobs import audit as job
     except ImportError as error:
@@ -75,7 +79,7 @@ def audit(
     count = sum(found.found.values())
     verdict = "nothing is wrong" if count == 0 else f"{count} findings"
     click.echo(
-        f"{data}: {found.messages} messages ({found.stamped} numbered), {found.sessions} "
+        f"{log.data}: {found.messages} messages ({found.stamped} numbered), {found.sessions} "
         f"sessions, {found.acknowledged} acknowledged ({found.older} older than the log): "
         f"{verdict}",
         err=True,

@@ -8,16 +8,22 @@ from typing import Any, Final
 import click
 import msgspec
 
-from perdure.cli.data import data_options
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
-from perdure.cli.pipeline_options import missing, read_options, topic_options
+from perdure.cli.pipeline_options import (
+    From,
+    log_options,
+    missing,
+    opened_log,
+    read_options,
+    topic_options,
+)
 
 SHOWN: Final = 50
 
 
 @click.command()
-@data_options
+@log_options
 @topic_options
 @click.option("--until", metavar="TIME", help="RFC 3339, or how long ago (5m).")
 @click.option(
@@ -29,7 +35,7 @@ SHOWN: Final = 50
 )
 @output_options
 def learn(
-    data: Path,
+    log: From,
     filters: tuple[str, ...],
     since: str | None,
     until: str | None,
@@ -39,23 +45,18 @@ def learn(
     out: Output,
 ) -> None:
     """Find which levels of the topics vary; show what it would change."""
-    options = read_options(data, filters, **{"from": since, "until": until})
+    options = read_options(log, filters, **{"from": since, "until": until})
     try:
         from perdure.pipeline.jobs.learn import propose
         from perdure.pipeline.session import build, progress
         from perdure.pipeline.spark_jobs import count_patterns, told
-        from perdure.storage.rocksdb.bulk import LogFiles
     except ImportError as error:
         raise missing() from error
-    files = LogFiles(Path(options.path))
-    try:
-        newest, database = files.newest(), files.database_id
-        current = files.generations()[-1].generation
-        streams = [pattern for _, pattern in files.layout(current).streams()]
-    finally:
-        files.close()
+    with opened_log(options) as index:
+        newest, database = index.newest(), index.database_id
+        streams = index.patterns(index.generations()[-1].generation)
     if newest is None:
-        raise CommandFailed(f"{data}: nothing was recorded yet", ExitCode.NOT_FOUND)
+        raise CommandFailed(f"{log.place}: nothing was recorded yet", ExitCode.NOT_FOUND)
     until_offset = min(options.until_offset, newest.offset)
     options = msgspec.structs.replace(options, until_offset=until_offset)
     spark = build(master=master, memory=memory, app="perdure-learn")

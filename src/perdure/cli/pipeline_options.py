@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
 
+from perdure.cli.data import data_options
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.clock import SystemClock
 from perdure.config.units import format_time
 from perdure.errors import ConfigError
 
 if TYPE_CHECKING:
+    from perdure.pipeline.log_index import LogIndex
     from perdure.pipeline.options import ReadOptions
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def topic_options(command: Any) -> Any:
@@ -37,7 +45,65 @@ def topic_options(command: Any) -> Any:
     return command
 
 
-def read_options(data: Path, filters: tuple[str, ...], **others: str | None) -> ReadOptions:
+class From(msgspec.Struct, frozen=True):
+    """Where the log is that a command reads.
+
+    Attributes:
+        data: the data directory.
+        url: instead of it, a broker's HTTP interface; empty = none.
+        token_file: with its token, or None.
+        ca_file: authority of its certificate, or None.
+    """
+
+    data: Path
+    url: str = ""
+    token_file: Path | None = None
+    ca_file: Path | None = None
+
+    @property
+    def place(self) -> str:
+        """For messages and titles."""
+        return self.url or str(self.data)
+
+
+def log_options(command: _F) -> _F:
+    """Add ``--data`` and its like, and ``--url`` and its like; the command gets both as ``log``."""
+
+    @data_options
+    @click.option(
+        "--url", default="", metavar="URL", help="Instead of a directory: http.bind of a broker."
+    )
+    @click.option(
+        "--token-file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="For --url; else the variable PERDURE_TOKEN.",
+    )
+    @click.option(
+        "--ca-file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="For --url: authority of its certificate.",
+    )
+    @functools.wraps(command)
+    def with_log(
+        *args: Any,
+        data: Path,
+        url: str,
+        token_file: Path | None,
+        ca_file: Path | None,
+        **kwargs: Any,
+    ) -> Any:
+        if url and click.get_current_context().params.get("data_option") is not None:
+            raise click.UsageError("--data and --url name a log each: take one of them")
+        if not url and (token_file or ca_file):
+            raise click.UsageError("--token-file and --ca-file are for --url")
+        return command(*args, log=From(data, url, token_file, ca_file), **kwargs)
+
+    return with_log  # type: ignore[return-value]
+
+
+def read_options(log: From, filters: tuple[str, ...], **others: str | None) -> ReadOptions:
     """Checked options of a read.
 
     Raises:
@@ -49,19 +115,47 @@ def read_options(data: Path, filters: tuple[str, ...], **others: str | None) -> 
         from perdure.pipeline.options import parse_options
     except ImportError as error:
         raise missing() from error
-    if not (data / "CURRENT").exists():
-        raise CommandFailed(
-            f"{data} holds no database",
-            ExitCode.NOT_FOUND,
-            hint="name the broker's data directory with --data",
-        )
     given = {name: value for name, value in others.items() if value is not None}
+    if log.url:
+        given["url"] = log.url
+        if log.token_file is not None:
+            given["tokenFile"] = str(log.token_file)
+        if log.ca_file is not None:
+            given["caFile"] = str(log.ca_file.resolve())
+    elif (log.data / "CURRENT").exists():
+        given["path"] = str(log.data.resolve())
+    else:
+        raise CommandFailed(
+            f"{log.data} holds no database",
+            ExitCode.NOT_FOUND,
+            hint="name the broker's data directory with --data, or a running broker with --url",
+        )
     if filters:
         given["topic"] = msgspec.json.encode(filters).decode()
     try:
-        return parse_options({"path": str(data.resolve()), **given}, SystemClock().now_us())
+        return parse_options(given, SystemClock().now_us(), environ=os.environ)
     except ConfigError as error:
         raise click.BadParameter(error.message) from error
+
+
+@contextlib.contextmanager
+def opened_log(options: ReadOptions) -> Iterator[LogIndex]:
+    """The log, before Spark is started for it: what is wrong is told at once.
+
+    Raises:
+        CommandFailed: the broker wants another token.
+        StorageError: it cannot be read.
+    """
+    from perdure.pipeline.log_index import opened
+
+    try:
+        with opened(options) as index:
+            yield index
+    except ConfigError as error:
+        if error.path != "token":
+            raise
+        hint = "--token-file FILE or the variable PERDURE_TOKEN; see http.token_file"
+        raise CommandFailed(error.message, ExitCode.NOT_PERMITTED, hint=hint) from error
 
 
 def missing() -> ConfigError:

@@ -39,6 +39,10 @@ class LogIndex(Protocol):
         """The highest offset with at most ``rows_max`` wanted messages up to it."""
         ...
 
+    def patterns(self, generation: int) -> list[str]:
+        """The structures that a generation has learned."""
+        ...
+
     def close(self) -> None:
         """Let go of it."""
         ...

@@ -37,6 +37,9 @@ POSITION_KEY: Final = b"perdure.position"
 END_KEY: Final = b"perdure.end"
 ERROR_KEY: Final = b"perdure.error"
 
+ITEMS_MAX: Final = 1_000
+"""Most items of a page of generations or streams."""
+
 ROWS_MIN: Final = 1_024
 """Least rows of a slice: the answer to a query must stay small however long the log is."""
 
@@ -98,6 +101,26 @@ class Bound(msgspec.Struct, frozen=True):
     """The answer to ``BoundQuery``."""
 
     offset: int
+
+
+class Stream(msgspec.Struct, frozen=True):
+    """A stream of a generation, and the structure that it has learned."""
+
+    generation: int
+    stream: int
+    pattern: str
+
+
+class Streams(msgspec.Struct, frozen=True):
+    """A page of streams.
+
+    Attributes:
+        items: by number.
+        next_cursor: where the next page begins; None = this is the last.
+    """
+
+    items: tuple[Stream, ...]
+    next_cursor: str | None = None
 
 
 class RowQuery(_Query, frozen=True, kw_only=True):

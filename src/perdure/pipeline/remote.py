@@ -28,6 +28,7 @@ from perdure.errors import (
 )
 from perdure.pipeline.options import Remote
 from perdure.pipeline.protocol import (
+    ITEMS_MAX,
     LOG_PATH,
     Bound,
     BoundQuery,
@@ -36,6 +37,7 @@ from perdure.pipeline.protocol import (
     RowQuery,
     SliceQuery,
     Slices,
+    Streams,
 )
 from perdure.storage.contract import GenerationInfo
 from perdure.storage.rocksdb.bulk import FilterSets, Position
@@ -163,6 +165,18 @@ class RemoteLog:
             rows_max=rows_max,
         )
         return self._get(Bound, f"{LOG_PATH}/bound", query).offset
+
+    def patterns(self, generation: int) -> list[str]:
+        """See ``LogFiles``."""
+        found: list[str] = []
+        path = f"{LOG_PATH}/streams?generation={generation}&limit={ITEMS_MAX}"
+        path += f"&view={quote(self.view)}"
+        page = self._get(Streams, path)
+        while True:
+            found += [each.pattern for each in page.items]
+            if page.next_cursor is None:
+                return found
+            page = self._get(Streams, f"{path}&cursor={quote(page.next_cursor)}")
 
     def close(self) -> None:
         """Nothing is held here; the broker forgets a view that nobody asks for."""

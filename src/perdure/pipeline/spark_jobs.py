@@ -60,7 +60,14 @@ def read_log(spark: Any, options: ReadOptions, columns: Iterable[str] = ()) -> A
         reader = reader.option("where", options.where)
     for filters in options.filter_sets:
         reader = reader.option("topic", msgspec.json.encode(list(filters)).decode())
-    return reader.load(options.path)
+    remote = options.remote
+    if remote is None:
+        return reader.load(options.path)
+    # Spark leaves out what is called a token wherever it shows options.
+    given = {"url": remote.url, "token": remote.token, "caFile": remote.ca_file}
+    given["timeout"] = f"{round(remote.wait_s * 1e3)}ms"
+    given["compression"] = remote.compression or "none"
+    return reader.options(**given).load()
 
 
 def count_patterns(spark: Any, options: ReadOptions) -> list[tuple[str, int]]:

@@ -16,6 +16,7 @@ from tests.unit.web.asgi import TOKEN
 from tests.unit.web.child import WebProcess
 
 from perdure.errors import ConfigError, PerdureError, StorageCorrupt, StorageUnavailable
+from perdure.pipeline import remote as remote_log
 from perdure.pipeline.log_index import opened
 from perdure.pipeline.options import Narrowing, ReadOptions, Remote
 from perdure.pipeline.remote import Patience, RemoteLog
@@ -80,6 +81,22 @@ def test_rows_equal_those_of_the_directory(
     here, there = parts_of(local, narrowing), parts_of(away, narrowing)
     assert [part.slices for part in there] == [part.slices for part in here]
     assert rows(there) == rows(here)
+
+
+def test_structures_equal_those_of_the_directory(
+    web: WebProcess, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_log, "ITEMS_MAX", 3)  # Pages that are smaller than they need be.
+    with (
+        opened(ReadOptions(str(data))) as here,
+        opened(ReadOptions("", remote=remote(web.url))) as there,
+    ):
+        for info in here.generations():
+            found = there.patterns(info.generation)
+            assert found == here.patterns(info.generation)
+            assert len(found) > 3 or info.generation > 1
+        with pytest.raises(StorageUnavailable, match=r"generation 9 .* was dropped"):
+            there.patterns(9)
 
 
 def test_a_token_is_in_no_text(web: WebProcess) -> None:

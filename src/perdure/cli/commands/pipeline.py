@@ -8,14 +8,22 @@ from typing import Any, Final
 import click
 import msgspec
 
-from perdure.cli.data import data_options, open_database
+from perdure.cli.data import open_database
 from perdure.cli.output import Column, Output, output_options
 from perdure.cli.pipeline_archive import archive
 from perdure.cli.pipeline_audit import audit
 from perdure.cli.pipeline_learn import learn
 from perdure.cli.pipeline_maintain import maintain
 from perdure.cli.pipeline_migrate import migrate
-from perdure.cli.pipeline_options import missing, plain, read_options, topic_options
+from perdure.cli.pipeline_options import (
+    From,
+    log_options,
+    missing,
+    opened_log,
+    plain,
+    read_options,
+    topic_options,
+)
 
 TOP: Final = 20
 
@@ -30,6 +38,7 @@ def command() -> None:
       perdure pipeline archive --once --to archive
       perdure pipeline archive --to archive --table 'rooms=rooms/{room}/{sensor}'
       perdure pipeline maintain --to archive --keep 1d
+      perdure pipeline archive --url http://broker:18083 --token-file token --to archive
       perdure pipeline learn --write proposal.json
       perdure pipeline audit --stamp json:number --ledger acknowledged.jsonl
       perdure pipeline migrate --from postgresql://tbmq@db/tbmq --to data
@@ -44,14 +53,14 @@ command.add_command(migrate)
 
 
 @command.command()
-@data_options
+@log_options
 @topic_options
 @click.option("--until", metavar="TIME", help="RFC 3339, or how long ago (5m).")
 @click.option("--top", type=click.IntRange(min=1), default=TOP, show_default=True)
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a report.")
 @output_options
 def stats(
-    data: Path,
+    log: From,
     filters: tuple[str, ...],
     since: str | None,
     until: str | None,
@@ -61,8 +70,11 @@ def stats(
     html: Path | None,
     out: Output,
 ) -> None:
-    """Show traffic by topic structure, client and hour; silent clients, and slow sessions."""
-    options = read_options(data, filters, **{"from": since, "until": until})
+    """Show traffic by topic structure, client and hour; silent clients, and slow sessions.
+
+    Sessions are looked at in a data directory only: with --url there is no answer about them.
+    """
+    options = read_options(log, filters, **{"from": since, "until": until})
     try:
         from perdure.pipeline.jobs import stats as job
         from perdure.pipeline.jobs.slow import slow_sessions
@@ -71,17 +83,22 @@ def stats(
         from perdure.pipeline.spark_jobs import read_log, told
     except ImportError as error:
         raise missing() from error
+    with opened_log(options):
+        pass  # It can be read.
     spark = build(master=master, memory=memory, app="perdure-stats")
     try:
         with told(), progress(spark, "reading the log"):
             found = job.collect(spark, read_log(spark, options, job.COLUMNS), top=top)
     finally:
         spark.stop()
-    with open_database(data) as opened:
-        slow = opened.run(slow_sessions(opened.database, top=top))
-    found = msgspec.structs.replace(found, slow=slow)
+    if log.url:
+        click.echo("slow sessions: not over --url, see --data", err=True)
+    else:
+        with open_database(log.data) as opened:
+            slow = opened.run(slow_sessions(opened.database, top=top))
+        found = msgspec.structs.replace(found, slow=slow)
     if html is not None:
-        html.write_text(render(found, title=f"Traffic of {data}"), encoding="utf-8")
+        html.write_text(render(found, title=f"Traffic of {log.place}"), encoding="utf-8")
         click.echo(f"wrote {html}", err=True)
     _print_statistics(out, found)
 

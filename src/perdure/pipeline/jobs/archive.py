@@ -41,6 +41,7 @@ from perdure.pipeline.jobs.archive_state import (
     load_state,
     save_state,
 )
+from perdure.pipeline.log_index import LogIndex, opened
 from perdure.pipeline.log_source import plan, read
 from perdure.pipeline.offsets import StreamPosition
 from perdure.pipeline.options import Narrowing, ReadOptions
@@ -53,7 +54,6 @@ from perdure.pipeline.tables import (
     with_catch_all,
     without_fields,
 )
-from perdure.storage.rocksdb.bulk import LogFiles
 
 ROWS_PER_ROUND: Final = 5_000_000
 """Bounds what is read again after a crash, and the size of a commit."""
@@ -112,7 +112,7 @@ class Archive:
     """One archive.
 
     Args:
-        options: what is archived: directory, filter, where a new archive begins.
+        options: what is archived: log, filter, where a new archive begins.
         sink: where to.
         wanted: the tables.
         directory: of the state.
@@ -145,8 +145,7 @@ class Archive:
             ConfigError: messages were dropped before they were archived, or what was asked for
                 does not go with what is there.
         """
-        files = LogFiles(Path(self._options.path))
-        try:
+        with opened(self._options, patient=True) as files:
             state = self._planned(files, self._state(files))
             start = state.position
             end = offsets.latest(
@@ -154,8 +153,6 @@ class Archive:
             )
             gap = _dropped(files, start)
             newest = files.newest()
-        finally:
-            files.close()
         is_last = newest is None or newest.offset <= end.offset
         if end.offset <= start.offset:
             return Round(0, 0, end, is_last)
@@ -172,7 +169,7 @@ class Archive:
 
     # -- planning --------------------------------------------------------------------------
 
-    def _state(self, files: LogFiles) -> ArchiveState:
+    def _state(self, files: LogIndex) -> ArchiveState:
         state = load_state(self._directory)
         wanted = self._wanted
         if state is None:
@@ -199,7 +196,7 @@ class Archive:
             )
         return state
 
-    def _planned(self, files: LogFiles, state: ArchiveState) -> ArchiveState:
+    def _planned(self, files: LogIndex, state: ArchiveState) -> ArchiveState:
         """The state with the tables for what follows, safe on disk, and the tables made."""
         last = state.plans[-1].tables if state.plans else ()
         specs = self._specs(files, last)
@@ -219,7 +216,7 @@ class Archive:
         self._begin(state.plans[-1].tables)
         return state
 
-    def _specs(self, files: LogFiles, last: Sequence[TableSpec]) -> tuple[TableSpec, ...]:
+    def _specs(self, files: LogIndex, last: Sequence[TableSpec]) -> tuple[TableSpec, ...]:
         """The tables that are wanted now."""
         wanted = self._wanted
         names = {spec.name for spec in wanted.tables}
@@ -230,7 +227,7 @@ class Archive:
             structures = [
                 pattern
                 for info in files.generations()
-                for _, pattern in files.layout(info.generation).streams()
+                for pattern in files.patterns(info.generation)
             ]
             plan = extended(plan, structures)
         return with_catch_all(plan if wanted.has_fields else without_fields(plan))
@@ -323,7 +320,7 @@ def _fitting(each: Written, spec: TableSpec, grown: Fields, directory: str) -> l
     return made
 
 
-def _dropped(files: LogFiles, start: StreamPosition) -> Gap | None:
+def _dropped(files: LogIndex, start: StreamPosition) -> Gap | None:
     """What was dropped after a position; reading it was allowed to be skipped."""
     oldest = files.generations()[0]
     if start.generation and start.offset + 1 < oldest.since_offset:
@@ -331,22 +328,10 @@ def _dropped(files: LogFiles, start: StreamPosition) -> Gap | None:
     return None
 
 
-def database_id(path: Path) -> str:
-    """Whose log is in a directory."""
-    files = LogFiles(path)
-    try:
-        return files.database_id
-    finally:
-        files.close()
-
-
 def execute_here(options: ReadOptions, task: WriteTask) -> list[Written]:
     """Run the tasks of a round in this process, one after the other."""
-    files = LogFiles(Path(options.path))
-    try:
+    with opened(options) as files:
         parts = plan(files, options, Narrowing())
-    finally:
-        files.close()
     return [
         file
         for part in parts

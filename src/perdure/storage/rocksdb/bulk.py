@@ -131,6 +131,14 @@ class LogFiles:
             )
         return self._layout(found)
 
+    def patterns(self, generation: int) -> list[str]:
+        """The structures that a generation has learned.
+
+        Raises:
+            StorageUnavailable, FormatTooNew: see ``layout``.
+        """
+        return [pattern for _, pattern in self.layout(generation).streams()]
+
     def slices(
         self, filter_sets: FilterSets, after_offset: int, until_offset: int, *, rows_max: int
     ) -> list[Slice]:

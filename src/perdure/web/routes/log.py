@@ -15,6 +15,7 @@ from perdure.clock import SystemClock
 from perdure.errors import MqttError
 from perdure.pipeline.options import Narrowing, parse_options
 from perdure.pipeline.protocol import (
+    ITEMS_MAX,
     LOG_PATH,
     ROWS_MIN,
     Bound,
@@ -35,7 +36,6 @@ from perdure.web.routes.health import json_response
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 """A query with ten thousand topic filters is far smaller."""
 
-ITEMS_MAX: Final = 1_000
 _LEVELS_MAX: Final = 65_536
 _READ_OPTIONS: Final = frozenset({"topic", "from", "until", "where"})
 
@@ -90,7 +90,8 @@ class LogHandlers:
                 for stream, pattern in found
             ]
 
-        return json_response(_page(request, await self._with_view("", read), "stream"))
+        found = await self._with_view(_view(request), read)
+        return json_response(_page(request, found, "stream"))
 
     async def schema(self, _request: Request) -> Response:
         """The columns of a row."""

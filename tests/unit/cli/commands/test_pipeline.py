@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.unit.pipeline.logs import SECOND, START, append, open_log
+from tests.unit.web.child import WebProcess
 
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.main import run
@@ -269,3 +270,96 @@ def test_stats(
     assert "messages\t5" in lines
     assert "a/+\t5\t9\t1\t2026-01-02T03:00:00.000000Z" in lines
     assert "silent" not in lines
+
+
+@pytest.fixture
+def web(database: RocksDatabase, tmp_path: Path) -> Iterator[WebProcess]:
+    pytest.importorskip("uvicorn")
+    append(database, [f"rooms/{number}/t" for number in range(12)], at=START)
+    with WebProcess(tmp_path / "db") as process:
+        yield process
+
+
+def remote(web: WebProcess, tmp_path: Path) -> list[str]:
+    return ["--url", web.url, "--token-file", str(tmp_path / "tokens")]
+
+
+def test_archive_over_http(
+    web: WebProcess,
+    database: RocksDatabase,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = ["pipeline", "archive", *remote(web, tmp_path), "--to", str(tmp_path / "to")]
+    command += ["--once", "--json", "--format", "parquet"]
+    assert run(command) == ExitCode.OK
+    record = json.loads(capsys.readouterr().out)
+    # What the log has learned is known here too.
+    assert (record["rows"], "rooms_t" in record["tables"]) == (12, True)
+    append(database, ["rooms/99/t"], at=START + SECOND)
+    # It goes on from the directory, because it is the same log.
+    command = ["pipeline", "archive", "--data", str(tmp_path / "db"), *command[6:]]
+    assert run(command) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["rows"] == 1
+
+
+def test_learn_and_stats_over_http(
+    web: WebProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    counted = [(f"rooms/{number}/t", 1) for number in range(12)]
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        spark_jobs, "count_patterns", lambda _, options: asked.append(options) or counted
+    )
+    assert run(["pipeline", "learn", *remote(web, tmp_path), "--json"]) == ExitCode.OK
+    (found,) = json.loads(capsys.readouterr().out)["structures"]
+    assert (found["pattern"], found["streams_before"]) == ("rooms/+/t", 4)
+    assert asked[0].remote.url == web.url
+    monkeypatch.setattr(spark_jobs, "read_log", lambda _, options, columns: options)
+    empty = stats_job.Statistics({"messages": 12}, [], [], [], [])
+    monkeypatch.setattr(stats_job, "collect", lambda _, log, top: empty)
+    assert run(["pipeline", "stats", *remote(web, tmp_path), "--json"]) == ExitCode.OK
+    told = capsys.readouterr()
+    assert json.loads(told.out)["slow"] == []
+    assert "slow sessions: not over --url" in told.err
+
+
+@pytest.mark.parametrize("name", ["archive", "learn", "stats", "audit"])
+def test_bad_input_over_http_is_one_line_and_a_code(
+    name: str,
+    web: WebProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    spark: list[str],
+) -> None:
+    def failed(*options: str) -> tuple[int, str]:
+        command = ["pipeline", name, *options]
+        code = run([*command, "--to", str(tmp_path / "to")] if name == "archive" else command)
+        told = capsys.readouterr().err
+        assert "Traceback" not in told
+        # What was wrong, and under it what to do.
+        assert told.count("\n") <= 2
+        return code, told
+
+    wrong = tmp_path / "wrong"
+    wrong.write_text("x" * 40)
+    both = ("--url", web.url, "--data", str(tmp_path / "db"))
+    assert failed(*both)[0] == failed("--token-file", str(wrong))[0] == ExitCode.USAGE
+    if name == "audit":
+        code, told = failed("--url", web.url)
+        assert (code, "run it where the data directory is" in told) == (ExitCode.USAGE, True)
+        return
+    code, told = failed("--url", web.url, "--token-file", str(wrong))
+    assert (code, f"{web.url} refused the token" in told) == (ExitCode.NOT_PERMITTED, True)
+    monkeypatch.delenv("PERDURE_TOKEN", raising=False)
+    code, told = failed("--url", web.url)
+    assert (code, "wants a token" in told) == (ExitCode.NOT_PERMITTED, True)
+    code, told = failed("--url", "http://127.0.0.1:1")
+    assert (code, "cannot reach http://127.0.0.1:1" in told) == (ExitCode.TEMPORARY, True)
+    assert failed("--url", "localhost")[0] == ExitCode.USAGE
+    assert failed("--url", web.url, "-t", "a/#/b")[0] == ExitCode.USAGE
+    assert not spark  # None of this starts Spark.
