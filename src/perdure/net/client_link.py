@@ -106,9 +106,8 @@ async def open_transport(endpoint: Endpoint, make: Callable[[], P]) -> P:
     return protocol
 
 
-@final
-class TcpLink(asyncio.Protocol):
-    """A link over TCP or TLS."""
+class TransportLink(asyncio.Protocol):
+    """What the links share: a transport, its water marks, and its end."""
 
     __slots__ = ("_closing", "_loop", "_owner", "_timer", "_transport")
 
@@ -123,11 +122,6 @@ class TcpLink(asyncio.Protocol):
         """Keep the transport."""
         self._transport = cast("asyncio.Transport", transport)
 
-    def data_received(self, data: bytes) -> None:
-        """Hand bytes up; after our DISCONNECT nothing is of interest."""
-        if not self._closing:
-            self._owner.link_received(data)
-
     def pause_writing(self) -> None:
         """Pass the high-water mark on."""
         self._owner.link_writable(False)
@@ -139,21 +133,8 @@ class TcpLink(asyncio.Protocol):
     def connection_lost(self, exc: BaseException | None) -> None:
         """Tell the client."""
         self._closing = True
-        if self._timer is not None:
-            self._timer.cancel()
-        self._owner.link_lost(exc)
-
-    def write(self, data: bytes) -> None:
-        """Queue ``data``."""
-        if not self._closing:
-            self._transport.write(data)
-
-    def close(self) -> None:
-        """Close after what was written has been flushed."""
-        if not self._closing:
-            self._closing = True
-            if not self._transport.is_closing():
-                self._timer = close_gently(self._transport, self._loop, CLOSE_TIMEOUT_S)
+        self._set_timer(None)
+        self._tell_lost(exc)
 
     def abort(self) -> None:
         """Close at once."""
@@ -169,3 +150,35 @@ class TcpLink(asyncio.Protocol):
         """Let ``link_received`` calls come again."""
         if not self._closing:
             self._transport.resume_reading()
+
+    def _tell_lost(self, exc: BaseException | None) -> None:
+        self._owner.link_lost(exc)
+
+    def _set_timer(self, timer: asyncio.TimerHandle | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = timer
+
+
+@final
+class TcpLink(TransportLink):
+    """A link over TCP or TLS."""
+
+    __slots__ = ()
+
+    def data_received(self, data: bytes) -> None:
+        """Hand bytes up; after our DISCONNECT nothing is of interest."""
+        if not self._closing:
+            self._owner.link_received(data)
+
+    def write(self, data: bytes) -> None:
+        """Queue ``data``."""
+        if not self._closing:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Close after what was written has been flushed."""
+        if not self._closing:
+            self._closing = True
+            if not self._transport.is_closing():
+                self._timer = close_gently(self._transport, self._loop, CLOSE_TIMEOUT_S)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final, cast, final
+from typing import Final, final
 
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidHandshake
@@ -18,7 +18,13 @@ from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
 from perdure.limits import REMAINING_LENGTH_MAX
-from perdure.net.client_link import CLOSE_TIMEOUT_S, Endpoint, LinkOwner, open_transport
+from perdure.net.client_link import (
+    CLOSE_TIMEOUT_S,
+    Endpoint,
+    LinkOwner,
+    TransportLink,
+    open_transport,
+)
 from perdure.net.shell import close_gently
 
 SUBPROTOCOL: Final = Subprotocol("mqtt")
@@ -44,17 +50,13 @@ async def open_websocket_link(endpoint: Endpoint, owner: LinkOwner) -> WebSocket
 
 
 @final
-class WebSocketLink(asyncio.Protocol):
+class WebSocketLink(TransportLink):
     """A link whose bytes travel in binary frames."""
 
     def __init__(
         self, endpoint: Endpoint, owner: LinkOwner, loop: asyncio.AbstractEventLoop
     ) -> None:
-        self._owner = owner
-        self._loop = loop
-        self._transport: asyncio.Transport = cast("asyncio.Transport", None)
-        self._timer: asyncio.TimerHandle | None = None
-        self._closing = False
+        super().__init__(owner, loop)
         self._is_open = False
         self.opened: asyncio.Future[None] = loop.create_future()
         """Done when frames may flow."""
@@ -69,7 +71,7 @@ class WebSocketLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ask for the upgrade."""
-        self._transport = cast("asyncio.Transport", transport)
+        super().connection_made(transport)
         self._protocol.send_request(self._protocol.connect())
         self._flush()
 
@@ -93,27 +95,6 @@ class WebSocketLink(asyncio.Protocol):
         if self._protocol.close_expected():
             self.close()
 
-    def pause_writing(self) -> None:
-        """Pass the high-water mark on."""
-        self._owner.link_writable(False)
-
-    def resume_writing(self) -> None:
-        """Pass the low-water mark on."""
-        self._owner.link_writable(True)
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        """Tell the client, if it ever heard of this link."""
-        self._closing = True
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._is_open:
-            self._owner.link_lost(exc)
-        elif not self.opened.done():
-            why = self._protocol.handshake_exc
-            self.opened.set_exception(
-                ConnectionAbortedError(f"no WebSocket connection: {why or exc or 'closed'}")
-            )
-
     def write(self, data: bytes) -> None:
         """Send ``data`` as one binary frame."""
         if not self._closing and self._protocol.state is State.OPEN:
@@ -132,20 +113,15 @@ class WebSocketLink(asyncio.Protocol):
             self._transport.resume_reading()
             self._timer = self._loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
 
-    def abort(self) -> None:
-        """Close at once."""
-        self._closing = True
-        self._transport.abort()
-
-    def pause_reading(self) -> None:
-        """Stop ``link_received`` calls."""
-        if not self._closing:
-            self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        """Let ``link_received`` calls come again."""
-        if not self._closing:
-            self._transport.resume_reading()
+    def _tell_lost(self, exc: BaseException | None) -> None:
+        """Tell the client, if it ever heard of this link."""
+        if self._is_open:
+            self._owner.link_lost(exc)
+        elif not self.opened.done():
+            why = self._protocol.handshake_exc
+            self.opened.set_exception(
+                ConnectionAbortedError(f"no WebSocket connection: {why or exc or 'closed'}")
+            )
 
     def _upgraded(self) -> None:
         if self._protocol.handshake_exc is not None:
@@ -167,6 +143,4 @@ class WebSocketLink(asyncio.Protocol):
                 self._transport.write(piece)
             else:
                 self._closing = True
-                if self._timer is not None:
-                    self._timer.cancel()
-                self._timer = close_gently(self._transport, self._loop, CLOSE_TIMEOUT_S)
+                self._set_timer(close_gently(self._transport, self._loop, CLOSE_TIMEOUT_S))
