@@ -11,19 +11,13 @@ import msgspec
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import Column, Output, output_options
 from perdure.cli.pipeline_options import From, log_options, missing, read_options
+from perdure.cli.range_options import since_option, topic_option
 
 
 @click.command()
 @log_options
-@click.option(
-    "--topic",
-    "-t",
-    "filters",
-    multiple=True,
-    metavar="FILTER",
-    help="Topic filter; may be repeated. Everything if not given.",
-)
-@click.option("--from", "since", metavar="TIME", help="RFC 3339, or how long ago (2h).")
+@topic_option()
+@since_option
 @click.option(
     "--catalog", metavar="DIR", help="Archive with what retention has dropped from the log."
 )

@@ -16,8 +16,10 @@ from perdure.cli.pipeline_options import (
     missing,
     opened_log,
     read_options,
+    spark_session,
     topic_options,
 )
+from perdure.cli.range_options import until_option
 
 SHOWN: Final = 50
 
@@ -25,7 +27,7 @@ SHOWN: Final = 50
 @click.command()
 @log_options
 @topic_options
-@click.option("--until", metavar="TIME", help="RFC 3339, or how long ago (5m).")
+@until_option
 @click.option(
     "--write",
     "file",
@@ -48,7 +50,7 @@ def learn(
     options = read_options(log, filters, **{"from": since, "until": until})
     try:
         from perdure.pipeline.jobs.learn import propose
-        from perdure.pipeline.session import build, progress
+        from perdure.pipeline.session import progress
         from perdure.pipeline.spark_jobs import count_patterns, told
     except ImportError as error:
         raise missing() from error
@@ -59,12 +61,12 @@ def learn(
         raise CommandFailed(f"{log.place}: nothing was recorded yet", ExitCode.NOT_FOUND)
     until_offset = min(options.until_offset, newest.offset)
     options = msgspec.structs.replace(options, until_offset=until_offset)
-    spark = build(master=master, memory=memory, app="perdure-learn")
-    try:
-        with told(), progress(spark, "counting topics"):
-            counts = count_patterns(spark, options)
-    finally:
-        spark.stop()
+    with (
+        spark_session("learn", master=master, memory=memory) as spark,
+        told(),
+        progress(spark, "counting topics"),
+    ):
+        counts = count_patterns(spark, options)
     found = propose(counts, streams, database=database, through_offset=until_offset)
     if file is not None:
         file.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2))

@@ -14,7 +14,7 @@ import msgspec
 
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
-from perdure.cli.pipeline_options import missing
+from perdure.cli.pipeline_options import missing, spark_session
 from perdure.clock import SystemClock
 from perdure.config.units import parse_duration
 from perdure.limits import SESSION_EXPIRY_NEVER_S
@@ -246,15 +246,11 @@ def _executor(
         yield execute_here
         return
     try:
-        from perdure.pipeline.session import build
         from perdure.pipeline.spark_tasks import SparkTasks
     except ImportError as error:
         raise missing() from error
-    spark = build(master=master, memory=memory, app="perdure-migrate")
-    try:
+    with spark_session("migrate", master=master, memory=memory) as spark:
         yield SparkTasks(spark, parallel=parallel or 0)
-    finally:
-        spark.stop()
 
 
 @contextlib.contextmanager

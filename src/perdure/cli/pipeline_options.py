@@ -15,6 +15,7 @@ import msgspec
 
 from perdure.cli.data import data_options
 from perdure.cli.exit_codes import CommandFailed, ExitCode
+from perdure.cli.range_options import since_option, topic_option
 from perdure.clock import SystemClock
 from perdure.config.units import format_time
 from perdure.errors import ConfigError
@@ -31,15 +32,8 @@ def topic_options(command: Any) -> Any:
     for option in (
         click.option("--memory", default="2g", show_default=True, help="Of the Spark driver."),
         click.option("--master", metavar="URL", help="Where Spark runs; else on this machine."),
-        click.option("--from", "since", metavar="TIME", help="RFC 3339, or how long ago (2h)."),
-        click.option(
-            "--topic",
-            "-t",
-            "filters",
-            multiple=True,
-            metavar="FILTER",
-            help="Topic filter; may be repeated. Everything if not given.",
-        ),
+        since_option,
+        topic_option(),
     ):
         command = option(command)
     return command
@@ -156,6 +150,24 @@ def opened_log(options: ReadOptions) -> Iterator[LogIndex]:
             raise
         hint = "--token-file FILE or the variable PERDURE_TOKEN; see http.token_file"
         raise CommandFailed(error.message, ExitCode.NOT_PERMITTED, hint=hint) from error
+
+
+@contextlib.contextmanager
+def spark_session(name: str, *, master: str | None, memory: str) -> Iterator[Any]:
+    """A Spark session for the time of a command.
+
+    Raises:
+        ConfigError: the pipeline is not installed.
+    """
+    try:
+        from perdure.pipeline.session import build
+    except ImportError as error:
+        raise missing() from error
+    spark = build(master=master, memory=memory, app=f"perdure-{name}")
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 def missing() -> ConfigError:

@@ -22,8 +22,10 @@ from perdure.cli.pipeline_options import (
     opened_log,
     plain,
     read_options,
+    spark_session,
     topic_options,
 )
+from perdure.cli.range_options import until_option
 
 TOP: Final = 20
 
@@ -55,7 +57,7 @@ command.add_command(migrate)
 @command.command()
 @log_options
 @topic_options
-@click.option("--until", metavar="TIME", help="RFC 3339, or how long ago (5m).")
+@until_option
 @click.option("--top", type=click.IntRange(min=1), default=TOP, show_default=True)
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a report.")
 @output_options
@@ -79,18 +81,18 @@ def stats(
         from perdure.pipeline.jobs import stats as job
         from perdure.pipeline.jobs.slow import slow_sessions
         from perdure.pipeline.jobs.stats_report import render
-        from perdure.pipeline.session import build, progress
+        from perdure.pipeline.session import progress
         from perdure.pipeline.spark_jobs import read_log, told
     except ImportError as error:
         raise missing() from error
     with opened_log(options):
         pass  # It can be read.
-    spark = build(master=master, memory=memory, app="perdure-stats")
-    try:
-        with told(), progress(spark, "reading the log"):
-            found = job.collect(spark, read_log(spark, options, job.COLUMNS), top=top)
-    finally:
-        spark.stop()
+    with (
+        spark_session("stats", master=master, memory=memory) as spark,
+        told(),
+        progress(spark, "reading the log"),
+    ):
+        found = job.collect(spark, read_log(spark, options, job.COLUMNS), top=top)
     if log.url:
         click.echo("slow sessions: not over --url, see --data", err=True)
     else:

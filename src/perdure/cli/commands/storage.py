@@ -15,6 +15,7 @@ from perdure.cli.commands.sessions import not_running
 from perdure.cli.data import data_options, storage_options
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
+from perdure.cli.range_options import since_option, topic_option, until_option
 from perdure.cli.state_open import (
     is_in_server,
     open_directory_state,
@@ -193,16 +194,9 @@ def streams(storage: StorageConfig, generation: int | None, out: Output) -> None
 
 @command.command()
 @storage_options
-@click.option(
-    "--topic",
-    "-t",
-    "filters",
-    multiple=True,
-    metavar="FILTER",
-    help="Topic filter; may be repeated. Everything but $-topics if not given.",
-)
-@click.option("--from", "since", metavar="TIME", help="RFC 3339, or how long ago (2h).")
-@click.option("--until", metavar="TIME", help="RFC 3339, or how long ago (5m).")
+@topic_option(otherwise="Everything but $-topics")
+@since_option
+@until_option
 @click.option("--limit", "-n", type=click.IntRange(min=1), help="At most so many messages.")
 @output_options
 def read(
