@@ -11,7 +11,7 @@ from typing import Any, Final, final
 import msgspec
 
 from perdure.cli.exit_codes import CommandFailed, ExitCode
-from perdure.server.admin import SOCKET_NAME, socket_address
+from perdure.observe.admin_socket import SOCKET_NAME, socket_address
 
 TIMEOUT_S: Final = 30.0
 """Without a byte from the broker for so long, it is taken to hang."""

@@ -15,21 +15,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias, final
 
 import msgspec
 
 from perdure.errors import ConfigError, PerdureError
+from perdure.observe.admin_socket import SOCKET_NAME, socket_address
 from perdure.observe.logs import get_logger
 from perdure.topic.proposal import Structure, check_structure
 
 log = get_logger("admin")
-
-SOCKET_NAME: Final = "admin.sock"
 
 REQUEST_BYTES_MAX: Final = 256 * 1024
 """A client id and a topic have up to 65,535 bytes each, and JSON may double them."""
@@ -39,9 +37,6 @@ CLIENTS_MAX: Final = 16
 
 ROWS_PER_TURN: Final = 64
 """Rows after which the event loop may serve MQTT clients."""
-
-SOCKET_PATH_BYTES_MAX: Final = 100
-"""Unix socket addresses hold 104 to 108 bytes, a directory may have a longer name."""
 
 Row: TypeAlias = dict[str, Any]
 
@@ -320,20 +315,3 @@ async def _send_rows(rows: AsyncIterator[Row], writer: asyncio.StreamWriter) -> 
 async def _each(rows: list[Row]) -> AsyncIterator[Row]:
     for row in rows:
         yield row
-
-
-@contextlib.contextmanager
-def socket_address(directory: Path) -> Iterator[str]:
-    """The address of the socket in a data directory, whatever the length of its path.
-
-    A path that is too long for ``sun_path`` is reached through a descriptor of the directory.
-    """
-    path = directory / SOCKET_NAME
-    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
-        yield str(path)
-        return
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{descriptor}/{SOCKET_NAME}"
-    finally:
-        os.close(descriptor)

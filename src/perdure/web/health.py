@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, final
 
 import msgspec
 
-SOCKET_NAME: Final = "admin.sock"
+from perdure.observe.admin_socket import socket_address
+
 TIMEOUT_S: Final = 5.0
 KEEP_S: Final = 1.0
 """An answer holds for so long: nobody who may ask for health without a token can keep the broker
 busy with it."""
-
-_PATH_BYTES_MAX: Final = 100
 
 
 @final
@@ -50,7 +48,7 @@ class Health:
             return self._stats
 
     async def _ask(self) -> dict[str, Any] | None:
-        with _address(self._data) as address:
+        with socket_address(self._data) as address:
             reader, writer = await asyncio.open_unix_connection(address)
         try:
             writer.write(b'{"command":"stats"}\n')
@@ -64,17 +62,3 @@ class Health:
         except msgspec.DecodeError:
             return None
         return answer.get("result")
-
-
-@contextlib.contextmanager
-def _address(data: Path) -> Iterator[str]:
-    """The socket's address, through a descriptor of the directory where its path is too long."""
-    path = data / SOCKET_NAME
-    if len(os.fsencode(path)) <= _PATH_BYTES_MAX:
-        yield str(path)
-        return
-    descriptor = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{descriptor}/{SOCKET_NAME}"
-    finally:
-        os.close(descriptor)

@@ -13,7 +13,7 @@ from perdure.cli import admin_client
 from perdure.cli.admin_client import AdminClient
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.errors import PerdureError
-from perdure.server.admin import SOCKET_NAME
+from perdure.observe.admin_socket import SOCKET_NAME
 
 
 def connected(directory: Path) -> AdminClient:

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from perdure.errors import ConfigError, StorageFull
+from perdure.observe.admin_socket import SOCKET_NAME, SOCKET_PATH_BYTES_MAX, socket_address
 from perdure.server import admin
-from perdure.server.admin import SOCKET_NAME, AdminServer, Row, socket_address
+from perdure.server.admin import AdminServer, Row
 from perdure.topic.proposal import Structure
 
 
@@ -238,7 +239,7 @@ async def test_the_socket_of_a_dead_broker_is_replaced(broker: Broker, tmp_path:
 async def test_a_long_path_is_no_obstacle(broker: Broker, tmp_path: Path) -> None:
     directory = tmp_path / ("d" * 120)
     directory.mkdir()
-    assert len(os.fsencode(directory / SOCKET_NAME)) > admin.SOCKET_PATH_BYTES_MAX
+    assert len(os.fsencode(directory / SOCKET_NAME)) > SOCKET_PATH_BYTES_MAX
     server = AdminServer(broker, directory)
     await server.start()
     assert (directory / SOCKET_NAME).is_socket()

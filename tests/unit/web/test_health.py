@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("starlette")
+from perdure.observe.admin_socket import socket_address
 from perdure.web import health
 from perdure.web.health import KEEP_S, Health
 
@@ -55,7 +56,7 @@ async def test_a_long_path(tmp_path: Path) -> None:
     data = tmp_path / ("d" * 120)
     data.mkdir()
     broker = Broker()
-    with health._address(data) as address:
+    with socket_address(data) as address:
         server = await asyncio.start_unix_server(broker.serve, address)
     assert await Health(data).stats() == {"storage": "ok"}
     server.close()
