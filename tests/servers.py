@@ -10,63 +10,48 @@ import asyncio
 import atexit
 import itertools
 import os
+from collections.abc import Callable
+from typing import TypeVar
 
 import asyncpg
 
-from perdure.bench.servers.postgres import PostgresServer, find_postgres
-from perdure.bench.servers.redis import RedisServer, find_redis
+from perdure.bench.servers.postgres import PostgresServer
+from perdure.bench.servers.redis import RedisServer
 from perdure.bench.servers.redis_cluster import RedisCluster
+from perdure.bench.servers.server import Managed
+
+S = TypeVar("S", bound=Managed)
 
 BACKEND = os.environ.get("PERDURE_TEST_BACKEND", "rocksdb")
 
 _numbers = itertools.count(1)
-_started: dict[str, PostgresServer | RedisServer | RedisCluster] = {}
-
-
-def has_postgres() -> bool:
-    """Whether PostgreSQL is installed here."""
-    return find_postgres() is not None
-
-
-def has_redis() -> bool:
-    """Whether Redis is installed here."""
-    return find_redis() is not None
+_started: dict[type[Managed], Managed] = {}
 
 
 def postgres() -> PostgresServer:
     """The PostgreSQL of this run; a crash of the machine is nobody's subject here."""
-    server = _started.get("postgres")
-    if server is None:
-        server = PostgresServer(durable=False)
-        _keep("postgres", server)
-    assert isinstance(server, PostgresServer)
-    return server
+    return _running(PostgresServer, lambda: PostgresServer(durable=False))
 
 
 def redis() -> RedisServer:
     """The Redis of this run."""
-    server = _started.get("redis")
-    if server is None:
-        server = RedisServer()
-        _keep("redis", server)
-    assert isinstance(server, RedisServer)
-    return server
+    return _running(RedisServer, RedisServer)
 
 
 def redis_cluster() -> RedisCluster:
     """The Redis Cluster of this run."""
-    cluster = _started.get("redis-cluster")
-    if cluster is None:
-        cluster = RedisCluster()
-        _keep("redis-cluster", cluster)
-    assert isinstance(cluster, RedisCluster)
-    return cluster
+    return _running(RedisCluster, RedisCluster)
 
 
-def _keep(name: str, server: PostgresServer | RedisServer | RedisCluster) -> None:
-    server.start()
-    _started[name] = server
-    atexit.register(server.close)
+def _running(kind: type[S], make: Callable[[], S]) -> S:
+    server = _started.get(kind)
+    if server is None:
+        server = make()
+        server.start()
+        _started[kind] = server
+        atexit.register(server.close)
+    assert isinstance(server, kind)
+    return server
 
 
 def postgres_place() -> str:

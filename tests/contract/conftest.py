@@ -117,16 +117,12 @@ BACKENDS = {
     "redis": _redis,
     "redis-cluster": _redis_cluster,
 }
-REDIS_MARKS = [
-    pytest.mark.redis,
-    pytest.mark.skipif(not servers.has_redis(), reason="Redis is not installed"),
-]
+REDIS_MARKS = [pytest.mark.redis]
 BACKEND_MARKS = {
     "redis": REDIS_MARKS,
     "redis-cluster": REDIS_MARKS,
     "postgres": [
         pytest.mark.postgres,
-        pytest.mark.skipif(not servers.has_postgres(), reason="PostgreSQL is not installed"),
     ],
 }
 

@@ -8,8 +8,8 @@ from typing import Literal
 
 import pytest
 
-from perdure.bench.servers.postgres import PostgresServer, find_postgres
-from perdure.bench.servers.redis import RedisServer, find_redis
+from perdure.bench.servers.postgres import PostgresServer
+from perdure.bench.servers.redis import RedisServer
 from perdure.bench.servers.redis_cluster import RedisCluster
 from perdure.model import Message
 from perdure.mqtt.packets import PUBLISH, Properties
@@ -100,14 +100,8 @@ async def _on_postgres(
     await queue.close()
 
 
-_POSTGRES = [
-    pytest.mark.postgres,
-    pytest.mark.skipif(find_postgres() is None, reason="PostgreSQL is not installed"),
-]
-_REDIS = [
-    pytest.mark.redis,
-    pytest.mark.skipif(find_redis() is None, reason="Redis is not installed"),
-]
+_POSTGRES = [pytest.mark.postgres]
+_REDIS = [pytest.mark.redis]
 
 QUEUES: dict[str, QueueFactory] = {
     "memory": _memory,

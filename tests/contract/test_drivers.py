@@ -215,7 +215,6 @@ async def test_a_driver_that_is_closed_is_not_connected(driver: Driver) -> None:
 
 
 @pytest.mark.redis
-@pytest.mark.skipif(not servers.has_redis(), reason="Redis is not installed")
 async def test_functions_that_redis_lost_are_made_up_for() -> None:
     """EXEC does everything but the calls of functions that are gone; those are called again."""
     driver = _redis()()
@@ -232,7 +231,6 @@ async def test_functions_that_redis_lost_are_made_up_for() -> None:
 
 
 @pytest.mark.redis
-@pytest.mark.skipif(not servers.has_redis(), reason="Redis is not installed")
 async def test_a_journal_is_done_again_by_the_next_claim() -> None:
     """A broker died between the rows of a transaction and its queues."""
     first, second = (make := _redis_cluster())(), make()

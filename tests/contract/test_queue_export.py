@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.contract.queues import NOW_US, PROPERTIES, SECOND_US, append, entry, message
 
-from perdure.bench.servers.postgres import PostgresServer, find_postgres
-from perdure.bench.servers.redis import RedisServer, find_redis
+from perdure.bench.servers.postgres import PostgresServer
+from perdure.bench.servers.redis import RedisServer
 from perdure.cli.exit_codes import CommandFailed
 from perdure.cli.queue_open import connect
 from perdure.cli.queue_sources import (
@@ -158,7 +158,6 @@ async def test_every_device_queue_exports_the_same(queue: DeviceQueue) -> None:
 
 
 @pytest.mark.postgres
-@pytest.mark.skipif(find_postgres() is None, reason="PostgreSQL is not installed")
 @pytest.mark.parametrize("pages", [2, 500])
 async def test_a_postgres_is_read_as_it_is(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, pages: int
@@ -212,20 +211,8 @@ async def _on_redis(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, 
 @pytest.mark.parametrize(
     "server",
     [
-        pytest.param(
-            _on_postgres,
-            marks=[
-                pytest.mark.postgres,
-                pytest.mark.skipif(find_postgres() is None, reason="no PostgreSQL"),
-            ],
-        ),
-        pytest.param(
-            _on_redis,
-            marks=[
-                pytest.mark.redis,
-                pytest.mark.skipif(find_redis() is None, reason="no Redis"),
-            ],
-        ),
+        pytest.param(_on_postgres, marks=pytest.mark.postgres),
+        pytest.param(_on_redis, marks=pytest.mark.redis),
     ],
 )
 async def test_a_broker_in_a_server_has_the_queues_of_its_sessions(
@@ -299,7 +286,6 @@ def tbmq_2(server: RedisServer, prefix: str, time_ms: int) -> None:
 
 
 @pytest.mark.redis
-@pytest.mark.skipif(find_redis() is None, reason="Redis is not installed")
 @pytest.mark.parametrize("prefix", ["", "tenant:"])
 async def test_what_tbmq_2_left_in_redis(request: pytest.FixtureRequest, prefix: str) -> None:
     server: RedisServer = request.getfixturevalue("redis_server")

@@ -17,7 +17,7 @@ import redis as redis_py
 from tests.contract.queues import NOW_US, SECOND_US, append, entry, payloads, read_all
 from tests.unit.net.helpers import issue
 
-from perdure.bench.servers.redis import RedisServer, TlsFiles, find_redis
+from perdure.bench.servers.redis import RedisServer, TlsFiles
 from perdure.bench.servers.redis_cluster import RedisCluster
 from perdure.errors import (
     ConfigError,
@@ -39,7 +39,6 @@ from perdure.storage.redis.commands import slot_of
 pytestmark = [
     pytest.mark.redis,
     pytest.mark.slow,
-    pytest.mark.skipif(find_redis() is None, reason="Redis is not installed"),
 ]
 Layout = Literal["compact", "tbmq"]
 both = pytest.mark.parametrize("layout", ["compact", "tbmq"])

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from perdure.bench.servers.postgres import PostgresServer, find_postgres
-from perdure.bench.servers.redis import RedisServer, find_redis
+from perdure.bench.servers.postgres import PostgresServer
+from perdure.bench.servers.redis import RedisServer
 from perdure.cli.main import run
 from perdure.model import Message, SessionRecord, Subscription
 from perdure.storage.postgres import Pool, Statement
@@ -52,20 +52,8 @@ def _in_postgres(request: pytest.FixtureRequest) -> Place:
 
 @pytest.fixture(
     params=[
-        pytest.param(
-            _in_redis,
-            marks=[
-                pytest.mark.redis,
-                pytest.mark.skipif(find_redis() is None, reason="no Redis"),
-            ],
-        ),
-        pytest.param(
-            _in_postgres,
-            marks=[
-                pytest.mark.postgres,
-                pytest.mark.skipif(find_postgres() is None, reason="no PostgreSQL"),
-            ],
-        ),
+        pytest.param(_in_redis, marks=pytest.mark.redis),
+        pytest.param(_in_postgres, marks=pytest.mark.postgres),
     ]
 )
 def place(request: pytest.FixtureRequest) -> Place:

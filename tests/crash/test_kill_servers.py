@@ -12,7 +12,6 @@ import random
 from pathlib import Path
 
 import pytest
-from tests import servers
 
 from perdure.bench.servers.postgres import PostgresServer
 from perdure.bench.servers.redis import RedisServer
@@ -25,20 +24,11 @@ SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10*
 
 SERVER_UNAVAILABLE = 0x88
 
-REDIS_MARKS = [
-    pytest.mark.redis,
-    pytest.mark.skipif(not servers.has_redis(), reason="Redis is not installed"),
-]
+REDIS_MARKS = [pytest.mark.redis]
 BACKENDS = [
     pytest.param("redis", marks=REDIS_MARKS),
     pytest.param("redis-cluster", marks=REDIS_MARKS),
-    pytest.param(
-        "postgres",
-        marks=[
-            pytest.mark.postgres,
-            pytest.mark.skipif(not servers.has_postgres(), reason="PostgreSQL is not installed"),
-        ],
-    ),
+    pytest.param("postgres", marks=pytest.mark.postgres),
 ]
 
 

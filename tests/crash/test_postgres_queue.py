@@ -8,7 +8,7 @@ from typing import final
 
 import pytest
 
-from perdure.bench.servers.postgres import PostgresServer, find_postgres
+from perdure.bench.servers.postgres import PostgresServer
 from perdure.errors import StorageError
 from perdure.model import Message
 from perdure.storage.device_queue import DeviceQueue, NewEntry, QueuedEntry
@@ -17,7 +17,6 @@ from perdure.storage.postgres import PostgresDeviceQueue
 pytestmark = [
     pytest.mark.postgres,
     pytest.mark.slow,
-    pytest.mark.skipif(find_postgres() is None, reason="PostgreSQL is not installed"),
 ]
 
 NOW_US = 1_700_000_000_000_000

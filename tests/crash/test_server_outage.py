@@ -10,7 +10,6 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
-from tests import servers
 from tests.wire.harness import Broker, Options, elapse
 from tests.wire.packets import Kind
 
@@ -23,20 +22,8 @@ UNAVAILABLE, TEMPORARY, CONFIG = 69, 75, 78
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 BACKENDS = [
-    pytest.param(
-        "redis",
-        marks=[
-            pytest.mark.redis,
-            pytest.mark.skipif(not servers.has_redis(), reason="Redis is not installed"),
-        ],
-    ),
-    pytest.param(
-        "postgres",
-        marks=[
-            pytest.mark.postgres,
-            pytest.mark.skipif(not servers.has_postgres(), reason="PostgreSQL is not installed"),
-        ],
-    ),
+    pytest.param("redis", marks=pytest.mark.redis),
+    pytest.param("postgres", marks=pytest.mark.postgres),
 ]
 
 

@@ -15,12 +15,11 @@ pytest.importorskip("pyarrow")
 from tests.wire.harness import Broker, Options
 from tests.wire.packets import V5, Kind, Prop
 
-from perdure.bench.servers.redis import RedisServer, find_redis
+from perdure.bench.servers.redis import RedisServer
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.main import run
 
 pytestmark = [
-    pytest.mark.skipif(find_redis() is None, reason="Redis is not installed"),
     pytest.mark.redis,
     pytest.mark.slow,
 ]

@@ -7,9 +7,9 @@ PUBREL. The durable part is the set of identifiers awaiting release, written wit
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.model.machines import MACHINE
 
 from perdure.session.inbound import (
     RECEIVE_DUPLICATE,
@@ -100,10 +100,4 @@ class TestInbound(
 ):
     """Traps 9, 10 and 11, in any order of events."""
 
-    settings = settings(
-        max_examples=120,
-        stateful_step_count=40,
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-    )
+    settings = MACHINE

@@ -13,9 +13,9 @@ promises, so the machine keeps them.
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.model.machines import MACHINE
 
 from perdure.errors import ProtocolViolation
 from perdure.model import Cursor, Message
@@ -330,10 +330,4 @@ class TestOutbound(
 ):
     """Traps 1, 6, 7, 8 and 19, in any order of events."""
 
-    settings = settings(
-        max_examples=120,
-        stateful_step_count=40,
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-    )
+    settings = MACHINE

@@ -16,7 +16,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from perdure.bench.servers.postgres import PostgresServer, find_postgres
+from perdure.bench.servers.postgres import PostgresServer
 from perdure.errors import ConfigError
 from perdure.pipeline.jobs.migrate.endpoints import Endpoint
 from perdure.pipeline.jobs.migrate.job import Migration, Options
@@ -28,7 +28,6 @@ pytestmark = [
     pytest.mark.postgres,
     pytest.mark.timeout(300),
     pytest.mark.filterwarnings("default"),
-    pytest.mark.skipif(find_postgres() is None, reason="PostgreSQL is not installed"),
 ]
 CLIENTS, EACH = 300, 40
 SOON_S = 60

@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 from tests.unit.cli.mini_broker import MiniBroker
+from tests.unit.fixtures import logging_as_before
 
 from perdure.errors import PerdureError, StorageFull
 from perdure.model import GroupRecord, Message, SessionRecord, Subscription, Will
-from perdure.observe import logs
 from perdure.server.admin import AdminServer, Row
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.topic.proposal import Structure
 
+__all__ = ["logging_as_before"]
+
 NOW = 1_700_000_000_000_000
 SECOND = 1_000_000
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    """Undo what a command line does to logging: its stream ends with the test."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    logs._on_use.clear()
-    structlog.reset_defaults()
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 class FakeBroker:

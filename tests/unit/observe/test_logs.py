@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
+from tests.unit.fixtures import logging_as_before
 
 from perdure.observe import logs
 
-
-@pytest.fixture(autouse=True)
-def _restore() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    logs._on_use.clear()
-    structlog.reset_defaults()
-    root.handlers[:] = handlers
-    root.setLevel(level)
+__all__ = ["logging_as_before"]
 
 
 def test_level_can_change_for_a_logger_in_use() -> None:

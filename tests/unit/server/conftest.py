@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
-import pytest_asyncio
-import uvloop
+from tests.unit.fixtures import no_leaks, pytest_asyncio_loop_factories
 
-
-def pytest_asyncio_loop_factories(
-    config: pytest.Config, item: pytest.Item
-) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Every asynchronous test here runs on both loops."""
-    return {"asyncio": asyncio.SelectorEventLoop, "uvloop": uvloop.new_event_loop}
-
-
-@pytest_asyncio.fixture(autouse=True)
-async def no_leaks() -> AsyncIterator[None]:
-    """Fail on errors that the loop swallowed and on tasks that were left behind."""
-    errors: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
-    yield
-    left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    assert errors == []
-    assert left == []
+__all__ = ["no_leaks", "pytest_asyncio_loop_factories"]
 
 
 @pytest.fixture(autouse=True)

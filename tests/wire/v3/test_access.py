@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 import pytest
-from tests.wire.harness import Broker, Options
+from tests.wire.harness import Broker
 from tests.wire.packets import V3, Kind, Will
 from tests.wire.peer import Peer
+from tests.wire.users import ADA, BOB, with_users
 from tests.wire.v3.clients import BAD_CREDENTIALS, NOT_AUTHORIZED, join
 
-BROKER_OPTIONS = Options(
-    users={"ada": "correct horse", "bob": "päss wörd"},
-    files={
-        "acl": "user ada\ntopic readwrite #\n\n"
-        "user bob\ntopic readwrite bob/#\ntopic read news/#\ntopic write inbox/+\n\n"
-        "pattern readwrite own/%c/#\npattern read users/%u/#\n"
-    },
-    settings={
-        "auth.allow_anonymous": "never",
-        "auth.password_file": "{directory}/users",
-        "auth.acl_file": "{directory}/acl",
-    },
-    mosquitto=(
-        "allow_anonymous false",
-        "password_file {directory}/users",
-        "acl_file {directory}/acl",
-    ),
-)
+BROKER_OPTIONS = with_users(patterns="pattern read users/%u/#\n")
 
 
 def ada(broker: Broker, client_id: str) -> Peer:
     """A client that may do everything."""
-    return join(broker, client_id, username="ada", password="correct horse")
+    return join(broker, client_id, **ADA)
 
 
 def bob(broker: Broker, client_id: str, *, clean: bool = True, will: Will | None = None) -> Peer:
     """A client with few rights."""
-    return join(broker, client_id, clean=clean, username="bob", password="päss wörd", will=will)
+    return join(broker, client_id, clean=clean, will=will, **BOB)
 
 
 @pytest.mark.spec("MQTT-3.2.2-4@3.1.1")

@@ -13,8 +13,6 @@ pytest.importorskip("redis")
 from perdure.bench.errors import BenchError
 from perdure.bench.persistence.contestants import CONTESTANTS, MEANING, Servers, Stage, choose
 from perdure.bench.persistence.workload import BATCHED, SINGLE, bytes_each, run_stretch
-from perdure.bench.servers.postgres import find_postgres
-from perdure.bench.servers.redis import find_redis
 
 CLIENTS = 20
 
@@ -30,8 +28,6 @@ def test_choose() -> None:
 @pytest.mark.redis
 @pytest.mark.postgres
 @pytest.mark.slow
-@pytest.mark.skipif(find_redis() is None, reason="Redis is not installed")
-@pytest.mark.skipif(find_postgres() is None, reason="PostgreSQL is not installed")
 @pytest.mark.filterwarnings("default")
 def test_every_contestant() -> None:
     async def one(name: str) -> None:
@@ -59,7 +55,6 @@ def test_every_contestant() -> None:
 
 @pytest.mark.redis
 @pytest.mark.slow
-@pytest.mark.skipif(find_redis() is None, reason="Redis is not installed")
 def test_an_acknowledgement_that_finds_nothing_is_noticed() -> None:
     async def twice() -> None:
         [contestant] = choose(("compact",))

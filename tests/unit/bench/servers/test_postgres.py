@@ -14,8 +14,6 @@ from perdure.bench.process import ProcessProbe
 from perdure.bench.servers import postgres
 from perdure.bench.servers.postgres import PostgresServer, find_postgres
 
-needs_postgres = pytest.mark.skipif(find_postgres() is None, reason="PostgreSQL is not installed")
-
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
@@ -31,7 +29,6 @@ async def ask(url: str, query: str) -> object:
         await connection.close()
 
 
-@needs_postgres
 @pytest.mark.postgres
 @pytest.mark.slow
 async def test_what_was_committed_is_there_after_a_kill(server: PostgresServer) -> None:
@@ -46,7 +43,6 @@ async def test_what_was_committed_is_there_after_a_kill(server: PostgresServer) 
     assert await ask(server.url, "SELECT value FROM kept") == 7
 
 
-@needs_postgres
 @pytest.mark.postgres
 @pytest.mark.slow
 async def test_it_has_our_settings_and_wants_a_password(server: PostgresServer) -> None:
@@ -58,7 +54,6 @@ async def test_it_has_our_settings_and_wants_a_password(server: PostgresServer) 
         await ask(address, "SELECT 1")
 
 
-@needs_postgres
 @pytest.mark.postgres
 @pytest.mark.slow
 def test_a_paused_server_can_be_stopped_and_started_on_its_port(server: PostgresServer) -> None:
@@ -70,7 +65,6 @@ def test_a_paused_server_can_be_stopped_and_started_on_its_port(server: Postgres
     assert server.port == port
 
 
-@needs_postgres
 @pytest.mark.postgres
 @pytest.mark.slow
 def test_a_setting_that_it_does_not_know_shows_its_last_words() -> None:
@@ -81,7 +75,6 @@ def test_a_setting_that_it_does_not_know_shows_its_last_words() -> None:
     assert not folder.exists()
 
 
-@needs_postgres
 @pytest.mark.postgres
 @pytest.mark.slow
 def test_nothing_is_left_behind() -> None:

@@ -12,10 +12,8 @@ from tests.unit.net.helpers import issue
 from perdure.bench.errors import BenchError
 from perdure.bench.process import ProcessProbe
 from perdure.bench.servers import redis
-from perdure.bench.servers.redis import RedisServer, TlsFiles, find_redis
+from perdure.bench.servers.redis import RedisServer, TlsFiles
 from perdure.bench.servers.resp import ReplyError
-
-needs_redis = pytest.mark.skipif(find_redis() is None, reason="Redis is not installed")
 
 
 @pytest.fixture
@@ -24,7 +22,6 @@ def server() -> Iterator[RedisServer]:
         yield running
 
 
-@needs_redis
 @pytest.mark.redis
 @pytest.mark.slow
 def test_what_was_answered_is_there_after_a_kill(server: RedisServer) -> None:
@@ -45,7 +42,6 @@ def test_what_was_answered_is_there_after_a_kill(server: RedisServer) -> None:
     assert server.command("GET", "kept") is None
 
 
-@needs_redis
 @pytest.mark.redis
 @pytest.mark.slow
 def test_it_has_our_settings_and_wants_a_password() -> None:
@@ -59,7 +55,6 @@ def test_it_has_our_settings_and_wants_a_password() -> None:
         assert f":{password}@127.0.0.1:{server.port}" in server.url
 
 
-@needs_redis
 @pytest.mark.redis
 @pytest.mark.slow
 def test_tls_is_all_that_the_port_speaks(tmp_path: Path) -> None:
@@ -71,7 +66,6 @@ def test_tls_is_all_that_the_port_speaks(tmp_path: Path) -> None:
         assert server.url == f"rediss://127.0.0.1:{server.port}/0"
 
 
-@needs_redis
 @pytest.mark.redis
 @pytest.mark.slow
 def test_a_paused_server_goes_on(server: RedisServer) -> None:
@@ -82,7 +76,6 @@ def test_a_paused_server_goes_on(server: RedisServer) -> None:
     assert server.command("PING") == b"PONG"
 
 
-@needs_redis
 @pytest.mark.redis
 @pytest.mark.slow
 def test_its_folder_goes_with_it(server: RedisServer) -> None:
@@ -93,7 +86,6 @@ def test_its_folder_goes_with_it(server: RedisServer) -> None:
     assert not Path(os.fsdecode(folder)).exists()  # type: ignore[arg-type]
 
 
-@needs_redis
 @pytest.mark.redis
 def test_a_server_that_cannot_start_says_why() -> None:
     server = RedisServer(settings={"appendfsync": "sometimes"})

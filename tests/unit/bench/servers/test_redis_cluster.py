@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.bench.servers.redis import find_redis
 from perdure.bench.servers.redis_cluster import CLUSTER_SLOTS, RedisCluster
 from perdure.bench.servers.resp import ReplyError
 
-needs_redis = pytest.mark.skipif(find_redis() is None, reason="Redis is not installed")
 
-
-@needs_redis
 @pytest.mark.redis
 @pytest.mark.slow
 def test_a_cluster_shares_the_slots_and_moves_them() -> None:
@@ -27,7 +23,6 @@ def test_a_cluster_shares_the_slots_and_moves_them() -> None:
             owner.command("GET", "a")
 
 
-@needs_redis
 @pytest.mark.redis
 @pytest.mark.slow
 def test_the_owner_of_a_slot_is_one_of_the_nodes() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from perdure.bench.servers.postgres import PostgresServer, find_postgres
-from perdure.bench.servers.redis import RedisServer, find_redis
+from perdure.bench.servers.postgres import PostgresServer
+from perdure.bench.servers.redis import RedisServer
 from perdure.cli.main import run
 from perdure.model import Message
 from perdure.storage.device_queue import DeviceQueue, NewEntry
@@ -136,20 +136,8 @@ async def fill(queue: DeviceQueue) -> None:
 
 @pytest.fixture(
     params=[
-        pytest.param(
-            "postgres",
-            marks=[
-                pytest.mark.postgres,
-                pytest.mark.skipif(find_postgres() is None, reason="no PostgreSQL"),
-            ],
-        ),
-        pytest.param(
-            "redis",
-            marks=[
-                pytest.mark.redis,
-                pytest.mark.skipif(find_redis() is None, reason="no Redis"),
-            ],
-        ),
+        pytest.param("postgres", marks=pytest.mark.postgres),
+        pytest.param("redis", marks=pytest.mark.redis),
     ]
 )
 def url(request: pytest.FixtureRequest) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.storage.redis.fake import array, bulk, fake_redis
 
-from perdure.bench.servers.redis import RedisServer, find_redis
+from perdure.bench.servers.redis import RedisServer
 from perdure.errors import ConfigError
 from perdure.storage.redis.client import RedisClient
 from perdure.storage.redis.durability import advice, check, gaps
@@ -55,7 +55,6 @@ def test_the_default_of_redis_is_called_wasteful() -> None:
 
 @pytest.mark.redis
 @pytest.mark.slow
-@pytest.mark.skipif(find_redis() is None, reason="Redis is not installed")
 async def test_the_policy_decides(server: RedisServer) -> None:
     # The server of these tests syncs each second.
     client = await RedisClient.connect(parse_url(server.url))

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tests.unit.pipeline.jobs.migrate.samples import NOW_US, SETTINGS
 
-from perdure.bench.servers.postgres import PostgresServer, find_postgres
+from perdure.bench.servers.postgres import PostgresServer
 from perdure.errors import ConfigError, StorageUnavailable
 from perdure.pipeline.jobs.migrate import postgres
 from perdure.pipeline.jobs.migrate.contract import Range
@@ -18,7 +18,6 @@ from perdure.pipeline.jobs.migrate.postgres import PostgresSource
 from perdure.pipeline.tbmq.owed import OwedPage
 
 pytestmark = [
-    pytest.mark.skipif(find_postgres() is None, reason="PostgreSQL is not installed"),
     pytest.mark.postgres,
     pytest.mark.slow,
 ]

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("hiredis")
 from tests.unit.pipeline.jobs.migrate.samples import SETTINGS
 
-from perdure.bench.servers.redis import RedisServer, find_redis
+from perdure.bench.servers.redis import RedisServer
 from perdure.bench.servers.redis_cluster import RedisCluster
 from perdure.clock import SystemClock
 from perdure.errors import StorageUnavailable
@@ -26,7 +26,6 @@ from perdure.storage.redis.commands import Command
 from perdure.storage.redis.url import parse_url
 
 pytestmark = [
-    pytest.mark.skipif(find_redis() is None, reason="Redis is not installed"),
     pytest.mark.redis,
     pytest.mark.slow,
 ]

@@ -13,8 +13,8 @@ pytest.importorskip("hiredis")
 from tests.unit.pipeline.jobs.migrate.samples import SETTINGS
 from tests.unit.pipeline.jobs.migrate.test_postgres import SESSIONS, V1_0, V1_2, V1_3
 
-from perdure.bench.servers.postgres import PostgresServer, find_postgres
-from perdure.bench.servers.redis import RedisServer, find_redis
+from perdure.bench.servers.postgres import PostgresServer
+from perdure.bench.servers.redis import RedisServer
 from perdure.cli.migrate_source import open_directory_source
 from perdure.clock import SystemClock
 from perdure.errors import ConfigError
@@ -24,8 +24,6 @@ from perdure.pipeline.jobs.migrate.job import Migration, Options, Summary, execu
 from perdure.pipeline.jobs.migrate.ledger import Ledger
 
 pytestmark = [
-    pytest.mark.skipif(find_redis() is None, reason="Redis is not installed"),
-    pytest.mark.skipif(find_postgres() is None, reason="PostgreSQL is not installed"),
     pytest.mark.redis,
     pytest.mark.postgres,
     pytest.mark.slow,

@@ -1,0 +1,19 @@
+"""What a test needs of the machine: a test of a server that is not installed is left out."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip the tests marked ``redis`` or ``postgres`` where the programs are not there."""
+    if item.get_closest_marker("redis") is not None:
+        from perdure.bench.servers.redis import find_redis
+
+        if find_redis() is None:
+            pytest.skip("Redis is not installed")
+    if item.get_closest_marker("postgres") is not None:
+        from perdure.bench.servers.postgres import find_postgres
+
+        if find_postgres() is None:
+            pytest.skip("PostgreSQL is not installed")
