@@ -31,7 +31,7 @@ COLUMNS_SHOWN: Final = 8
 @topic_options
 @click.option(
     "--to",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, file_okay=False),
     required=True,
     metavar="DIR",
     help="Directory of the tables.",

@@ -15,6 +15,7 @@ from perdure.cli.pipeline_options import (
     log_options,
     missing,
     opened_log,
+    output_path,
     read_options,
     spark_session,
     topic_options,
@@ -32,6 +33,7 @@ SHOWN: Final = 50
     "--write",
     "file",
     type=click.Path(path_type=Path, dir_okay=False),
+    callback=output_path,
     metavar="FILE",
     help="Write the proposal, for storage rotate --proposal and archive --tables.",
 )

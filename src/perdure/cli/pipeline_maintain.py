@@ -22,7 +22,7 @@ FILE_SIZE: Final = "128MiB"
 @click.command()
 @click.option(
     "--to",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, file_okay=False),
     required=True,
     metavar="DIR",
     help="Directory of the archive.",

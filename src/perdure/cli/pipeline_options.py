@@ -141,9 +141,13 @@ def opened_log(options: ReadOptions) -> Iterator[LogIndex]:
         StorageError: it cannot be read.
     """
     from perdure.pipeline.log_index import opened
+    from perdure.pipeline.log_source import plan
+    from perdure.pipeline.options import Narrowing
 
     try:
         with opened(options) as index:
+            # As Spark will do it, which could only tell that something failed.
+            plan(index, options, Narrowing())
             yield index
     except ConfigError as error:
         if error.path != "token":
@@ -173,6 +177,13 @@ def spark_session(name: str, *, master: str | None, memory: str) -> Iterator[Any
 def missing() -> ConfigError:
     """What to say where the extra is missing."""
     return ConfigError("the data pipeline is not installed", hint="pip install 'perdure[spark]'")
+
+
+def output_path(_context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    """Refuse a file that cannot be written before an hour of work, not after it."""
+    if path is not None and not path.absolute().parent.is_dir():
+        raise click.BadParameter(f"{path.parent} is no directory", param=option)
+    return path
 
 
 def plain(value: Any) -> Any:

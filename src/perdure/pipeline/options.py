@@ -37,6 +37,7 @@ TOKEN_VARIABLE: Final = "PERDURE_TOKEN"  # noqa: S105 - the name of a variable
 WAIT_S: Final = 60
 _COMPRESSIONS: Final = ("none", "lz4", "zstd")
 _LEVELS_MAX: Final = 65_536
+_ONE_LOG: Final = "one log at a time; a union of two frames has both"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 OPTIONS: Final[Mapping[str, str]] = {
@@ -188,6 +189,9 @@ def _known(options: Mapping[str, str]) -> dict[str, str]:
     given: dict[str, str] = {}
     for name, value in options.items():
         known = names.get(name.lower())
+        if name.lower() == "paths":
+            # What Spark makes of a list.
+            raise ConfigError("load() takes one data directory", path="path", hint=_ONE_LOG)
         if known is None:
             close = get_close_matches(name.lower(), names, n=1)
             hint = f"did you mean {names[close[0]]}?" if close else ""
@@ -210,7 +214,7 @@ def _remote(given: Mapping[str, str], environ: Mapping[str, str]) -> Remote | No
         # To load() an address is what one tries first.
         path, url = "", url or path
     if path and url:
-        raise ConfigError("both path and url were given", path="url", hint="one log at a time")
+        raise ConfigError("both path and url were given", path="url", hint=_ONE_LOG)
     if not url:
         if not path:
             raise ConfigError(

@@ -79,7 +79,8 @@ def check_java(environ: Mapping[str, str] | None = None) -> int:
             timeout=_JAVA_TIMEOUT_S,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise ConfigError(f"{java} does not run: {error}", hint=hint) from error
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{java} does not run: {reason}", hint=hint) from error
     number = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
     version = int(number[1]) if number else 0
     if version < JAVA_MIN:

@@ -26,6 +26,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
@@ -46,6 +48,8 @@ _PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 ``spark.sql.python.filterPushdown.enabled`` is off, as it is by default; so only this worker, which
 runs when it is on, is given one."""
 
+
+_READ_ONLY: Final = "perdure: the log is read only here (publish to the broker to write to it)"
 
 _SPARKS_OWN: Final = "pyspark.daemon"
 """The main module of Spark's Python processes."""
@@ -92,6 +96,14 @@ class PerdureDataSource(DataSource):
         """A stream reader of the columns of ``schema``."""
         with _told():
             return LogStreamReader(self._options(), _columns(schema))
+
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
+        """None: messages come from publishers."""
+        raise SourceError(_READ_ONLY)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:
+        """None, likewise."""
+        raise SourceError(_READ_ONLY)
 
     def _options(self) -> ReadOptions:
         from perdure.clock import SystemClock

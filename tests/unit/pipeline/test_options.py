@@ -53,6 +53,7 @@ def test_several_filters() -> None:
     ("options", "path", "text"),
     [
         ({}, "path", "no data directory"),
+        ({"paths": '["a","b"]'}, "path", "takes one data directory"),
         ({"path": "d", "topics": "a"}, "topics", "unknown option 'topics'"),
         ({"path": "d", "topic": "a/#/b"}, "topic", "last level"),
         ({"path": "d", "topic": "$share/g/a"}, "topic", "shared"),

@@ -112,6 +112,13 @@ def test_only_processes_of_spark_keep_what_they_have_imported(
     assert frozen == [True]
 
 
+def test_nothing_is_written(tmp_path: Path) -> None:
+    found = source.PerdureDataSource({"path": str(tmp_path)})
+    for writer in (found.writer, found.streamWriter):
+        with pytest.raises(source.SourceError, match=r"^perdure: the log is read only here"):
+            writer(schema(topic="string"), False)
+
+
 def test_errors_are_one_sentence_with_a_hint(tmp_path: Path) -> None:
     with pytest.raises(source.SourceError, match=r"^perdure: unknown option 'topik' \(did you"):
         data_source(tmp_path, topik="a").reader(TOPIC)

@@ -20,6 +20,7 @@ from perdure.cli.pipeline_options import (
     log_options,
     missing,
     opened_log,
+    output_path,
     plain,
     read_options,
     spark_session,
@@ -59,7 +60,13 @@ command.add_command(migrate)
 @topic_options
 @until_option
 @click.option("--top", type=click.IntRange(min=1), default=TOP, show_default=True)
-@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a report.")
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    callback=output_path,
+    metavar="FILE",
+    help="Write a report.",
+)
 @output_options
 def stats(
     log: From,

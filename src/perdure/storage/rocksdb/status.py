@@ -6,9 +6,17 @@ broken one.
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Final
 
-from perdure.errors import StorageCorrupt, StorageError, StorageFull, StorageUnavailable
+from perdure.errors import (
+    FormatTooNew,
+    StorageCorrupt,
+    StorageError,
+    StorageFull,
+    StorageUnavailable,
+)
 
 _FULL: Final = ("No space left", "Disk quota exceeded", "File too large", "MaxAllowedSpace")
 
@@ -23,3 +31,14 @@ def storage_error(error: Exception) -> StorageError:
     if text.startswith("Corruption"):
         return StorageCorrupt(text)
     return StorageUnavailable(text)
+
+
+def named(error: StorageError, path: Path) -> StorageError:
+    """The error of a reader, with the directory that it is about and what to do."""
+    message = error.message if str(path) in error.message else f"{path}: {error.message}"
+    hint = error.hint
+    if not hint and isinstance(error, FormatTooNew):
+        hint = "a later release of Perdure wrote it: read it with that one"
+    elif not hint and isinstance(error, StorageUnavailable) and not os.access(path, os.W_OK):
+        hint = "readers need write permission, too: RocksDB's binding writes its own settings anew"
+    return type(error)(message, hint=hint)

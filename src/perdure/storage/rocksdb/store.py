@@ -54,6 +54,7 @@ from perdure.storage.rocksdb.log import LogReader
 from perdure.storage.rocksdb.marks import Marks, Offsets
 from perdure.storage.rocksdb.owners import Owners
 from perdure.storage.rocksdb.sessions import SessionReader
+from perdure.storage.rocksdb.status import named
 from perdure.storage.tail import Tail
 from perdure.topic.proposal import Structure, check_structure
 
@@ -171,9 +172,9 @@ class RocksDatabase:
             stamp = manifest_stamp(path)
             try:
                 database = cls._open_once(path, config, engine, now_us=0, lock=None)
-            except StorageError:
+            except StorageError as error:
                 if manifest_stamp(path) == stamp:
-                    raise
+                    raise named(error, path) from error
                 continue
             if manifest_stamp(path) == stamp:
                 return database

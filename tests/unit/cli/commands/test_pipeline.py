@@ -15,7 +15,9 @@ from tests.unit.web.child import WebProcess
 
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.main import run
-from perdure.storage.rocksdb import RocksDatabase
+from perdure.config.schema import RocksdbConfig
+from perdure.storage.rocksdb import RocksDatabase, keys
+from perdure.storage.rocksdb.engine import META, Engine
 from perdure.topic.proposal import parse_proposal
 
 pytest.importorskip("pyspark")
@@ -363,3 +365,78 @@ def test_bad_input_over_http_is_one_line_and_a_code(
     assert failed("--url", "localhost")[0] == ExitCode.USAGE
     assert failed("--url", web.url, "-t", "a/#/b")[0] == ExitCode.USAGE
     assert not spark  # None of this starts Spark.
+
+
+def _damaged(path: Path, key: bytes, at: int, byte: int) -> None:
+    """A database with one byte of one entry changed."""
+    opened = open_log(path)
+    append(opened, ["a"], at=START)
+    opened.close()
+    engine = Engine(path, RocksdbConfig())
+    value = bytearray(engine.get(META, key) or b"")
+    value[at] = byte
+    engine.write([META, key, bytes(value)])
+    engine.sync()
+    engine.close()
+
+
+@pytest.mark.parametrize("name", ["archive", "learn", "stats", "audit"])
+def test_wrong_directories_are_told_before_spark_begins(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], spark: list[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "junk").mkdir()
+    (tmp_path / "junk" / "CURRENT").write_text("junk")
+    # The layout in the header of the generation, and the version of the whole.
+    _damaged(tmp_path / "layout", keys.generation_header(1), 3, 9)
+    _damaged(tmp_path / "format", keys.FORMAT, 2, 9)
+    bitmask = RocksDatabase.open(
+        tmp_path / "bitmask", config=RocksdbConfig(layout="bitmask"), now_us=START
+    )
+    append(bitmask, ["a"], at=START)
+    bitmask.close()
+    for directory, code, text in (
+        ("nowhere", ExitCode.NOT_FOUND, "holds no database"),
+        ("empty", ExitCode.NOT_FOUND, "holds no database"),
+        ("file", ExitCode.NOT_FOUND, "holds no database"),
+        ("junk", ExitCode.DATA, "Corruption: CURRENT file"),
+        ("layout", ExitCode.DATA, "generation 1 has layout 9"),
+        ("format", ExitCode.DATA, "has format 9"),
+        ("bitmask", ExitCode.DATA, "which is not read in bulk"),
+    ):
+        command = ["pipeline", name, "--data", str(tmp_path / directory)]
+        if name == "archive":
+            command += ["--to", str(tmp_path / "to"), "--once"]
+        assert run(command) == code, directory
+        told = capsys.readouterr().err
+        assert text in told, directory
+        assert str(tmp_path / directory) in told
+        assert told.count("\n") <= 2
+    assert not spark
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["maintain", "--to", "file"],
+        ["archive", "--once", "--to", "file"],
+        ["stats", "--html", "nowhere/report.html"],
+        ["learn", "--write", "nowhere/proposal.json"],
+    ],
+)
+def test_what_cannot_be_written_is_told_before_spark_begins(
+    options: list[str],
+    database: RocksDatabase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    spark: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    append(database, ["a"], at=START)
+    data = [] if options[0] == "maintain" else ["--data", "db"]
+    assert run(["pipeline", *options, *data]) == ExitCode.USAGE
+    assert "Invalid value for" in capsys.readouterr().err
+    assert not spark
