@@ -20,7 +20,8 @@ from typing import Final, Protocol, final
 from perdure.broker.scheduler import Gate, Scheduler, Timer
 from perdure.clock import Clock
 from perdure.errors import StorageError
-from perdure.observe.metrics import Metrics, add
+from perdure.observe.instruments import add
+from perdure.observe.metrics import Metrics
 from perdure.storage.contract import Batch, Database
 
 LEVEL_MEMORY: Final = 0

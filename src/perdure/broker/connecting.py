@@ -14,7 +14,7 @@ from perdure.model import Will
 from perdure.mqtt.aliases import OutboundAliases
 from perdure.mqtt.packets import Auth, Connack, Connect, Properties
 from perdure.mqtt.reason_codes import BANNED
-from perdure.observe.metrics import add
+from perdure.observe.instruments import add
 from perdure.session.expiry import session_expiry_s
 from perdure.topic.names import validate_topic_name
 

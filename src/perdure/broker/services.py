@@ -15,7 +15,8 @@ from perdure.broker.scheduler import Scheduler
 from perdure.clock import Clock
 from perdure.config.schema import LimitsConfig, MqttConfig, SessionConfig, StorageConfig
 from perdure.errors import StorageError
-from perdure.observe.metrics import Metrics, add
+from perdure.observe.instruments import add
+from perdure.observe.metrics import Metrics
 from perdure.storage.contract import Database
 
 if TYPE_CHECKING:

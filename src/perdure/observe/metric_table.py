@@ -22,7 +22,8 @@ from typing import Final, Literal, TypeAlias, final
 
 import msgspec
 
-from perdure.observe.metrics import Histogram, Metrics
+from perdure.observe.instruments import Histogram
+from perdure.observe.metrics import Metrics
 
 PREFIX: Final = "perdure_"
 

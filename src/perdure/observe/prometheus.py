@@ -20,8 +20,9 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from perdure.errors import ConfigError
+from perdure.observe.instruments import HISTOGRAM_BUCKETS, Histogram
 from perdure.observe.metric_table import PREFIX, TABLE, MetricInfo, histograms, numbers
-from perdure.observe.metrics import HISTOGRAM_BUCKETS, Histogram, Metrics
+from perdure.observe.metrics import Metrics
 
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer

@@ -11,7 +11,8 @@ from typing import Final, Literal, TypeAlias, final
 
 import msgspec
 
-from perdure.observe.metrics import Histogram, Metrics, add
+from perdure.observe.instruments import Histogram, add
+from perdure.observe.metrics import Metrics
 
 TRAFFIC: Final = "http.traffic"
 """Name of the event that carries a ``Told``."""

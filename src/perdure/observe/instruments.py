@@ -1,0 +1,56 @@
+"""What metrics are made of: histograms, and counters with labels. Plain ints, nothing else."""
+
+from __future__ import annotations
+
+from typing import final
+
+HISTOGRAM_BUCKETS = 28
+"""Powers of two: up to 2**27 us = 134 s."""
+
+
+@final
+class Histogram:
+    """Observations in buckets that are powers of two; one ``observe`` is O(1).
+
+    Bucket ``i`` counts the values ``v`` with ``2**(i-1) < v <= 2**i`` (bucket 0: ``v <= 1``);
+    the last one has everything above.
+    """
+
+    __slots__ = ("counts", "sum")
+
+    def __init__(self) -> None:
+        self.counts: list[int] = [0] * (HISTOGRAM_BUCKETS + 1)
+        self.sum: int = 0
+
+    def observe(self, value: int) -> None:
+        """Count one value (microseconds, or messages)."""
+        bucket = (value - 1).bit_length() if value > 1 else 0
+        self.counts[min(HISTOGRAM_BUCKETS, bucket)] += 1
+        self.sum += value
+
+    def merge(self, counts: list[int], total: int) -> None:
+        """Add the observations of another histogram: its buckets and its sum."""
+        assert len(counts) == len(self.counts)
+        for bucket, number in enumerate(counts):
+            self.counts[bucket] += number
+        self.sum += total
+
+    @property
+    def count(self) -> int:
+        """Number of observations."""
+        return sum(self.counts)
+
+    def quantile(self, q: float) -> int:
+        """Upper bound of the bucket that holds the quantile; 0 if nothing was observed."""
+        rank = q * self.count
+        seen = 0
+        for bucket, number in enumerate(self.counts):
+            seen += number
+            if number and seen >= rank:
+                return 1 << bucket
+        return 0
+
+
+def add(counter: dict[tuple[str, ...], int], key: tuple[str, ...], count: int = 1) -> None:
+    """Count in a ``dict`` metric."""
+    counter[key] = counter.get(key, 0) + count
