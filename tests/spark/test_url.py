@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,17 @@ from typing import Any
 import pytest
 from tests.spark.broker import TOKEN, Broker, publish
 
+pytest.importorskip("pyspark")
 pytest.importorskip("uvicorn")
+import pyarrow.parquet as pq
+
+from perdure.pipeline.jobs.archive import Archive, Wanted
+from perdure.pipeline.log_index import opened
+from perdure.pipeline.options import parse_options
+from perdure.pipeline.sinks.parquet import ParquetSink
+from perdure.pipeline.spark_jobs import SparkExecute
+from perdure.pipeline.tables import parse_table
+
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.timeout(300),
@@ -80,3 +91,26 @@ def test_errors_are_one_clear_line(spark: Any, broker: Broker) -> None:
     )
     mqtt = f"http://127.0.0.1:{broker.port}"
     assert "closed the connection without an answer" in problem(url=mqtt, token=TOKEN)
+
+
+def test_an_archive_of_what_a_broker_serves(spark: Any, broker: Broker, tmp_path: Path) -> None:
+    count = publish(broker.port, 2_000)
+    given = {"url": broker.url, "tokenFile": str(broker.token_file), "rowsPerPartition": "1024"}
+    options = parse_options(given, 0)
+    with opened(options) as index:
+        sink = ParquetSink(tmp_path / "to", index.database_id)
+    (tmp_path / "to").mkdir()
+    wanted = Wanted((parse_table("plant=plant/{machine}/metric/{metric}"),), format="parquet")
+    directory = tmp_path / "to"
+    job = Archive(options, sink, wanted, directory=directory, execute=SparkExecute(spark))
+    assert job.run_round().rows >= count
+    # The next round waits for a broker that is being restarted.
+    broker.kill()
+    restart = threading.Timer(1, broker.start)
+    restart.start()
+    assert job.run_round().rows == 0
+    restart.join()
+    found = [row for file in sink.files("plant") for row in pq.read_table(file.path).to_pylist()]
+    numbers = [row["number"] for row in found]
+    assert sorted(numbers) == sorted(set(numbers)) == list(range(len(numbers)))
+    assert {row["machine"] for row in found} == {str(number) for number in range(7)}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -113,7 +116,7 @@ def archive(
     options = read_options(log, filters, **{"from": since, "onDataLoss": on_data_loss})
     try:
         from perdure.pipeline.jobs.archive import Archive, Wanted
-        from perdure.pipeline.session import build
+        from perdure.pipeline.session import build, progress
         from perdure.pipeline.sinks.opening import open_sink
         from perdure.pipeline.spark_jobs import SparkExecute
         from perdure.pipeline.tables import parse_tables, read_tables
@@ -134,19 +137,27 @@ def archive(
             directory=to,
             execute=SparkExecute(spark),
         )
-        _run(job, out, pause_s=None if once else pause_s)
+        shown = partial(progress, spark, "archiving")
+        _run(job, out, shown, pause_s=None if once else pause_s)
     finally:
         sink.close()
         spark.stop()
 
 
-def _run(job: Archive, out: Output, *, pause_s: float | None) -> None:
+def _run(
+    job: Archive,
+    out: Output,
+    shown: Callable[[], AbstractContextManager[None]],
+    *,
+    pause_s: float | None,
+) -> None:
     """Round after round; without a pause, to the end of the log."""
     rows = files = misfits = 0
     tables: dict[str, None] = {}
     while True:
         begun = time.monotonic()
-        done = job.run_round()
+        with shown():
+            done = job.run_round()
         rows, files, misfits = rows + done.rows, files + done.files, misfits + done.misfits
         tables |= dict.fromkeys(done.tables)
         if done.rows:

@@ -7,6 +7,7 @@ otherwise reads the log as well; it only starts its batches later and pushes no 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import re
@@ -24,6 +25,9 @@ from perdure.errors import ConfigError
 JAVA_MIN: Final = 17
 _JAVA_TIMEOUT_S: Final = 30
 _POLL_S: Final = 0.2
+
+_groups = itertools.count(1)
+"""Jobs that are shown together have a group of their own, or the next ones would add to them."""
 
 SETTINGS: Final[Mapping[str, str]] = {
     # Off in Spark by default; a Python source that takes filters needs it.
@@ -163,14 +167,21 @@ def progress(spark: Any, label: str, *, show: bool | None = None) -> Iterator[No
         yield
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
 
-    group = f"perdure-{threading.get_ident()}"
+    group = f"perdure-{os.getpid()}-{next(_groups)}"
     spark.sparkContext.setJobGroup(group, label, interruptOnCancel=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.completed}/{task.total} tasks"),
+        MofNCompleteColumn(),
+        TextColumn("tasks"),
         TimeElapsedColumn(),
     )
     stop = threading.Event()

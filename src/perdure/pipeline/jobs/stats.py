@@ -92,8 +92,8 @@ class Statistics(msgspec.Struct, frozen=True):
         structures, clients: those with most messages first.
         hours: in order.
         silent: the most conspicuous first.
-        slow: sessions with most pending messages first; not from Spark, and so from ``collect``
-            empty.
+        slow: sessions with most pending messages first; not from Spark, and so None from
+            ``collect``: not looked at.
     """
 
     totals: dict[str, Any]
@@ -101,7 +101,7 @@ class Statistics(msgspec.Struct, frozen=True):
     clients: list[dict[str, Any]]
     hours: list[dict[str, Any]]
     silent: list[dict[str, Any]]
-    slow: list[dict[str, Any]] = []
+    slow: list[dict[str, Any]] | None = None
 
 
 def collect(spark: Any, log: Any, *, top: int) -> Statistics:

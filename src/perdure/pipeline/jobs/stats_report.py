@@ -33,7 +33,7 @@ def render(statistics: Statistics, *, title: str) -> str:
     summary = (
         f"<p>{_number(totals['messages'])} messages, {_number(totals['bytes'])} bytes of payload, "
         f"{_number(totals['clients'])} clients, {_number(totals['structures'])} topic structures; "
-        f"from {_text(totals['first'])} to {_text(totals['last'])}.</p>"
+        f"from {_text(totals['first'])} to {_text(totals['last'])} (UTC).</p>"
     )
     parts = [
         "<!doctype html>",
@@ -51,10 +51,16 @@ def render(statistics: Statistics, *, title: str) -> str:
         "<h2>Silent clients</h2>",
         _table(statistics.silent) if statistics.silent else "<p>None.</p>",
         "<h2>Sessions that are behind</h2>",
-        _table(statistics.slow, bar="pending") if statistics.slow else "<p>None.</p>",
+        _slow(statistics.slow),
         "</body></html>\n",
     ]
     return "\n".join(parts)
+
+
+def _slow(rows: Sequence[dict[str, Any]] | None) -> str:
+    if rows is None:
+        return "<p>Not looked at: that is done in the data directory, not over HTTP.</p>"
+    return _table(rows, bar="pending") if rows else "<p>None.</p>"
 
 
 def _table(rows: Sequence[dict[str, Any]], *, bar: str = "") -> str:

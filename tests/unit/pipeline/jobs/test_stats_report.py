@@ -47,4 +47,12 @@ def test_nothing_was_recorded() -> None:
     totals = {"messages": 0, "bytes": 0, "clients": 0, "structures": 0, "first": None, "last": None}
     page = render(Statistics(totals, [], [], [], []), title="x")
     assert page.count("Nothing was recorded.") == 3
+    assert page.count("<p>None.</p>") == 1
+    assert "Not looked at" in page
+
+
+def test_no_session_is_behind() -> None:
+    totals = {"messages": 0, "bytes": 0, "clients": 0, "structures": 0, "first": None, "last": None}
+    page = render(Statistics(totals, [], [], [], [], []), title="x")
     assert page.count("<p>None.</p>") == 2
+    assert "Not looked at" not in page
