@@ -16,12 +16,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final, final
 
+from perdure.bench import proc
 from perdure.bench.child import POLL_S, ChildProcess
 from perdure.bench.errors import BenchError
 
 _GROUP_GONE_S: Final = 5.0
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
-_PROC: Final = Path("/proc")
 _KIB_LINE: Final = re.compile(r"^(VmRSS|VmHWM):\s+(\d+) kB$", re.MULTILINE)
 
 
@@ -38,45 +38,29 @@ class ProcessProbe:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        if not (_PROC / str(pid)).is_dir():
+        if not (proc.PROC / str(pid)).is_dir():
             raise BenchError(f"no process {pid}")
 
     def cpu_s(self) -> float:
         """CPU seconds, user and system, since it started."""
         ticks = 0
-        for pid in self._family():
-            try:
-                stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8")
-            except OSError:
-                continue
-            # After the name, which may hold anything: utime, stime, cutime, cstime are 14..17.
-            fields = stat[stat.rindex(")") + 2 :].split()
-            ticks += sum(int(field) for field in fields[11:15])
+        for pid in proc.family(self.pid):
+            # utime, stime, cutime, cstime are 14..17, and the first of these is the third.
+            ticks += sum(int(field) for field in proc.stat_fields(pid)[11:15])
         return ticks / _TICKS
 
     def memory_bytes(self) -> tuple[int, int]:
         """(resident now, peak since it started)."""
         now = peak = 0
-        for pid in self._family():
+        for pid in proc.family(self.pid):
             try:
-                status = (_PROC / str(pid) / "status").read_text(encoding="utf-8")
+                status = (proc.PROC / str(pid) / "status").read_text(encoding="utf-8")
             except OSError:
                 continue
             values = {name: int(kib) * 1024 for name, kib in _KIB_LINE.findall(status)}
             now += values.get("VmRSS", 0)
             peak += values.get("VmHWM", 0)
         return now, peak
-
-    def _family(self) -> list[int]:
-        family = [self.pid]
-        for pid in family:
-            try:
-                for task in (_PROC / str(pid) / "task").iterdir():
-                    children = (task / "children").read_text(encoding="utf-8")
-                    family += [int(child) for child in children.split()]
-            except OSError:
-                continue
-        return family
 
 
 @final
@@ -160,7 +144,7 @@ def machine_cpu_s() -> float:
 
     Without interrupts: those of a benchmark's own network traffic are nobody's.
     """
-    first = (_PROC / "stat").read_text(encoding="utf-8").partition("\n")[0]
+    first = (proc.PROC / "stat").read_text(encoding="utf-8").partition("\n")[0]
     # Guests are within user and nice.
     user, nice, system, _, _, _, _, steal = (int(field) for field in first.split()[1:9])
     return (user + nice + system + steal) / _TICKS

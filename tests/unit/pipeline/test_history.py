@@ -36,13 +36,6 @@ TOPICS = [f"d/{n % 5}/t" for n in range(40)] + ["$SYS/x", "x", "d"]
 HOUR = 3_600 * SECOND
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[RocksDatabase]:
-    opened = open_log(tmp_path / "db")
-    yield opened
-    opened.close()
-
-
 def archive(path: Path, database: RocksDatabase, kind: str = "parquet", **options: Any) -> None:
     """Bring the archive up to the end of the log."""
     sink = sink_of(kind, path / "to", database.format.database_id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -19,18 +18,6 @@ pytest.importorskip("pyarrow")
 from perdure.pipeline.log_source import Part, plan, read
 
 HOUR = 3_600 * SECOND
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[RocksDatabase]:
-    opened = open_log(tmp_path / "db")
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def options(tmp_path: Path) -> ReadOptions:
-    return ReadOptions(str(tmp_path / "db"))
 
 
 def planned(options: ReadOptions, narrowing: Narrowing | None = None) -> list[Part]:

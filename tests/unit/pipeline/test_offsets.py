@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,18 +15,6 @@ from perdure.pipeline.offsets import StreamPosition
 from perdure.pipeline.options import ReadOptions
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.bulk import LogFiles
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[RocksDatabase]:
-    opened = open_log(tmp_path / "db")
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def options(tmp_path: Path) -> ReadOptions:
-    return ReadOptions(str(tmp_path / "db"))
 
 
 def step(

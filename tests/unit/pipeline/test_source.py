@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.pipeline.logs import START, append, open_log
+from tests.unit.pipeline.logs import START, append
 from tests.unit.web.asgi import TOKEN as HTTP_TOKEN
 from tests.unit.web.child import WebProcess
 
@@ -22,13 +21,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from perdure.pipeline import source
 from perdure.pipeline.source import LogReader, LogStreamReader, PushdownReader
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[RocksDatabase]:
-    opened = open_log(tmp_path / "db")
-    yield opened
-    opened.close()
 
 
 def schema(**columns: str) -> SimpleNamespace:

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final, final
 
+from perdure.bench import proc
 from perdure.bench.child import STOP_TIMEOUT_S, Identity, wait_until
 from perdure.bench.errors import BenchError
 from perdure.bench.servers.server import Server
@@ -27,7 +28,6 @@ USER: Final = "perdure"
 DATABASE: Final = "postgres"
 """The database that ``url`` names; initdb makes it."""
 
-_PROC: Final = Path("/proc")
 _DEBIAN: Final = Path("/usr/lib/postgresql")
 _UNPRIVILEGED: Final = ("postgres", "nobody")
 # postmaster.pid, where pg_ctl looks too: the eighth line says whether connections are taken.
@@ -104,7 +104,7 @@ class PostgresServer(Server):
         assert process is not None
         # The postmaster first: it would start recovery as soon as one of the others dies.
         os.kill(process.pid, signal.SIGSTOP)
-        family = [process.pid, *_children(process.pid)]
+        family = [process.pid, *proc.children(process.pid)]
         for pid in family:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -112,27 +112,27 @@ class PostgresServer(Server):
         self._ended()
         # A server on the same data refuses to start while one of the old processes lives.
         wait_until(
-            lambda: not any(_lives(pid) for pid in family),
+            lambda: not any(proc.lives(pid) for pid in family),
             timeout_s=STOP_TIMEOUT_S,
             complaint="a killed PostgreSQL process does not end",
         )
 
     def pause(self) -> None:
         """Stop all its processes where they stand: a server that neither answers nor ends."""
-        family = (self.pid, *_children(self.pid))
+        family = (self.pid, *proc.children(self.pid))
         for pid in family:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
         # The signals are only sent; they stand still once the kernel says so.
         wait_until(
-            lambda: all(_state(pid) in "TtZX" for pid in family),
+            lambda: all(proc.state(pid) in "TtZX" for pid in family),
             timeout_s=STOP_TIMEOUT_S,
             complaint="a stopped PostgreSQL process goes on",
         )
 
     def resume(self) -> None:
         """Let them go on after ``pause``."""
-        for pid in (*_children(self.pid), self.pid):
+        for pid in (*proc.children(self.pid), self.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
@@ -201,26 +201,3 @@ def _account() -> pwd.struct_passwd | None:
         "PostgreSQL does not run as root, and there is no other user for it",
         hint=f"run as another user, or make one of {', '.join(_UNPRIVILEGED)}",
     )
-
-
-def _children(pid: int) -> list[int]:
-    children: list[int] = []
-    with contextlib.suppress(OSError):
-        for task in (_PROC / str(pid) / "task").iterdir():
-            listed = (task / "children").read_text(encoding="utf-8")
-            children += [int(child) for child in listed.split()]
-    return children
-
-
-def _lives(pid: int) -> bool:
-    """Whether the process still runs; one that only waits to be reaped does not."""
-    return _state(pid) not in "ZX"
-
-
-def _state(pid: int) -> str:
-    """The kernel's letter for what a process does; X = it is gone."""
-    try:
-        stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8")
-    except OSError:
-        return "X"
-    return stat[stat.rindex(")") + 2]

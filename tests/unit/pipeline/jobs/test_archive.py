@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.pipeline.logs import SECOND, START, append, open_log
+from tests.unit.pipeline.logs import SECOND, START, append
 
 from perdure.errors import ConfigError, StorageConflict
 from perdure.model import Message
@@ -37,13 +37,6 @@ pytestmark = pytest.mark.filterwarnings("default")
 
 FORMATS = ("iceberg", "delta", "parquet")
 SPECS = (parse_table("devices=d/{device}/+"),)
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[RocksDatabase]:
-    opened = open_log(tmp_path / "db")
-    yield opened
-    opened.close()
 
 
 def sink_of(kind: str, root: Path, database_id: str) -> Sink:

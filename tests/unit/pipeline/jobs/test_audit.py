@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.pipeline.logs import SECOND, START, append, open_log
+from tests.unit.pipeline.logs import SECOND, START, append
 
 from perdure.config.schema import RocksdbConfig
 from perdure.model import Cursor, InboxEntry, Message, SessionRecord, Subscription
@@ -40,13 +40,6 @@ pytestmark = pytest.mark.filterwarnings("default")
 TOPICS = [f"d/{n % 6}/t" for n in range(30)]
 MESSAGES, INDEX = table_names(1)
 ALL = b"\xff" * 64
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[RocksDatabase]:
-    opened = open_log(tmp_path / "db")
-    yield opened
-    opened.close()
 
 
 def result(path: Path, **others: Any) -> Audit:

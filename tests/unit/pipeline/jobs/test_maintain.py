@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.pipeline.logs import SECOND, START, append, open_log
+from tests.unit.pipeline.logs import SECOND, START, append
 
 from perdure.model import Message
 from perdure.storage.rocksdb import RocksDatabase
@@ -32,13 +32,6 @@ NOW = 4_000_000_000_000_000
 """After all files that a test makes."""
 
 PAYLOADS = (b'{"a": 1}', b'{"a": 2, "b": "x"}', b"no json", b'{"a": 3.5}')
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[RocksDatabase]:
-    opened = open_log(tmp_path / "db")
-    yield opened
-    opened.close()
 
 
 def fill(database: RocksDatabase, tmp_path: Path, sink: Sink, rounds: int = 4) -> list[Message]:

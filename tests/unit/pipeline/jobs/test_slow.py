@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
-import pytest
-from tests.unit.pipeline.logs import SECOND, START, append, open_log
+from tests.unit.pipeline.logs import SECOND, START, append
 
 from perdure.model import Cursor, InboxEntry, SessionRecord, Subscription
 from perdure.pipeline.jobs.slow import slow_sessions
 from perdure.storage.rocksdb import RocksDatabase
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[RocksDatabase]:
-    opened = open_log(tmp_path / "db")
-    yield opened
-    opened.close()
 
 
 def session(

@@ -49,3 +49,8 @@ class ListSource:
 
     async def close(self) -> None:
         self.closed = True
+
+
+def numbers(queue: list[OwedPage]) -> list[tuple[bytes, int]]:
+    """Payloads and packet identifiers of a queue, in its order."""
+    return [(entry.payload, entry.packet_id) for page in queue for entry in page.entries]

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import msgspec
 import pytest
-from tests.unit.pipeline.jobs.migrate.samples import NOW_US, SETTINGS
+from tests.unit.pipeline.jobs.migrate.samples import NOW_US, SETTINGS, numbers
 
 from perdure.bench.servers.postgres import PostgresServer
 from perdure.errors import ConfigError, StorageUnavailable
@@ -77,10 +77,6 @@ async def read(url: str, part: Range | None = None, **settings: Any) -> dict[str
     finally:
         await source.close()
     return found
-
-
-def numbers(queue: list[OwedPage]) -> list[tuple[bytes, int]]:
-    return [(entry.payload, entry.packet_id) for page in queue for entry in page.entries]
 
 
 async def test_the_first_release(server: PostgresServer) -> None:

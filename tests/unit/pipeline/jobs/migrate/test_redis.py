@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 pytest.importorskip("hiredis")
-from tests.unit.pipeline.jobs.migrate.samples import SETTINGS
+from tests.unit.pipeline.jobs.migrate.samples import SETTINGS, numbers
 
 from perdure.bench.servers.redis import RedisServer
 from perdure.bench.servers.redis_cluster import RedisCluster
@@ -108,10 +108,6 @@ async def read(url: str, prefix: str, entries_max: int = 10_000) -> dict[str, li
     finally:
         await source.close()
     return found
-
-
-def numbers(queue: list[OwedPage]) -> list[tuple[bytes, int]]:
-    return [(entry.payload, entry.packet_id) for page in queue for entry in page.entries]
 
 
 async def _connect_to_an_old_one(source: Any) -> RedisClient:
