@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.mini_broker import MiniBroker
 from tests.unit.fixtures import logging_as_before
+from tests.unit.server.fake_admin import FakeAdmin
 
 from perdure.errors import PerdureError, StorageFull
 from perdure.model import GroupRecord, Message, SessionRecord, Subscription, Will
@@ -23,12 +24,11 @@ NOW = 1_700_000_000_000_000
 SECOND = 1_000_000
 
 
-class FakeBroker:
+class FakeBroker(FakeAdmin):
     """What answers on the admin socket."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, ...]] = []
-        self.refusal: PerdureError | None = None
+        super().__init__("live")
         self.storage = "ok"
         self.structure: Structure | None = None
 
@@ -55,32 +55,11 @@ class FakeBroker:
             "findings": [finding],
         }
 
-    async def discard(self, client_id: str) -> bool:
-        self.asked.append(("discard", client_id))
-        if self.refusal:
-            raise self.refusal
-        return client_id == "live"
-
-    async def kick(self, client_id: str) -> bool:
-        self.asked.append(("kick", client_id))
-        return client_id == "live"
-
     async def rotate(self, structure: Structure | None) -> Row:
         if self.refusal:
             raise self.refusal
         self.structure = structure
         return {"generation": 2}
-
-    def bans(self) -> list[Row]:
-        return [{"kind": "client_id", "value": f"c{number}"} for number in range(2)]
-
-    async def ban(self, kind: str, value: str, *, reason: str, until_us: int) -> Row:
-        self.asked.append(("ban", kind, value, reason, str(until_us)))
-        return {"kind": kind, "value": value, "closed": 1}
-
-    async def unban(self, kind: str, value: str) -> Row | None:
-        self.asked.append(("unban", kind, value))
-        return {"kind": kind, "value": value, "action": "removed"} if value == "there" else None
 
     def stats(self) -> Row:
         return {"storage": self.storage}

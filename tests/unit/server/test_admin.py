@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.server.fake_admin import FakeAdmin
 
 from perdure.errors import ConfigError, StorageFull
 from perdure.observe.admin_socket import SOCKET_NAME, SOCKET_PATH_BYTES_MAX, socket_address
@@ -19,11 +20,11 @@ from perdure.server.admin import AdminServer, Row
 from perdure.topic.proposal import Structure
 
 
-class Broker:
+class Broker(FakeAdmin):
     """Stands for the broker: remembers what it was asked."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, ...]] = []
+        super().__init__("a/é")
         self.rows = 3
 
     async def sessions(self, *, prefix: str, state: str) -> AsyncIterator[Row]:
@@ -37,29 +38,10 @@ class Broker:
     async def explain(self, client_id: str, topic: str) -> Row | None:
         return {"client_id": client_id, "topic": topic} if client_id == "a/é" else None
 
-    async def discard(self, client_id: str) -> bool:
-        self.asked.append(("discard", client_id))
-        return client_id == "a/é"
-
-    async def kick(self, client_id: str) -> bool:
-        self.asked.append(("kick", client_id))
-        return client_id == "a/é"
-
     async def rotate(self, structure: Structure | None) -> Row:
         if structure is None:
             raise StorageFull("no space")
         return {"patterns": list(structure.patterns)}
-
-    def bans(self) -> list[Row]:
-        return [{"kind": "client_id", "value": f"c{number}"} for number in range(2)]
-
-    async def ban(self, kind: str, value: str, *, reason: str, until_us: int) -> Row:
-        self.asked.append(("ban", kind, value, reason, str(until_us)))
-        return {"kind": kind, "value": value, "closed": 1}
-
-    async def unban(self, kind: str, value: str) -> Row | None:
-        self.asked.append(("unban", kind, value))
-        return {"kind": kind, "value": value, "action": "removed"} if value == "there" else None
 
     def stats(self) -> Row:
         return {"sessions": 7}
