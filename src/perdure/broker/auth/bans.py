@@ -16,14 +16,13 @@ not somebody has taken it off the list.
 from __future__ import annotations
 
 import ipaddress
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, final
 
 import msgspec
 
-from perdure.broker.auth.private_file import replace_file
+from perdure.broker.auth.private_file import Identity, read_file, save_file
 from perdure.config.units import format_time, parse_time
 from perdure.errors import ConfigError
 from perdure.limits import BAN_FILE_BYTES_MAX, BAN_REASON_MAX, BANS_MAX, UTF8_STRING_BYTES_MAX
@@ -32,7 +31,6 @@ BanKind: TypeAlias = Literal["client_id", "username", "address"]
 KINDS: Final[tuple[BanKind, ...]] = ("client_id", "username", "address")
 
 _Network: TypeAlias = "ipaddress.IPv4Network | ipaddress.IPv6Network"
-_Identity: TypeAlias = tuple[int, int, int]
 _MAPPED: Final = ipaddress.IPv6Network("::ffff:0:0/96")
 """IPv4 addresses as IPv6 sockets show them (RFC 4291 section 2.5.5.2)."""
 
@@ -283,31 +281,16 @@ class BanFile:
                 )
         elif not found:
             return BanList(bans), False
-        try:
-            target = self.path.resolve()  # A link stays a link.
-            before = target.stat() if target.exists() else None
-            if (_identify(before) if before else None) != identity:
-                raise ConfigError(
-                    f"{self.path} was changed by someone else meanwhile", hint="try again"
-                )
-            data = "".join(f"{text}\n" for text in kept).encode()
-            replace_file(target, data, owner=before)
-        except OSError as error:
-            raise ConfigError(f"cannot write {self.path}: {error.strerror}") from error
+        data = "".join(f"{text}\n" for text in kept).encode()
+        save_file(self.path, data, read=identity)
         return BanList(bans), found
 
-    def _read(self) -> tuple[list[tuple[str, Ban | None]], _Identity | None]:
+    def _read(self) -> tuple[list[tuple[str, Ban | None]], Identity | None]:
         """All lines with their bans, and which state of the file they are."""
         try:
-            with self.path.open("rb") as file:
-                identity = _identify(os.fstat(file.fileno()))
-                data = file.read(BAN_FILE_BYTES_MAX + 1)
+            data, identity = read_file(self.path, name="ban file", bytes_max=BAN_FILE_BYTES_MAX)
         except FileNotFoundError:
             return [], None
-        except OSError as error:
-            raise ConfigError(f"cannot read ban file {self.path}: {error.strerror}") from error
-        if len(data) > BAN_FILE_BYTES_MAX:
-            raise ConfigError(f"{self.path} is larger than {BAN_FILE_BYTES_MAX} bytes")
         found: list[tuple[str, Ban | None]] = []
         for number, raw in enumerate(data.splitlines(), start=1):
             try:
@@ -326,7 +309,3 @@ class BanFile:
         if sum(ban is not None for _, ban in found) > BANS_MAX:
             raise ConfigError(f"{self.path} has more than {BANS_MAX} bans")
         return found, identity
-
-
-def _identify(stat: os.stat_result) -> _Identity:
-    return stat.st_ino, stat.st_mtime_ns, stat.st_size

@@ -20,7 +20,6 @@ but its owner may read what we write.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -37,7 +36,7 @@ from perdure.broker.auth.hashes import (
     make_hash,
     parse_hash,
 )
-from perdure.broker.auth.private_file import replace_file
+from perdure.broker.auth.private_file import Identity, read_file, save_file
 from perdure.errors import ConfigError
 
 CREDENTIALS_FILE_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -77,13 +76,13 @@ class CredentialsFile:
         path: where ``save`` writes; nothing is read here, see ``load``.
     """
 
-    __slots__ = ("_lines", "_read_stat", "_users", "path")
+    __slots__ = ("_lines", "_read_state", "_users", "path")
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self._lines: list[_Line] = []
         self._users: dict[str, _User] = {}
-        self._read_stat: tuple[int, int, int] | None = None
+        self._read_state: Identity | None = None
 
     @classmethod
     def load(cls, path: Path | str, *, missing_ok: bool = False) -> CredentialsFile:
@@ -98,9 +97,9 @@ class CredentialsFile:
         """
         credentials = cls(path)
         try:
-            with credentials.path.open("rb") as file:
-                credentials._read_stat = _identify(os.fstat(file.fileno()))
-                data = file.read(CREDENTIALS_FILE_BYTES_MAX + 1)
+            data, credentials._read_state = read_file(
+                credentials.path, name="credentials file", bytes_max=CREDENTIALS_FILE_BYTES_MAX
+            )
         except FileNotFoundError:
             if missing_ok:
                 return credentials
@@ -108,10 +107,6 @@ class CredentialsFile:
                 f"credentials file {path} does not exist",
                 hint="make it with `perdure passwd`",
             ) from None
-        except OSError as error:
-            raise ConfigError(f"cannot read credentials file {path}: {error.strerror}") from error
-        if len(data) > CREDENTIALS_FILE_BYTES_MAX:
-            raise ConfigError(f"{path} is larger than {CREDENTIALS_FILE_BYTES_MAX} bytes")
         credentials._parse(data)
         return credentials
 
@@ -243,24 +238,11 @@ class CredentialsFile:
     def save(self) -> None:
         """Replace the file in one step, readable by its owner alone.
 
-        An existing file's owner is kept where we may set it, so that root can edit the file of
-        a broker that runs as another user.
-
         Raises:
             ConfigError: it cannot be written, or someone else has changed it since ``load``.
         """
-        target = self.path.resolve()  # A link stays a link.
         text = "".join(f"{line.text}\n" for line in self._lines)
-        try:
-            before = target.stat() if target.exists() else None
-            if (_identify(before) if before else None) != self._read_stat:
-                raise ConfigError(
-                    f"{self.path} was changed by someone else meanwhile", hint="try again"
-                )
-            after = replace_file(target, text.encode(), owner=before)
-        except OSError as error:
-            raise ConfigError(f"cannot write {self.path}: {error.strerror}") from error
-        self._read_stat = _identify(after)
+        self._read_state = save_file(self.path, text.encode(), read=self._read_state)
 
     def _parse(self, data: bytes) -> None:
         try:
@@ -335,7 +317,3 @@ def _cost(entry: SlowHash) -> tuple[object, ...]:
         if (value := getattr(entry, name, None)) is not None
     }
     return (type(entry).__name__, *parameters.items())
-
-
-def _identify(stat: os.stat_result) -> tuple[int, int, int]:
-    return stat.st_ino, stat.st_mtime_ns, stat.st_size

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.broker.auth import bans as module
+from perdure.broker.auth import private_file
 from perdure.broker.auth.bans import Ban, BanFile, BanList, make_ban
 from perdure.errors import ConfigError
 from perdure.limits import BAN_REASON_MAX
@@ -217,6 +218,6 @@ def test_somebody_else_changed_it_meanwhile(
     file = BanFile(tmp_path / "bans")
     file.add(make_ban("client_id", "a"), now_us=NOW)
     seen = iter([(1, 2, 3), (1, 2, 4)])
-    monkeypatch.setattr(module, "_identify", lambda _stat: next(seen))
+    monkeypatch.setattr(private_file, "_identify", lambda _stat: next(seen))
     with pytest.raises(ConfigError, match="changed by someone else"):
         file.add(make_ban("client_id", "b"), now_us=NOW)
