@@ -18,14 +18,13 @@ from tests.unit.pipeline.logs import SECOND, START, append, open_log
 import perdure
 from perdure.model import Message
 
+KILLS = int(os.environ.get("PERDURE_CRASH_ROUNDS") or 1)
+SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(240 + 60 * KILLS),
     pytest.mark.filterwarnings("default"),
 ]
-
-KILLS = 2
-SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))
 TOPICS = [f"rooms/{number}/t" for number in range(9)] + ["x"]
 
 

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias, final
 
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import FormatTooNew, StorageUnavailable
 from perdure.limits import OFFSET_MAX
-from perdure.storage.bundle import count_of, is_bundle, reach, split_row
+from perdure.storage import bundle
+from perdure.storage.bundle import count_of, reach, split_row
 from perdure.storage.contract import GenerationInfo
 from perdure.storage.rocksdb.bulk_slices import Slice, cut
 from perdure.storage.rocksdb.generations import Generation
@@ -45,6 +47,8 @@ the offsets of an Arrow array end."""
 PICKED_MAX: Final = 131_072
 """Keys of a slice and a stream that are looked up in the index before the first row is read. If
 there are more, or more constraints than can be looked up, rows are read as they are found."""
+
+_FIRST_BYTE: Final = itemgetter(0)
 
 
 class Page(NamedTuple):
@@ -208,7 +212,7 @@ class LogFiles:
                 rows_max=rows_max,
                 bytes_max=bytes_max,
             ):
-                yield from _singles(keys, values, after, until, rows_max)
+                yield from _singles(keys, values, after, until, rows_max, bytes_max)
             return
         scanner = layout.scanner
         varying = layout.pattern(stream).split("/").count("+")
@@ -218,7 +222,7 @@ class LogFiles:
                 for keys, values in scanner.picked_pages(
                     found, rows_max=rows_max, bytes_max=bytes_max
                 ):
-                    yield from _singles(keys, values, after, until, rows_max)
+                    yield from _singles(keys, values, after, until, rows_max, bytes_max)
                 return
         keys, values = [], []
         last, size = -1, 0
@@ -230,9 +234,9 @@ class LogFiles:
             values.append(value)
             size += len(value)
             if len(keys) >= rows_max or size >= bytes_max:
-                yield from _singles(keys, values, after, until, rows_max)
+                yield from _singles(keys, values, after, until, rows_max, bytes_max)
                 keys, values, size = [], [], 0
-        yield from _singles(keys, values, after, until, rows_max)
+        yield from _singles(keys, values, after, until, rows_max, bytes_max)
 
     def bound(self, filter_sets: FilterSets, after: int, until: int, rows_max: int) -> int:
         """The highest offset up to ``until`` with at most ``rows_max`` wanted messages after
@@ -285,26 +289,36 @@ class LogFiles:
 
 
 def _singles(
-    keys: list[bytes], values: list[bytes], after: int, until: int, rows_max: int
+    keys: list[bytes], values: list[bytes], after: int, until: int, rows_max: int, bytes_max: int
 ) -> Iterator[tuple[list[bytes], list[bytes]]]:
     """Rows of one stream as rows of one message each, those in ``(after, until]``."""
     if not keys:
         return
-    if unpack_data(keys[-1])[1] <= until and not any(map(is_bundle, values)):
+    if unpack_data(keys[-1])[1] <= until and not _any_bundle(values):
         yield keys, values
         return
     single_keys: list[bytes] = []
     single_values: list[bytes] = []
+    size = 0
     for key, value in zip(keys, values, strict=True):
         stream, varying = key[:8], key[DATA_HEAD:]
         for at, single in split_row(unpack_data(key)[1], value, after, until):
             single_keys.append(stream + pack_offset(at) + varying)
             single_values.append(single)
-        if len(single_keys) >= rows_max:
+            size += len(single)
+        if len(single_keys) >= rows_max or size >= bytes_max:
             yield single_keys, single_values
-            single_keys, single_values = [], []
+            single_keys, single_values, size = [], [], 0
     if single_keys:
         yield single_keys, single_values
+
+
+def _any_bundle(values: list[bytes]) -> bool:
+    """Whether one of many values is a bundle's; a call for each would be felt."""
+    try:
+        return bundle.VERSION in map(_FIRST_BYTE, values)
+    except IndexError:  # One is empty: whoever decodes it will say so.
+        return any(map(bundle.is_bundle, values))
 
 
 def intersection(one: Plan, other: Plan) -> Plan:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import FormatTooNew, StorageUnavailable
 from perdure.model import Message
+from perdure.storage import bundle
 from perdure.storage.codec import decode_message
 from perdure.storage.rocksdb import RocksDatabase, bulk
 from perdure.storage.rocksdb.bulk import (
@@ -72,27 +73,33 @@ def database(tmp_path: Path) -> Iterator[RocksDatabase]:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
-    topics=st.lists(TOPICS, min_size=1, max_size=40),
+    bursts=st.lists(st.tuples(TOPICS, st.sampled_from([1, 1, 1, 3, 70])), min_size=1, max_size=30),
+    # One by one, or in bursts that are rows of many messages.
+    step=st.sampled_from([10, 0]),
     sets=st.lists(st.lists(FILTERS, min_size=1, max_size=3).map(tuple), max_size=2).map(tuple),
     cuts=st.lists(st.integers(0, 400), max_size=4),
     rotate=st.booleans(),
 )
 def test_equal_to_a_naive_filter_on_the_whole_log(
     tmp_path_factory: pytest.TempPathFactory,
-    topics: list[str],
+    bursts: list[tuple[str, int]],
+    step: int,
     sets: FilterSets,
     cuts: list[int],
     rotate: bool,
 ) -> None:
     path = tmp_path_factory.mktemp("bulk")
     database = RocksDatabase.open(path, config=CONFIG, now_us=START)
+    topics = [topic for topic, count in bursts for _ in range(count)]
     half = len(topics) // 2 if rotate else 0
-    written = write(database, topics[:half], at=START)
+    written = write(database, topics[:half], at=START, step=step)
     if rotate:
-        database.rotate(START + 1_000)
-    written += write(database, topics[half:], at=START + 2_000)
+        database.rotate(START + 30_000)
+    written += write(database, topics[half:], at=START + 40_000, step=step)
     files = LogFiles(path)
-    bounds = sorted({0, *(START + cut * 10 for cut in cuts), START + 10_000})
+    bounds = sorted(
+        {0, *(START + (not rotate) * 40_000 + cut * (step or 1) for cut in cuts), 2 * START}
+    )
     slices = [
         part
         for after, until in pairwise(bounds)
@@ -107,6 +114,31 @@ def test_equal_to_a_naive_filter_on_the_whole_log(
     assert sorted(found, key=lambda message: message.offset) == expected
     files.close()
     database.close()
+
+
+def test_pages_of_bursts_end_after_many_bytes(database: RocksDatabase, tmp_path: Path) -> None:
+    batch = database.batch()
+    for _ in range(300):
+        # At one time: of a burst.
+        batch.append(Message("d/1", bytes(100), 1), START)
+    database.write(batch)
+    files = LogFiles(tmp_path / "db")
+    rows = list(files._engine.keys(files.layout(1).tables[0], b"", b"\xff"))
+    assert len(rows) == -(-300 // bundle.MESSAGES_MAX)
+    part = Slice(1, 0, START * 2, 300)
+    for sets in ((), (("d/1",),)):
+        pages = list(files.pages(sets, part, rows_max=1_000, bytes_max=10_000))
+        assert sum(len(page.keys) for page in pages) == 300
+        assert max(len(page.keys) for page in pages) <= 90 + 64
+    files.close()
+
+
+def test_a_bundle_is_found_among_many() -> None:
+    single, several = b"\x01x", bytes([bundle.VERSION]) + b"x"
+    assert bulk._any_bundle([single, several])
+    assert not bulk._any_bundle([single, single])
+    assert bulk._any_bundle([single, b"", several])
+    assert not bulk._any_bundle([b"", single])
 
 
 def test_slices_follow_the_sparse_counts(database: RocksDatabase, tmp_path: Path) -> None:
