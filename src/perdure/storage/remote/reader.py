@@ -7,7 +7,7 @@ beside the broker: it claims nothing and writes nothing.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Final, Self, final
+from typing import Final, Self
 
 from perdure.errors import FormatTooNew, StorageCorrupt, UsageError
 from perdure.model import Cursor, InboxEntry, Message, SessionRecord, StoredSession, Subscription
@@ -131,7 +131,6 @@ def stored_session(found: Sequence[Row]) -> StoredSession | None:
     )
 
 
-@final
 class StateReader:
     """The sessions of a broker in a server, as they are; closes its driver.
 
@@ -156,16 +155,21 @@ class StateReader:
             return None
         if version > rows.FORMAT:
             raise FormatTooNew("the state was written by a later release")
-        return cls(driver, rows.parse_number(high) if high else 0)
+        found = cls(driver, rows.parse_number(high) if high else 0)
+        await found._load()
+        return found
+
+    async def _load(self) -> None:
+        """Read what a subclass holds in memory."""
 
     @property
     def server(self) -> Self:
         """It is in a server."""
         return self
 
-    async def sessions(self) -> AsyncIterator[SessionRecord]:
-        """All sessions, in client-id order."""
-        start = b""
+    async def sessions(self, *, after: str = "") -> AsyncIterator[SessionRecord]:
+        """See ``Database.sessions``."""
+        start = after.encode() + b"\0" if after else b""
         while True:
             names, records = await session_page(self._driver, start)
             for record in records:

@@ -17,22 +17,11 @@ from typing import final
 
 import msgspec
 
-from perdure.errors import (
-    Fenced,
-    StorageError,
-    StorageUnavailable,
-)
-from perdure.storage.contract import (
-    Batch,
-    GenerationInfo,
-)
+from perdure.errors import Fenced, StorageError, StorageUnavailable
+from perdure.storage.contract import Batch, GenerationInfo
 from perdure.storage.remote import retained, rows
 from perdure.storage.remote.batch import RemoteBatch
-from perdure.storage.remote.driver import (
-    META,
-    Driver,
-    Transaction,
-)
+from perdure.storage.remote.driver import META, Driver, Transaction
 from perdure.storage.remote.loading import load
 from perdure.storage.remote.log import RemoteLog
 from perdure.storage.remote.loops import DriverLoop

@@ -7,23 +7,16 @@ read last may differ by what the broker has written meanwhile.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Final, Self, final
+from typing import Final, final
 
-from perdure.model import GroupRecord, InboxEntry, SessionRecord, StoredSession
+from perdure.model import GroupRecord
 from perdure.storage.codec import decode_group
 from perdure.storage.contract import Finding, GenerationInfo, ReadResult
 from perdure.storage.remote import rows
 from perdure.storage.remote.check import Checker
-from perdure.storage.remote.driver import CLIENTS, GROUPS, INBOX, META, RETAINED, Reads
+from perdure.storage.remote.driver import CLIENTS, GROUPS, META, RETAINED, Reads
 from perdure.storage.remote.log import RemoteLog
-from perdure.storage.remote.reader import (
-    PAGE,
-    StateReader,
-    pages,
-    read_entries,
-    read_session,
-    session_page,
-)
+from perdure.storage.remote.reader import StateReader, pages
 from perdure.storage.tail import Tail
 
 ALL: Final = 1 << 31
@@ -31,32 +24,16 @@ ALL: Final = 1 << 31
 
 
 @final
-class StateView:
-    """A state in a server; closes its driver.
+class StateView(StateReader):
+    """A state in a server with its log, groups and retained messages; closes its driver."""
 
-    Attributes:
-        last_offset: what was written later is not read.
-    """
+    def __init__(self, driver: Reads, last_offset: int) -> None:
+        super().__init__(driver, last_offset)
+        self._log = RemoteLog(driver, Tail(messages_max=0, bytes_max=0, floor=0))
 
-    def __init__(self, driver: Reads, log: RemoteLog, last_offset: int) -> None:
-        self._driver = driver
-        self._log = log
-        self.last_offset = last_offset
-
-    @classmethod
-    async def open(cls, driver: Reads) -> Self | None:
-        """The state that a connected driver finds; None = there is none.
-
-        Raises:
-            FormatTooNew: a later release wrote it.
-        """
-        found = await StateReader.open(driver)
-        if found is None:
-            return None
-        log = RemoteLog(driver, Tail(messages_max=0, bytes_max=0, floor=0))
-        meta = await driver.scan(META, rows.NOBODY, start=b"", end=b"", limit=ALL)
-        await log.load(meta, last_offset=found.last_offset)
-        return cls(driver, log, found.last_offset)
+    async def _load(self) -> None:
+        meta = await self._driver.scan(META, rows.NOBODY, start=b"", end=b"", limit=ALL)
+        await self._log.load(meta, last_offset=self.last_offset)
 
     def generations(self) -> list[GenerationInfo]:
         """See ``Database.generations``."""
@@ -80,29 +57,6 @@ class StateView:
         """See ``Database.count``."""
         return await self._log.count(filters, after_offset, until_offset, limit)
 
-    async def sessions(self, *, after: str = "") -> AsyncIterator[SessionRecord]:
-        """See ``Database.sessions``."""
-        start = after.encode() + b"\0" if after else b""
-        while True:
-            names, records = await session_page(self._driver, start)
-            for record in records:
-                yield record
-            if len(names) < PAGE:
-                return
-            start = names[-1] + b"\0"
-
-    async def open_session(self, client_id: str) -> StoredSession | None:
-        """See ``Database.open_session``."""
-        return await read_session(self._driver, client_id)
-
-    async def read_inbox(
-        self, client_id: str, *, after_offset: int, until_offset: int, limit: int
-    ) -> list[InboxEntry]:
-        """See ``Database.read_inbox``."""
-        return await read_entries(
-            self._driver, INBOX, client_id, after=after_offset, end=until_offset + 1, limit=limit
-        )
-
     async def session_count(self) -> int:
         """Number of stored sessions."""
         return await self._count(CLIENTS)
@@ -125,7 +79,3 @@ class StateView:
     def check(self) -> AsyncIterator[Finding]:
         """Look at every row; yields what is wrong (``check.py``)."""
         return Checker(self._driver).run()
-
-    async def close(self) -> None:
-        """Give the connections back."""
-        await self._driver.close()

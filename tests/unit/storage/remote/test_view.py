@@ -50,7 +50,6 @@ async def test_a_server_without_a_state() -> None:
 
 
 async def test_sessions_in_pages_and_what_each_is_owed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.storage.remote.view.PAGE", 2)
     monkeypatch.setattr("perdure.storage.remote.reader.PAGE", 2)
     state = ServerState()
     database = await RemoteDatabase.open(MemoryDriver(state), now_us=NOW_US)
