@@ -39,7 +39,13 @@ def open_embedded(config: Config, *, engine: EngineFactory = Engine) -> Database
     """
     if config.storage.backend == "memory":
         return MemoryDatabase()
-    return RocksDatabase.open(config.storage.path, config=config.storage.rocksdb, engine=engine)
+    database = RocksDatabase.open(config.storage.path, config=config.storage.rocksdb, engine=engine)
+    try:
+        database.warm()
+    except StorageError as error:
+        # Who wants what cannot be read is told so; all others are served.
+        log.warning("storage.tail_unread", error=str(error))
+    return database
 
 
 class RemoteStore:

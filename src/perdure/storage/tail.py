@@ -31,20 +31,20 @@ class Tail:
 
     __slots__ = (
         "_bytes",
-        "_bytes_max",
         "_indexed",
         "_indexed_gone",
         "_messages",
-        "_messages_max",
         "_offsets",
         "_start",
         "_topics",
+        "bytes_max",
         "floor",
+        "messages_max",
     )
 
     def __init__(self, *, messages_max: int, bytes_max: int, floor: int) -> None:
-        self._messages_max = messages_max
-        self._bytes_max = bytes_max
+        self.messages_max: int = messages_max
+        self.bytes_max: int = bytes_max
         self._messages: list[Message] = []
         self._offsets: list[int] = []
         self._bytes = 0
@@ -154,7 +154,7 @@ class Tail:
         start = self._start
         end = len(messages)
         size_bytes = self._bytes
-        while start < end and (end - start > self._messages_max or size_bytes > self._bytes_max):
+        while start < end and (end - start > self.messages_max or size_bytes > self.bytes_max):
             size_bytes -= len(messages[start].payload)
             start += 1
         if start != self._start:
@@ -170,7 +170,7 @@ class Tail:
         self._indexed_gone += max(0, min(start, self._indexed) - self._start)
         self.floor = self._offsets[start - 1]
         self._start = start
-        if self._indexed_gone * 2 > self._messages_max:
+        if self._indexed_gone * 2 > self.messages_max:
             self._forget_index()
 
     def _cut(self) -> None:

@@ -6,12 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.contract.values import append_all, message
 
 from perdure.config.schema import Config, PostgresConfig, RedisConfig, StorageConfig
 from perdure.errors import ConfigError, StorageError, StorageLocked
+from perdure.observe import logs
 from perdure.server import stores
 from perdure.storage.memory import MemoryDatabase
 from perdure.storage.rocksdb import RocksDatabase
+from perdure.storage.rocksdb.layout import table_names
 from perdure.testing.process import free_port
 
 
@@ -24,6 +27,37 @@ def test_embedded_stores(tmp_path: Path) -> None:
     database = stores.open_embedded(configured(tmp_path))
     assert isinstance(database, RocksDatabase)
     database.close()
+
+
+def test_newest_messages_are_in_memory_after_a_start(tmp_path: Path) -> None:
+    database = stores.open_embedded(configured(tmp_path))
+    offsets = append_all(database, message("a"), message("b"))
+    assert isinstance(database, RocksDatabase)
+    database.close()
+    database = stores.open_embedded(configured(tmp_path))
+    assert isinstance(database, RocksDatabase)
+    assert database._tail.between(0, offsets[-1], 9) == [
+        message("a", offset=offsets[0]),
+        message("b", offset=offsets[1]),
+    ]
+    database.close()
+
+
+def test_a_damaged_message_does_not_prevent_a_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.configure(level="warning", format="json")
+    stores.open_embedded(configured(tmp_path)).close()
+    database = RocksDatabase.open(tmp_path)
+    (offset,) = append_all(database, message("a"))
+    engine = database._use()
+    (row,) = engine.keys(table_names(1)[0], b"", b"\xff")
+    engine.write([table_names(1)[0], row, b""])
+    database.close()
+    started = stores.open_embedded(configured(tmp_path))
+    assert started.last_offset == offset
+    assert '"storage.tail_unread"' in capsys.readouterr().err
+    started.close()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

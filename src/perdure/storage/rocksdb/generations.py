@@ -20,7 +20,7 @@ Invariant: offsets of generations do not overlap; the last generation is the cur
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from typing import Final, final
 
@@ -102,6 +102,14 @@ class Generation:
         """How many of its messages follow an offset, at most."""
         point = bisect_right(self.offsets, offset)
         return self.message_count - (self.counts[point - 1] if point else 0)
+
+    def newest(self, count: int) -> int:
+        """An offset that at most so many of its messages follow, and not many fewer."""
+        left = self.message_count - count
+        if left <= 0:
+            return self.header.since_offset - 1
+        point = bisect_left(self.counts, left)
+        return self.offsets[point] if point < len(self.offsets) else self.offsets[-1]
 
     def _new_points(self, messages: list[Message]) -> list[tuple[int, int]]:
         before = self.message_count

@@ -187,13 +187,20 @@ class SkipScanLayout:
     def scan(
         self, filters: Sequence[str], *, after_offset: int, until_offset: int
     ) -> Iterator[Message]:
+        return self._read(self.plan(filters), after_offset, until_offset)
+
+    def scan_all(self, after_offset: int, until_offset: int) -> Iterator[Message]:
+        """All messages, whatever their topics, by offset."""
+        return self._read(
+            {stream: None for stream, _ in self._trie.streams()}, after_offset, until_offset
+        )
+
+    def _read(self, plan: Plan, after: int, until: int) -> Iterator[Message]:
         last = -1
-        plan = self.plan(filters)
-        rows = self._scanner.rows(plan, after_offset, reach(until_offset))
-        for offset, key, value in rows:
+        for offset, key, value in self._scanner.rows(plan, after, reach(until)):
             if offset != last:
                 last = offset
-                yield from decode_row(self.topic(key), offset, value, after_offset, until_offset)
+                yield from decode_row(self.topic(key), offset, value, after, until)
 
     def count(
         self, filters: Sequence[str], *, after_offset: int, until_offset: int, limit: int

@@ -16,7 +16,9 @@ from typing import Final, final
 
 from perdure.model import Message
 from perdure.storage.contract import ReadResult
+from perdure.storage.rocksdb.engine import Engine
 from perdure.storage.rocksdb.generations import Generation, Generations
+from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
 from perdure.storage.rocksdb.marks import Offsets
 from perdure.storage.tail import Tail
 from perdure.topic.matching import FilterMatcher, compile_filter
@@ -25,6 +27,9 @@ _TAIL_SCAN_MIN: Final = 512
 _TAIL_SCAN_PER_MESSAGE: Final = 4
 """Messages of the tail that a read tries at most: so many, and so many for each one wanted.
 Trying a filter costs about a tenth of reading a message from a table."""
+
+_FILL_PAGE: Final = 4096
+"""Messages that are added to a tail at once when it is filled."""
 
 
 @final
@@ -109,6 +114,34 @@ class LogReader:
     def _fresh(self, after: int, until: int, limit: int) -> list[Message] | None:
         most = _TAIL_SCAN_MIN + limit * _TAIL_SCAN_PER_MESSAGE
         return self._tail.between(after, until, most)
+
+
+def fill_tail(
+    tail: Tail, engine: Engine, generation: Generation, layout: SkipScanLayout, last_offset: int
+) -> None:
+    """Put the newest messages of the current generation into an empty tail.
+
+    Args:
+        last_offset: nothing is recorded after it.
+    """
+    count = min(tail.messages_max, generation.message_count)
+    if not count:
+        return
+    # Rows are larger than payloads, so more than fits is not read; what is read and does not
+    # fit, because of a few large messages at the end, the tail forgets.
+    row_bytes = engine.table_bytes(layout.tables[0]) // generation.message_count
+    if row_bytes:
+        count = min(count, tail.bytes_max // row_bytes)
+    after = generation.newest(count)
+    tail.clear(after)
+    page: list[Message] = []
+    for message in layout.scan_all(after, last_offset):
+        page.append(message)
+        if len(page) >= _FILL_PAGE:
+            tail.extend(page)
+            page = []
+    if page:
+        tail.extend(page)
 
 
 def _page(found: list[Message], until_offset: int, limit: int, bytes_max: int) -> ReadResult:

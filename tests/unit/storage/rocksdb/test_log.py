@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.contract.values import NOW_US, append_all, message
 
 from perdure.config.schema import RocksdbConfig
+from perdure.errors import StorageCorrupt
 from perdure.storage.rocksdb import RocksDatabase
+from perdure.storage.rocksdb.engine import Engine
+from perdure.storage.rocksdb.layout import table_names
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
 
 
@@ -69,4 +73,76 @@ async def test_tail_and_tables_give_the_same(tmp_path: Path) -> None:
                 )
                 assert found == expected
     tables.close()
+    database.close()
+
+
+def bursts(path: Path, config: RocksdbConfig, count: int) -> list[int]:
+    """A closed database with messages of many topics, bursts among them; their offsets."""
+    database = RocksDatabase.open(path, config=config, now_us=NOW_US)
+    offsets: list[int] = []
+    for first in range(0, count, 500):
+        topics = [f"t/{n // 3 % 40}" if n % 9 else "$x/y" for n in range(first, first + 500)]
+        offsets += append_all(database, *[message(topic, b"x" * 10) for topic in topics])
+    database.close()
+    return offsets
+
+
+async def test_a_warm_tail_is_what_the_tables_hold(tmp_path: Path) -> None:
+    offsets = bursts(tmp_path / "d", RocksdbConfig(), 5_000)
+    cold = RocksDatabase.open(tmp_path / "d", config=RocksdbConfig(tail_messages=0), read_only=True)
+    warm = RocksDatabase.open(tmp_path / "d", config=RocksdbConfig(tail_messages=3_000))
+    warm.warm()
+    floor = warm._tail.floor
+    # Where to begin is known to a thousand messages or so.
+    assert offsets[-3_001] <= floor <= offsets[-1_900]
+    bounds = {"until_offset": offsets[-1], "limit": 10_000}
+    for filters in (["#", "$x/#"], ["t/7"], ["$x/y"]):
+        for after in (floor, floor + 5, offsets[-10], offsets[0]):
+            found = await warm.read(filters, after_offset=after, **bounds)
+            assert found == await cold.read(filters, after_offset=after, **bounds)
+    assert warm._tail.between(floor, offsets[-1], 10_000) is not None
+    (next_offset,) = append_all(warm, message("t/7"), now_us=NOW_US + 10**9)
+    found = await warm.read(["t/7"], after_offset=offsets[-1], until_offset=next_offset, limit=9)
+    assert [each.offset for each in found.messages] == [next_offset]
+    warm.close()
+    cold.close()
+
+
+def test_a_warm_tail_keeps_its_bounds(tmp_path: Path) -> None:
+    offsets = bursts(tmp_path / "d", RocksdbConfig(), 5_000)
+    for config, most in (
+        (RocksdbConfig(tail_messages=100), 100),
+        (RocksdbConfig(tail_bytes=2_000), 200),
+        (RocksdbConfig(tail_messages=0), 0),
+    ):
+        database = RocksDatabase.open(tmp_path / "d", config=config)
+        database.warm()
+        kept = database._tail.between(database._tail.floor, offsets[-1], 10_000)
+        assert kept is not None
+        assert len(kept) <= most
+        database.close()
+
+
+def test_what_cannot_be_warm(tmp_path: Path) -> None:
+    """Nothing yet, a layout that has no streams, a row that is damaged: reads ask the tables."""
+    empty = RocksDatabase.open(tmp_path / "empty", now_us=NOW_US)
+    empty.warm()
+    empty.close()
+    config = RocksdbConfig(layout="bitmask")
+    offsets = bursts(tmp_path / "b", config, 500)
+    bitmask = RocksDatabase.open(tmp_path / "b", config=config)
+    bitmask.warm()
+    assert bitmask._tail.floor >= offsets[-1]
+    bitmask.close()
+    offsets = bursts(tmp_path / "d", RocksdbConfig(), 500)
+    engine = Engine(tmp_path / "d", RocksdbConfig())
+    data = table_names(1)[0]
+    key = next(engine.keys(data, b"", b"\xff"))
+    engine.write([data, key, b"\x01"])
+    engine.close()
+    database = RocksDatabase.open(tmp_path / "d")
+    with pytest.raises(StorageCorrupt):
+        database.warm()
+    assert database._tail.floor >= offsets[-1]
+    append_all(database, message("t/1"))
     database.close()
