@@ -15,8 +15,10 @@ from typing import Final, final
 
 from perdure.model import Message
 
-_CUT_AT: Final = 1024
-"""Forgotten entries before the lists are cut, count."""
+_CUT_MIN: Final = 1024
+_CUT_MAX: Final = 8192
+"""Forgotten entries before the lists are cut, count: between these, as many as are left. Cutting
+moves what is left; not cutting keeps what is forgotten in memory."""
 
 
 @final
@@ -175,7 +177,7 @@ class Tail:
 
     def _cut(self) -> None:
         start = self._start
-        if start > _CUT_AT and start * 2 > len(self._offsets):
+        if start > _CUT_MIN and (start >= _CUT_MAX or start * 2 > len(self._offsets)):
             del self._offsets[:start], self._messages[:start]
             self._start = 0
             self._indexed = max(0, self._indexed - start)
