@@ -95,8 +95,12 @@ class PostgresDriver(PostgresState):
                 pool = self._pool
                 if pool is None:
                     pool = self._make_pool()
-                    await durability.check(pool, self._policy)
-                    await schema.migrate(pool)
+                    try:
+                        await durability.check(pool, self._policy)
+                        await schema.migrate(pool)
+                    except BaseException:
+                        await pool.close()
+                        raise
                     self._pool = pool
                 return await self._take_token(connection)
         except BaseException:
