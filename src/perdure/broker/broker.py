@@ -15,9 +15,10 @@ from perdure.broker.auth.bans import BanList
 from perdure.broker.banning import Banning
 from perdure.broker.catchup import CatchUp
 from perdure.broker.commit import LEVEL_FSYNC, LEVEL_MEMORY, LEVELS, Committer
-from perdure.broker.connecting import Connecting, Enhanced
+from perdure.broker.connecting import Connecting
 from perdure.broker.connection import Connection
 from perdure.broker.dispatch import Dispatcher
+from perdure.broker.enhanced import Enhanced
 from perdure.broker.feeds import Feeds
 from perdure.broker.inbox import Inbox
 from perdure.broker.limiter import Limiter

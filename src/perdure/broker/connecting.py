@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from perdure.broker.auth.authenticate import AuthRequest, AuthState, AuthStep
+from perdure.broker.auth.authenticate import AuthRequest, AuthStep
 from perdure.broker.auth.authorize import Identity
 from perdure.broker.commit import LEVEL_FSYNC
 from perdure.broker.quotas import TokenBucket
-from perdure.broker.sessions import SessionOpened
+from perdure.broker.sessions import SessionOpened, SessionRequest
 from perdure.errors import MqttError
 from perdure.model import Will
 from perdure.mqtt.aliases import OutboundAliases
-from perdure.mqtt.packets import Auth, Connack, Connect, Properties
-from perdure.mqtt.reason_codes import BANNED
+from perdure.mqtt.packets import Connack, Connect, Properties
+from perdure.mqtt.reason_codes import (
+    BANNED,
+    CLIENT_IDENTIFIER_NOT_VALID,
+    NOT_AUTHORIZED,
+    PACKET_TOO_LARGE,
+    QOS_NOT_SUPPORTED,
+    RETAIN_NOT_SUPPORTED,
+    SERVER_UNAVAILABLE,
+)
 from perdure.observe.instruments import add
 from perdure.session.expiry import session_expiry_s
 from perdure.topic.names import validate_topic_name
 
 if TYPE_CHECKING:
     from perdure.broker.connection import Connection
+    from perdure.broker.live_session import LiveSession
     from perdure.broker.services import Services
 
-CLIENT_ID_NOT_VALID: Final = 0x85
-NOT_AUTHORIZED: Final = 0x87
-PACKET_TOO_LARGE: Final = 0x95
-BAD_AUTHENTICATION_METHOD: Final = 0x8C
-CONTINUE_AUTHENTICATION: Final = 0x18
 ASSIGNED_PREFIX: Final = "perdure-"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Admission:
+    """What a client that may come in is, and what it is granted."""
+
+    client_id: str
+    identity: Identity
+    bans_version: int
+    """``Banning.version`` when it was last checked."""
+    expiry_s: int
+    keep_alive_s: int
+    answer: Properties
+    """Of the CONNACK."""
 
 
 @final
@@ -46,12 +66,31 @@ class Connecting:
     async def connect(self, connection: Connection, packet: Connect) -> None:
         """Answer a CONNECT; a refusal is raised as ``MqttError`` with the CONNACK's code."""
         services = self._services
-        properties = packet.properties
-        sender = connection.sender
-        sender.version = packet.protocol
-        sender.packet_size_max = properties.maximum_packet_size or 0
-        connection.problem_information = properties.request_problem_information != 0
+        connection.sender.version = packet.protocol
+        connection.sender.packet_size_max = packet.properties.maximum_packet_size or 0
+        connection.problem_information = packet.properties.request_problem_information != 0
         connection.count(packet.protocol)
+        admission = await self._admit(connection, packet)
+        if admission is None:
+            return
+        found = await self._open_session(connection, packet, admission)
+        if found is None:
+            return
+        session, present = found
+        self._set_up(connection, packet, admission)
+        self._log_opened(connection, packet, admission, present=present)
+        opened = SessionOpened(connection, session, Connack(present, 0, admission.answer))
+        if session.stored or session.replaced:
+            # [MQTT-3.1.2-4] what the CONNACK says must survive a kill: also that the old session
+            # is gone.
+            services.committer.wait(opened, self._level)
+            services.turn.schedule()
+        else:
+            opened.committed()
+
+    async def _admit(self, connection: Connection, packet: Connect) -> _Admission | None:
+        """Find out who is there and what it may have; None if it has gone meanwhile."""
+        services = self._services
         client_id, assigned = self._client_id(packet)
         if packet.will is not None:
             self._check_will(packet.will)
@@ -59,16 +98,16 @@ class Connecting:
         banning.check(connection, client_id, packet.username)
         identity, step = await self._identify(connection, client_id, packet)
         if connection.is_closed:
-            return
+            return None
         # Again: it took time, and a certificate or SCRAM may have named somebody else.
         banning.check(connection, client_id, identity.username or packet.username)
-        version = banning.version
+        bans_version = banning.version
         if packet.will is not None and not services.authorizer.publish(identity, packet.will.topic):
             raise MqttError(NOT_AUTHORIZED, "not authorised for the will topic")
         expiry_s = session_expiry_s(
             protocol=packet.protocol,
             clean_start=packet.clean_start,
-            requested_s=properties.session_expiry_interval,
+            requested_s=packet.properties.session_expiry_interval,
             persistent_s=services.session_config.expiry_persistent_s,
             max_s=services.session_config.expiry_max_s,
         )
@@ -82,66 +121,83 @@ class Connecting:
             keep_alive_s=keep_alive_s,
             step=step,
         )
-        if not sender.fits(Connack(False, 0, answer)):
+        if not connection.sender.fits(Connack(False, 0, answer)):
             # [MQTT-3.1.2-24]. A session would be of no use to a client that never hears of it.
             raise MqttError(PACKET_TOO_LARGE, "the maximum packet size has no room for CONNACK")
+        return _Admission(client_id, identity, bans_version, expiry_s, keep_alive_s, answer)
+
+    async def _open_session(
+        self, connection: Connection, packet: Connect, admission: _Admission
+    ) -> tuple[LiveSession, bool] | None:
+        """Give the connection its session.
+
+        Returns:
+            The session and whether it existed; None if the connection has ended meanwhile.
+        """
+        services = self._services
+        client_id = admission.client_id
         await services.registry.acquire(client_id)
         try:
             if connection.is_closed:
-                return
-            if not services.committer.writable and (expiry_s or packet.will is not None):
-                raise MqttError(0x88, "storage is not available")
+                return None
+            if not services.committer.writable and (admission.expiry_s or packet.will is not None):
+                raise MqttError(SERVER_UNAVAILABLE, "storage is not available")
             session, present = await services.sessions.open(
                 connection,
-                client_id=client_id,
-                clean_start=packet.clean_start,
-                expiry_s=expiry_s,
-                will=packet.will,
-                identity=identity,
-                receive_maximum=properties.receive_maximum or 65_535,
-                protocol=packet.protocol,
+                SessionRequest(
+                    client_id=client_id,
+                    clean_start=packet.clean_start,
+                    expiry_s=admission.expiry_s,
+                    will=packet.will,
+                    identity=admission.identity,
+                    receive_maximum=packet.properties.receive_maximum or 65_535,
+                    protocol=packet.protocol,
+                ),
             )
             connection.session = session
             if connection.is_closed:
                 services.sessions.detach(session, connection, send_will=True)
-                return
+                return None
             # Who was not among the live sessions was not seen when the list changed.
-            if banning.version != version and banning.refuses(
-                connection, client_id, identity.username
+            banning = services.banning
+            if banning.version != admission.bans_version and banning.refuses(
+                connection, client_id, admission.identity.username
             ):
                 connection.disconnect(BANNED, "banned", send_will=False)
-                return
+                return None
+            return session, present
         finally:
             services.registry.release(client_id)
-        if packet.protocol >= 5 and properties.topic_alias_maximum:
-            sender.aliases = OutboundAliases(properties.topic_alias_maximum)
+
+    def _set_up(self, connection: Connection, packet: Connect, admission: _Admission) -> None:
+        """Hold both sides to what CONNECT and CONNACK say."""
         if packet.protocol >= 5:
-            connection.exchange.accept_aliases(services.mqtt_config.topic_alias_maximum)
-        connection.start_keep_alive(keep_alive_s)
+            if packet.properties.topic_alias_maximum:
+                connection.sender.aliases = OutboundAliases(packet.properties.topic_alias_maximum)
+            connection.exchange.accept_aliases(self._services.mqtt_config.topic_alias_maximum)
+        connection.start_keep_alive(admission.keep_alive_s)
         self._limit_rates(connection)
-        services.log.info(
+
+    def _log_opened(
+        self, connection: Connection, packet: Connect, admission: _Admission, *, present: bool
+    ) -> None:
+        log = self._services.log
+        peer = connection.peer
+        log.info(
             "connection.opened",
-            client_id=client_id,
-            address=connection.peer.address,
+            client_id=admission.client_id,
+            address=peer.address,
             protocol=packet.protocol,
             session_present=present,
         )
-        if identity.superuser:
-            services.log.info(
+        if admission.identity.superuser:
+            log.info(
                 "connection.superuser",
-                client_id=client_id,
-                address=connection.peer.address,
-                username=identity.username,
-                listener=connection.peer.listener,
+                client_id=admission.client_id,
+                address=peer.address,
+                username=admission.identity.username,
+                listener=peer.listener,
             )
-        opened = SessionOpened(connection, session, Connack(present, 0, answer))
-        if session.stored or session.replaced:
-            # [MQTT-3.1.2-4] what the CONNACK says must survive a kill: also that the old session
-            # is gone.
-            services.committer.wait(opened, self._level)
-            services.turn.schedule()
-        else:
-            opened.committed()
 
     def _limit_rates(self, connection: Connection) -> None:
         """Hold the client to ``limits.*_rate``; clients that are connected keep their own."""
@@ -163,19 +219,19 @@ class Connecting:
         client_id = packet.client_id
         if client_id:
             if len(client_id.encode()) > config.client_id_bytes_max:
-                raise MqttError(CLIENT_ID_NOT_VALID, "client identifier is too long")
+                raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, "client identifier is too long")
             return client_id, False
         if not config.allow_empty_client_id or (packet.protocol < 5 and not packet.clean_start):
             # [MQTT-3.1.3-8] of 3.1.1: without an identifier the session could not be found again.
-            raise MqttError(CLIENT_ID_NOT_VALID, "a client identifier is required")
+            raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, "a client identifier is required")
         return f"{ASSIGNED_PREFIX}{services.random.getrandbits(96):024x}", True
 
     def _check_will(self, will: Will) -> None:
         config = self._services.mqtt_config
         if will.qos > config.maximum_qos:
-            raise MqttError(0x9B, f"will QoS {will.qos} is not supported")
+            raise MqttError(QOS_NOT_SUPPORTED, f"will QoS {will.qos} is not supported")
         if will.retain and not config.retain_available:
-            raise MqttError(0x9A, "retained messages are not supported")
+            raise MqttError(RETAIN_NOT_SUPPORTED, "retained messages are not supported")
         validate_topic_name(will.topic, levels_max=config.topic_levels_max)
 
     async def _identify(
@@ -264,86 +320,3 @@ class Connecting:
             authentication_method=connection.auth_name or None,
             authentication_data=step.data if step is not None else None,
         )
-
-
-@final
-class Enhanced:
-    """AUTH exchanges, at CONNECT and afterwards (MQTT 5.0 section 4.12).
-
-    Args:
-        services: the parts of the broker.
-    """
-
-    def __init__(self, services: Services) -> None:
-        self._services = services
-
-    async def authenticate(
-        self, connection: Connection, client_id: str, packet: Connect
-    ) -> AuthStep:
-        """Run the exchange that a CONNECT begins; raises the CONNACK's refusal."""
-        name = packet.properties.authentication_method
-        assert name is not None
-        method = self._services.methods.begin(name)
-        connection.auth_name = name
-        step = method.start(client_id, packet.properties.authentication_data)
-        while step.state is AuthState.CONTINUE:
-            _send_auth(connection, CONTINUE_AUTHENTICATION, name, step)
-            answer = await connection.next_auth()
-            self._check(answer, name)
-            if answer.reason != CONTINUE_AUTHENTICATION:
-                raise MqttError(0x82, "AUTH with reason code 0x18 expected")
-            step = method.step(answer.properties.authentication_data)
-        ok = step.state is AuthState.DONE
-        add(self._services.metrics.auth, ("ok" if ok else "refused", name))
-        if step.state is AuthState.FAILED:
-            self._services.log.warning(
-                "connection.refused",
-                client_id=client_id,
-                address=connection.peer.address,
-                method=name,
-                reason=step.reason,
-            )
-            raise MqttError(step.reason_code, "authentication failed")
-        return step
-
-    async def auth(self, connection: Connection, packet: Auth) -> None:
-        """AUTH on an open connection: re-authentication, begun or continued."""
-        services = self._services
-        name = connection.auth_name
-        session = connection.session
-        assert session is not None
-        if not name:
-            raise MqttError(0x82, "the connection did not use enhanced authentication")
-        self._check(packet, name)
-        data = packet.properties.authentication_data
-        if packet.reason == 0x19:
-            connection.auth_method = services.methods.begin_again(
-                packet.properties.authentication_method or "",
-                connected_with=name,
-                username=session.identity.username,
-            )
-            step = connection.auth_method.start(session.client_id, data)
-        elif packet.reason == CONTINUE_AUTHENTICATION and connection.auth_method is not None:
-            step = connection.auth_method.step(data)
-        else:
-            raise MqttError(0x82, "no re-authentication is under way")
-        if step.state is AuthState.CONTINUE:
-            reason = CONTINUE_AUTHENTICATION
-        else:
-            connection.auth_method = None
-            if step.state is AuthState.FAILED:
-                raise MqttError(step.reason_code, "re-authentication failed")
-            reason = 0
-        _send_auth(connection, reason, name, step)
-
-    def _check(self, packet: Auth, name: str) -> None:
-        if packet.properties.authentication_method != name:
-            # [MQTT-4.12.0-5] every AUTH of an exchange carries the method of the CONNECT.
-            raise MqttError(0x82, "the authentication method must not change")
-
-
-def _send_auth(connection: Connection, reason: int, name: str, step: AuthStep) -> None:
-    """Send AUTH, or give up the exchange: it would wait for ever for what was not sent."""
-    packet = Auth(reason, Properties(authentication_method=name, authentication_data=step.data))
-    if not connection.sender.packet(packet):
-        raise MqttError(PACKET_TOO_LARGE, "the maximum packet size has no room for AUTH")

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from perdure.broker.banning import Banning
     from perdure.broker.catchup import CatchUp
     from perdure.broker.commit import Committer
-    from perdure.broker.connecting import Connecting, Enhanced
+    from perdure.broker.connecting import Connecting
     from perdure.broker.dispatch import Dispatcher
+    from perdure.broker.enhanced import Enhanced
     from perdure.broker.feeds import Feeds
     from perdure.broker.inbox import Inbox
     from perdure.broker.limiter import Limiter

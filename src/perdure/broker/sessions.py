@@ -7,6 +7,7 @@ crash are one path.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -51,6 +52,21 @@ class SessionOpened:
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class SessionRequest:
+    """What a client that was let in wants of its session."""
+
+    client_id: str
+    clean_start: bool
+    expiry_s: int
+    """As granted; 0 = the session ends with its connection."""
+    will: Will | None
+    identity: Identity
+    receive_maximum: int
+    protocol: int
+
+
+@final
 class Sessions:
     """Opens and closes sessions.
 
@@ -62,16 +78,7 @@ class Sessions:
         self._services = services
 
     async def open(
-        self,
-        connection: Connection,
-        *,
-        client_id: str,
-        clean_start: bool,
-        expiry_s: int,
-        will: Will | None,
-        identity: Identity,
-        receive_maximum: int,
-        protocol: int,
+        self, connection: Connection, request: SessionRequest
     ) -> tuple[LiveSession, bool]:
         """Give a session to a connection: resume it, or create it after discarding the old one.
 
@@ -81,73 +88,32 @@ class Sessions:
             The session, and whether it existed (Session Present).
         """
         services = self._services
-        self._take_over(client_id, clean_start=clean_start)
+        self._take_over(request.client_id, clean_start=request.clean_start)
         # The last connection may have gone in this very turn, and then all that it left (its
         # cursor, identifiers that await release) is in the open batch, where no read sees it.
         services.turn.write()
-        stored = await services.database.open_session(client_id)
+        stored = await services.database.open_session(request.client_id)
         now_us = services.clock.now_us()
         services.turn.now_us = now_us
         replaced = False
         if stored is not None:
             expired = stored.record.expires_at_us and stored.record.expires_at_us <= now_us
-            if clean_start or expired:
+            if request.clean_start or expired:
                 await self.discard(stored, expired=bool(expired))
                 stored = None
                 replaced = True
-        old = stored.record if stored is not None else None
-        durable = expiry_s > 0 or stored is not None
-        record = SessionRecord(
-            client_id,
-            epoch=(old.epoch if old is not None else 0) + 1,
-            created_at_us=old.created_at_us if old is not None else now_us,
-            expiry_s=expiry_s,
-            connected=True,
-            changed_at_us=now_us,
-            will=will,
-            username=identity.username or "",
-            protocol=protocol,
-            dropped_count=old.dropped_count if old is not None else 0,
-            cut_offset=old.cut_offset if old is not None else 0,
-        )
         cursor = stored.cursor if stored else Cursor(offset=services.dispatcher.offset)
-        session = LiveSession(
-            services,
-            record,
-            durable=durable,
-            holder=connection,
-            identity=identity,
-            inbound=Inbound(
-                stored.awaiting_release if stored else (),
-                # 3.1.1 knows no Receive Maximum: only its packet identifiers are a bound.
-                receive_maximum=services.mqtt_config.receive_maximum
-                if protocol >= 5
-                else PACKET_ID_MAX,
-            ),
-            outbound=Outbound(
-                cursor,
-                window_max=min(receive_maximum, services.session_config.inflight_max),
-                maybe_sent_offset=record.cut_offset,
-            ),
-        )
+        session = self._session(connection, request, stored, cursor, now_us=now_us)
         session.replaced = replaced
-        session.stored = durable or will is not None
+        session.stored = session.durable or request.will is not None
         if session.stored:
-            services.committer.batch.put_session(record)
-            if durable and stored is None:
-                services.committer.batch.put_cursor(client_id, cursor, epoch=record.epoch)
+            services.committer.batch.put_session(session.record)
+            if session.durable and stored is None:
+                services.committer.batch.put_cursor(
+                    request.client_id, cursor, epoch=session.record.epoch
+                )
         session.position = cursor.offset
-        if stored is not None:
-            session.resumed = True
-            session.lagging = True
-            services.metrics.sessions_resumed += 1
-            services.metrics.sessions_offline -= 1
-        else:
-            services.metrics.sessions_created += 1
-        services.registry.live[client_id] = session
-        services.metrics.sessions_connected += 1
-        if stored is not None:
-            self._restore_subscriptions(session, stored)
+        self._enter(session, stored)
         return session, stored is not None
 
     def opened(self, session: LiveSession, connection: Connection) -> None:
@@ -267,6 +233,66 @@ class Sessions:
         # The old owner's cursor must be there before the new one reads it.
         services.turn.run()
         services.metrics.takeover_seconds.observe(services.clock.monotonic_us() - begun_us)
+
+    def _session(
+        self,
+        connection: Connection,
+        request: SessionRequest,
+        stored: StoredSession | None,
+        cursor: Cursor,
+        *,
+        now_us: int,
+    ) -> LiveSession:
+        """A session in memory: a new one, or what was stored under the next epoch."""
+        services = self._services
+        old = stored.record if stored is not None else None
+        record = SessionRecord(
+            request.client_id,
+            epoch=(old.epoch if old is not None else 0) + 1,
+            created_at_us=old.created_at_us if old is not None else now_us,
+            expiry_s=request.expiry_s,
+            connected=True,
+            changed_at_us=now_us,
+            will=request.will,
+            username=request.identity.username or "",
+            protocol=request.protocol,
+            dropped_count=old.dropped_count if old is not None else 0,
+            cut_offset=old.cut_offset if old is not None else 0,
+        )
+        return LiveSession(
+            services,
+            record,
+            durable=request.expiry_s > 0 or stored is not None,
+            holder=connection,
+            identity=request.identity,
+            inbound=Inbound(
+                stored.awaiting_release if stored else (),
+                # 3.1.1 knows no Receive Maximum: only its packet identifiers are a bound.
+                receive_maximum=services.mqtt_config.receive_maximum
+                if request.protocol >= 5
+                else PACKET_ID_MAX,
+            ),
+            outbound=Outbound(
+                cursor,
+                window_max=min(request.receive_maximum, services.session_config.inflight_max),
+                maybe_sent_offset=record.cut_offset,
+            ),
+        )
+
+    def _enter(self, session: LiveSession, stored: StoredSession | None) -> None:
+        """Count a session among the live ones; a resumed one has its subscriptions again."""
+        services = self._services
+        if stored is not None:
+            session.resumed = True
+            session.lagging = True
+            services.metrics.sessions_resumed += 1
+            services.metrics.sessions_offline -= 1
+        else:
+            services.metrics.sessions_created += 1
+        services.registry.live[session.client_id] = session
+        services.metrics.sessions_connected += 1
+        if stored is not None:
+            self._restore_subscriptions(session, stored)
 
     def _restore_subscriptions(self, session: LiveSession, stored: StoredSession) -> None:
         services = self._services

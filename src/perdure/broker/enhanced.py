@@ -1,0 +1,107 @@
+"""AUTH exchanges, at CONNECT and afterwards (MQTT 5.0 section 4.12).
+
+What a method says is its own affair (``auth.authenticate.EnhancedMethod``); here are the order of
+the packets and what ends the exchange.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from perdure.broker.auth.authenticate import AuthState, AuthStep
+from perdure.errors import MqttError
+from perdure.mqtt.packets import Auth, Connect, Properties
+from perdure.mqtt.reason_codes import (
+    CONTINUE_AUTHENTICATION,
+    PACKET_TOO_LARGE,
+    PROTOCOL_ERROR,
+    REAUTHENTICATE,
+)
+from perdure.observe.instruments import add
+
+if TYPE_CHECKING:
+    from perdure.broker.connection import Connection
+    from perdure.broker.services import Services
+
+
+@final
+class Enhanced:
+    """The AUTH exchanges of all connections.
+
+    Args:
+        services: the parts of the broker.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def authenticate(
+        self, connection: Connection, client_id: str, packet: Connect
+    ) -> AuthStep:
+        """Run the exchange that a CONNECT begins; raises the CONNACK's refusal."""
+        name = packet.properties.authentication_method
+        assert name is not None
+        method = self._services.methods.begin(name)
+        connection.auth_name = name
+        step = method.start(client_id, packet.properties.authentication_data)
+        while step.state is AuthState.CONTINUE:
+            _send_auth(connection, CONTINUE_AUTHENTICATION, name, step)
+            answer = await connection.next_auth()
+            self._check(answer, name)
+            if answer.reason != CONTINUE_AUTHENTICATION:
+                raise MqttError(PROTOCOL_ERROR, "AUTH with reason code 0x18 expected")
+            step = method.step(answer.properties.authentication_data)
+        ok = step.state is AuthState.DONE
+        add(self._services.metrics.auth, ("ok" if ok else "refused", name))
+        if step.state is AuthState.FAILED:
+            self._services.log.warning(
+                "connection.refused",
+                client_id=client_id,
+                address=connection.peer.address,
+                method=name,
+                reason=step.reason,
+            )
+            raise MqttError(step.reason_code, "authentication failed")
+        return step
+
+    async def auth(self, connection: Connection, packet: Auth) -> None:
+        """AUTH on an open connection: re-authentication, begun or continued."""
+        services = self._services
+        name = connection.auth_name
+        session = connection.session
+        assert session is not None
+        if not name:
+            raise MqttError(PROTOCOL_ERROR, "the connection did not use enhanced authentication")
+        self._check(packet, name)
+        data = packet.properties.authentication_data
+        if packet.reason == REAUTHENTICATE:
+            connection.auth_method = services.methods.begin_again(
+                packet.properties.authentication_method or "",
+                connected_with=name,
+                username=session.identity.username,
+            )
+            step = connection.auth_method.start(session.client_id, data)
+        elif packet.reason == CONTINUE_AUTHENTICATION and connection.auth_method is not None:
+            step = connection.auth_method.step(data)
+        else:
+            raise MqttError(PROTOCOL_ERROR, "no re-authentication is under way")
+        if step.state is AuthState.CONTINUE:
+            reason = CONTINUE_AUTHENTICATION
+        else:
+            connection.auth_method = None
+            if step.state is AuthState.FAILED:
+                raise MqttError(step.reason_code, "re-authentication failed")
+            reason = 0
+        _send_auth(connection, reason, name, step)
+
+    def _check(self, packet: Auth, name: str) -> None:
+        if packet.properties.authentication_method != name:
+            # [MQTT-4.12.0-5] every AUTH of an exchange carries the method of the CONNECT.
+            raise MqttError(PROTOCOL_ERROR, "the authentication method must not change")
+
+
+def _send_auth(connection: Connection, reason: int, name: str, step: AuthStep) -> None:
+    """Send AUTH, or give up the exchange: it would wait for ever for what was not sent."""
+    packet = Auth(reason, Properties(authentication_method=name, authentication_data=step.data))
+    if not connection.sender.packet(packet):
+        raise MqttError(PACKET_TOO_LARGE, "the maximum packet size has no room for AUTH")
