@@ -10,19 +10,11 @@ Invariant: the live state is the synced state plus the operations written since.
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import TypeVar, final
+from collections.abc import AsyncIterator, Sequence
+from typing import final
 
-from perdure.errors import Fenced, StorageUnavailable, UsageError
-from perdure.model import (
-    Cursor,
-    GroupRecord,
-    InboxEntry,
-    Message,
-    SessionRecord,
-    StoredSession,
-    Subscription,
-)
+from perdure.errors import StorageUnavailable, UsageError
+from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord, StoredSession
 from perdure.storage.contract import (
     Batch,
     GenerationInfo,
@@ -30,157 +22,9 @@ from perdure.storage.contract import (
     RetainedPage,
     StreamInfo,
 )
+from perdure.storage.memory.batch import MemoryBatch, Operation
 from perdure.storage.memory.state import State, retained_key
 from perdure.topic.matching import matches
-
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
-
-
-@final
-class MemoryBatch:
-    """Operations that are applied together."""
-
-    def __init__(self, database: MemoryDatabase) -> None:
-        self._database = database
-        self.operations: list[Callable[[State], None]] = []
-        # Owners as this batch leaves them; None = discarded.
-        self._staged: dict[str, int | None] = {}
-        # What must still hold when the batch is written: the session is there and its owner is
-        # not later than this; or, for a record, only the latter.
-        self._expects: dict[str, int] = {}
-        self._replaces: dict[str, int] = {}
-
-    def append(self, message: Message, now_us: int) -> int:
-        message.offset = self._database.allocate_offset(now_us)
-        self.operations.append(lambda state: state.append(message))
-        return message.offset
-
-    def put_session(self, record: SessionRecord) -> None:
-        client_id = record.client_id
-        owner = self._owner_epoch(client_id)
-        if owner is not None and record.epoch < owner:
-            raise Fenced(f"session {client_id!r}: epoch {record.epoch} after {owner}")
-        if client_id not in self._staged:
-            self._replaces[client_id] = record.epoch
-        self._staged[client_id] = record.epoch
-        self.operations.append(lambda state: state.put_session(record))
-
-    def discard_session(self, client_id: str) -> None:
-        self._staged[client_id] = None
-        self.operations.append(lambda state: state.discard_session(client_id))
-
-    def put_cursor(self, client_id: str, cursor: Cursor, *, epoch: int) -> None:
-        self._check(client_id, epoch)
-
-        def apply(state: State) -> None:
-            state.sessions[client_id].cursor = cursor
-
-        self.operations.append(apply)
-
-    def put_subscription(self, client_id: str, sub: Subscription, *, epoch: int) -> None:
-        self._check(client_id, epoch)
-
-        def apply(state: State) -> None:
-            state.sessions[client_id].subscriptions[sub.since_offset, sub.name] = sub
-
-        self.operations.append(apply)
-
-    def delete_subscription(self, client_id: str, sub: Subscription, *, epoch: int) -> None:
-        self._check(client_id, epoch)
-        key = (sub.since_offset, sub.name)
-        self.operations.append(
-            lambda state: _forget(state.sessions[client_id].subscriptions, key),
-        )
-
-    def put_awaiting_release(self, client_id: str, packet_id: int, *, epoch: int) -> None:
-        self._check(client_id, epoch)
-        self.operations.append(
-            lambda state: state.sessions[client_id].awaiting_release.add(packet_id),
-        )
-
-    def delete_awaiting_release(self, client_id: str, packet_id: int, *, epoch: int) -> None:
-        self._check(client_id, epoch)
-        self.operations.append(
-            lambda state: state.sessions[client_id].awaiting_release.discard(packet_id),
-        )
-
-    def put_inbox(self, client_id: str, entry: InboxEntry, *, epoch: int) -> None:
-        self._check(client_id, epoch)
-
-        def apply(state: State) -> None:
-            state.inboxes.setdefault(client_id, {})[entry.offset] = entry
-
-        self.operations.append(apply)
-
-    def trim_inbox(self, client_id: str, through_offset: int, *, epoch: int) -> None:
-        self._check(client_id, epoch)
-        self.operations.append(lambda state: state.trim_inbox(client_id, through_offset))
-
-    def put_group(self, record: GroupRecord) -> None:
-        def apply(state: State) -> None:
-            state.group(record.key).record = record
-
-        self.operations.append(apply)
-
-    def discard_group(self, group_key: str) -> None:
-        self.operations.append(lambda state: _forget(state.groups, group_key))
-
-    def put_group_member(self, group_key: str, client_id: str) -> None:
-        self.operations.append(lambda state: state.group(group_key).members.add(client_id))
-
-    def delete_group_member(self, group_key: str, client_id: str) -> None:
-        self.operations.append(lambda state: state.group(group_key).members.discard(client_id))
-
-    def put_group_entry(self, group_key: str, entry: InboxEntry) -> None:
-        def apply(state: State) -> None:
-            state.group(group_key).entries[entry.offset] = entry
-
-        self.operations.append(apply)
-
-    def delete_group_entry(self, group_key: str, offset: int) -> None:
-        self.operations.append(lambda state: _forget(state.group(group_key).entries, offset))
-
-    def put_retained(self, message: Message) -> None:
-        if not message.offset:
-            raise UsageError("a retained message needs an offset")
-
-        def apply(state: State) -> None:
-            state.retained[message.topic] = message
-
-        self.operations.append(apply)
-
-    def delete_retained(self, topic: str) -> None:
-        self.operations.append(lambda state: _forget(state.retained, topic))
-
-    def is_empty(self) -> bool:
-        return not self.operations
-
-    def stale_owner(self) -> str | None:
-        """A session of this batch that got a later owner, or went, since it was staged."""
-        for client_id, epoch in self._expects.items():
-            owner = self._database.owner_epoch(client_id)
-            if owner is None or epoch < owner:
-                return client_id
-        for client_id, epoch in self._replaces.items():
-            owner = self._database.owner_epoch(client_id)
-            if owner is not None and epoch < owner:
-                return client_id
-        return None
-
-    def _owner_epoch(self, client_id: str) -> int | None:
-        if client_id in self._staged:
-            return self._staged[client_id]
-        return self._database.owner_epoch(client_id)
-
-    def _check(self, client_id: str, epoch: int) -> None:
-        owner = self._owner_epoch(client_id)
-        if owner is None:
-            raise Fenced(f"session {client_id!r} does not exist")
-        if epoch < owner:
-            raise Fenced(f"session {client_id!r}: epoch {epoch} after {owner}")
-        if client_id not in self._staged:
-            self._expects[client_id] = min(epoch, self._expects.get(client_id, epoch))
 
 
 @final
@@ -194,7 +38,7 @@ class MemoryDatabase:
     def __init__(self) -> None:
         self._live = State()
         self._synced = State()
-        self._unsynced: list[list[Callable[[State], None]]] = []  # one list for each batch
+        self._unsynced: list[list[Operation]] = []  # one list for each batch
         self._last_offset = 0
         self._failed = False
         self._closed = False
@@ -223,14 +67,12 @@ class MemoryDatabase:
         return self._last_offset
 
     def batch(self) -> MemoryBatch:
-        return MemoryBatch(self)
+        return MemoryBatch(self.owner_epoch, self.allocate_offset)
 
     def write(self, batch: Batch) -> None:
         assert isinstance(batch, MemoryBatch)
         self._refuse_if_failed()
-        stale = batch.stale_owner()
-        if stale is not None:
-            raise Fenced(f"session {stale!r} has a later owner or is gone")
+        batch.fences.refuse_if_stale()
         last_offset = self._last_offset
 
         def remember(state: State) -> None:
@@ -283,7 +125,7 @@ class MemoryDatabase:
         session = self._live.sessions.get(client_id)
         return None if session is None else session.record.epoch
 
-    def _apply(self, operations: list[Callable[[State], None]]) -> None:
+    def _apply(self, operations: list[Operation]) -> None:
         for operation in operations:
             operation(self._live)
         self._unsynced.append(operations)
@@ -473,7 +315,3 @@ class MemoryDatabase:
         if not self._closed and not self._failed and self.fail_with is None:
             self.sync()
         self._closed = True
-
-
-def _forget(mapping: dict[_Key, _Value], key: _Key) -> None:
-    mapping.pop(key, None)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, final
 
-from perdure.errors import Fenced, UsageError
+from perdure.errors import UsageError
 from perdure.model import Cursor, GroupRecord, InboxEntry, Message, SessionRecord, Subscription
+from perdure.storage.fencing import Fences
 from perdure.storage.remote.writer import Writer
 
 
@@ -21,31 +22,22 @@ class RemoteBatch:
     Args:
         owner_epoch: epoch of a stored session; None = there is no such session.
         allocate_offset: gives a message its offset.
+
+    Attributes:
+        fences: who may write, asked again at the write.
+        calls: methods of the writer and their arguments, in their order.
     """
 
-    __slots__ = (
-        "_allocate_offset",
-        "_expects",
-        "_owner_epoch_of",
-        "_replaces",
-        "_staged",
-        "calls",
-    )
+    __slots__ = ("_allocate_offset", "calls", "fences")
 
     def __init__(
         self,
         owner_epoch: Callable[[str], int | None],
         allocate_offset: Callable[[int], int],
     ) -> None:
-        self._owner_epoch_of = owner_epoch
         self._allocate_offset = allocate_offset
+        self.fences = Fences(owner_epoch)
         self.calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        # Owners as this batch leaves them; None = discarded.
-        self._staged: dict[str, int | None] = {}
-        # What must still hold at the write: the session is there and its owner is not later
-        # than this; or, for a record, only the latter.
-        self._expects: dict[str, int] = {}
-        self._replaces: dict[str, int] = {}
 
     def append(self, message: Message, now_us: int) -> int:
         message.offset = self._allocate_offset(now_us)
@@ -55,45 +47,39 @@ class RemoteBatch:
     # -- sessions --------------------------------------------------------------------------
 
     def put_session(self, record: SessionRecord) -> None:
-        client_id = record.client_id
-        owner = self._owner_epoch(client_id)
-        if owner is not None and record.epoch < owner:
-            raise Fenced(f"session {client_id!r}: epoch {record.epoch} after {owner}")
-        if client_id not in self._staged:
-            self._replaces[client_id] = record.epoch
-        self._staged[client_id] = record.epoch
+        self.fences.put_record(record.client_id, record.epoch)
         self.calls.append((Writer.put_session, (record,)))
 
     def discard_session(self, client_id: str) -> None:
-        self._staged[client_id] = None
+        self.fences.discard(client_id)
         self.calls.append((Writer.discard_session, (client_id,)))
 
     def put_cursor(self, client_id: str, cursor: Cursor, *, epoch: int) -> None:
-        self._check(client_id, epoch)
+        self.fences.check(client_id, epoch)
         self.calls.append((Writer.put_cursor, (client_id, cursor)))
 
     def put_subscription(self, client_id: str, sub: Subscription, *, epoch: int) -> None:
-        self._check(client_id, epoch)
+        self.fences.check(client_id, epoch)
         self.calls.append((Writer.put_subscription, (client_id, sub)))
 
     def delete_subscription(self, client_id: str, sub: Subscription, *, epoch: int) -> None:
-        self._check(client_id, epoch)
+        self.fences.check(client_id, epoch)
         self.calls.append((Writer.delete_subscription, (client_id, sub)))
 
     def put_awaiting_release(self, client_id: str, packet_id: int, *, epoch: int) -> None:
-        self._check(client_id, epoch)
+        self.fences.check(client_id, epoch)
         self.calls.append((Writer.put_awaiting_release, (client_id, packet_id)))
 
     def delete_awaiting_release(self, client_id: str, packet_id: int, *, epoch: int) -> None:
-        self._check(client_id, epoch)
+        self.fences.check(client_id, epoch)
         self.calls.append((Writer.delete_awaiting_release, (client_id, packet_id)))
 
     def put_inbox(self, client_id: str, entry: InboxEntry, *, epoch: int) -> None:
-        self._check(client_id, epoch)
+        self.fences.check(client_id, epoch)
         self.calls.append((Writer.put_inbox, (client_id, entry)))
 
     def trim_inbox(self, client_id: str, through_offset: int, *, epoch: int) -> None:
-        self._check(client_id, epoch)
+        self.fences.check(client_id, epoch)
         self.calls.append((Writer.trim_inbox, (client_id, through_offset)))
 
     # -- groups and retained ---------------------------------------------------------------
@@ -128,29 +114,3 @@ class RemoteBatch:
 
     def is_empty(self) -> bool:
         return not self.calls
-
-    def stale_owner(self) -> str | None:
-        """A session of this batch that got a later owner, or went, since it was staged."""
-        for client_id, epoch in self._expects.items():
-            owner = self._owner_epoch_of(client_id)
-            if owner is None or epoch < owner:
-                return client_id
-        for client_id, epoch in self._replaces.items():
-            owner = self._owner_epoch_of(client_id)
-            if owner is not None and epoch < owner:
-                return client_id
-        return None
-
-    def _owner_epoch(self, client_id: str) -> int | None:
-        if client_id in self._staged:
-            return self._staged[client_id]
-        return self._owner_epoch_of(client_id)
-
-    def _check(self, client_id: str, epoch: int) -> None:
-        owner = self._owner_epoch(client_id)
-        if owner is None:
-            raise Fenced(f"session {client_id!r} does not exist")
-        if epoch < owner:
-            raise Fenced(f"session {client_id!r}: epoch {epoch} after {owner}")
-        if client_id not in self._staged:
-            self._expects[client_id] = min(epoch, self._expects.get(client_id, epoch))

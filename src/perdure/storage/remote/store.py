@@ -17,7 +17,7 @@ from typing import final
 
 import msgspec
 
-from perdure.errors import Fenced, StorageError, StorageUnavailable
+from perdure.errors import StorageError, StorageUnavailable
 from perdure.storage.contract import Batch, GenerationInfo
 from perdure.storage.remote import retained, rows
 from perdure.storage.remote.batch import RemoteBatch
@@ -176,9 +176,7 @@ class RemoteDatabase(ReadSide):
         self._refuse_if_failed()
         if batch.is_empty():
             return
-        stale = batch.stale_owner()
-        if stale is not None:
-            raise Fenced(f"session {stale!r} has a later owner or is gone")
+        batch.fences.refuse_if_stale()
         if self._pending_bytes() > self._settings.pending_bytes_max:
             error = StorageUnavailable(
                 f"{self._driver.place} takes less than is written",
