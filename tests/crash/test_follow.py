@@ -20,7 +20,8 @@ import pytest
 from perdure.config.schema import RocksdbConfig
 from perdure.limits import OFFSET_MAX
 from perdure.pipeline import offsets
-from perdure.pipeline.options import Narrowing, ReadOptions
+from perdure.pipeline.conditions import Narrowing
+from perdure.pipeline.options import ReadOptions
 from perdure.storage.rocksdb.bulk import LogFiles
 
 pytest.importorskip("pyarrow")

@@ -23,7 +23,8 @@ pytest.importorskip("uvicorn")
 import pyarrow.parquet as pq
 
 from perdure.pipeline import history, log_index, session
-from perdure.pipeline.options import Narrowing, parse_options
+from perdure.pipeline.conditions import Narrowing
+from perdure.pipeline.options import parse_options
 
 PROGRAM = Path(__file__).parent / "programs" / "stream.py"
 SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))

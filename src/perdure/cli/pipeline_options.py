@@ -140,9 +140,9 @@ def opened_log(options: ReadOptions) -> Iterator[LogIndex]:
         CommandFailed: the broker wants another token.
         StorageError: it cannot be read.
     """
+    from perdure.pipeline.conditions import Narrowing
     from perdure.pipeline.log_index import opened
     from perdure.pipeline.log_source import plan
-    from perdure.pipeline.options import Narrowing
 
     try:
         with opened(options) as index:

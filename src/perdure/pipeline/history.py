@@ -26,11 +26,12 @@ import pyarrow.parquet as pq
 from perdure.content import parse_filter
 from perdure.errors import ConfigError, StorageUnavailable
 from perdure.pipeline import log_source, offsets
+from perdure.pipeline.conditions import Narrowing
 from perdure.pipeline.jobs.archive_state import ArchiveState, load_state
 from perdure.pipeline.log_index import LogIndex
 from perdure.pipeline.log_source import Part
 from perdure.pipeline.offsets import StreamPosition
-from perdure.pipeline.options import Narrowing, ReadOptions, check_where
+from perdure.pipeline.options import ReadOptions, check_where
 from perdure.pipeline.schema import BY_NAME, TIMESTAMP, arrow_schema
 from perdure.pipeline.sinks.contract import DataFile
 from perdure.pipeline.sinks.opening import open_sink

@@ -16,10 +16,11 @@ from typing import Any, Final
 import msgspec
 
 from perdure.errors import StorageUnavailable
+from perdure.pipeline.conditions import CLOCK_BACK_MAX_US, Narrowing
 from perdure.pipeline.content import ContentKernel
 from perdure.pipeline.decode import Names, decode_page
 from perdure.pipeline.log_index import LogIndex
-from perdure.pipeline.options import CLOCK_BACK_MAX_US, Narrowing, ReadOptions, Remote
+from perdure.pipeline.options import ReadOptions, Remote
 from perdure.pipeline.protocol import RowQuery
 from perdure.pipeline.remote import RemoteLog, read_rows
 from perdure.storage.contract import GenerationInfo

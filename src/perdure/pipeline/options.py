@@ -1,17 +1,15 @@
 """What a reader may ask of ``format("perdure")``, checked.
 
-Knows no Spark: options are a mapping of texts, conditions are triples. Invariant: narrowing by
-conditions never leaves out a row that fulfils them, within what ``CLOCK_BACK_MAX_US`` says. A
-token is in no text that this module makes.
+Knows no Spark: options are a mapping of texts. Invariant: what comes out can be used as it is, or
+the option that cannot is named. A token is in no text that this module makes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,11 +24,6 @@ from perdure.topic.names import validate_topic_filter
 ROWS_PER_PARTITION: Final = 250_000
 """About a quarter of a second of one core; a partition costs Spark 20 to 30 ms."""
 
-CLOCK_BACK_MAX_US: Final = 3_600_000_000
-"""How far the broker's clock may have been set back for an upper bound on ``published_at`` to
-still find every row. An offset is at least the time of its message, but after the clock was set
-back it runs ahead of it, until the clock has caught up."""
-
 TOKEN_VARIABLE: Final = "PERDURE_TOKEN"  # noqa: S105 - the name of a variable
 """Environment variable with the token for ``url``."""
 
@@ -38,7 +31,6 @@ WAIT_S: Final = 60
 _COMPRESSIONS: Final = ("none", "lz4", "zstd")
 _LEVELS_MAX: Final = 65_536
 _ONE_LOG: Final = "one log at a time; a union of two frames has both"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 OPTIONS: Final[Mapping[str, str]] = {
     "path": "data directory of a broker, running or not",
@@ -118,37 +110,6 @@ class ReadOptions(msgspec.Struct, frozen=True):
     def place(self) -> str:
         """Where the log is, for messages."""
         return self.path if self.remote is None else self.remote.url
-
-
-class Condition(NamedTuple):
-    """One condition on a column, as Spark pushes it down.
-
-    Attributes:
-        kind: ``EqualTo``, ``In``, ``GreaterThan``, ``GreaterThanOrEqual``, ``LessThan``,
-            ``LessThanOrEqual``, ``StringStartsWith``; others are not used.
-        column: its name.
-        value: a value, or several for ``In``.
-    """
-
-    kind: str
-    column: str
-    value: Any
-
-
-class Narrowing(msgspec.Struct, frozen=True):
-    """What conditions say of the rows to read.
-
-    Attributes:
-        filter_sets: as in ``ReadOptions``.
-        after_offset, until_offset: bounds.
-        published_from, published_until: bounds of ``published_at``, inclusive, or None.
-    """
-
-    filter_sets: FilterSets = ()
-    after_offset: int = 0
-    until_offset: int = OFFSET_MAX
-    published_from: int | None = None
-    published_until: int | None = None
 
 
 def parse_options(
@@ -349,90 +310,3 @@ def _is_second(given: Mapping[str, str], name: str, words: tuple[str, str]) -> b
     if text not in words:
         raise ConfigError(f"{name}: expected {' or '.join(words)}, got {text!r}", path=name)
     return text == words[1]
-
-
-# -- conditions ----------------------------------------------------------------------------
-
-
-def narrow(conditions: Iterable[Condition]) -> Narrowing:
-    """The rows that conditions, all of which must hold, leave to be read."""
-    sets: list[tuple[str, ...]] = []
-    after, until = 0, OFFSET_MAX
-    first: int | None = None
-    last: int | None = None
-    for condition in conditions:
-        if condition.column == "topic":
-            filters = _topics(condition)
-            if filters is not None:
-                sets.append(filters)
-            continue
-        if condition.column not in {"offset", "published_at"}:
-            continue
-        low, high = _bounds(condition)
-        if condition.column == "offset":
-            after = after if low is None else max(after, low - 1)
-            until = until if high is None else min(until, high)
-            continue
-        if low is not None:
-            first = low if first is None else max(first, low)
-        if high is not None:
-            last = high if last is None else min(last, high)
-    if first is not None:
-        # An offset is never before the time at which its message was taken.
-        after = max(after, first - 1)
-    return Narrowing(tuple(sets), after, until, first, last)
-
-
-def _topics(condition: Condition) -> tuple[str, ...] | None:
-    """Filters that match every topic which fulfils a condition; None = it does not narrow."""
-    kind, _, value = condition
-    if kind == "EqualTo" or kind == "EqualNullSafe":
-        return _exact([value])
-    if kind == "In":
-        return _exact(value)
-    if kind == "StringStartsWith" and isinstance(value, str):
-        head, slash, _ = value.rpartition("/")
-        if slash and _is_topic(value):
-            return (f"{head}/#",)
-    return None
-
-
-def _exact(values: Iterable[Any]) -> tuple[str, ...]:
-    # No topic name holds a wildcard, so a value that does equals none.
-    return tuple(value for value in values if isinstance(value, str) and _is_topic(value))
-
-
-def _is_topic(text: str) -> bool:
-    return bool(text) and not any(char in text for char in "+#\0")
-
-
-def _bounds(condition: Condition) -> tuple[int | None, int | None]:
-    """Inclusive bounds that a condition puts on a number or a moment."""
-    kind, _, value = condition
-    if kind == "In":
-        numbers = [number for each in value if (number := _number(each)) is not None]
-        return (min(numbers), max(numbers)) if numbers else (None, None)
-    number = _number(value)
-    if number is None:
-        return None, None
-    match kind:
-        case "EqualTo" | "EqualNullSafe":
-            return number, number
-        case "GreaterThan":
-            return number + 1, None
-        case "GreaterThanOrEqual":
-            return number, None
-        case "LessThan":
-            return None, number - 1
-        case "LessThanOrEqual":
-            return None, number
-    return None, None
-
-
-def _number(value: Any) -> int | None:
-    if isinstance(value, datetime):
-        at = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-        return (at - _EPOCH) // timedelta(microseconds=1)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    return None

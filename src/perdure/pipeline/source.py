@@ -39,9 +39,10 @@ from pyspark.sql.streaming.datasource import (
 from perdure.errors import PerdureError
 
 if TYPE_CHECKING:
+    from perdure.pipeline.conditions import Narrowing
     from perdure.pipeline.history import AnyPart
     from perdure.pipeline.log_index import LogIndex
-    from perdure.pipeline.options import Narrowing, ReadOptions
+    from perdure.pipeline.options import ReadOptions
 
 _PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 """The worker that pushes filters down. A reader that could take filters is refused by Spark where
@@ -134,8 +135,8 @@ class LogReader(DataSourceReader):
 
     def partitions(self) -> list[LogPartition]:
         """The parts, of about equal size."""
+        from perdure.pipeline.conditions import Narrowing
         from perdure.pipeline.history import plan
-        from perdure.pipeline.options import Narrowing
 
         with _told(), _opened(self._options) as files:
             parts = plan(files, self._options, self._narrowing or Narrowing())
@@ -155,7 +156,7 @@ class PushdownReader(LogReader):
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
         """Take note of the conditions, and leave all of them to Spark too."""
-        from perdure.pipeline.options import Condition, narrow
+        from perdure.pipeline.conditions import Condition, narrow
 
         self._narrowing = narrow(
             Condition(type(each).__name__, each.attribute[0], getattr(each, "value", None))
@@ -241,7 +242,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[LogPartition]:
         """The parts of a micro-batch, the same whenever it is planned."""
         from perdure.pipeline import history, offsets
-        from perdure.pipeline.options import Narrowing
+        from perdure.pipeline.conditions import Narrowing
 
         with _told(), self._reaching(end) as files:
             begin, stop = offsets.parse_position(start), offsets.parse_position(end)

@@ -13,7 +13,8 @@ from perdure.errors import ConfigError
 from perdure.model import Message
 from perdure.mqtt.encode import forward_properties
 from perdure.mqtt.properties import Properties
-from perdure.pipeline.options import Narrowing, ReadOptions
+from perdure.pipeline.conditions import Narrowing
+from perdure.pipeline.options import ReadOptions
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.bulk import LogFiles
 

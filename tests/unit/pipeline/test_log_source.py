@@ -10,7 +10,8 @@ import pytest
 from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 from perdure.errors import StorageUnavailable
-from perdure.pipeline.options import Narrowing, ReadOptions
+from perdure.pipeline.conditions import Narrowing
+from perdure.pipeline.options import ReadOptions
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.bulk import LogFiles
 

@@ -17,8 +17,9 @@ from tests.unit.web.child import WebProcess
 
 from perdure.errors import ConfigError, PerdureError, StorageCorrupt, StorageUnavailable
 from perdure.pipeline import remote as remote_log
+from perdure.pipeline.conditions import Narrowing
 from perdure.pipeline.log_index import opened
-from perdure.pipeline.options import Narrowing, ReadOptions, Remote
+from perdure.pipeline.options import ReadOptions, Remote
 from perdure.pipeline.remote import Patience, RemoteLog
 
 pytest.importorskip("pyarrow")

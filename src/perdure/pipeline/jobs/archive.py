@@ -25,6 +25,7 @@ import msgspec
 from perdure.errors import ConfigError, StorageConflict
 from perdure.limits import OFFSET_MAX
 from perdure.pipeline import fields, offsets
+from perdure.pipeline.conditions import Narrowing
 from perdure.pipeline.fields import Fields
 from perdure.pipeline.jobs.archive_files import (
     WriteTask,
@@ -44,7 +45,7 @@ from perdure.pipeline.jobs.archive_state import (
 from perdure.pipeline.log_index import LogIndex, opened
 from perdure.pipeline.log_source import plan, read
 from perdure.pipeline.offsets import StreamPosition
-from perdure.pipeline.options import Narrowing, ReadOptions
+from perdure.pipeline.options import ReadOptions
 from perdure.pipeline.schema import BY_NAME
 from perdure.pipeline.sinks.contract import DataFile, Sink
 from perdure.pipeline.structures import extended

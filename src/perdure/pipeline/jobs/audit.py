@@ -37,10 +37,11 @@ import numpy as np
 
 from perdure.errors import ConfigError
 from perdure.pipeline import history
+from perdure.pipeline.conditions import Narrowing
 from perdure.pipeline.history import AnyPart
 from perdure.pipeline.jobs.audit_sessions import audit_retained, audit_sessions
 from perdure.pipeline.log_source import Part, scan
-from perdure.pipeline.options import Narrowing, ReadOptions
+from perdure.pipeline.options import ReadOptions
 from perdure.pipeline.protocol import RowQuery
 from perdure.storage.rocksdb.bulk import LogFiles
 

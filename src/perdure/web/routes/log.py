@@ -13,7 +13,8 @@ from starlette.routing import Route
 
 from perdure.clock import SystemClock
 from perdure.errors import MqttError
-from perdure.pipeline.options import Narrowing, parse_options
+from perdure.pipeline.conditions import Narrowing
+from perdure.pipeline.options import parse_options
 from perdure.pipeline.protocol import (
     ITEMS_MAX,
     LOG_PATH,
