@@ -16,9 +16,7 @@ library behind them stay in their room.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
-
-import msgspec
+from typing import Protocol, runtime_checkable
 
 from perdure.model import (
     Cursor,
@@ -29,79 +27,20 @@ from perdure.model import (
     StoredSession,
     Subscription,
 )
+from perdure.storage.results import Finding, GenerationInfo, ReadResult, RetainedPage, StreamInfo
 from perdure.topic.proposal import Structure
 
-
-class ReadResult(msgspec.Struct, frozen=True):
-    """One page of a log read.
-
-    Attributes:
-        messages: in offset order, each with its offset set.
-        through_offset: everything that matches up to this offset has been returned: the offset
-            of the last message when ``limit`` was reached, else ``until_offset``.
-    """
-
-    messages: list[Message]
-    through_offset: int
-
-
-class RetainedPage(msgspec.Struct, frozen=True):
-    """One page of retained messages.
-
-    Attributes:
-        messages: in the store's topic order; ``offset`` is their log position or, for one that
-            is not recorded, the offset allocated when it was retained.
-        next_after: pass as ``after_topic`` for the next page; None = no more.
-    """
-
-    messages: list[Message]
-    next_after: str | None
-
-
-class GenerationInfo(msgspec.Struct, frozen=True):
-    """A time slice of the log.
-
-    Attributes:
-        generation: number, from 1.
-        layout: version of its layout, from its header.
-        since_offset: its first possible offset.
-        until_offset: the first offset after it; 0 = current.
-        created_at_us: wall time.
-        message_count: messages in it.
-        bytes: approximate size on disk, bytes.
-        stream_count: learned streams in it.
-    """
-
-    generation: int
-    layout: int
-    since_offset: int
-    until_offset: int
-    created_at_us: int
-    message_count: int
-    bytes: int
-    stream_count: int
-
-
-class StreamInfo(msgspec.Struct, frozen=True):
-    """A learned topic structure: its pattern has ``+`` where a level varies."""
-
-    generation: int
-    stream: int
-    pattern: str
-
-
-class Finding(NamedTuple):
-    """One thing that ``check`` found wrong.
-
-    Attributes:
-        table: where.
-        key: the row's key in hexadecimal, or empty.
-        problem: what is wrong, one sentence.
-    """
-
-    table: str
-    key: str
-    problem: str
+__all__ = [
+    "Batch",
+    "Database",
+    "Finding",
+    "GenerationInfo",
+    "ReadResult",
+    "RetainedPage",
+    "ServerSide",
+    "StreamInfo",
+    "TakesStructure",
+]
 
 
 class Batch(Protocol):
