@@ -22,9 +22,9 @@ from perdure.session.outbound import RELEASED, Delivery, Outbound
 from perdure.storage.contract import Batch
 
 if TYPE_CHECKING:
+    from perdure.broker.group import SharedGroup
     from perdure.broker.router import Wish
     from perdure.broker.services import Services
-    from perdure.broker.shared import SharedGroup
     from perdure.broker.stream import PeerInfo
 
 PUBREL = 6

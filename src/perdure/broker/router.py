@@ -12,8 +12,8 @@ from perdure.model import Subscription
 from perdure.topic.shapes import FilterIndex
 
 if TYPE_CHECKING:
+    from perdure.broker.group import SharedGroup
     from perdure.broker.live_session import LiveSession
-    from perdure.broker.shared import SharedGroup
 
 
 @final

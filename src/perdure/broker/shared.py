@@ -1,279 +1,27 @@
-"""Shared subscriptions: one durable cursor for a group, each message to one member.
-
-A group reads the log like a session does: live while a member is connected and takes messages,
-lagging otherwise. What it gives to a member becomes an entry of that member's private stream, with
-an offset and a serial number of its own, and the group's position moves in the same batch: after a
-crash the message is with the member or still with the group, never with both and never lost.
+"""Shared subscriptions: the groups of the broker, who belongs to them, and what comes back.
 
 A member's unsettled messages pass to another when its session ends, or when its connection goes
 while another member is connected; not when it is taken over, since it is back already (trap 39).
 QoS 2 messages that were sent stay with the session they were sent to, and end with it
-[MQTT-4.8.2-4] [MQTT-4.8.2-5]. An ephemeral member's entries are kept by the group until they are
-settled, because nobody else would know of them after a crash.
+[MQTT-4.8.2-4] [MQTT-4.8.2-5]. How a group gives messages out is in ``group``.
 """
 
 from __future__ import annotations
 
 import functools
-from bisect import insort
-from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
-import msgspec
-
-from perdure.broker.services import RETRY_US
-from perdure.errors import StorageError
-from perdure.model import GroupRecord, InboxEntry, Message, StoredSession, Subscription
-from perdure.storage.contract import Batch
-from perdure.topic.shared import NOBODY, Chooser, make_chooser
+from perdure.broker.group import GroupMember, SharedGroup
+from perdure.model import GroupRecord, InboxEntry, StoredSession, Subscription
+from perdure.topic.shared import make_chooser
 
 if TYPE_CHECKING:
     from perdure.broker.live_session import LiveSession
     from perdure.broker.services import Services
     from perdure.config.schema import SharedConfig
 
-RETURNED_PAGE: Final = 256
-"""Returned entries read at once from the store."""
-
-
-@final
-class GroupMember:
-    """A connected session as a member of one group."""
-
-    __slots__ = ("session", "sub")
-
-    def __init__(self, session: LiveSession, sub: Subscription) -> None:
-        self.session = session
-        self.sub = sub
-
-    @property
-    def client_id(self) -> str:
-        """Its client id."""
-        return self.session.client_id
-
-    @property
-    def inflight_count(self) -> int:
-        """Messages sent to it, or about to be, and not acknowledged."""
-        return len(self.session.outbound.inflight) + self.session.addressed
-
-    @property
-    def is_available(self) -> bool:
-        """Whether its window has room now."""
-        session = self.session
-        return (
-            not session.lagging
-            and not session.sender.congested
-            and session.holder.is_connected
-            and not session.outbound.pending
-            and self.inflight_count < session.outbound.window_max
-        )
-
-
-@final
-class SharedGroup:
-    """One share name with one filter."""
-
-    def __init__(self, services: Services, record: GroupRecord, chooser: Chooser) -> None:
-        self._services = services
-        self.record: GroupRecord = record
-        self.key: str = record.key
-        self.filter: str = record.filter
-        self.position: int = record.position
-        self.members: list[GroupMember] = []
-        """Connected members."""
-        self.lagging: bool = True
-        self.returned: deque[InboxEntry] = deque()
-        """Entries that came back from members, to be given before anything from the log; in the
-        log's order, whenever they came back."""
-        self.returned_loaded: bool = False
-        self._chooser = chooser
-        self._catching_up: bool = False
-
-    def deliver(self, message: Message) -> None:
-        """A message was dispatched now."""
-        if not message.qos or not message.offset:
-            self._give_unrecorded(message)
-            return
-        if self.lagging:
-            return
-        index = self._choose(message)
-        if index == NOBODY:
-            self.fall_behind(message.offset - 1)
-            return
-        self.position = message.offset
-        self._give(self.members[index], message)
-
-    def fall_behind(self, position: int) -> None:
-        """Stop taking dispatched messages; read from the log after ``position`` instead."""
-        if not self.lagging:
-            self.lagging = True
-            self.position = position
-            self.start()
-
-    def reload(self, record: GroupRecord) -> None:
-        """Go on from what the store has."""
-        self.record = record
-        self.position = record.position
-        self.lagging = True
-        self.returned.clear()
-        self.returned_loaded = False
-        self.start()
-
-    def joined(self) -> None:
-        """A member is ready for messages: read what the group has missed."""
-        if self.lagging or self.returned:
-            self.start()
-            # The group may be waiting for other members to have room.
-            for member in self.members:
-                self._services.room.made(member.session)
-
-    def start(self) -> None:
-        """Begin to read for the group, unless that goes on already."""
-        if not self._catching_up and self.members:
-            self._catching_up = True
-            self._services.scheduler.spawn(self._run(), name="group")
-
-    def put(self, batch: Batch) -> None:
-        """Add the record to a batch."""
-        self.record = msgspec.structs.replace(self.record, position=self.position)
-        batch.put_group(self.record)
-
-    def give_back(self, entry: InboxEntry) -> None:
-        """An entry has come back (and is in the group's private stream)."""
-        returned = self.returned
-        if self.returned_loaded:
-            if not returned or _log_offset(returned[-1]) <= _log_offset(entry):
-                returned.append(entry)
-            else:
-                insort(returned, entry, key=_log_offset)
-        self.start()
-
-    def _choose(self, message: Message) -> int:
-        return self._chooser.choose(self.members, topic=message.topic, publisher=message.publisher)
-
-    def _give_unrecorded(self, message: Message) -> None:
-        """QoS 0, or not recorded: to whoever is there, with no promise."""
-        index = self._choose(message)
-        if index == NOBODY:
-            self._services.metrics.messages_dropped_queue_full += 1
-            return
-        member = self.members[index]
-        sub = member.sub
-        member.session.deliver(
-            message,
-            min(sub.qos, message.qos),
-            sub.retain_as_published and message.retain,
-            (sub.identifier,) if sub.identifier else (),
-        )
-
-    def _give(self, member: GroupMember, message: Message) -> None:
-        """Give a recorded message to a member; the position has moved past it."""
-        services = self._services
-        services.turn.dirty_group(self)
-        session = member.session
-        sub = member.sub
-        qos = min(sub.qos, message.qos)
-        retain = sub.retain_as_published and message.retain
-        identifiers = (sub.identifier,) if sub.identifier else ()
-        if not qos:
-            session.give_qos0(message, retain, identifiers)
-            return
-        entry = services.inbox.give(
-            session,
-            message,
-            qos=qos,
-            retain=retain,
-            identifiers=identifiers,
-            group_key=self.key,
-        )
-        session.shares[entry.offset] = entry
-        if not session.durable and qos == 1:
-            services.committer.batch.put_group_entry(self.key, entry)
-        services.turn.schedule()
-
-    async def _run(self) -> None:
-        services = self._services
-        try:
-            await self._load_returned()
-            while self.members and (self.lagging or self.returned):
-                if not any(member.is_available for member in self.members):
-                    await services.room.wait_any([m.session for m in self.members])
-                    continue
-                services.turn.now_us = services.clock.now_us()
-                if self.returned:
-                    self._give_returned()
-                else:
-                    await self._page()
-        except StorageError as error:
-            services.read_failed(error, group=self.key)
-            services.scheduler.call_later(RETRY_US, self.start)
-        finally:
-            self._catching_up = False
-
-    async def _load_returned(self) -> None:
-        if self.returned_loaded:
-            return
-        entries = await self._services.database.read_group_entries(self.key, limit=RETURNED_PAGE)
-        outstanding = {offset for member in self.members for offset in member.session.shares}
-        returned: list[InboxEntry] = []
-        while entries:
-            returned.extend(e for e in entries if e.offset not in outstanding)
-            if len(entries) < RETURNED_PAGE:
-                break
-            entries = await self._services.database.read_group_entries(
-                self.key, limit=RETURNED_PAGE, after_offset=entries[-1].offset
-            )
-        self.returned = deque(sorted(returned, key=_log_offset))
-        self.returned_loaded = True
-
-    def _give_returned(self) -> None:
-        services = self._services
-        while self.returned:
-            entry = self.returned[0]
-            message = entry.message
-            assert message is not None
-            index = self._choose(message)
-            if index == NOBODY:
-                return
-            self.returned.popleft()
-            services.committer.batch.delete_group_entry(self.key, entry.offset)
-            self._give(self.members[index], message)
-
-    async def _page(self) -> None:
-        services = self._services
-        fence = services.dispatcher.offset
-        after = self.position
-        through = fence
-        messages: list[Message] = []
-        if after < fence:
-            begun_us = services.clock.monotonic_us()
-            page = await services.database.read(
-                [self.filter],
-                after_offset=after,
-                until_offset=fence,
-                limit=services.session_config.feed_chunk,
-                bytes_max=services.session_config.outbound_buffer_bytes,
-            )
-            elapsed_us = services.clock.monotonic_us() - begun_us
-            services.metrics.storage_read_seconds.observe(elapsed_us)
-            messages = page.messages
-            through = page.through_offset
-        if not self.lagging or self.position != after:
-            return
-        for message in messages:
-            if message.qos:
-                index = self._choose(message)
-                if index == NOBODY:
-                    services.turn.schedule()
-                    return
-                self.position = message.offset
-                self._give(self.members[index], message)
-            else:
-                self.position = message.offset
-        self.position = through
-        if through >= services.dispatcher.offset:
-            self.lagging = False
-        services.turn.schedule()
+RECLAIM_PAGE: Final = 256
+"""Entries of a private stream that are looked through at once."""
 
 
 @final
@@ -408,7 +156,7 @@ class Shares:
                 client_id,
                 after_offset=after,
                 until_offset=services.database.last_offset,
-                limit=RETURNED_PAGE,
+                limit=RECLAIM_PAGE,
             )
             for entry in entries:
                 after = entry.offset
@@ -421,7 +169,7 @@ class Shares:
                         client_id, _tombstone(entry), epoch=stored.record.epoch
                     )
                 group.give_back(entry)
-            if len(entries) < RETURNED_PAGE:
+            if len(entries) < RECLAIM_PAGE:
                 break
         if ends:
             for key in keys:
@@ -487,12 +235,6 @@ class Shares:
             record,
             make_chooser(self._config.strategy, self._services.random.randrange),
         )
-
-
-def _log_offset(entry: InboxEntry) -> int:
-    """Where an entry's message stands in the log; its own offset tells when it was given."""
-    message = entry.message
-    return entry.offset if message is None else message.offset
 
 
 def _tombstone(entry: InboxEntry) -> InboxEntry:

@@ -22,9 +22,9 @@ from perdure.broker.scheduler import Scheduler
 from perdure.errors import StorageError
 
 if TYPE_CHECKING:
+    from perdure.broker.group import SharedGroup
     from perdure.broker.live_session import LiveSession
     from perdure.broker.sender import Sender
-    from perdure.broker.shared import SharedGroup
 
 CURSOR_DELAY_US: Final = 200_000
 """A cursor that nothing waits for is written after this time, once for all that was acknowledged

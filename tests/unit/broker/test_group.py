@@ -1,0 +1,153 @@
+"""A group: each message to one member, in the log's order, and on from where it stood."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.broker.harness import QUIET, Client, make_world
+from tests.unit.broker.sharing import (
+    NAME,
+    connect_member,
+    connect_publisher,
+    payloads_of,
+    send_numbers,
+)
+
+from perdure.config.schema import Config, SessionConfig
+from perdure.mqtt.packets import PUBACK, Ack, Publish
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_each_message_goes_to_one_member(qos: int) -> None:
+    world = make_world()
+    publisher = connect_publisher(world)
+    members = [connect_member(world, name, qos=qos) for name in ("a", "b", "c")]
+    bodies = send_numbers(publisher, 30, qos=qos)
+    assert payloads_of(*members) == bodies
+    assert all(len(member.messages) == 10 for member in members)
+
+
+@pytest.mark.trap(37)
+@pytest.mark.parametrize("power", [None, False, True])
+def test_a_group_takes_up_where_it_was_when_a_member_resumes(power: bool | None) -> None:
+    """Trap 37: on resume, not on SUBSCRIBE alone; after a restart too."""
+    world = make_world()
+    publisher = connect_publisher(world)
+    member = connect_member(world, "a")
+    first = send_numbers(publisher, 3)
+    assert payloads_of(member) == first
+    member.cut()
+    later = send_numbers(publisher, 5, first=3)
+    if power is not None:
+        world.kill(power=power)
+        world.start()
+    member.connect()
+    assert payloads_of(member) == first + later
+    assert [m.payload for m in member.messages] == first + later
+
+
+@pytest.mark.trap(38)
+def test_after_a_restart_a_group_gives_nothing_twice_and_goes_on() -> None:
+    """Trap 38: neither stands still nor starts again."""
+    world = make_world()
+    members = [connect_member(world, name) for name in ("a", "b")]
+    bodies: list[bytes] = []
+    for round_ in range(3):
+        publisher = connect_publisher(world)
+        bodies += send_numbers(publisher, 10, first=round_ * 10)
+        world.run_for(2_000_000)  # what was settled is synced once a second
+        world.kill(power=True)
+        world.start()
+        for member in members:
+            assert member.connect().session_present
+    assert payloads_of(*members) == sorted(bodies, key=int)
+
+
+@pytest.mark.trap(36)
+def test_a_qos_0_member_neither_blocks_nor_repeats() -> None:
+    """Trap 36: what it is given is given; the group moves on."""
+    world = make_world()
+    publisher = connect_publisher(world)
+    member = connect_member(world, "a", qos=0)
+    bodies = send_numbers(publisher, 10)
+    assert payloads_of(member) == bodies
+    member.cut()
+    later = send_numbers(publisher, 3, first=10)
+    world.kill(power=True)
+    world.start()
+    member.connect()
+    assert payloads_of(member) == bodies + later
+
+
+@pytest.mark.trap(34)
+def test_a_member_that_joins_relieves_a_full_one() -> None:
+    """Trap 34: the group does not wait for the member that is full."""
+    world = make_world()
+    publisher = connect_publisher(world)
+    full = connect_member(world, "a", acks=False, window=2)
+    bodies = send_numbers(publisher, 10)
+    assert len(full.messages) == 2
+    other = connect_member(world, "b")
+    assert payloads_of(full, other) == bodies
+
+
+@pytest.mark.trap(34)
+def test_a_full_member_goes_on_when_it_acknowledges() -> None:
+    world = make_world()
+    publisher = connect_publisher(world)
+    member = connect_member(world, "a", acks=False, window=3)
+    send_numbers(publisher, 10)
+    for number in range(10):
+        message = member.take(Publish)
+        assert message.payload == b"%d" % number
+        member.send(Ack(PUBACK, message.packet_id))
+    member.none_comes()
+
+
+def test_no_member_gets_what_it_cannot_take_at_once() -> None:
+    config = Config(sys=QUIET, session=SessionConfig(inflight_max=2))
+    world = make_world(config=config)
+    publisher = connect_publisher(world)
+    slow, quick = connect_member(world, "a", acks=False), connect_member(world, "b")
+    bodies = send_numbers(publisher, 20)
+    assert len(slow.messages) == 2
+    assert payloads_of(slow, quick) == bodies
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_comes_back_keeps_its_place_before_the_log(restarts: bool) -> None:
+    """What was given late has a late offset of its own; its place is the one in the log, before
+    what retention has carried over since."""
+    world = make_world()
+    publisher = connect_publisher(world)
+    member = connect_member(world, "a", acks=False, window=5)
+    bodies = send_numbers(publisher, 20)
+    assert payloads_of(member) == bodies[:5]
+    # The next five are given, and wait in the dispatch behind a message that is not synced.
+    assert world.scheduler is not None
+    world.scheduler.blocking_us = (2_000_000, 2_000_000)
+    publisher.publish("other", qos=2)
+    world.run_for(2_000)
+    for message in member.messages:
+        member.send(Ack(PUBACK, message.packet_id))
+    world.run_for(20_000)
+    assert len(member.messages) == 5
+    member.cut()
+    world.run_for(3_000_000)
+    world.scheduler.blocking_us = (1_000, 1_000)
+    world.store.rotate(world.clock.now_us())
+    dropped: list[int] = []
+
+    async def drop() -> None:
+        info = world.store.generations()[0]
+        dropped.append(await world.live.services.retention.drop(info))
+
+    world.scheduler.run(drop())
+    assert dropped == [10]
+    if restarts:
+        world.kill()
+        world.start()
+    taker = Client(world, "b")
+    taker.connect()
+    taker.subscribe(NAME, qos=1)
+    world.run_for(200_000)
+    assert [message.payload for message in taker.messages] == bodies[5:]
