@@ -88,7 +88,7 @@ class InboundMachine(RuleBasedStateMachine):
     @invariant()
     def same_state(self) -> None:
         if hasattr(self, "inbound"):
-            assert self.inbound.awaiting_release == self.awaiting
+            assert self.inbound.awaiting_release.keys() == self.awaiting
             assert self.inbound.unacknowledged == self.unacknowledged
 
 

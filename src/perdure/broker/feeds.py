@@ -97,7 +97,7 @@ class Feeds:
         if name not in session.joining:
             return None
         if message.offset > session.inbox_until:
-            session.joining.discard(name)
+            session.joining.pop(name, None)
             return self._make_live(session, sub, since_offset=message.offset - 1)
         self._give(session, sub, message, retained=False)
         self._put(session, sub, Feed(False, "", 0, message.offset))
@@ -189,7 +189,7 @@ class Feeds:
         if session.inbox_until <= fence:
             self._make_live(session, session.subs[name], since_offset=fence)
         else:
-            session.joining.add(name)
+            session.joining[name] = None
 
     def _make_live(
         self, session: LiveSession, sub: Subscription, *, since_offset: int

@@ -140,7 +140,7 @@ class LiveSession:
         """A catch-up task runs."""
         self.feeding: int = 0
         """Subscriptions whose feed is not done."""
-        self.joining: set[str] = set()
+        self.joining: dict[str, None] = {}
         """Those of them that have read all there is and wait to join the live flow."""
         self.room_wanted: bool = False
         """Somebody waits for the window to have room."""

@@ -269,7 +269,7 @@ class Subscribing:
             if existing.since_offset == sub.since_offset:
                 if existing.feed is not None:
                     session.feeding -= 1
-                    session.joining.discard(sub.name)
+                    session.joining.pop(sub.name, None)
             else:
                 self._end(session, existing)
         else:
@@ -292,7 +292,7 @@ class Subscribing:
             services.router.remove(session, sub)
         if sub.feed is not None:
             session.feeding -= 1
-            session.joining.discard(sub.name)
+            session.joining.pop(sub.name, None)
         fence = services.dispatcher.offset
         if not session.lagging and not session.feeding and session.outbound.is_idle():
             # Nothing is outstanding, so nothing needs to remember it.

@@ -31,7 +31,8 @@ class Inbound:
     __slots__ = ("awaiting_release", "receive_maximum", "unacknowledged")
 
     def __init__(self, awaiting_release: Iterable[int], *, receive_maximum: int) -> None:
-        self.awaiting_release: set[int] = set(awaiting_release)
+        # A set, as a dict: an empty one takes a quarter of the memory.
+        self.awaiting_release: dict[int, None] = dict.fromkeys(awaiting_release)
         self.receive_maximum: int = receive_maximum
         # [MQTT-3.3.4-9] counts PUBLISHes of this connection whose PUBACK, PUBCOMP or failed
         # PUBREC has not been sent.
@@ -49,18 +50,18 @@ class Inbound:
         if self.unacknowledged >= self.receive_maximum:
             return RECEIVE_EXCEEDED
         self.unacknowledged += 1
-        self.awaiting_release.add(packet_id)
+        self.awaiting_release[packet_id] = None
         return RECEIVE_NEW
 
     def reject_qos2(self, packet_id: int) -> None:
         """The message was refused or its commit failed: the identifier is free again."""
-        self.awaiting_release.discard(packet_id)
+        self.awaiting_release.pop(packet_id, None)
         self.acknowledged()
 
     def release(self, packet_id: int) -> bool:
         """PUBREL came. Whether the identifier was awaiting release."""
         if packet_id in self.awaiting_release:
-            self.awaiting_release.discard(packet_id)
+            del self.awaiting_release[packet_id]
             return True
         return False
 

@@ -32,7 +32,7 @@ def test_identifiers_of_an_earlier_connection_are_known() -> None:
     inbound = Inbound([3, 5], receive_maximum=1)
     assert inbound.publish_qos2(5) == RECEIVE_DUPLICATE
     assert inbound.publish_qos2(4) == RECEIVE_NEW
-    assert inbound.awaiting_release == {3, 4, 5}
+    assert set(inbound.awaiting_release) == {3, 4, 5}
 
 
 @pytest.mark.trap(9)
