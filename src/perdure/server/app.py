@@ -37,8 +37,7 @@ from perdure.server.scheduler import LoopScheduler
 from perdure.server.stores import RemoteStore, open_embedded, open_remote
 from perdure.server.systemd import Notifier
 from perdure.storage.contract import Database
-from perdure.storage.rocksdb.engine import Engine
-from perdure.storage.rocksdb.store import EngineFactory
+from perdure.storage.rocksdb.engine import Engine, EngineFactory
 
 log = get_logger("server")
 

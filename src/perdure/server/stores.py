@@ -21,8 +21,8 @@ from perdure.storage.memory.store import MemoryDatabase
 from perdure.storage.remote.driver import Driver
 from perdure.storage.remote.store import RemoteDatabase, Settings
 from perdure.storage.rocksdb.directory import DirectoryLock
-from perdure.storage.rocksdb.engine import Engine
-from perdure.storage.rocksdb.store import EngineFactory, RocksDatabase
+from perdure.storage.rocksdb.engine import Engine, EngineFactory
+from perdure.storage.rocksdb.store import RocksDatabase
 
 log = get_logger("storage")
 

@@ -47,7 +47,7 @@ def test_a_damaged_message_does_not_prevent_a_start(tmp_path: Path) -> None:
     stores.open_embedded(configured(tmp_path)).close()
     database = RocksDatabase.open(tmp_path)
     (offset,) = append_all(database, message("a"))
-    engine = database._use()
+    engine = database.tables()[0]
     (row,) = engine.keys(table_names(1)[0], b"", b"\xff")
     engine.write([table_names(1)[0], row, b""])
     database.close()

@@ -16,7 +16,7 @@ writes.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -270,6 +270,10 @@ class Engine:
         options.set_compression_per_level([none, none, lz4, lz4, lz4, lz4, lz4])
         options.set_level_compaction_dynamic_level_bytes(False)
         return options
+
+
+EngineFactory = Callable[..., Engine]
+"""What opens RocksDB: ``Engine``, or one whose disk fails."""
 
 
 def _opening_threads(path: Path) -> int:

@@ -59,14 +59,14 @@ async def test_crash_before_the_tables_of_a_dropped_generation_go(path: Path) ->
     append_all(database, message("c"))
     operations: Operations = []
     database._generations.stage_drop(operations, 1)
-    database._use().write(operations)
+    database.tables()[0].write(operations)
     database.close()
     database = RocksDatabase.open(path, read_only=True)
     assert list(database.check()) == []
     database.close()
     database = RocksDatabase.open(path)
     assert [m.topic for m in await read_all(database, "#")] == ["c"]
-    assert not set(table_names(1)) & database._use().tables
+    assert not set(table_names(1)) & database.tables()[0].tables
     database.close()
 
 

@@ -22,13 +22,13 @@ def database(tmp_path: Path) -> Iterator[RocksDatabase]:
 
 
 async def test_a_row_of_unknown_kind_is_corrupt(database: RocksDatabase) -> None:
-    database._use().write([STATE, keys.session_rows("c1") + b"?", b""])
+    database.tables()[0].write([STATE, keys.session_rows("c1") + b"?", b""])
     with pytest.raises(StorageCorrupt):
         await database.open_session("c1")
 
 
 async def test_a_deadline_without_a_session_is_corrupt(database: RocksDatabase) -> None:
-    database._use().write([STATE, keys.deadline(5, "nobody"), b""])
+    database.tables()[0].write([STATE, keys.deadline(5, "nobody"), b""])
     with pytest.raises(StorageCorrupt):
         await database.due_sessions(9, limit=9)
 

@@ -1,0 +1,117 @@
+"""Opening a directory: whether it is ours, in which format, and beside a broker that writes it.
+
+Knows the row that says what a database is, and none of the others.
+
+Invariant: nothing is written to a database that is not ours, or that a later release has written.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+
+from perdure.config.schema import RocksdbConfig
+from perdure.errors import FormatTooNew, StorageCorrupt, StorageError, StorageUnavailable
+from perdure.storage.codec import decode_record, encode_record
+from perdure.storage.rocksdb import keys
+from perdure.storage.rocksdb.directory import manifest_stamp
+from perdure.storage.rocksdb.engine import META, Engine, Operations
+from perdure.storage.rocksdb.generations import Generations
+from perdure.storage.rocksdb.status import named
+
+FORMAT: Final = 1
+"""Version of the database as a whole; layouts and records have their own."""
+
+_OPEN_ATTEMPTS: Final = 100
+"""Of a reader beside a broker; one fails if a flush or compaction ends within its 10 to 50 ms."""
+
+
+class DatabaseFormat(msgspec.Struct, frozen=True, array_like=True):
+    """What a database is: written once."""
+
+    version: int
+    database_id: str
+    created_at_us: int
+
+
+_format_decoder = msgspec.msgpack.Decoder(DatabaseFormat)
+
+
+class _Opened(Protocol):
+    def close(self) -> None: ...
+
+
+_Database = TypeVar("_Database", bound=_Opened)
+
+
+def read_format(engine: Engine, path: Path) -> DatabaseFormat | None:
+    """What the database in a directory is; None = it says nothing.
+
+    Raises:
+        FormatTooNew: a later release wrote it.
+        StorageCorrupt: it does not decode.
+    """
+    value = engine.get(META, keys.FORMAT)
+    if value is None:
+        return None
+    if value[:1] > b"\x01":
+        raise FormatTooNew(f"{path} was written by a later release")
+    found = decode_record(_format_decoder, "format", value)
+    if found.version > FORMAT:
+        raise FormatTooNew(f"{path} has format {found.version}; this release reads {FORMAT}")
+    return found
+
+
+def create(
+    engine: Engine, path: Path, generations: Generations, *, read_only: bool, now_us: int
+) -> DatabaseFormat:
+    """Make an empty directory a database, with its first generation.
+
+    Raises:
+        StorageCorrupt: something is there, or it is only to be read.
+    """
+    if read_only or next(engine.keys(META, b"", b"\xff"), None) is not None:
+        raise StorageCorrupt(f"{path} holds a database that is not Perdure's")
+    made = DatabaseFormat(FORMAT, uuid.uuid4().hex, now_us)
+    operations: Operations = [META, keys.FORMAT, encode_record(made)]
+    generations.begin(operations, now_us)
+    engine.write(operations)
+    engine.sync()
+    return made
+
+
+def open_beside(
+    path: Path, config: RocksdbConfig, open_once: Callable[[RocksdbConfig], _Database]
+) -> _Database:
+    """Open read-only what a broker may be writing.
+
+    RocksDB reads the list of table files first and the write-ahead logs after it. What the
+    broker flushes in between is in neither: such a view has holes, and is not used.
+
+    Args:
+        path: the data directory.
+        config: sizes.
+        open_once: opens what is there now.
+    """
+    if not (path / "CURRENT").exists():
+        raise StorageUnavailable(f"{path} holds no database")
+    # All files are opened at once: those that a compaction deletes later stay readable.
+    config = msgspec.structs.replace(config, max_open_files=-1)
+    for _ in range(_OPEN_ATTEMPTS):
+        stamp = manifest_stamp(path)
+        try:
+            database = open_once(config)
+        except StorageError as error:
+            if manifest_stamp(path) == stamp:
+                raise named(error, path) from error
+            continue
+        if manifest_stamp(path) == stamp:
+            return database
+        database.close()
+    raise StorageUnavailable(
+        f"{path} changes too fast to be read", hint="try again when the broker has less to do"
+    )
