@@ -175,7 +175,7 @@ class Connecting:
             if packet.properties.topic_alias_maximum:
                 connection.sender.aliases = OutboundAliases(packet.properties.topic_alias_maximum)
             connection.exchange.accept_aliases(self._services.mqtt_config.topic_alias_maximum)
-        connection.start_keep_alive(admission.keep_alive_s)
+        connection.keep_alive.start(admission.keep_alive_s)
         self._limit_rates(connection)
 
     def _log_opened(

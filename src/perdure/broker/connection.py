@@ -16,20 +16,19 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from perdure.broker.commit import LEVEL_FSYNC
 from perdure.broker.exchange import Exchange
+from perdure.broker.farewell import refuse, send_disconnect, version_of_refusal
+from perdure.broker.intake import Intake
+from perdure.broker.keep_alive import KeepAlive
 from perdure.broker.publishing import REFUSALS, UNSPECIFIED_ERROR
-from perdure.broker.scheduler import Gate, Timer, run_eagerly
+from perdure.broker.scheduler import run_eagerly
 from perdure.broker.sender import Sender
 from perdure.errors import MqttError, ProtocolViolation, StorageError
-from perdure.mqtt import reason_codes
 from perdure.mqtt.decode import Decoder
 from perdure.mqtt.packets import (
-    EMPTY,
     PINGREQ,
     PUBACK,
     PUBCOMP,
     PUBLISH,
-    V5,
-    V311,
     Ack,
     Auth,
     Connack,
@@ -37,11 +36,11 @@ from perdure.mqtt.packets import (
     Disconnect,
     Packet,
     Pingresp,
-    Properties,
     Publish,
     Subscribe,
     Unsubscribe,
 )
+from perdure.mqtt.reason_codes import MALFORMED_PACKET, PROTOCOL_ERROR, SERVER_UNAVAILABLE
 
 if TYPE_CHECKING:
     from perdure.broker.auth.authenticate import EnhancedMethod
@@ -54,10 +53,6 @@ NEW: Final = 0
 OPENING: Final = 1
 CONNECTED: Final = 2
 CLOSED: Final = 3
-
-UNSUPPORTED_PROTOCOL_VERSION: Final = 0x84
-SERVER_UNAVAILABLE: Final = 0x88
-KEEP_ALIVE_TIMEOUT: Final = 0x8D
 
 
 @final
@@ -72,12 +67,7 @@ class Connection:
     """
 
     __slots__ = (
-        "_auth_gate",
-        "_backlog",
-        "_busy",
         "_decoder",
-        "_keep_alive_timer",
-        "_reading_paused",
         "_services",
         "_state",
         "_stream",
@@ -86,8 +76,9 @@ class Connection:
         "auth_name",
         "counted_protocol",
         "exchange",
+        "intake",
         "is_connected",
-        "keep_alive_us",
+        "keep_alive",
         "peer",
         "problem_information",
         "received_us",
@@ -106,10 +97,7 @@ class Connection:
         self._state: int = NEW
         self.is_connected: bool = False
         """CONNACK was sent and the connection has not been closed."""
-        self._auth_gate: Gate | None = None
-        self._busy: bool = False
-        self._backlog: list[Packet] = []
-        self._reading_paused: bool = False
+        self.intake = Intake(services.scheduler, stream, self._decoder)
         self._subscribe_bucket: TokenBucket | None = None
         self.sender = Sender(
             stream,
@@ -124,11 +112,8 @@ class Connection:
         """Label under which the connection was counted; empty = not counted."""
         self.auth_method: EnhancedMethod | None = None
         self.auth_name: str = ""
-        self.keep_alive_us: int = 0
         self.received_us: int = services.clock.monotonic_us()
-        self._keep_alive_timer: Timer | None = services.scheduler.call_later(
-            config.connect_timeout_ms * 1000, self._connect_timed_out
-        )
+        self.keep_alive = KeepAlive(services, self)
 
     # Transport side.
 
@@ -146,16 +131,14 @@ class Connection:
         self.received_us = services.clock.monotonic_us()
         services.metrics.bytes_received += len(data)
         packets = self._decoder.feed(data)
-        if self._busy:
-            self._backlog.extend(packets)
-            if self._auth_gate is not None:
-                self._auth_gate.open()
+        intake = self.intake
+        if intake.is_held:
+            intake.keep(packets)
             return
         self._process(packets)
-        if services.turn.is_overloaded() and not self._reading_paused:
-            self._reading_paused = True
-            self._stream.pause_reading()
-            services.turn.pause(self)
+        if services.turn.is_overloaded() and not intake.is_paused:
+            intake.pause()
+            services.turn.pause(intake)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The transport is gone."""
@@ -178,33 +161,20 @@ class Connection:
         """Take leave of the peer with a reason code, then close."""
         self.disconnect(reason_code, "", send_will=True)
 
-    def commits_caught_up(self) -> None:
-        """Read on after an overload."""
-        if self._reading_paused:
-            self._reading_paused = False
-            if self._state != CLOSED:
-                self._stream.resume_reading()
-
     # Ending.
 
     def disconnect(self, reason_code: int, reason: str, *, send_will: bool) -> None:
         """Send DISCONNECT (5.0; CONNACK if that was not sent yet) and close."""
         if self._state == CLOSED:
             return
+        told = reason if self.problem_information else ""  # [MQTT-3.1.2-29]
+        metrics = self._services.metrics
         if self._state == CONNECTED:
-            if self.sender.version >= 5:
-                properties = self._problem(reason)
-                self.sender.packet(Disconnect(reason_code, properties))
-        elif (
-            self.sender.version
-            and reason_code >= 0x80
-            and reason_codes.may_carry(reason_code, Connack.kind)
-        ):
-            # Some codes are for DISCONNECT alone: one that is taken over before its CONNACK is
-            # just closed.
-            self._refuse(reason_code, reason)
-        if reason_code in (0x81, 0x82):
-            self._services.metrics.protocol_errors[reason_code] += 1
+            send_disconnect(self.sender, reason_code, told)
+        else:
+            refuse(self.sender, metrics, reason_code, told)
+        if reason_code in (MALFORMED_PACKET, PROTOCOL_ERROR):
+            metrics.protocol_errors[reason_code] += 1
         self._end(f"0x{reason_code:02x} {reason}".rstrip(), send_will=send_will)
 
     def storage_lost(self, reason_code: int) -> None:
@@ -219,44 +189,18 @@ class Connection:
         """The peer broke the protocol or was refused."""
         self.disconnect(error.reason_code, error.message, send_will=True)
 
-    def _refuse(self, reason_code: int, reason: str) -> None:
-        """CONNACK with a reason code; 3.1.1 has return codes 1 to 5 only (3.2.2.3)."""
-        self._services.metrics.connack_sent[reason_code] += 1
-        if self.sender.version >= 5:
-            self.sender.packet(Connack(False, reason_code, self._problem(reason)))
-            return
-        code = {
-            0x84: 1,
-            0x85: 2,
-            0x88: 3,
-            0x89: 3,
-            0x97: 3,
-            0x9F: 3,
-            0x86: 4,
-            0x8C: 4,
-            0x87: 5,
-            0x8A: 5,
-        }.get(reason_code, 0)
-        if code:
-            self.sender.packet(Connack(False, code, EMPTY))
-
-    def _problem(self, reason: str) -> Properties:
-        """A reason string, if the client wants problem information [MQTT-3.1.2-29]."""
-        if reason and self.problem_information:
-            return Properties(reason_string=reason)
-        return EMPTY
+    def give_up(self, why: str) -> None:
+        """Close without a word, if CONNACK was not sent yet."""
+        if self._state == NEW or self._state == OPENING:
+            self._end(why, send_will=False)
 
     def _end(self, why: str, *, send_will: bool) -> None:
         """Leave the session and close the stream after what was sent."""
         was_connected = self._state == CONNECTED
         self._state = CLOSED
         self.is_connected = False
-        self._backlog.clear()
-        if self._auth_gate is not None:
-            self._auth_gate.open()
-        if self._keep_alive_timer is not None:
-            self._keep_alive_timer.cancel()
-            self._keep_alive_timer = None
+        self.intake.close()
+        self.keep_alive.stop()
         services = self._services
         services.turn.now_us = services.clock.now_us()
         session = self.session
@@ -276,53 +220,13 @@ class Connection:
         self._stream.close()
         services.turn.schedule()
 
-    # Timers.
-
-    def start_keep_alive(self, keep_alive_s: int) -> None:
-        """Expect a packet at least every one and a half keep alives [MQTT-3.1.2-22]."""
-        if self._keep_alive_timer is not None:
-            self._keep_alive_timer.cancel()
-            self._keep_alive_timer = None
-        self.keep_alive_us = keep_alive_s * 1_500_000
-        if self.keep_alive_us:
-            self._keep_alive_timer = self._services.scheduler.call_later(
-                self.keep_alive_us, self._keep_alive_over
-            )
-
-    def _keep_alive_over(self) -> None:
-        silent_us = self._services.clock.monotonic_us() - self.received_us
-        left_us = self.keep_alive_us - silent_us
-        if self._busy or self._reading_paused:
-            left_us = max(left_us, self.keep_alive_us // 2)  # it is we who do not read
-        if left_us > 0:
-            self._keep_alive_timer = self._services.scheduler.call_later(
-                left_us, self._keep_alive_over
-            )
-            return
-        self.disconnect(KEEP_ALIVE_TIMEOUT, "keep alive timeout", send_will=True)
-
-    def _connect_timed_out(self) -> None:
-        self._keep_alive_timer = None
-        if self._state == NEW or self._state == OPENING:
-            self._end("connect timeout", send_will=False)
-
     # Slow packets.
 
-    def hold(self) -> None:
-        """Keep the packets that follow until ``go_on``."""
-        self._busy = True
-        self._stream.pause_reading()
-
-    def go_on(self) -> None:
+    def _go_on(self) -> None:
         """Process the packets that were kept."""
-        self._busy = False
-        if self._state == CLOSED:
-            return
-        if not self._reading_paused:
-            self._stream.resume_reading()
-        backlog = self._backlog
-        self._backlog = []
-        self._process(backlog)
+        packets = self.intake.release()
+        if self._state != CLOSED:
+            self._process(packets)
 
     def opened(self, session: LiveSession, connack: Connack) -> None:
         """The session is durable: CONNACK, then what waits behind the CONNECT."""
@@ -338,7 +242,7 @@ class Connection:
             metrics.session_resume_seconds.observe(elapsed_us)
         self.sender.packet(connack)
         self._services.sessions.opened(session, self)
-        self.go_on()
+        self._go_on()
 
     def count(self, protocol: int) -> None:
         """Count the connection, once its protocol version is known."""
@@ -348,23 +252,15 @@ class Connection:
     async def next_auth(self) -> Auth:
         """Wait for the client's AUTH during the CONNECT; anything else breaks the protocol."""
         self.sender.flush()
-        self._stream.resume_reading()
-        while not self._backlog:
-            if self._state == CLOSED:
-                raise MqttError(0x82, "closed")
-            if self._decoder.failure is not None:
-                raise self._decoder.failure
-            self._auth_gate = self._services.scheduler.gate()
-            await self._auth_gate
-        packet = self._backlog.pop(0)
+        packet = await self.intake.next_packet()
         self._services.metrics.packets_received[packet.kind] += 1
         if isinstance(packet, Disconnect):
-            self._end("gave up authentication", send_will=False)
-            raise MqttError(0x82, "closed")
+            self.give_up("gave up authentication")
+            raise MqttError(PROTOCOL_ERROR, "closed")
         if not isinstance(packet, Auth):
             # [MQTT-3.1.2-30] until CONNACK only AUTH and DISCONNECT may come.
             raise ProtocolViolation("AUTH expected")
-        self._stream.pause_reading()
+        self.intake.hold()
         return packet
 
     def limit_subscribe_rate(self, bucket: TokenBucket | None) -> None:
@@ -384,19 +280,19 @@ class Connection:
         work: Coroutine[Any, Any, None]
         if isinstance(packet, Connect):
             self._state = OPENING
-            self.hold()
+            self.intake.hold()
             run_eagerly(
                 services.scheduler,
                 self._guard(services.connecting.connect(self, packet)),
                 name="connect",
             )
-            return not self._busy
+            return not self.intake.is_held
         if isinstance(packet, Subscribe):
             wait_us = 0
             if self._subscribe_bucket is not None:
                 wait_us = self._subscribe_bucket.take(1, self.received_us)
             if wait_us:
-                self.throttle(wait_us)
+                self.intake.throttle(wait_us)
             work = services.subscribing.subscribe(self, packet)
         elif isinstance(packet, Unsubscribe):
             work = services.subscribing.unsubscribe(self, packet)
@@ -407,7 +303,7 @@ class Connection:
         finished = run_eagerly(services.scheduler, self._guard(work), name="packet")
         if finished:
             return True
-        self.hold()
+        self.intake.hold()
         return False
 
     async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
@@ -419,8 +315,8 @@ class Connection:
         except StorageError as error:
             self._services.read_failed(error, address=self.peer.address)
             self.storage_lost(UNSPECIFIED_ERROR)
-        if self._busy and self._state == CONNECTED:
-            self.go_on()
+        if self.intake.is_held and self._state == CONNECTED:
+            self._go_on()
 
     def _process(self, packets: list[Packet]) -> None:
         """Handle packets in order, until one of them must be waited for."""
@@ -440,7 +336,7 @@ class Connection:
                     assert isinstance(packet, Ack)
                     acknowledged(packet)
                 elif not self._slow(packet):
-                    self._backlog = packets[at:] + self._backlog
+                    self.intake.put_back(packets[at:])
                     return
                 if self._state == CLOSED:
                     return
@@ -448,21 +344,10 @@ class Connection:
             self.fail(error)
             return
         failure = self._decoder.failure
-        if failure is not None and not self._busy:
+        if failure is not None and not self.intake.is_held:
             if self._state == NEW:
-                self.sender.version = self._version_of_refusal(failure.reason_code)
+                self.sender.version = version_of_refusal(self._decoder, failure.reason_code)
             self.fail(failure)
-
-    def _version_of_refusal(self, reason_code: int) -> int:
-        """The version in which a bad CONNECT is answered; 0 = closed without an answer."""
-        decoder = self._decoder
-        if decoder.version or reason_code != UNSUPPORTED_PROTOCOL_VERSION:
-            return decoder.version
-        if not decoder.protocol_name_ok:
-            # 5.0 lets us answer 0x84; 3.1.1 has no code for another protocol [MQTT-3.1.2-1].
-            return V5 if decoder.protocol_level == V5 else 0
-        # [MQTT-3.1.2-2] of 3.1.1 demands return code 1, which clients of every level can read.
-        return V311
 
     def _disconnected(self, packet: Disconnect) -> None:
         expiry_s = packet.properties.session_expiry_interval
@@ -473,12 +358,3 @@ class Connection:
                 raise ProtocolViolation("session expiry 0 cannot be raised at DISCONNECT")
             self._services.sessions.change_expiry(session, expiry_s)
         self._end("disconnect", send_will=packet.reason != 0)
-
-    # Rates.
-
-    def throttle(self, wait_us: int) -> None:
-        """Read nothing for a while; what was read already is processed."""
-        if not self._reading_paused:
-            self._reading_paused = True
-            self._stream.pause_reading()
-            self._services.scheduler.call_later(wait_us, self.commits_caught_up)

@@ -315,7 +315,7 @@ class Exchange:
         if self._publish_bytes_bucket is not None:
             wait_us = max(wait_us, self._publish_bytes_bucket.take(payload_bytes, now_us))
         if wait_us:
-            self._connection.throttle(wait_us)
+            self._connection.intake.throttle(wait_us)
 
 
 @final
