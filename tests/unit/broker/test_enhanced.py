@@ -1,0 +1,146 @@
+"""Enhanced authentication: the order of AUTH packets, and what ends an exchange."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.broker.harness import Client, make_world
+
+from perdure.broker.auth.authenticate import AuthState, AuthStep
+from perdure.mqtt.packets import Auth, Connack, Connect, Disconnect, Properties, Publish
+from perdure.testing.world import World
+
+METHOD = "COUNT"
+
+
+class Count:
+    """A method that is content with ``2`` after ``1``."""
+
+    name = METHOD
+
+    def start(self, client_id: str, data: bytes | None) -> AuthStep:
+        """The first word."""
+        if data == b"1":
+            return AuthStep(state=AuthState.CONTINUE, data=b"and?", reason_code=0x18)
+        return AuthStep(state=AuthState.FAILED, reason_code=0x87, reason="cannot count")
+
+    def step(self, data: bytes | None) -> AuthStep:
+        """The second word."""
+        if data == b"2":
+            return AuthStep(state=AuthState.DONE, data=b"well", username="ada")
+        return AuthStep(state=AuthState.FAILED, reason_code=0x87, reason="cannot count")
+
+
+def _world() -> World:
+    world = make_world()
+    world.live.services.methods.register(METHOD, lambda _: Count())
+    return world
+
+
+def _connect(world: World, data: bytes, *, method: str = METHOD) -> Client:
+    client = Client(world, "c")
+    client.open()
+    properties = Properties(
+        session_expiry_interval=60, authentication_method=method, authentication_data=data
+    )
+    client.send(Connect(5, False, 0, "c", properties=properties))
+    return client
+
+
+def _auth(reason: int, data: bytes, *, method: str = METHOD) -> Auth:
+    return Auth(reason, Properties(authentication_method=method, authentication_data=data))
+
+
+def _connected(world: World) -> Client:
+    client = _connect(world, b"1")
+    assert client.take(Auth).reason == 0x18
+    client.send(_auth(0x18, b"2"))
+    answer = client.take(Connack)
+    assert (answer.reason, answer.properties.authentication_data) == (0, b"well")
+    return client
+
+
+@pytest.mark.spec("MQTT-4.12.0-2")
+def test_an_exchange_ends_with_connack() -> None:
+    world = _world()
+    client = _connect(world, b"1")
+    question = client.take(Auth)
+    assert (question.reason, question.properties.authentication_data) == (0x18, b"and?")
+    client.send(_auth(0x18, b"2"))
+    assert client.take(Connack).properties.authentication_method == METHOD
+    assert world.live.services.registry.live["c"].identity.username == "ada"
+
+
+def test_what_comes_behind_the_last_auth_waits_for_connack() -> None:
+    world = _world()
+    client = _connect(world, b"1")
+    client.take(Auth)
+    client.send(_auth(0x18, b"2"), Publish("t", b"x", 1, packet_id=7))
+    world.run_for(100_000)
+    assert [packet.kind for packet in client.received] == [Connack.kind, 4]
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (_auth(0x18, b"3"), 0x87),
+        (_auth(0x18, b"2", method="OTHER"), 0x82),
+        (_auth(0x19, b"2"), 0x82),
+        (Publish("t", b"x"), 0x82),
+    ],
+)
+def test_what_ends_the_exchange_of_a_connect(answer: Auth | Publish, code: int) -> None:
+    world = _world()
+    client = _connect(world, b"1")
+    client.take(Auth)
+    client.send(answer)
+    assert client.take(Connack).reason == code
+    world.run_for(1_000)
+    assert client.is_lost
+    assert not world.live.services.registry.live
+
+
+def test_a_method_that_fails_at_once_is_logged_and_told() -> None:
+    world = _world()
+    assert _connect(world, b"0").take(Connack).reason == 0x87
+    (told,) = world.logged("connection.refused")
+    assert (told["method"], told["reason"]) == (METHOD, "cannot count")
+
+
+def test_a_client_may_give_up() -> None:
+    world = _world()
+    client = _connect(world, b"1")
+    client.take(Auth)
+    client.send(Disconnect(0))
+    world.run_for(10_000)
+    assert client.is_lost
+    assert client.received == []
+
+
+@pytest.mark.spec("MQTT-4.12.1-1")
+def test_re_authentication() -> None:
+    world = _world()
+    client = _connected(world)
+    client.send(_auth(0x19, b"1"))
+    assert client.take(Auth).reason == 0x18
+    client.send(_auth(0x18, b"2"))
+    assert client.take(Auth).reason == 0
+    # The exchange is over: another word belongs to none.
+    client.send(_auth(0x18, b"2"))
+    assert client.take(Disconnect).reason == 0x82
+
+
+@pytest.mark.parametrize(
+    ("packet", "code"),
+    [(_auth(0x19, b"0"), 0x87), (_auth(0x19, b"1", method="OTHER"), 0x82)],
+)
+def test_a_re_authentication_that_fails_ends_the_connection(packet: Auth, code: int) -> None:
+    client = _connected(_world())
+    client.send(packet)
+    assert client.take(Disconnect).reason == code
+
+
+def test_auth_from_a_client_that_used_no_method() -> None:
+    client = Client(_world(), "c")
+    client.connect()
+    client.send(_auth(0x19, b"1"))
+    assert client.take(Disconnect).reason == 0x82

@@ -1,0 +1,156 @@
+"""The intake: kept packets keep their order, and two reasons to stop reading do not mix."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from perdure.broker.intake import Intake
+from perdure.errors import MqttError
+from perdure.mqtt.decode import Decoder
+from perdure.mqtt.packets import Packet, Pingreq
+from perdure.testing.clock import VirtualClock
+from perdure.testing.scheduler import VirtualLoop, VirtualScheduler
+
+
+class Stream:
+    """A transport that knows whether it is read."""
+
+    def __init__(self) -> None:
+        self.is_read = True
+
+    def write(self, data: bytes) -> None:
+        raise AssertionError("an intake sends nothing")
+
+    def close(self) -> None:
+        raise AssertionError("an intake does not close the transport")
+
+    def abort(self) -> None:
+        raise AssertionError("an intake does not close the transport")
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+    def write_buffer_size(self) -> int:
+        return 0
+
+
+class Desk:
+    """An intake and what is around it."""
+
+    def __init__(self) -> None:
+        self.loop = VirtualLoop(VirtualClock())
+        self.scheduler = VirtualScheduler(self.loop, random.Random(0))
+        self.stream = Stream()
+        self.decoder = Decoder(server_side=True, packet_size_max=1000)
+        self.intake = Intake(self.scheduler, self.stream, self.decoder)
+        self.got: list[Packet] = []
+        self.errors: list[MqttError] = []
+
+    async def take(self) -> None:
+        """Wait for one packet."""
+        try:
+            self.got.append(await self.intake.next_packet())
+        except MqttError as error:
+            self.errors.append(error)
+
+    def wait(self) -> None:
+        """Let a task wait for one packet, and run what can run."""
+        self.scheduler.spawn(self.take(), name="take")
+        self.loop.run_ready()
+
+
+def _packets(count: int) -> list[Packet]:
+    return [Pingreq() for _ in range(count)]
+
+
+def test_kept_packets_come_back_in_order() -> None:
+    desk = Desk()
+    first, second, third, fourth = _packets(4)
+    desk.intake.hold()
+    assert not desk.stream.is_read
+    desk.intake.keep([third])
+    desk.intake.keep([fourth])
+    desk.intake.put_back([first, second])
+    released = desk.intake.release()
+    assert [id(packet) for packet in released] == [id(p) for p in (first, second, third, fourth)]
+    assert desk.stream.is_read
+    assert desk.intake.release() == []
+
+
+def test_a_pause_outlasts_a_hold() -> None:
+    desk = Desk()
+    desk.intake.hold()
+    desk.intake.pause()
+    desk.intake.release()
+    assert not desk.stream.is_read
+    desk.intake.commits_caught_up()
+    assert desk.stream.is_read
+
+
+def test_a_throttle_ends_by_itself_and_is_not_drawn_out() -> None:
+    desk = Desk()
+    desk.intake.throttle(1_000)
+    desk.intake.throttle(50_000)
+    desk.loop.run_for(999)
+    assert not desk.stream.is_read
+    desk.loop.run_for(1)
+    assert desk.stream.is_read
+    assert not desk.intake.is_paused
+
+
+def test_a_closed_intake_reads_and_keeps_nothing() -> None:
+    desk = Desk()
+    desk.intake.hold()
+    desk.intake.pause()
+    desk.intake.keep(_packets(2))
+    desk.intake.close()
+    desk.intake.commits_caught_up()
+    assert desk.intake.release() == []
+    assert not desk.stream.is_read
+
+
+def test_a_packet_that_must_not_wait() -> None:
+    desk = Desk()
+    first, second = _packets(2)
+    desk.intake.hold()
+    desk.wait()
+    assert desk.stream.is_read
+    assert not desk.got
+    desk.intake.keep([first, second])
+    desk.loop.run_ready()
+    assert desk.got[0] is first
+    assert desk.intake.release() == [second]
+
+
+def test_no_packet_comes_from_a_closed_connection() -> None:
+    desk = Desk()
+    desk.intake.hold()
+    desk.wait()
+    desk.intake.close()
+    desk.loop.run_ready()
+    (error,) = desk.errors
+    assert error.reason_code == 0x82
+
+
+def test_what_the_decoder_failed_with_is_raised() -> None:
+    desk = Desk()
+    desk.intake.hold()
+    desk.wait()
+    desk.intake.keep(desk.decoder.feed(b"\x00\x00"))
+    desk.loop.run_ready()
+    assert desk.decoder.failure is not None
+    assert desk.errors == [desk.decoder.failure]
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_the_end_of_a_pause_that_was_none_changes_nothing(is_held: bool) -> None:
+    desk = Desk()
+    if is_held:
+        desk.intake.hold()
+    desk.intake.commits_caught_up()
+    assert desk.stream.is_read is not is_held
