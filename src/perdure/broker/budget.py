@@ -13,12 +13,13 @@ completed all the same (trap 13).
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from perdure.broker.dropping import make_durable, visit_session
 from perdure.broker.owed import merged, read_page, without_payload
-from perdure.errors import StorageUnavailable
 from perdure.model import InboxEntry, Message, StoredSession
 from perdure.session.interest import Interest, Wanted
 from perdure.storage.contract import GenerationInfo
@@ -43,23 +44,6 @@ def generation_bytes_max(config: RetentionConfig) -> int:
     if config.disk_bytes_max and config.disk_policy == "drop_oldest":
         return min(config.generation_bytes, config.disk_bytes_max // GENERATIONS_MIN)
     return config.generation_bytes
-
-
-async def make_durable(services: Services, failures: int) -> None:
-    """Sync what was put into private streams; nothing may be dropped unless all was written.
-
-    Args:
-        services: the parts of the broker.
-        failures: the committer's, before the first of it was written.
-
-    Raises:
-        StorageError: it was not.
-    """
-    services.turn.run()
-    if services.committer.failure_count == failures:
-        await services.committer.sync_now()
-    if services.committer.failure_count != failures:
-        raise StorageUnavailable("the store failed while messages were carried over")
 
 
 @final
@@ -107,7 +91,9 @@ class DiskBudget:
         lost = losers = 0
         if services.database.server is None:
             async for record in services.database.sessions():
-                count = await self._bury(record.client_id, info)
+                client_id = record.client_id
+                bury = functools.partial(self._bury, client_id, info)
+                count = await visit_session(services, client_id, bury)
                 lost += count
                 losers += count > 0
         for group in list(services.shares.groups.values()):
@@ -137,38 +123,28 @@ class DiskBudget:
         )
         return lost
 
-    async def _bury(self, client_id: str, info: GenerationInfo) -> int:
+    async def _bury(self, client_id: str, info: GenerationInfo, live: LiveSession | None) -> int:
         """Put tombstones for what a session is owed from a generation; how many it loses."""
         services = self._services
-        await services.registry.acquire(client_id)
-        try:
-            live = services.registry.live.get(client_id)
+        stored = await services.database.open_session(client_id)
+        if stored is None or stored.cursor.offset >= info.until_offset - 1:
+            return 0
+        grave = _Grave(stored, held_through=_held_through(live, info))
+        await self._fill(grave, info)
+        if live is not None and not live.is_open and not live.record.expiry_s:
+            return 0  # it has ended meanwhile
+        if grave.lost:
+            record = stored.record if live is None else live.record
+            record = msgspec.structs.replace(
+                record, dropped_count=record.dropped_count + grave.lost
+            )
             if live is not None:
-                if not live.durable:
-                    return 0
-                services.turn.put_cursor_now(live)
-                services.turn.run()
-            stored = await services.database.open_session(client_id)
-            if stored is None or stored.cursor.offset >= info.until_offset - 1:
-                return 0
-            grave = _Grave(stored, held_through=_held_through(live, info))
-            await self._fill(grave, info)
-            if live is not None and not live.is_open and not live.record.expiry_s:
-                return 0  # it has ended meanwhile
-            if grave.lost:
-                record = stored.record if live is None else live.record
-                record = msgspec.structs.replace(
-                    record, dropped_count=record.dropped_count + grave.lost
-                )
-                if live is not None:
-                    live.record = record
-                services.committer.batch.put_session(record)
-            if live is not None:
-                live.inbox_until = max(live.inbox_until, info.until_offset - 1)
-            services.turn.run()
-            return grave.lost
-        finally:
-            services.registry.release(client_id)
+                live.record = record
+            services.committer.batch.put_session(record)
+        if live is not None:
+            live.inbox_until = max(live.inbox_until, info.until_offset - 1)
+        services.turn.run()
+        return grave.lost
 
     async def _fill(self, grave: _Grave, info: GenerationInfo) -> None:
         services = self._services

@@ -9,15 +9,17 @@ generation without that (``budget``).
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from perdure.broker.budget import DiskBudget, generation_bytes_max, make_durable
+from perdure.broker.budget import DiskBudget, generation_bytes_max
 from perdure.broker.dispatch import Passed
+from perdure.broker.dropping import make_durable, visit_session
 from perdure.errors import StorageError
 from perdure.model import InboxEntry, Message, StoredSession
-from perdure.session.interest import Interest, combine
+from perdure.session.interest import Interest, Wanted, combine
 from perdure.storage.contract import GenerationInfo
 
 if TYPE_CHECKING:
@@ -91,7 +93,9 @@ class Retention:
         failures = services.committer.failure_count
         carried = 0
         async for record in services.database.sessions():
-            carried += await self._carry_session(record.client_id, info)
+            client_id = record.client_id
+            carry = functools.partial(self._carry_session, client_id, info)
+            carried += await visit_session(services, client_id, carry)
         for group in list(services.shares.groups.values()):
             carried += await self._carry_group(group.key, info)
         await make_durable(services, failures)
@@ -133,33 +137,22 @@ class Retention:
             total -= info.bytes
         return due
 
-    async def _carry_session(self, client_id: str, info: GenerationInfo) -> int:
+    async def _carry_session(
+        self, client_id: str, info: GenerationInfo, live: LiveSession | None
+    ) -> int:
         services = self._services
-        await services.registry.acquire(client_id)
-        try:
-            live = services.registry.live.get(client_id)
-            if live is not None:
-                if not live.durable:
-                    return 0
-                services.turn.put_cursor_now(live)
-                services.turn.run()
-            fed = 0
-            if live is not None:
-                await services.feeds.pass_offset(live, info.until_offset - 1)
-            stored = await services.database.open_session(client_id)
-            if stored is None:
-                return 0
-            if live is None:
-                fed = await self._carry_feeds(stored, info)
-            if (
-                stored.cursor.offset >= info.until_offset - 1
-                or services.database.server is not None
-            ):
-                # What the session is owed besides is done, or in a queue of its own.
-                return fed
-            return fed + await self._carry(stored, live, info)
-        finally:
-            services.registry.release(client_id)
+        fed = 0
+        if live is not None:
+            await services.feeds.pass_offset(live, info.until_offset - 1)
+        stored = await services.database.open_session(client_id)
+        if stored is None:
+            return 0
+        if live is None:
+            fed = await self._carry_feeds(stored, info)
+        if stored.cursor.offset >= info.until_offset - 1 or services.database.server is not None:
+            # What the session is owed besides is done, or in a queue of its own.
+            return fed
+        return fed + await self._carry(stored, live, info)
 
     async def _carry(
         self, stored: StoredSession, live: LiveSession | None, info: GenerationInfo
@@ -186,13 +179,7 @@ class Retention:
                     continue
                 services.committer.batch.put_inbox(
                     client_id,
-                    InboxEntry(
-                        message.offset,
-                        message,
-                        qos=wanted.qos,
-                        retain=wanted.retain,
-                        identifiers=wanted.identifiers,
-                    ),
+                    _session_entry(message.offset, message, wanted),
                     epoch=stored.record.epoch,
                 )
                 count += 1
@@ -226,13 +213,7 @@ class Retention:
                     if wanted is None or not wanted.qos:
                         continue
                     offset = services.database.allocate_offset(now_us)
-                    entry = InboxEntry(
-                        offset,
-                        message,
-                        qos=wanted.qos,
-                        retain=wanted.retain,
-                        identifiers=wanted.identifiers,
-                    )
+                    entry = _session_entry(offset, message, wanted)
                     batch.put_inbox(client_id, entry, epoch=epoch)
                     # A session that comes back reads up to the fence, so that must pass it.
                     services.turn.dispatch(Passed(offset))
@@ -270,6 +251,12 @@ class Retention:
             services.turn.run()
             await services.room.breathe()
         return count
+
+
+def _session_entry(offset: int, message: Message, wanted: Wanted) -> InboxEntry:
+    return InboxEntry(
+        offset, message, qos=wanted.qos, retain=wanted.retain, identifiers=wanted.identifiers
+    )
 
 
 def _group_entry(message: Message) -> InboxEntry:

@@ -291,7 +291,7 @@ def test_a_kill_while_it_drops_loses_no_count() -> None:
         publisher.deliver("t", b"%d" % number)
     world.store.rotate(world.clock.now_us())
     info = world.store.generations()[0]
-    assert awaited(world, DiskBudget(world.live.services)._bury("r", info)) == 3
+    assert awaited(world, DiskBudget(world.live.services)._bury("r", info, None)) == 3
     awaited(world, world.live.services.committer.sync_now())
     world.kill(power=True)
     world.start()
