@@ -8,15 +8,16 @@ start a sync if none is running. Sketch for 1000 messages in a commit: 1 write(2
 200 KiB, 1 fdatasync (0.1 to 5 ms), 2 thread hand-overs (about 0.1 ms CPU), no allocation but the
 batch itself.
 
-A batch that follows another within ``interval_us`` gathers: it is written when the interval is over
-or when enough waits for it, so that sparse messages share a write(2) and a sync. The first one
-after a pause is written and synced at once.
+While commits are spaced (``pace``), a batch that follows another within ``interval_us`` gathers: it
+is written when the interval is over or when enough waits for it, so that sparse messages share a
+write(2) and a sync. Else it is written at once, and synced as soon as the sync before it is done.
 """
 
 from __future__ import annotations
 
 from typing import Final, Protocol, final
 
+from perdure.broker.pace import Pace
 from perdure.broker.scheduler import Gate, Scheduler, Timer
 from perdure.clock import Clock
 from perdure.errors import StorageError
@@ -116,6 +117,7 @@ class Committer:
         self._interval_us = interval_us
         self._messages_max = messages_max
         self.listener: CommitListener | None = None
+        self.pace: Pace = Pace()
         # What is handed over to a server does not outlive this process before it is synced.
         self._safe_level: int = LEVEL_FSYNC if database.server is None else LEVEL_OS
         self.batch: Batch = database.batch()
@@ -179,7 +181,7 @@ class Committer:
 
     def gathers(self) -> bool:
         """Whether the open batch stays open for more; ``commit_due`` follows if it does."""
-        if self._is_due or not self._interval_us or not self.writable or self.batch.is_empty():
+        if self._is_due or not self.pace.spaced or not self.writable or self.batch.is_empty():
             return False
         if len(self._waiting) >= self._messages_max:
             return False
@@ -226,6 +228,8 @@ class Committer:
             self._unsynced_writes = True
             self._written_us = self.clock.monotonic_us()
             self._metrics.storage_append_seconds.observe(self._written_us - begun_us)
+            if self._interval_us:
+                self.pace.written(len(self._waiting) + len(self._written), self._written_us)
         self._written_offset = self._database.last_offset
         if self._waiting:
             self._unsynced.extend(self._waiting)
@@ -290,7 +294,7 @@ class Committer:
             for waiter in waiters:
                 waiter.committed()
         if self._unsynced or (self._sync_wanted and self._unsynced_writes):
-            delay = self._interval_us
+            delay = self._interval_us if self.pace.spaced else 0
             if is_due or len(self._unsynced) >= self._messages_max:
                 delay = 0
         elif self._unsynced_writes:

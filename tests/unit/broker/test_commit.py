@@ -35,6 +35,14 @@ class Waiting:
         self._story.append(f"{self._name} failed{' in doubt' if in_doubt else ''}")
 
 
+SPACED = Config(sys=QUIET, storage=StorageConfig(commit_interval_us=2_000))
+
+
+def keep_spaced(committer: Committer) -> None:
+    committer.pace.written(0, committer.clock.monotonic_us())
+    committer.pace.spaced = True
+
+
 class Bench:
     """A committer alone."""
 
@@ -53,6 +61,10 @@ class Bench:
         )
         self.story: list[str] = []
         self.loop.run_for(10_000)
+
+    def keep_spaced(self) -> None:
+        """As if it had been learned that a distance between commits pays."""
+        keep_spaced(self.committer)
 
     def add(self, name: str, level: int = LEVEL_FSYNC, *, message: bool = True) -> None:
         if message:
@@ -97,6 +109,7 @@ def test_a_batch_gathers_while_one_is_synced() -> None:
 
 def test_syncs_keep_their_distance_unless_there_is_much_to_sync() -> None:
     bench = Bench(interval_us=5_000, messages_max=3)
+    bench.keep_spaced()
     bench.add("first")
     bench.turn()
     bench.loop.run_for(500)
@@ -197,6 +210,7 @@ def test_a_failed_sync_leaves_all_in_doubt() -> None:
 def test_a_failure_outside_commits_leaves_all_in_doubt() -> None:
     """What is not synced must not be vouched for by a sync of the store that comes back."""
     bench = Bench(interval_us=5_000)
+    bench.keep_spaced()
     bench.add("synced")
     bench.turn()
     bench.loop.run_for(400)
@@ -278,16 +292,33 @@ def test_many_messages_make_few_syncs() -> None:
     world = make_world(config=config)
     client = Client(world, "c")
     client.connect()
+    for _ in range(20_000):  # two seconds: it takes one to learn that a distance costs no messages
+        client.publish("t")
+        world.run_for(100)
     before = world.store.sync_count
     for _ in range(200):
         client.publish("t")
         world.run_for(100)
     world.run_for(20_000)
-    assert len([packet for packet in client.received if isinstance(packet, Ack)]) == 200
+    assert len([packet for packet in client.received if isinstance(packet, Ack)]) == 20_200
     assert world.store.sync_count - before <= 12
 
 
-SPACED = Config(sys=QUIET, storage=StorageConfig(commit_interval_us=2_000))
+def test_who_waits_for_acknowledgements_gets_them_without_a_distance() -> None:
+    """One message after the other: the rate is what a sync takes, not the interval."""
+    config = Config(sys=QUIET, storage=StorageConfig(commit_interval_us=20_000))
+    world = make_world(config=config)
+    client = Client(world, "p")
+    client.connect()
+    for number in range(2_000):
+        client.publish("t", b"%d" % number)
+        while not any(isinstance(packet, Ack) for packet in client.received):
+            world.run_for(50)
+        client.received.clear()
+        if number == 1_000:
+            begun_us = world.clock.monotonic_us()
+    elapsed_us = world.clock.monotonic_us() - begun_us
+    assert elapsed_us / 1_000 < 4_000
 
 
 def test_messages_of_one_interval_share_a_write() -> None:
@@ -299,6 +330,7 @@ def test_messages_of_one_interval_share_a_write() -> None:
     reader.connect()
     reader.subscribe("t", qos=1)
     world.run_for(50_000)
+    keep_spaced(world.live.services.committer)
     before = world.store.write_count
     publisher.publish("t", b"0")
     world.run_for(100)

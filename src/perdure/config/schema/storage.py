@@ -119,8 +119,8 @@ class StorageConfig(Section, frozen=True):
     commit_interval_us: Annotated[
         int,
         about(
-            "Least time between two commits under load; what comes in between is written, "
-            "delivered and acknowledged together.",
+            "Least time between two commits while messages come by themselves; what comes in "
+            "between is written, delivered and acknowledged together.",
             unit="us",
             ge=0,
             le=1_000_000,
