@@ -128,8 +128,8 @@ lock: ## write requirements/*.txt again from pyproject.toml (needs uv)
 	$(COMPILE) requirements/build.in -o requirements/build.txt
 	$(COMPILE) pyproject.toml -o requirements/core.txt
 	$(COMPILE) pyproject.toml --extra dev -c requirements/core.txt -o requirements/dev.txt
-	$(COMPILE) pyproject.toml --extra dev --extra spark --extra connect -c requirements/dev.txt \
-		-o requirements/spark.txt
+	$(COMPILE) pyproject.toml --extra dev --extra spark --extra connect --extra lake-tests \
+		-c requirements/dev.txt -o requirements/spark.txt
 
 .PHONY: clean
 clean: ## remove what make and the tools produced
