@@ -26,7 +26,8 @@ from typing import Final
 from perdure.errors import StorageCorrupt
 from perdure.limits import OFFSET_MAX
 from perdure.model import Message
-from perdure.storage.codec import decode_message, encode_message
+from perdure.storage import codec
+from perdure.storage.codec import decode_message, encode_head, encode_message, head_length
 
 VERSION: Final = 2
 
@@ -40,10 +41,8 @@ REACH: Final = MESSAGES_MAX - 1
 """How far after an offset the key of its row may be."""
 
 _COUNT: Final = struct.Struct(">H")
-_EXTENDED: Final = 0x08
-_PLAIN_HEAD: Final = struct.Struct(">BBqH")
-_EXTENDED_HEAD: Final = struct.Struct(">BBqHqI")
 _VERSION_BYTE: Final = bytes([VERSION])
+_MESSAGE_BYTE: Final = bytes([codec.VERSION])
 
 
 def run_end(messages: list[Message], first: int) -> int:
@@ -90,19 +89,7 @@ def encode_run(messages: list[Message], first: int, stop: int) -> bytes:
     payloads = [messages[at].payload for at in range(first, stop)]
     return b"".join(
         (
-            _VERSION_BYTE,
-            encode_message(
-                Message(
-                    head.topic,
-                    b"",
-                    head.qos,
-                    head.retain,
-                    head.publisher,
-                    head.properties,
-                    head.expires_at_us,
-                    head.published_at_us,
-                )
-            )[1:],
+            encode_head(head, VERSION),
             _COUNT.pack(count),
             struct.pack(f">{count}I", *[len(payload) for payload in payloads]),
             *payloads,
@@ -139,7 +126,9 @@ def decode_row(topic: str, offset: int, value: bytes, after: int, until: int) ->
     """
     if not is_bundle(value):
         return [decode_message(topic, offset, value)] if after < offset <= until else []
-    head, places = _parts(topic, offset, value)
+    body = _body(value, offset)
+    places = _places(value, body, offset)
+    head = decode_message(topic, offset, _MESSAGE_BYTE + value[1:body])
     first = offset - len(places) + 1
     return [
         Message(
@@ -168,7 +157,7 @@ def split_row(offset: int, value: bytes, after: int, until: int) -> list[tuple[i
         return [(offset, value)] if after < offset <= until else []
     body = _body(value, offset)
     places = _places(value, body, offset)
-    head = b"\x01" + value[1:body]
+    head = _MESSAGE_BYTE + value[1:body]
     return [
         (at, head + value[start:end])
         for at, (start, end) in enumerate(places, offset - len(places) + 1)
@@ -181,25 +170,12 @@ def reach(until: int) -> int:
     return min(until, OFFSET_MAX - REACH) + REACH
 
 
-def _parts(topic: str, offset: int, value: bytes) -> tuple[Message, list[tuple[int, int]]]:
-    """What the messages of a bundle share, and where their payloads are."""
-    body = _body(value, offset)
-    return decode_message(topic, offset, b"\x01" + value[1:body]), _places(value, body, offset)
-
-
 def _body(value: bytes, offset: int) -> int:
     """Where the count of a bundle is."""
-    try:
-        if value[1] & _EXTENDED:
-            _, _, _, publisher, _, properties = _EXTENDED_HEAD.unpack_from(value)
-            body = _EXTENDED_HEAD.size + publisher + properties
-        else:
-            body = _PLAIN_HEAD.size + _PLAIN_HEAD.unpack_from(value)[3]
-    except (struct.error, IndexError) as error:
-        raise _cut_short(offset) from error
+    body = head_length(offset, value)
     if body + _COUNT.size > len(value):
         raise _cut_short(offset)
-    return int(body)
+    return body
 
 
 def _places(value: bytes, body: int, offset: int) -> list[tuple[int, int]]:

@@ -59,21 +59,40 @@ _pack_cursor = _CURSOR.pack
 
 def encode_message(message: Message) -> bytes:
     """The value of a message."""
+    return encode_head(message, VERSION) + message.payload
+
+
+def encode_head(message: Message, version: int) -> bytes:
+    """The value of a message up to its payload, which a bundle begins with, too.
+
+    Args:
+        version: of the value.
+    """
     publisher = message.publisher.encode()
     flags = message.qos | _RETAIN if message.retain else message.qos
     if message.expires_at_us or message.properties:
         properties = message.properties
         head = _pack_extended(
-            VERSION,
+            version,
             flags | _EXTENDED,
             message.published_at_us,
             len(publisher),
             message.expires_at_us,
             len(properties),
         )
-        return b"".join((head, publisher, properties, message.payload))
-    head = _pack_plain(VERSION, flags, message.published_at_us, len(publisher))
-    return head + publisher + message.payload
+        return b"".join((head, publisher, properties))
+    return _pack_plain(version, flags, message.published_at_us, len(publisher)) + publisher
+
+
+def head_length(offset: int, value: bytes) -> int:
+    """Length of what ``encode_head`` gave, whatever its version."""
+    try:
+        if value[1] & _EXTENDED:
+            _, _, _, publisher, _, properties = _EXTENDED_HEAD.unpack_from(value)
+            return int(_EXTENDED_HEAD.size + publisher + properties)
+        return int(_PLAIN.size + _PLAIN.unpack_from(value)[3])
+    except (struct.error, IndexError) as error:
+        raise StorageCorrupt(f"message at {offset} does not decode: {error}") from error
 
 
 def decode_message(topic: str, offset: int, value: bytes) -> Message:
