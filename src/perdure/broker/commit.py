@@ -189,9 +189,27 @@ class Committer:
         due_us = self._written_us + self._interval_us
         if now_us >= due_us:
             return False
-        self._wake_at(due_us, now_us)
         self._answer_memory()
         return True
+
+    def rest(self) -> bool:
+        """Have ``commit_due`` called when the spacing is over, and nothing done until then if that
+        is what the pace says. True: a sync has ended it before."""
+        gathers = not self.batch.is_empty()
+        if not self.pace.spaced or not self.writable:
+            return False
+        now_us = self.clock.monotonic_us()
+        due_us = self._written_us + self._interval_us
+        if self.pace.rests and due_us - now_us > 50:
+            return self._scheduler.rest(due_us - now_us, self._rest_over)
+        if gathers:
+            self._wake_at(due_us, now_us)
+        return False
+
+    def _rest_over(self) -> None:
+        if not self.batch.is_empty() and self.listener is not None:
+            self._is_due = True
+            self.listener.commit_due()
 
     def _answer_memory(self) -> None:
         memory = self._memory
@@ -256,9 +274,7 @@ class Committer:
         """
         signal = _Signal(self._scheduler.gate())
         self._unsynced.append(signal)
-        self._messages_max, kept = 1, self._messages_max
         self.sync_if_due()
-        self._messages_max = kept
         await signal.gate
         if signal.error is not None:
             raise signal.error
@@ -281,8 +297,7 @@ class Committer:
         return True
 
     def sync_if_due(self) -> None:
-        """Start a sync, now or when the spacing allows, if anything waits for one."""
-        is_due = self._is_due
+        """Start a sync if anything waits for one: what is written was spaced already."""
         self._is_due = False
         if self._sync_running or not self.writable:
             return
@@ -293,19 +308,17 @@ class Committer:
             self.told_us = self.clock.monotonic_us()
             for waiter in waiters:
                 waiter.committed()
-        if self._unsynced or (self._sync_wanted and self._unsynced_writes):
-            delay = self._interval_us if self.pace.spaced else 0
-            if is_due or len(self._unsynced) >= self._messages_max:
-                delay = 0
-        elif self._unsynced_writes:
-            delay = BACKGROUND_SYNC_US
-        else:
+        if not self._unsynced_writes:
+            return
+        if self._unsynced or self._sync_wanted:
+            self._start_sync()
             return
         now_us = self.clock.monotonic_us()
-        if now_us - self._sync_started_us >= delay:
+        due_us = self._sync_started_us + BACKGROUND_SYNC_US
+        if now_us >= due_us:
             self._start_sync()
         else:
-            self._wake_at(self._sync_started_us + delay, now_us)
+            self._wake_at(due_us, now_us)
 
     def _wake_at(self, due_us: int, now_us: int) -> None:
         """Have ``commit_due`` called; the earliest time wins."""
@@ -321,8 +334,7 @@ class Committer:
         self._timer = None
         # Timers are early by up to a millisecond, and what this one was set for may be done.
         spaced_us = self.clock.monotonic_us() + TIMER_GRAIN_US - self._interval_us
-        before_us = self._sync_started_us if self.batch.is_empty() else self._written_us
-        self._is_due = spaced_us >= before_us
+        self._is_due = spaced_us >= self._written_us
         if self.listener is not None:
             self.listener.commit_due()
         else:

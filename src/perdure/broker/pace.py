@@ -44,12 +44,15 @@ class Pace:
         "_since_us",
         "_stay_us",
         "_trial",
+        "rests",
         "spaced",
     )
 
     def __init__(self) -> None:
         self.spaced: bool = False
         """Whether the next commit keeps its distance from the last."""
+        self.rests: bool = False
+        """Whether enough comes by itself between two commits that nothing else need be done."""
         self._trial: int = 0
         """Windows that are left of a trial; 0 = none is under way."""
         self._rate: float = 0.0
@@ -77,6 +80,7 @@ class Pace:
         rate = self._count / elapsed_us
         self._count = 0
         self._since_us = now_us
+        self.rests = rate >= 0.001
         if self._trial > 1:
             self._trial -= 1
         elif self._trial == 1:
@@ -92,6 +96,7 @@ class Pace:
     def _begin(self, now_us: int) -> None:
         """After a pause nothing of what was learned holds: a lone message must not wait."""
         self.spaced = False
+        self.rests = False
         self._trial = 0
         self._rate = 0.0
         self._count = 0

@@ -40,6 +40,14 @@ class Scheduler(Protocol):
         """Run once after a delay, microseconds."""
         ...
 
+    def rest(self, delay_us: int, callback: Callable[[], None]) -> bool:
+        """Run ``callback`` after a delay, and as little as possible before it.
+
+        The loop may stand still meanwhile, but for what ``run_blocking`` has done: then it goes
+        on, and ``callback`` may be forgotten.
+        """
+        ...
+
     def run_blocking(
         self, work: Callable[[], None], done: Callable[[BaseException | None], None]
     ) -> None:

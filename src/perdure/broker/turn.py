@@ -174,6 +174,7 @@ class Turn:
         if len(self._items) < GATHERED_MAX and self._committer.gathers():
             self._gathering = True
             self._finish()
+            self._rest()
         else:
             self.run()
 
@@ -196,6 +197,12 @@ class Turn:
                     continue
                 break
         self._finish()
+        self._rest()
+
+    def _rest(self) -> None:
+        """Let what comes next gather, if it does; what a sync allows is sent at once."""
+        while self._committer.rest():
+            self._finish()
 
     def _finish(self) -> None:
         """Sync if it is time, and send."""

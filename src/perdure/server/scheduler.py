@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from queue import SimpleQueue
 from typing import Any, TypeAlias, final
 
-_Commit: TypeAlias = tuple[Callable[[], None], Callable[[BaseException | None], None]]
+_Done: TypeAlias = Callable[[BaseException | None], None]
+_Commit: TypeAlias = tuple[Callable[[], None], _Done]
 
 
 @final
@@ -47,6 +49,12 @@ class LoopScheduler:
         self._tasks: set[asyncio.Task[None]] = set()
         # A queue and a thread of our own: an executor's futures cost more than a short sync.
         self._commits: SimpleQueue[_Commit | None] = SimpleQueue()
+        self._finished: deque[tuple[_Done, BaseException | None]] = deque()
+        self._rests = False
+        # Held, but for the moment between its release by the commit thread and the end of a rest.
+        # (A queue's ``get`` waits for ever if its timeout ends between two looks at the clock.)
+        self._bell = threading.Lock()
+        self._bell.acquire()
         self._thread = threading.Thread(target=self._commit, name="commit", daemon=True)
         self._thread.start()
 
@@ -59,6 +67,18 @@ class LoopScheduler:
         # uvloop counts in milliseconds and calls at once what it rounds to 0: who asks again for
         # the rest would make it spin.
         return self._loop.call_later(-(-delay_us // 1000) / 1000, callback)
+
+    def rest(self, delay_us: int, callback: Callable[[], None]) -> bool:
+        """Hold the loop's thread until the delay is over or the commit thread has finished."""
+        self._rests = True
+        if not self._finished:
+            self._bell.acquire(timeout=delay_us / 1e6)
+        self._rests = False
+        if self._finished:
+            self._hear()
+            return True
+        self._loop.call_soon(callback)
+        return False
 
     def run_blocking(
         self, work: Callable[[], None], done: Callable[[BaseException | None], None]
@@ -97,8 +117,20 @@ class LoopScheduler:
                 work()
             except BaseException as error:  # noqa: BLE001 - handed to the loop, where it is judged
                 failure = error
-            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-                self._loop.call_soon_threadsafe(done, failure)
+            self._finished.append((done, failure))
+            # A rest looks for what is finished after it has said that it is over, so nothing is
+            # missed; what wakes both, or rings twice, does no harm.
+            with contextlib.suppress(RuntimeError):  # it rings already; the loop was closed
+                if self._rests:
+                    self._bell.release()
+                else:
+                    self._loop.call_soon_threadsafe(self._hear)
+
+    def _hear(self) -> None:
+        """Take what the commit thread has finished, unless a rest has already."""
+        while self._finished:
+            done, failure = self._finished.popleft()
+            done(failure)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

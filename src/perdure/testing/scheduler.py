@@ -214,6 +214,11 @@ class VirtualScheduler:
         """Run once after a delay."""
         return self._loop.call_later(delay_us, self._guarded(callback))
 
+    def rest(self, delay_us: int, callback: Callable[[], None]) -> bool:
+        """Run once after a delay: the loop's other work may come before it."""
+        self.call_later(delay_us, callback)
+        return False
+
     def run_blocking(
         self, work: Callable[[], None], done: Callable[[BaseException | None], None]
     ) -> None:
