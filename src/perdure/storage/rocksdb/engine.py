@@ -52,6 +52,9 @@ dropped as a whole, so merging early is work for nothing."""
 _FILES_PER_THREAD: Final = 64
 _OPENING_THREADS_MAX: Final = 16
 
+_METADATA_BLOCK_BYTES: Final = 4096
+"""A part of an index or a filter."""
+
 _INFO_LOG_BYTES_MAX: Final = 1024 * 1024
 _INFO_LOG_COUNT: Final = 3
 _MANIFEST_BYTES: Final = 64 * 1024
@@ -256,6 +259,12 @@ class Engine:
         table.set_cache_index_and_filter_blocks(True)
         table.set_pin_l0_filter_and_index_blocks_in_cache(True)
         table.set_bloom_filter(10, False)
+        # In parts: the index or the filter of a large file, in one piece, is more than a shard of
+        # the cache keeps, and would be read and checked anew for each key.
+        table.set_index_type(rocksdict.BlockBasedIndexType.two_level_index_search())
+        table.set_partition_filters(True)
+        table.set_metadata_block_size(_METADATA_BLOCK_BYTES)
+        table.set_pin_top_level_index_and_filter(True)
         options.set_block_based_table_factory(table)
         is_log = name not in FIXED_TABLES
         if is_log:
