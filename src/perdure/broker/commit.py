@@ -10,7 +10,11 @@ batch itself.
 
 While commits are spaced (``pace``), a batch that follows another within ``interval_us`` gathers: it
 is written when the interval is over or when enough waits for it, so that sparse messages share a
-write(2) and a sync. Else it is written at once, and synced as soon as the sync before it is done.
+write(2) and a sync. Else it is written at once. What is written is synced as soon as no other sync
+runs. With many messages in an interval the loop *rests* until it is over: one look at all sockets
+then finds what looks in between would have found one by one.
+
+Invariant: while a batch gathers, a timer or a rest is under way that ends in ``commit_due``.
 """
 
 from __future__ import annotations
@@ -35,6 +39,12 @@ BACKGROUND_SYNC_US: Final = 1_000_000
 
 TIMER_GRAIN_US: Final = 1_000
 """Resolution of the loop's timers."""
+
+REST_US_MIN: Final = 50
+"""A shorter rest saves less than it costs."""
+
+REST_US_MAX: Final = 5_000
+"""A longer one is taken in parts, for all else on the loop waits for its end."""
 
 
 class Waiter(Protocol):
@@ -117,7 +127,7 @@ class Committer:
         self._interval_us = interval_us
         self._messages_max = messages_max
         self.listener: CommitListener | None = None
-        self.pace: Pace = Pace()
+        self.pace: Pace = Pace(interval_us)
         # What is handed over to a server does not outlive this process before it is synced.
         self._safe_level: int = LEVEL_FSYNC if database.server is None else LEVEL_OS
         self.batch: Batch = database.batch()
@@ -140,7 +150,7 @@ class Committer:
         self._timer: Timer | None = None
         self._timer_due_us: int = 0
         self._is_due: bool = False
-        """The timer has gone off, a little early perhaps: what it was for is due."""
+        """A timer or a rest is over, a little early perhaps: what it was for is due."""
         self._written_us: int = -interval_us
         self._sync_wanted: bool = False
         self._sync_offset: int = 0
@@ -180,36 +190,41 @@ class Committer:
         return server is not None and server.is_full
 
     def gathers(self) -> bool:
-        """Whether the open batch stays open for more; ``commit_due`` follows if it does."""
+        """Whether the open batch stays open for more: ``rest`` must follow if it does."""
         if self._is_due or not self.pace.spaced or not self.writable or self.batch.is_empty():
             return False
         if len(self._waiting) >= self._messages_max:
             return False
         now_us = self.clock.monotonic_us()
-        due_us = self._written_us + self._interval_us
-        if now_us >= due_us:
+        if now_us >= self._written_us + self._interval_us:
             return False
         self._answer_memory()
         return True
 
-    def rest(self) -> bool:
-        """Have ``commit_due`` called when the spacing is over, and nothing done until then if that
-        is what the pace says. True: a sync has ended it before."""
-        gathers = not self.batch.is_empty()
-        if not self.pace.spaced or not self.writable:
+    def rest(self, *, gathering: bool) -> bool:
+        """Let the spacing go by: the last thing that a turn does.
+
+        Args:
+            gathering: the open batch gathers, so ``commit_due`` must come when it should be
+                written, also if it has stopped to gather meanwhile.
+
+        Returns:
+            Whether a sync has ended the rest: what it allows is to be sent, and the rest to be
+            gone on with.
+        """
+        pace = self.pace
+        # A server's answers come by the loop: it must not stand still.
+        rests = pace.rests and pace.spaced and self.writable and self._server is None
+        if not rests and not gathering:
             return False
         now_us = self.clock.monotonic_us()
-        due_us = self._written_us + self._interval_us
-        if self.pace.rests and due_us - now_us > 50:
-            return self._scheduler.rest(due_us - now_us, self._rest_over)
-        if gathers:
+        due_us = max(self._written_us + self._interval_us, now_us)
+        left_us = due_us - now_us
+        if rests and left_us >= REST_US_MIN:
+            return self._scheduler.rest(min(left_us, REST_US_MAX), self._rest_over)
+        if gathering:
             self._wake_at(due_us, now_us)
         return False
-
-    def _rest_over(self) -> None:
-        if not self.batch.is_empty() and self.listener is not None:
-            self._is_due = True
-            self.listener.commit_due()
 
     def _answer_memory(self) -> None:
         memory = self._memory
@@ -247,7 +262,12 @@ class Committer:
             self._written_us = self.clock.monotonic_us()
             self._metrics.storage_append_seconds.observe(self._written_us - begun_us)
             if self._interval_us:
-                self.pace.written(len(self._waiting) + len(self._written), self._written_us)
+                delivered = self._metrics.messages_delivered
+                self.pace.written(
+                    len(self._waiting) + len(self._written),
+                    delivered[0] + delivered[1] + delivered[2],
+                    self._written_us,
+                )
         self._written_offset = self._database.last_offset
         if self._waiting:
             self._unsynced.extend(self._waiting)
@@ -328,10 +348,17 @@ class Committer:
             # A background sync is far off; a waiter must not wait for that one.
             self._timer.cancel()
         self._timer_due_us = due_us
-        self._timer = self._scheduler.call_later(due_us - now_us, self._spacing_over)
+        self._timer = self._scheduler.call_later(due_us - now_us, self._timer_over)
+
+    def _timer_over(self) -> None:
+        self._timer = None
+        self._spacing_over()
+
+    def _rest_over(self) -> None:
+        if not self.batch.is_empty():
+            self._spacing_over()
 
     def _spacing_over(self) -> None:
-        self._timer = None
         # Timers are early by up to a millisecond, and what this one was set for may be done.
         spaced_us = self.clock.monotonic_us() + TIMER_GRAIN_US - self._interval_us
         self._is_due = spaced_us >= self._written_us

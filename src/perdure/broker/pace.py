@@ -6,6 +6,9 @@ wait for their acknowledgements before they send more, it gathers nothing: all t
 that they wait. From the messages alone the two look the same, so the other way is tried for a
 moment every now and then, and kept if more messages come.
 
+What counts is what came and what was delivered: a session that drains, and QoS 0, are slowed by the
+distance too, since the broker rests in it. It rests where commits gather several messages.
+
 It knows no clock: the time is an argument. Invariant: after an idle second there is no distance.
 """
 
@@ -28,17 +31,26 @@ IDLE_US: Final = 1_000_000
 GAIN: Final = 1.25
 """So many times the rate makes up for the CPU that commits without a distance take."""
 
+GATHERED_MIN: Final = 2
+"""Messages that come in an interval where it pays to rest in it: fewer share nothing."""
+
 _SMOOTH: Final = 0.25
 """Weight of the last window in the rate of the way that is kept."""
 
 
 @final
 class Pace:
-    """Learns whether commits should be spaced."""
+    """Learns whether commits should be spaced.
+
+    Args:
+        interval_us: the distance.
+    """
 
     __slots__ = (
-        "_count",
+        "_came",
         "_decided_us",
+        "_delivered",
+        "_interval_us",
         "_last_us",
         "_rate",
         "_since_us",
@@ -48,39 +60,44 @@ class Pace:
         "spaced",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, interval_us: int) -> None:
+        self._interval_us: int = interval_us
         self.spaced: bool = False
         """Whether the next commit keeps its distance from the last."""
         self.rests: bool = False
-        """Whether enough comes by itself between two commits that nothing else need be done."""
+        """Whether so much comes in this distance that it pays to do nothing else in it."""
         self._trial: int = 0
         """Windows that are left of a trial; 0 = none is under way."""
         self._rate: float = 0.0
         """Messages per microsecond in the way that is kept; 0 = not measured yet."""
-        self._count: int = 0
+        self._came: int = 0
+        self._delivered: int = 0
+        """Messages delivered in all when the window began."""
         self._since_us: int = 0
         self._last_us: int = 0
         self._decided_us: int = 0
         self._stay_us: int = STAY_US
 
-    def written(self, messages: int, now_us: int) -> None:
+    def written(self, came: int, delivered: int, now_us: int) -> None:
         """A commit was written.
 
         Args:
-            messages: what waited for it.
+            came: messages that waited for it.
+            delivered: messages delivered so far, by all commits and without any.
             now_us: monotonic time.
         """
         if now_us - self._last_us > IDLE_US:
-            self._begin(now_us)
+            self._begin(delivered, now_us)
         self._last_us = now_us
-        self._count += messages
+        self._came += came
         elapsed_us = now_us - self._since_us
         if elapsed_us < WINDOW_US:
             return
-        rate = self._count / elapsed_us
-        self._count = 0
+        rate = (self._came + delivered - self._delivered) / elapsed_us
+        self.rests = self._came * self._interval_us >= GATHERED_MIN * elapsed_us
+        self._came = 0
+        self._delivered = delivered
         self._since_us = now_us
-        self.rests = rate >= 0.001
         if self._trial > 1:
             self._trial -= 1
         elif self._trial == 1:
@@ -93,13 +110,14 @@ class Pace:
             self.spaced = not self.spaced
             self._trial = 2
 
-    def _begin(self, now_us: int) -> None:
+    def _begin(self, delivered: int, now_us: int) -> None:
         """After a pause nothing of what was learned holds: a lone message must not wait."""
         self.spaced = False
         self.rests = False
         self._trial = 0
         self._rate = 0.0
-        self._count = 0
+        self._came = 0
+        self._delivered = delivered
         self._since_us = now_us
         # Tried soon: as soon as there is a rate to compare with.
         self._decided_us = now_us - STAY_US

@@ -41,10 +41,17 @@ class Scheduler(Protocol):
         ...
 
     def rest(self, delay_us: int, callback: Callable[[], None]) -> bool:
-        """Run ``callback`` after a delay, and as little as possible before it.
+        """Run ``callback`` after a delay, and as little else as possible before it.
 
-        The loop may stand still meanwhile, but for what ``run_blocking`` has done: then it goes
-        on, and ``callback`` may be forgotten.
+        The loop may stand still meanwhile. What ``run_blocking`` has done ends the rest: its
+        ``done`` has run then, and ``callback`` will not.
+
+        Args:
+            delay_us: microseconds; so long may everything else on the loop have to wait.
+            callback: runs on the loop, never within this call.
+
+        Returns:
+            Whether the rest was ended by what ``run_blocking`` has done.
         """
         ...
 

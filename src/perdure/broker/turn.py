@@ -1,8 +1,8 @@
 """One turn of the broker: everything that arrived together is committed, dispatched and sent
 together.
 
-``run`` is called at the end of each turn of the event loop in which something happened, but while
-the open batch gathers (``Committer.gathers``) its turns only send:
+``_end`` is called at the end of each turn of the event loop in which something happened. It does
+all of this (``run``), but while the open batch gathers (``Committer.gathers``) only the last two:
 
 1. cursors that moved join the batch; the batch is written (``commit``);
 2. messages that are written are dispatched, in log order; QoS 2 ones once they are synced;
@@ -10,6 +10,10 @@ the open batch gathers (``Committer.gathers``) its turns only send:
 4. each connection with something to say is written to, once.
 
 Dispatching may add to the next batch (shares of groups), so 1 and 2 repeat until nothing is left.
+In the end the loop rests if that pays (``Committer.rest``). Whoever calls ``run`` from elsewhere
+has its own to go on with, so there is no rest in it.
+
+Invariant: what was taken and not written has an ``_end`` to come, or gathers and will have one.
 """
 
 from __future__ import annotations
@@ -174,9 +178,17 @@ class Turn:
         if len(self._items) < GATHERED_MAX and self._committer.gathers():
             self._gathering = True
             self._finish()
-            self._rest()
         else:
             self.run()
+        self._rest()
+
+    def _rest(self) -> None:
+        """Let what comes next gather, if it does; what a sync allows is sent at once."""
+        committer = self._committer
+        # Who has asked for another turn while this one sent does not have to wait. A turn that a
+        # sync asks for does: it comes when the rest is over, and mostly finds nothing to do.
+        while not self._scheduled and committer.rest(gathering=self._gathering):
+            self._finish()
 
     def commit_due(self) -> None:
         """The open batch may have gathered long enough (from the committer)."""
@@ -197,12 +209,6 @@ class Turn:
                     continue
                 break
         self._finish()
-        self._rest()
-
-    def _rest(self) -> None:
-        """Let what comes next gather, if it does; what a sync allows is sent at once."""
-        while self._committer.rest():
-            self._finish()
 
     def _finish(self) -> None:
         """Sync if it is time, and send."""

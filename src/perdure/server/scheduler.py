@@ -1,10 +1,15 @@
-"""The asyncio scheduler of the broker: turns, timers, the commit thread and tasks."""
+"""The asyncio scheduler of the broker: turns, timers, the commit thread, rests and tasks.
+
+It knows nothing of what it runs. Invariant: what the commit thread has finished is heard on the
+loop once, in order, whether the loop polls, works or rests, and whatever raises meanwhile.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from queue import SimpleQueue
@@ -51,8 +56,8 @@ class LoopScheduler:
         self._commits: SimpleQueue[_Commit | None] = SimpleQueue()
         self._finished: deque[tuple[_Done, BaseException | None]] = deque()
         self._rests = False
-        # Held, but for the moment between its release by the commit thread and the end of a rest.
-        # (A queue's ``get`` waits for ever if its timeout ends between two looks at the clock.)
+        # Rung (released) by the commit thread to end a rest. The ring of one that was over just
+        # then wakes the next one early: that looks at what is finished and goes on.
         self._bell = threading.Lock()
         self._bell.acquire()
         self._thread = threading.Thread(target=self._commit, name="commit", daemon=True)
@@ -69,16 +74,36 @@ class LoopScheduler:
         return self._loop.call_later(-(-delay_us // 1000) / 1000, callback)
 
     def rest(self, delay_us: int, callback: Callable[[], None]) -> bool:
-        """Hold the loop's thread until the delay is over or the commit thread has finished."""
-        self._rests = True
-        if not self._finished:
-            self._bell.acquire(timeout=delay_us / 1e6)
-        self._rests = False
-        if self._finished:
-            self._hear()
-            return True
+        """Hold the loop's thread until the delay is over or the commit thread has finished.
+
+        Signals are noted meanwhile, and handled by the loop after it.
+        """
+        try:
+            self._listen(time.monotonic() + delay_us / 1e6)
+            if self._finished:
+                self._hear()
+                return True
+        except BaseException:
+            # An interrupt, or a ``done`` that failed: who waits for this rest is woken the more so.
+            self._loop.call_soon(self._hear)
+            self._loop.call_soon(callback)
+            raise
         self._loop.call_soon(callback)
         return False
+
+    def _listen(self, until_s: float) -> None:
+        """Wait until something is finished, or it is so late."""
+        # The commit thread adds what is finished and looks then whether the loop rests; here it is
+        # said first that it rests, or does no more, and looked then for what is finished. So one
+        # of the two always sees the other.
+        self._rests = True
+        try:
+            while not self._finished:
+                left_s = until_s - time.monotonic()
+                if left_s <= 0 or not self._bell.acquire(timeout=left_s):
+                    return
+        finally:
+            self._rests = False
 
     def run_blocking(
         self, work: Callable[[], None], done: Callable[[BaseException | None], None]
@@ -118,8 +143,6 @@ class LoopScheduler:
             except BaseException as error:  # noqa: BLE001 - handed to the loop, where it is judged
                 failure = error
             self._finished.append((done, failure))
-            # A rest looks for what is finished after it has said that it is over, so nothing is
-            # missed; what wakes both, or rings twice, does no harm.
             with contextlib.suppress(RuntimeError):  # it rings already; the loop was closed
                 if self._rests:
                     self._bell.release()
@@ -130,7 +153,11 @@ class LoopScheduler:
         """Take what the commit thread has finished, unless a rest has already."""
         while self._finished:
             done, failure = self._finished.popleft()
-            done(failure)
+            try:
+                done(failure)
+            except BaseException:
+                self._loop.call_soon(self._hear)  # what it has not come to
+                raise
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -5,6 +5,7 @@ moves the clock. ``VirtualScheduler`` is one broker process's view of it: ``kill
 the process had planned vanish, as ``kill -9`` does.
 
 Everything happens in one thread in an order that the seed decides, so a run repeats exactly. A
+process that rests may move the clock: it stands still, and others find themselves late. A
 failure in a callback or task is raised by whoever runs the loop.
 """
 
@@ -87,7 +88,8 @@ class VirtualLoop:
             if next_us < 0 or next_us > end_us:
                 break
             self.clock.advance_us(next_us - self.clock.monotonic_us())
-        self.clock.advance_us(end_us - self.clock.monotonic_us())
+        # A process that stood still has let more time pass.
+        self.clock.advance_us(max(0, end_us - self.clock.monotonic_us()))
 
     def run_until(self, condition: Callable[[], bool], *, limit_us: int) -> bool:
         """Let time pass until something holds; False if it does not within the limit."""
@@ -176,12 +178,43 @@ class _Task:
 
 
 @final
+class _Blocked:
+    """Blocking work under way: when it has its effect, and when it is done."""
+
+    __slots__ = ("_work", "done", "done_us", "effect_us", "failure")
+
+    def __init__(
+        self,
+        work: Callable[[], None],
+        done: Callable[[BaseException | None], None],
+        effect_us: int,
+        done_us: int,
+    ) -> None:
+        self._work: Callable[[], None] | None = work
+        self.done = done
+        self.effect_us = effect_us
+        self.done_us = done_us
+        self.failure: BaseException | None = None
+
+    def act(self) -> None:
+        """Do the work, once."""
+        work, self._work = self._work, None
+        if work is None:
+            return
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - handed to whoever asked
+            self.failure = error
+
+
+@final
 class VirtualScheduler:
     """``broker.scheduler.Scheduler`` for one broker process in a virtual loop.
 
     Args:
         loop: the world.
-        chance: decides how long blocking work takes, and when in that time it has its effect.
+        chance: decides how long blocking work takes, when in that time it has its effect, and
+            whether a rest stands still.
         blocking_us: least and most time that blocking work takes.
 
     Attributes:
@@ -204,7 +237,7 @@ class VirtualScheduler:
         self._blocking: deque[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = (
             deque()
         )
-        self._is_blocked = False
+        self._blocked: _Blocked | None = None
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Run at the end of this turn."""
@@ -215,8 +248,26 @@ class VirtualScheduler:
         return self._loop.call_later(delay_us, self._guarded(callback))
 
     def rest(self, delay_us: int, callback: Callable[[], None]) -> bool:
-        """Run once after a delay: the loop's other work may come before it."""
-        self.call_later(delay_us, callback)
+        """Run once after a delay; chance decides whether the process stands still until then.
+
+        If it does, time passes for all of the world, and what is due in it is late: nothing is
+        read, and no timer of the process goes off.
+        """
+        if self._chance.random() < 0.5:
+            self.call_later(delay_us, callback)
+            return False
+        clock = self._loop.clock
+        until_us = clock.monotonic_us() + delay_us
+        blocked = self._blocked
+        if blocked is not None and blocked.effect_us <= until_us:
+            clock.advance_us(max(0, blocked.effect_us - clock.monotonic_us()))
+            blocked.act()
+            if blocked.done_us <= until_us:
+                clock.advance_us(max(0, blocked.done_us - clock.monotonic_us()))
+                self._finish(blocked)
+                return True
+        clock.advance_us(until_us - clock.monotonic_us())
+        self.call_soon(callback)
         return False
 
     def run_blocking(
@@ -224,7 +275,7 @@ class VirtualScheduler:
     ) -> None:
         """Run ``work`` some time later, one at a time, then ``done`` some time after that."""
         self._blocking.append((work, done))
-        if not self._is_blocked:
+        if self._blocked is None:
             self._next_blocking()
 
     def gate(self) -> VirtualGate:
@@ -264,24 +315,19 @@ class VirtualScheduler:
 
     def _next_blocking(self) -> None:
         work, done = self._blocking.popleft()
-        self._is_blocked = True
         takes_us = self._chance.randint(*self.blocking_us)
-        effect_us = self._chance.choice((0, takes_us // 2, takes_us))
-        outcome: list[BaseException | None] = []
+        delay_us = self._chance.choice((0, takes_us // 2, takes_us))
+        now_us = self._loop.clock.monotonic_us()
+        blocked = _Blocked(work, done, now_us + delay_us, now_us + takes_us)
+        self._blocked = blocked
+        self.call_later(delay_us, blocked.act)
+        self.call_later(takes_us, lambda: self._finish(blocked))
 
-        def act() -> None:
-            try:
-                work()
-            except Exception as error:  # noqa: BLE001 - handed to whoever asked
-                outcome.append(error)
-            else:
-                outcome.append(None)
-
-        def finish() -> None:
-            self._is_blocked = False
-            if self._blocking:
-                self._next_blocking()
-            done(outcome[0])
-
-        self.call_later(effect_us, act)
-        self.call_later(takes_us, finish)
+    def _finish(self, blocked: _Blocked) -> None:
+        """Tell what came of blocking work, unless a rest has done so already."""
+        if blocked is not self._blocked:
+            return
+        self._blocked = None
+        if self._blocking:
+            self._next_blocking()
+        blocked.done(blocked.failure)

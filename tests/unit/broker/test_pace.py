@@ -15,13 +15,14 @@ START_US = 50 * IDLE_US
 class Load:
     """What brings messages, and a store that commits as a pace says."""
 
-    def __init__(self, pace: Pace) -> None:
-        self.pace = pace
+    def __init__(self) -> None:
+        self.pace = Pace(INTERVAL_US)
         self.now_us = START_US
         self.spaced_us = 0
+        self.delivered = 0
 
     def commit(self, messages: int) -> None:
-        self.pace.written(messages, self.now_us)
+        self.pace.written(messages, self.delivered, self.now_us)
         took_us = INTERVAL_US if self.pace.spaced else SYNC_US
         self.spaced_us += took_us if self.pace.spaced else 0
         self.now_us += took_us
@@ -57,7 +58,7 @@ class Load:
 @settings(max_examples=20, deadline=None)
 @given(clients=st.integers(1, 500))
 def test_who_waits_is_not_made_to_wait(clients: int) -> None:
-    load = Load(Pace())
+    load = Load()
     load.closed(1, clients=clients)
     assert load.closed(10, clients=clients) < 0.05
 
@@ -65,13 +66,13 @@ def test_who_waits_is_not_made_to_wait(clients: int) -> None:
 @settings(max_examples=20, deadline=None)
 @given(rate=st.integers(2_000, 200_000))
 def test_what_comes_by_itself_is_gathered(rate: int) -> None:
-    load = Load(Pace())
+    load = Load()
     load.open(1, rate=rate)
     assert load.open(10, rate=rate) > 0.95
 
 
 def test_it_learns_anew_when_the_load_changes() -> None:
-    load = Load(Pace())
+    load = Load()
     for _ in range(2):
         load.closed(5, clients=3)
         assert load.closed(5, clients=3) < 0.2
@@ -80,11 +81,11 @@ def test_it_learns_anew_when_the_load_changes() -> None:
 
 
 def test_a_lone_message_after_a_pause_does_not_wait() -> None:
-    load = Load(Pace())
+    load = Load()
     load.open(5, rate=10_000)
     assert load.pace.spaced
-    load.pace.written(1, load.now_us + IDLE_US + 1)
+    load.pace.written(1, load.delivered, load.now_us + IDLE_US + 1)
     assert not load.pace.spaced
-    fresh = Pace()
-    fresh.written(1, START_US)
+    fresh = Pace(INTERVAL_US)
+    fresh.written(1, 0, START_US)
     assert not fresh.spaced
