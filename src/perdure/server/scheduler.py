@@ -44,6 +44,9 @@ class LoopScheduler:
     Args:
         loop: the running loop.
         failed: called with the error of a task that failed; it should stop the broker.
+
+    Attributes:
+        is_resting: the loop's thread stands still until the commit thread rings, or its time is up.
     """
 
     def __init__(
@@ -55,7 +58,7 @@ class LoopScheduler:
         # A queue and a thread of our own: an executor's futures cost more than a short sync.
         self._commits: SimpleQueue[_Commit | None] = SimpleQueue()
         self._finished: deque[tuple[_Done, BaseException | None]] = deque()
-        self._rests = False
+        self.is_resting = False
         # Rung (released) by the commit thread to end a rest. The ring of one that was over just
         # then wakes the next one early: that looks at what is finished and goes on.
         self._bell = threading.Lock()
@@ -96,14 +99,14 @@ class LoopScheduler:
         # The commit thread adds what is finished and looks then whether the loop rests; here it is
         # said first that it rests, or does no more, and looked then for what is finished. So one
         # of the two always sees the other.
-        self._rests = True
+        self.is_resting = True
         try:
             while not self._finished:
                 left_s = until_s - time.monotonic()
                 if left_s <= 0 or not self._bell.acquire(timeout=left_s):
                     return
         finally:
-            self._rests = False
+            self.is_resting = False
 
     def run_blocking(
         self, work: Callable[[], None], done: Callable[[BaseException | None], None]
@@ -144,7 +147,7 @@ class LoopScheduler:
                 failure = error
             self._finished.append((done, failure))
             with contextlib.suppress(RuntimeError):  # it rings already; the loop was closed
-                if self._rests:
+                if self.is_resting:
                     self._bell.release()
                 else:
                     self._loop.call_soon_threadsafe(self._hear)

@@ -3,13 +3,50 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from perdure.errors import StorageUnavailable
 from perdure.server.scheduler import LoopScheduler
+
+LONG_US = 30_000_000
+"""A rest that something must end."""
+
+
+class Story:
+    """Works of the commit thread that a test starts and holds, and what was heard of them."""
+
+    def __init__(self, scheduler: LoopScheduler) -> None:
+        self.scheduler = scheduler
+        self.heard: list[str] = []
+        self.over = asyncio.Event()
+        self.thread = threading.get_ident()
+
+    def add(self, name: str, work: Callable[[], object]) -> None:
+        def done(error: BaseException | None) -> None:
+            assert threading.get_ident() == self.thread
+            self.heard.append(name if error is None else f"{name}: {error}")
+
+        def run() -> None:
+            work()
+
+        self.scheduler.run_blocking(run, done)
+
+    def finish(self, name: str) -> None:
+        """Have a work done whose ``done`` the loop has not been told yet."""
+        self.add(name, lambda: None)
+        # The thread does one thing after the other: in the second it has told of the first.
+        begun = threading.Event()
+        self.add("next", begun.set)
+        assert begun.wait(30)
+
+    def rest_over(self) -> None:
+        self.heard.append("over")
+        self.over.set()
 
 
 @pytest.fixture
@@ -107,3 +144,150 @@ async def test_close_ends_tasks_and_thread(failures: list[BaseException]) -> Non
     await scheduler.close()
     assert not failures
     assert not [t for t in threading.enumerate() if t.name == "commit" and t.is_alive()]
+
+
+@pytest.fixture
+async def story(scheduler: LoopScheduler) -> Story:
+    return Story(scheduler)
+
+
+async def test_a_rest_ends_after_its_time(story: Story) -> None:
+    assert not story.scheduler.rest(1_000, story.rest_over)
+    assert not story.heard  # not within the rest
+    await story.over.wait()
+    assert story.heard == ["over"]
+
+
+async def test_what_was_finished_before_a_rest_ends_it(story: Story) -> None:
+    heard = threading.Event()
+    heard_in_time: list[bool] = []
+    story.finish("first")
+    story.add("last", lambda: heard_in_time.append(heard.wait(5)))
+    assert story.scheduler.rest(LONG_US, story.rest_over)
+    assert story.heard[0] == "first"
+    heard.set()
+    while "last" not in story.heard:
+        story.scheduler.rest(LONG_US, story.rest_over)
+    assert heard_in_time == [True]
+    assert story.heard == ["first", "next", "last"]
+
+
+async def test_what_is_finished_in_a_rest_ends_it(story: Story) -> None:
+    """The work waits until the loop rests: only the rest itself can hear of it."""
+
+    def work() -> None:
+        while not story.scheduler.is_resting:
+            pass
+
+    story.add("work", work)
+    assert story.scheduler.rest(LONG_US, story.rest_over)
+    assert story.heard == ["work"]
+
+
+async def test_nothing_is_lost_or_heard_twice(story: Story) -> None:
+    """Rests of no and of a little time, and polls between them, against a busy commit thread."""
+    names = [str(number) for number in range(3_000)]
+    for name in names:
+        story.add(name, lambda: None)
+    rests = 0
+    while len(story.heard) < len(names):
+        rests += 1
+        story.scheduler.rest((0, 1, 20, 200)[rests % 4], lambda: None)
+        if rests % 3 == 0:
+            await asyncio.sleep(0)
+    assert story.heard == names
+    await asyncio.sleep(0)
+    assert story.heard == names
+
+
+async def test_a_ring_that_came_late_does_not_shorten_the_next_rest(story: Story) -> None:
+    story.finish("first")
+    while len(story.heard) < 2:
+        story.scheduler.rest(LONG_US, story.rest_over)
+    story.heard.clear()
+    begun_s = asyncio.get_running_loop().time()
+    assert not story.scheduler.rest(20_000, story.rest_over)
+    assert asyncio.get_running_loop().time() - begun_s >= 0.019
+    await story.over.wait()
+    assert story.heard == ["over"]
+
+
+@pytest.mark.parametrize("rests", [True, False])
+async def test_a_failure_of_one_does_not_lose_what_was_finished_with_it(
+    story: Story, rests: bool
+) -> None:
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: told.append(context["exception"])
+    )
+
+    def fail(error: BaseException | None) -> None:
+        raise RuntimeError("in done")
+
+    story.scheduler.run_blocking(lambda: None, fail)
+    story.finish("second")
+    if rests:
+        with pytest.raises(RuntimeError, match="in done"):
+            story.scheduler.rest(LONG_US, story.rest_over)
+        await story.over.wait()  # who waits for the rest is woken
+    while "next" not in story.heard:
+        await asyncio.sleep(0)
+    assert [name for name in story.heard if name != "over"] == ["second", "next"]
+    assert [str(error) for error in told] == ([] if rests else ["in done"])
+
+
+async def test_an_interrupt_in_a_rest_loses_nothing(story: Story) -> None:
+    """As a second Ctrl-C raises it, which does not wait for the end of a rest."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    raised = threading.Event()
+
+    def work() -> None:
+        while not story.scheduler.is_resting:
+            pass
+        os.kill(os.getpid(), signal.SIGUSR1)
+        raised.wait(30)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        story.add("work", work)
+        with pytest.raises(KeyboardInterrupt):
+            story.scheduler.rest(LONG_US, story.rest_over)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        raised.set()
+    await story.over.wait()
+    while "work" not in story.heard:
+        await asyncio.sleep(0)
+    assert sorted(story.heard) == ["over", "work"]
+
+
+async def test_a_signal_in_a_rest_is_handled_after_it(story: Story) -> None:
+    loop = asyncio.get_running_loop()
+    handled = asyncio.Event()
+    loop.add_signal_handler(signal.SIGUSR1, handled.set)
+
+    def work() -> None:
+        while not story.scheduler.is_resting:
+            pass
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    try:
+        story.add("work", work)
+        assert story.scheduler.rest(LONG_US, story.rest_over)
+        await handled.wait()
+    finally:
+        loop.remove_signal_handler(signal.SIGUSR1)
+
+
+async def test_close_hears_what_is_still_under_way(failures: list[BaseException]) -> None:
+    scheduler = LoopScheduler(asyncio.get_running_loop(), failures.append)
+    story = Story(scheduler)
+    story.add("work", lambda: None)
+    await scheduler.close()
+    await asyncio.sleep(0)
+    assert story.heard == ["work"]
+    assert not scheduler.rest(0, story.rest_over)
+    await story.over.wait()
