@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
 from perdure.testing.clock import START_US, VirtualClock
 from perdure.testing.scheduler import VirtualLoop, VirtualScheduler
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsLenAndGetItem
+
+T = TypeVar("T")
 
 
 def _make() -> tuple[VirtualLoop, VirtualScheduler, list[str]]:
@@ -82,6 +88,66 @@ def test_blocking_work_is_done_one_at_a_time() -> None:
     assert story == ["first", "None"]
     loop.run_for(100)
     assert story == ["first", "None", "disk"]
+
+
+class Chance(random.Random):
+    """Decides whether a rest stands still, and that work has its effect half-way."""
+
+    def __init__(self, *, stands_still: bool) -> None:
+        super().__init__(1)
+        self._value = 0.9 if stands_still else 0.1
+
+    def random(self) -> float:
+        return self._value
+
+    def choice(self, seq: SupportsLenAndGetItem[T]) -> T:
+        return seq[len(seq) // 2]
+
+
+def _rest(*, stands_still: bool) -> tuple[VirtualLoop, VirtualScheduler, list[str]]:
+    loop = VirtualLoop(VirtualClock())
+    chance = Chance(stands_still=stands_still)
+    scheduler = VirtualScheduler(loop, chance, blocking_us=(100, 100))
+    story: list[str] = []
+    scheduler.call_later(50, lambda: story.append("timer"))
+    return loop, scheduler, story
+
+
+def test_a_loop_may_go_on_while_it_rests() -> None:
+    loop, scheduler, story = _rest(stands_still=False)
+    assert not scheduler.rest(200, lambda: story.append("over"))
+    scheduler.run_blocking(lambda: story.append("work"), lambda _: story.append("done"))
+    loop.run_for(200)
+    assert sorted(story[:2]) == ["timer", "work"]
+    assert story[2:] == ["done", "over"]
+
+
+def test_a_loop_may_stand_still_while_it_rests() -> None:
+    loop, scheduler, story = _rest(stands_still=True)
+    assert not scheduler.rest(200, lambda: story.append("over"))
+    assert loop.clock.monotonic_us() == 200
+    assert story == []
+    loop.run_for(0)
+    assert story == ["over", "timer"]
+
+
+def test_blocking_work_ends_a_rest() -> None:
+    loop, scheduler, story = _rest(stands_still=True)
+    scheduler.run_blocking(lambda: story.append("work"), lambda _: story.append("done"))
+    assert scheduler.rest(200, lambda: story.append("over"))
+    assert loop.clock.monotonic_us() == 100
+    loop.run_for(1_000)
+    assert story == ["work", "done", "timer"]
+
+
+def test_blocking_work_may_have_its_effect_in_a_rest_and_end_after_it() -> None:
+    loop, scheduler, story = _rest(stands_still=True)
+    scheduler.blocking_us = (1_000, 1_000)
+    scheduler.run_blocking(lambda: story.append("work"), lambda _: story.append("done"))
+    assert not scheduler.rest(700, lambda: story.append("over"))
+    assert story == ["work"]
+    loop.run_for(1_000)
+    assert story == ["work", "over", "timer", "done"]
 
 
 def test_a_dead_process_does_nothing_more() -> None:
