@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -27,6 +27,9 @@ from perdure.model import Message
 from perdure.observe.metrics import Metrics
 from perdure.testing.clock import VirtualClock
 from perdure.testing.storage import FaultyDatabase
+
+if TYPE_CHECKING:
+    from perdure.storage.contract import Database
 
 INTERVAL_US = 2_000
 MESSAGES_MAX = 4
@@ -174,20 +177,42 @@ class Waiting:
         self._desk.answered.append(self.number)
 
 
+class Server:
+    """What is asked of a store that is in a server."""
+
+    is_full = False
+
+    def __init__(self) -> None:
+        self.syncs: list[Callable[[BaseException | None], None]] = []
+
+    def begin_sync(self, done: Callable[[BaseException | None], None]) -> None:
+        self.syncs.append(done)
+
+
+class Served:
+    """A database in a server, as far as a committer sees it."""
+
+    def __init__(self, store: FaultyDatabase, server: Server) -> None:
+        self.server = server
+        self.last_offset = store.last_offset
+        self.batch = store.batch
+        self.write = store.write
+
+
 class Desk:
     """A turn and a committer, and who waits for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, interval_us: int = INTERVAL_US, server: Server | None = None) -> None:
         self.clock = VirtualClock()
         self.clock.advance_us(10_000_000)
         self.store = FaultyDatabase()
         self.scheduler = ChosenScheduler(self.clock)
         self.committer = Committer(
-            self.store,
+            self.store if server is None else cast("Database", Served(self.store, server)),
             self.scheduler,
             self.clock,
             Metrics(),
-            interval_us=INTERVAL_US,
+            interval_us=interval_us,
             messages_max=MESSAGES_MAX,
         )
         self.turn = Turn(self.scheduler, self.committer, commit_queue_max=1_000)
@@ -336,17 +361,7 @@ def test_a_sync_that_fails_in_a_rest_leaves_nobody_waiting() -> None:
 
 def test_a_long_rest_is_taken_in_parts() -> None:
     """All else on the loop waits while it rests."""
-    desk = Desk()
-    desk.committer = Committer(
-        desk.store,
-        desk.scheduler,
-        desk.clock,
-        Metrics(),
-        interval_us=4 * REST_US_MAX,
-        messages_max=MESSAGES_MAX,
-    )
-    desk.turn = Turn(desk.scheduler, desk.committer, commit_queue_max=1_000)
-    desk.turn.dispatcher = Dispatcher(Router(), Metrics(), offset=0, gate_qos2=True)
+    desk = Desk(interval_us=4 * REST_US_MAX)
     desk.pace(spaced=True, rests=True)
     desk.publish()
     desk.scheduler.poll()
@@ -368,6 +383,23 @@ def test_who_calls_for_a_turn_himself_is_not_held_up() -> None:
         desk.turn.run()
     assert len(desk.scheduler.rests_us) == count
     assert desk.store.write_count == 11
+
+
+def test_a_server_answers_by_a_loop_that_does_not_stand_still() -> None:
+    server = Server()
+    desk = Desk(server=server)
+    desk.pace(spaced=True, rests=True)
+    desk.publish()
+    desk.scheduler.poll()
+    desk.publish()
+    desk.scheduler.poll()  # gathers
+    server.syncs.pop()(None)
+    assert desk.answered == [0]
+    desk.scheduler.drain()
+    assert desk.store.write_count == 2
+    server.syncs.pop()(None)
+    assert desk.answered == [0, 1]
+    assert not desk.scheduler.rests_us
 
 
 @pytest.mark.parametrize(("spaced", "rests"), [(False, True), (True, False)])
