@@ -52,6 +52,8 @@ _ENTRY_MESSAGE = struct.Struct(">qH")
 _CURSOR = struct.Struct(">BqqqII")
 _OFFSET = struct.Struct(">q")
 
+_PLAIN_SIZE: Final = 12
+_unpack_plain = _PLAIN.unpack_from
 _pack_plain = _PLAIN.pack
 _pack_extended = _EXTENDED_HEAD.pack
 _pack_cursor = _CURSOR.pack
@@ -95,32 +97,34 @@ def head_length(offset: int, value: bytes) -> int:
         raise StorageCorrupt(f"message at {offset} does not decode: {error}") from error
 
 
-def decode_message(topic: str, offset: int, value: bytes) -> Message:
-    """The message in a value."""
+def decode_message(
+    topic: str, offset: int, value: bytes, start: int = 0, stop: int = -1
+) -> Message:
+    """The message in a value, or in the bytes ``[start, stop)`` of many; -1 = to the end."""
+    if stop < 0:
+        stop = len(value)
     try:
-        version, flags, published_at_us, publisher_length = _PLAIN.unpack_from(value)
+        version, flags, published_at_us, publisher_length = _unpack_plain(value, start)
         if version != VERSION:
             raise _wrong_version("message", version)
         if flags & _EXTENDED:
-            _, _, _, _, expires_at_us, length = _EXTENDED_HEAD.unpack_from(value)
-            start = _EXTENDED_HEAD.size + publisher_length
-            end = start + length
-            if end > len(value):
-                raise StorageCorrupt(f"message at {offset} is cut short")
-            publisher = value[_EXTENDED_HEAD.size : start].decode()
-            properties = value[start:end]
+            _, _, _, _, expires_at_us, length = _EXTENDED_HEAD.unpack_from(value, start)
+            start += _EXTENDED_HEAD.size
+            end = start + publisher_length + length
+            properties = value[end - length : end]
         else:
+            start += _PLAIN_SIZE
+            end = start + publisher_length
             expires_at_us = 0
-            end = _PLAIN.size + publisher_length
-            if end > len(value):
-                raise StorageCorrupt(f"message at {offset} is cut short")
-            publisher = value[_PLAIN.size : end].decode()
             properties = b""
+        if end > stop:
+            raise StorageCorrupt(f"message at {offset} is cut short")
+        publisher = value[start : start + publisher_length].decode()
     except (struct.error, UnicodeDecodeError) as error:
         raise StorageCorrupt(f"message at {offset} does not decode: {error}") from error
     return Message(
         topic,
-        value[end:],
+        value[end:stop],
         flags & _QOS,
         bool(flags & _RETAIN),
         publisher,

@@ -1,24 +1,141 @@
 """The newest messages of the log, in memory, so that a fresh read asks no disk.
 
-Holds what was written last, within a count and a size; knows no filters. When somebody asks for
-single topics it begins an index of them, which costs the writing of messages nothing: it is
-brought up to date when it is asked, and thrown away when half of what it holds is gone.
+Holds the rows that were written last, as they were written, within a count and a size; knows no
+filters. Messages are made of them when they are asked for: 150,000 of them as objects would be a
+million small pieces of memory in no order, and every new message would be made of cold ones. When
+somebody asks for single topics the tail begins an index of them, which costs the writing of
+messages nothing: it is brought up to date when it is asked, and thrown away when half of what it
+holds is gone.
 
 Invariant: every recorded message with an offset above ``floor`` is in the tail, in order.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 from typing import Final, final
 
 from perdure.model import Message
+from perdure.storage.bundle import decode_row, encode_run, run_end
+from perdure.storage.codec import VERSION as MESSAGE_VERSION
+from perdure.storage.codec import decode_message
 
-_CUT_MIN: Final = 1024
-_CUT_MAX: Final = 8192
-"""Forgotten entries before the lists are cut, count: between these, as many as are left. Cutting
-moves what is left; not cutting keeps what is forgotten in memory."""
+_CUT_MIN: Final = 64
+"""Forgotten chunks before the lists are cut, count: that many, and half of all."""
+
+_JOIN_BYTES_MAX: Final = 256 * 1024
+"""Values of one write that are copied into one piece; larger ones stay as they are."""
+
+_ROW_BITS: Final = 24
+_ROW_MASK: Final = (1 << _ROW_BITS) - 1
+"""The index has the number of a row's chunk, and in these bits that of the row in it."""
+
+_SMALL_BYTES: Final = 1024
+"""A row up to which its message is made anew for each who asks for its topic."""
+
+_MADE_MESSAGES_MAX: Final = 4096
+_MADE_BYTES_MAX: Final = 1024 * 1024
+"""Messages that are kept once made, and bytes of their rows: sessions that come back together want
+the same ones."""
+
+
+@final
+class Rows:
+    """Rows that are written to the log together.
+
+    Attributes:
+        topics: of each row.
+        offsets: of the last message of each row; they ascend.
+        values: a message or a bundle (``storage.bundle``) each.
+        first: offset of the first message.
+        count: messages.
+        payload_bytes: of all messages.
+    """
+
+    __slots__ = ("count", "first", "offsets", "payload_bytes", "topics", "values")
+
+    def __init__(self, first: int) -> None:
+        self.first: int = first
+        self.count: int = 0
+        self.payload_bytes: int = 0
+        self.topics: list[str] = []
+        self.offsets: list[int] = []
+        self.values: list[bytes] = []
+
+    def count_messages(self, messages: list[Message]) -> None:
+        """The rows are those of these messages."""
+        self.count = len(messages)
+        self.payload_bytes = sum([len(message.payload) for message in messages])
+
+    def add(self, topic: str, offset: int, value: bytes) -> None:
+        """The next row."""
+        self.topics.append(topic)
+        self.offsets.append(offset)
+        self.values.append(value)
+
+
+def rows_of(messages: list[Message]) -> Rows:
+    """Messages (by ascending offset) as rows, for a store that writes them in another form."""
+    rows = Rows(messages[0].offset)
+    rows.count_messages(messages)
+    first, count = 0, len(messages)
+    while first < count:
+        stop = run_end(messages, first)
+        rows.add(
+            messages[first].topic, messages[stop - 1].offset, encode_run(messages, first, stop)
+        )
+        first = stop
+    return rows
+
+
+@final
+class _Chunk:
+    """Rows that came together, in few large pieces of memory."""
+
+    __slots__ = ("blob", "count", "ends", "offsets", "payload_bytes", "topics", "values")
+
+    def __init__(self, rows: Rows) -> None:
+        self.count: int = rows.count
+        self.topics: list[str] = rows.topics
+        self.offsets: array[int] = array("q", rows.offsets)
+        ends = array("q")
+        end = 0
+        for value in rows.values:
+            end += len(value)
+            ends.append(end)
+        self.ends: array[int] = ends
+        self.payload_bytes: int = rows.payload_bytes
+        joined = end <= _JOIN_BYTES_MAX
+        self.blob: bytes = b"".join(rows.values) if joined else b""
+        self.values: list[bytes] = [] if joined else rows.values
+
+    def messages(self, row: int, offset: int) -> list[Message]:
+        """The messages of a row; ``offset`` is that of the last."""
+        return decode_row(self.topics[row], offset, self._value(row), -1, offset)
+
+    def small(self, row: int, offset: int) -> Message | None:
+        """The message of a row that is one, and small; else None."""
+        blob = self.blob
+        if not blob:
+            return None
+        ends = self.ends
+        start = ends[row - 1] if row else 0
+        stop = ends[row]
+        if stop - start > _SMALL_BYTES or blob[start] != MESSAGE_VERSION:
+            return None
+        return decode_message(self.topics[row], offset, blob, start, stop)
+
+    def _value(self, row: int) -> bytes:
+        if self.values:
+            return self.values[row]
+        return self.blob[self.ends[row - 1] if row else 0 : self.ends[row]]
+
+    def span(self, after: int, until: int) -> tuple[int, int]:
+        """Rows ``[low, high)`` that may have messages in ``(after, until]``."""
+        low = bisect_right(self.offsets, after)
+        return low, min(bisect_left(self.offsets, until, low) + 1, len(self.offsets))
 
 
 @final
@@ -33,10 +150,15 @@ class Tail:
 
     __slots__ = (
         "_bytes",
+        "_chunks",
+        "_count",
         "_indexed",
         "_indexed_gone",
-        "_messages",
-        "_offsets",
+        "_lasts",
+        "_made",
+        "_made_bytes",
+        "_made_count",
+        "_serial",
         "_start",
         "_topics",
         "bytes_max",
@@ -47,140 +169,200 @@ class Tail:
     def __init__(self, *, messages_max: int, bytes_max: int, floor: int) -> None:
         self.messages_max: int = messages_max
         self.bytes_max: int = bytes_max
-        self._messages: list[Message] = []
-        self._offsets: list[int] = []
+        self._chunks: list[_Chunk] = []
+        self._lasts: list[int] = []
+        """The last offset of each chunk."""
+        self._count = 0
         self._bytes = 0
-        # Entries before this one are gone; the lists are cut now and then, not each time.
+        # Chunks before this one are gone; the lists are cut now and then, not each time.
         self._start = 0
-        self._topics: dict[str, list[Message]] = {}
-        # Entries before this one are in the index, and so many of those in it are gone.
+        # Number of the first chunk in the lists, counted since the start.
+        self._serial = 0
+        self._topics: dict[str, array[int]] = {}
+        # Chunks before this one are in the index, and so many rows of those in it are gone.
         self._indexed = 0
         self._indexed_gone = 0
+        self._made: dict[int, list[Message]] = {}
+        self._made_count = 0
+        self._made_bytes = 0
         self.floor = floor
 
-    def extend(self, messages: list[Message]) -> None:
-        """Add messages that were just written; they ascend."""
-        offsets = [message.offset for message in messages]
-        newest = self._offsets[-1] if self._offsets else self.floor
-        if offsets[0] <= newest:
+    def extend(self, rows: Rows) -> None:
+        """Add rows that were just written; they ascend."""
+        newest = self._lasts[-1] if self._lasts else self.floor
+        last = rows.offsets[-1]
+        if rows.first <= newest:
             # A batch begun earlier was written later. Rare: forget rather than sort.
-            self.clear(max(newest, offsets[-1]))
+            self.clear(max(newest, last))
             return
-        self._messages += messages
-        self._offsets += offsets
-        self._bytes += sum([len(message.payload) for message in messages])
-        self._shrink()
+        chunk = _Chunk(rows)
+        self._chunks.append(chunk)
+        self._lasts.append(last)
+        self._count += chunk.count
+        self._bytes += chunk.payload_bytes
+        while self._count > self.messages_max or self._bytes > self.bytes_max:
+            self._forget_first()
+        self._cut()
 
     def clear(self, floor: int) -> None:
         """Forget everything; all that was recorded is at or below ``floor``."""
-        self._messages.clear()
-        self._offsets.clear()
+        self._serial += len(self._chunks)
+        self._chunks.clear()
+        self._lasts.clear()
+        self._count = 0
         self._bytes = 0
         self._start = 0
         self._forget_index()
+        self._forget_made()
         self.floor = floor
 
     def forget_through(self, offset: int) -> None:
         """Forget the messages up to an offset, some of which are recorded no more."""
-        start = self._start
-        while start < len(self._offsets) and self._offsets[start] <= offset:
-            self._bytes -= len(self._messages[start].payload)
-            start += 1
-        self._forget_before(start)
+        while self._start < len(self._lasts) and self._lasts[self._start] <= offset:
+            self._forget_first()
         self.floor = max(self.floor, offset)
         self._cut()
 
-    def between(self, after_offset: int, until_offset: int, most: int) -> list[Message] | None:
-        """The messages in ``(after_offset, until_offset]``; None if the tail does not hold them
-        all, or there are more than ``most``."""
+    def between(
+        self,
+        after_offset: int,
+        until_offset: int,
+        most: int,
+        wants: Callable[[str], bool] | None = None,
+    ) -> list[Message] | None:
+        """The messages in ``(after_offset, until_offset]`` of the topics that are wanted; None if
+        the tail does not hold them all, or would have to look at more than about ``most``."""
         if after_offset < self.floor:
             return None
-        first = bisect_right(self._offsets, after_offset, self._start)
-        last = bisect_right(self._offsets, until_offset, first)
-        return None if last - first > most else self._messages[first:last]
+        first = bisect_right(self._lasts, after_offset, self._start)
+        stop = min(bisect_left(self._lasts, until_offset, first) + 1, len(self._lasts))
+        spans = [self._chunks[at].span(after_offset, until_offset) for at in range(first, stop)]
+        looked = 0
+        for at, (low, high) in enumerate(spans, first):
+            chunk = self._chunks[at]
+            looked += chunk.count * (high - low) // len(chunk.offsets)
+        if looked > most:
+            return None
+        found: list[Message] = []
+        for at, (low, high) in enumerate(spans, first):
+            chunk = self._chunks[at]
+            for row in range(low, high):
+                if wants is None or wants(chunk.topics[row]):
+                    self._take(found, chunk, row, after_offset, until_offset)
+        return found
 
     def of_topics(
-        self, topics: Sequence[str], after_offset: int, until_offset: int
+        self, topics: Sequence[str], after_offset: int, until_offset: int, limit: int
     ) -> list[Message] | None:
-        """The messages of some topics in ``(after_offset, until_offset]``, in order; None if the
-        tail does not hold them all."""
+        """The first messages of some topics in ``(after_offset, until_offset]``, in order: at
+        least ``limit`` of them if there are so many. None if the tail does not hold them all."""
         if after_offset < self.floor:
             return None
         self._bring_index()
         found: list[Message] = []
-        parts = 0
         for topic in topics:
-            messages = self._topics.get(topic)
-            if messages is None:
+            places = self._topics.get(topic)
+            if places is None:
                 continue
-            low, high = 0, len(messages)
-            while low < high:
-                middle = (low + high) // 2
-                if messages[middle].offset <= after_offset:
-                    low = middle + 1
+            enough = len(found) + limit
+            for at in range(self._first_after(places, after_offset), len(places)):
+                chunk = self._chunks[(places[at] >> _ROW_BITS) - self._serial]
+                row = places[at] & _ROW_MASK
+                offset = chunk.offsets[row]
+                message = chunk.small(row, offset) if offset <= until_offset else None
+                if message is not None:
+                    found.append(message)
                 else:
-                    high = middle
-            end = len(messages)
-            while end > low and messages[end - 1].offset > until_offset:
-                end -= 1
-            if end > low:
-                found += messages[low:end]
-                parts += 1
-        if parts > 1:
+                    self._take(found, chunk, row, after_offset, until_offset)
+                if offset >= until_offset or len(found) >= enough:
+                    break
+        if len(topics) > 1:
             found.sort(key=_offset_of)
         return found
 
+    def _first_after(self, places: array[int], after: int) -> int:
+        """The first of the rows of a topic that ends after an offset."""
+        low, high = 0, len(places)
+        oldest = self._serial + self._start
+        while low < high:
+            middle = (low + high) // 2
+            serial = places[middle] >> _ROW_BITS
+            if serial < oldest or (
+                self._chunks[serial - self._serial].offsets[places[middle] & _ROW_MASK] <= after
+            ):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _take(self, found: list[Message], chunk: _Chunk, row: int, after: int, until: int) -> None:
+        """Add the messages of a row that are in ``(after, until]``."""
+        offset = chunk.offsets[row]
+        messages = self._made.get(offset)
+        if messages is None:
+            messages = chunk.messages(row, offset)
+            self._keep_made(offset, messages)
+        if after < messages[0].offset and offset <= until:
+            found += messages
+        else:
+            found += [message for message in messages if after < message.offset <= until]
+
+    def _keep_made(self, offset: int, messages: list[Message]) -> None:
+        self._made_count += len(messages)
+        self._made_bytes += len(messages[0].payload) * len(messages)
+        if self._made_count > _MADE_MESSAGES_MAX or self._made_bytes > _MADE_BYTES_MAX:
+            self._forget_made()
+        self._made[offset] = messages
+
+    def _forget_made(self) -> None:
+        self._made = {}
+        self._made_count = 0
+        self._made_bytes = 0
+
     def _bring_index(self) -> None:
         """Add to the index what came since it was last asked."""
-        at = max(self._indexed, self._start)
-        messages = self._messages
-        end = len(messages)
         topics = self._topics
-        while at < end:
-            message = messages[at]
-            same = topics.get(message.topic)
-            if same is None:
-                topics[message.topic] = [message]
-            else:
-                same.append(message)
-            at += 1
-        self._indexed = end
+        for at in range(max(self._indexed, self._start), len(self._chunks)):
+            chunk = self._chunks[at]
+            place = (self._serial + at) << _ROW_BITS
+            for topic in chunk.topics:
+                same = topics.get(topic)
+                if same is None:
+                    topics[topic] = same = array("q")
+                same.append(place)
+                place += 1
+        self._indexed = len(self._chunks)
 
     def _forget_index(self) -> None:
         self._topics = {}
         self._indexed = 0
         self._indexed_gone = 0
 
-    def _shrink(self) -> None:
-        messages = self._messages
+    def _forget_first(self) -> None:
+        """Forget the oldest chunk. What is gone is still in the index, where nobody finds it: it
+        is below the floor."""
         start = self._start
-        end = len(messages)
-        size_bytes = self._bytes
-        while start < end and (end - start > self.messages_max or size_bytes > self.bytes_max):
-            size_bytes -= len(messages[start].payload)
-            start += 1
-        if start != self._start:
-            self._bytes = size_bytes
-            self._forget_before(start)
-            self._cut()
-
-    def _forget_before(self, start: int) -> None:
-        """The entries before this one are gone."""
-        if start == self._start:
-            return
-        # What is gone is still in the index, where nobody finds it: it is below the floor.
-        self._indexed_gone += max(0, min(start, self._indexed) - self._start)
-        self.floor = self._offsets[start - 1]
-        self._start = start
+        chunk = self._chunks[start]
+        if start < self._indexed:
+            self._indexed_gone += chunk.count
+        self._count -= chunk.count
+        self._bytes -= chunk.payload_bytes
+        self.floor = self._lasts[start]
+        self._chunks[start] = _GONE
+        self._start = start + 1
         if self._indexed_gone * 2 > self.messages_max:
             self._forget_index()
 
     def _cut(self) -> None:
         start = self._start
-        if start > _CUT_MIN and (start >= _CUT_MAX or start * 2 > len(self._offsets)):
-            del self._offsets[:start], self._messages[:start]
+        if start > _CUT_MIN and start * 2 > len(self._lasts):
+            del self._lasts[:start], self._chunks[:start]
             self._start = 0
+            self._serial += start
             self._indexed = max(0, self._indexed - start)
+
+
+_GONE: Final = _Chunk(Rows(0))
 
 
 def _offset_of(message: Message) -> int:

@@ -22,7 +22,7 @@ from perdure.storage.codec import decode_record, encode_record
 from perdure.storage.contract import GenerationInfo, ReadResult
 from perdure.storage.remote import rows
 from perdure.storage.remote.driver import LATE, LOG, META, Reads, Row, Transaction
-from perdure.storage.tail import Tail
+from perdure.storage.tail import Tail, rows_of
 from perdure.topic.matching import FilterMatcher, compile_filter
 
 POINT_EVERY: Final = 1024
@@ -170,7 +170,7 @@ class RemoteLog:
     def batch_written(self) -> None:
         """All calls of a batch are staged: reads may see its messages."""
         if self._fresh:
-            self.tail.extend(self._fresh)
+            self.tail.extend(rows_of(self._fresh))
             self._fresh = []
 
     def close(self, transaction: Transaction) -> None:
@@ -255,13 +255,13 @@ class RemoteLog:
     ) -> ReadResult | None:
         """What memory answers of a read; None = it has to be asked of the server."""
         most = _TAIL_SCAN_MIN + limit * _TAIL_SCAN_PER_MESSAGE
-        fresh = self.tail.between(after, until, most)
+        matchers = [_matcher(topic_filter) for topic_filter in filters]
+        fresh = self.tail.between(after, until, most, lambda topic: _any(matchers, topic))
         if fresh is None:
             return None
-        matchers = [_matcher(topic_filter) for topic_filter in filters]
         page = _Page(limit, bytes_max)
         for message in fresh:
-            if _any(matchers, message.topic) and not page.add(message):
+            if not page.add(message):
                 break
         return page.result(until)
 

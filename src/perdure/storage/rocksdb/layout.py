@@ -15,6 +15,7 @@ from typing import Protocol
 from perdure.model import Message
 from perdure.storage.contract import Finding
 from perdure.storage.rocksdb.engine import Operations
+from perdure.storage.tail import Rows
 
 
 class Layout(Protocol):
@@ -30,8 +31,9 @@ class Layout(Protocol):
         """Number of streams."""
         ...
 
-    def append(self, operations: Operations, messages: list[Message]) -> None:
-        """Add what records messages (offsets are set, and ascend) to a list of operations."""
+    def append(self, operations: Operations, messages: list[Message]) -> Rows:
+        """Add what records messages (offsets are set, and ascend) to a list of operations; returns
+        them as the rows of the tail."""
         ...
 
     def unpersisted(self) -> Operations:

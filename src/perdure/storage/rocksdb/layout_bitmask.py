@@ -35,6 +35,7 @@ from perdure.storage.contract import Finding
 from perdure.storage.rocksdb.engine import Engine, Operations
 from perdure.storage.rocksdb.iterators import Seeker
 from perdure.storage.rocksdb.layout import table_names
+from perdure.storage.tail import Rows
 from perdure.topic.matching import compile_filter
 
 LAYOUT: Final = 2
@@ -122,7 +123,9 @@ class BitmaskLayout:
     def stream_count(self) -> int:
         return 0
 
-    def append(self, operations: Operations, messages: list[Message]) -> None:
+    def append(self, operations: Operations, messages: list[Message]) -> Rows:
+        rows = Rows(messages[0].offset)
+        rows.count_messages(messages)
         for message in messages:
             known = self._topics.get(message.topic)
             if known is None:
@@ -133,7 +136,10 @@ class BitmaskLayout:
                 self._topics[message.topic] = known
             offset = message.offset
             key = _KEY.pack(offset >> _EPOCH_BITS, known[0], offset)
-            operations += (self._data, key, known[1] + encode_message(message))
+            value = encode_message(message)
+            operations += (self._data, key, known[1] + value)
+            rows.add(message.topic, offset, value)
+        return rows
 
     def unpersisted(self) -> Operations:
         return []

@@ -46,6 +46,7 @@ from perdure.storage.rocksdb.layout_v1_scan import (
     tokens_of,
     unpack_data,
 )
+from perdure.storage.tail import Rows
 from perdure.topic.records import NodeRecord, decode_record
 from perdure.topic.structure import StreamMatch, StructureTrie
 
@@ -139,11 +140,13 @@ class SkipScanLayout:
 
     # -- writing ---------------------------------------------------------------------------
 
-    def append(self, operations: Operations, messages: list[Message]) -> None:
+    def append(self, operations: Operations, messages: list[Message]) -> Rows:
         known = self._keys
         data, index = self._data, self._index
         bundled = self._bundled
         first, count = 0, len(messages)
+        rows = Rows(messages[0].offset)
+        rows.count_messages(messages)
         while first < count:
             stop = run_end(messages, first) if bundled else first + 1
             topic = messages[first].topic
@@ -151,11 +154,15 @@ class SkipScanLayout:
             if found is None:
                 found = self._learn(topic)
             stream, varying, prefixes = found
-            at = pack_offset(messages[stop - 1].offset)
-            operations += (data, stream + at + varying, encode_run(messages, first, stop))
+            offset = messages[stop - 1].offset
+            at = pack_offset(offset)
+            value = encode_run(messages, first, stop)
+            operations += (data, stream + at + varying, value)
             for prefix in prefixes:
                 operations += (index, prefix + at, b"")
+            rows.add(topic, offset, value)
             first = stop
+        return rows
 
     def _learn(self, topic: str) -> tuple[bytes, bytes, tuple[bytes, ...]]:
         resolved = self._trie.resolve(topic)
@@ -189,11 +196,14 @@ class SkipScanLayout:
     ) -> Iterator[Message]:
         return self._read(self.plan(filters), after_offset, until_offset)
 
-    def scan_all(self, after_offset: int, until_offset: int) -> Iterator[Message]:
-        """All messages, whatever their topics, by offset."""
-        return self._read(
-            {stream: None for stream, _ in self._trie.streams()}, after_offset, until_offset
-        )
+    def rows(self, after_offset: int, until_offset: int) -> Iterator[tuple[str, int, bytes]]:
+        """All rows with messages in ``(after, until]``, by offset: topic, last offset, value."""
+        plan: Plan = {stream: None for stream, _ in self._trie.streams()}
+        last = -1
+        for offset, key, value in self._scanner.rows(plan, after_offset, reach(until_offset)):
+            if offset != last:
+                last = offset
+                yield self.topic(key), offset, value
 
     def _read(self, plan: Plan, after: int, until: int) -> Iterator[Message]:
         last = -1

@@ -15,12 +15,14 @@ from functools import lru_cache
 from typing import Final, final
 
 from perdure.model import Message
+from perdure.storage.bundle import count_of
+from perdure.storage.codec import head_length
 from perdure.storage.contract import ReadResult
 from perdure.storage.rocksdb.engine import Engine
 from perdure.storage.rocksdb.generations import Generation, Generations
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
 from perdure.storage.rocksdb.marks import Offsets
-from perdure.storage.tail import Tail
+from perdure.storage.tail import Rows, Tail
 from perdure.topic.matching import FilterMatcher, compile_filter
 
 _TAIL_SCAN_MIN: Final = 512
@@ -50,7 +52,7 @@ class LogReader:
         bytes_max: int,
     ) -> ReadResult:
         """See ``Database.read``."""
-        exact = self._exact(filters, after_offset, until_offset)
+        exact = self._exact(filters, after_offset, until_offset, limit)
         if exact is not None:
             return _page(exact, until_offset, limit, bytes_max)
         messages: list[Message] = []
@@ -68,13 +70,12 @@ class LogReader:
         self, filters: Sequence[str], after_offset: int, until_offset: int, limit: int
     ) -> int:
         """See ``Database.count``."""
-        exact = self._exact(filters, after_offset, until_offset)
+        exact = self._exact(filters, after_offset, until_offset, limit)
         if exact is not None:
             return min(limit, len(exact))
-        fresh = self._fresh(after_offset, until_offset, limit)
+        fresh = self._fresh(filters, after_offset, until_offset, limit)
         if fresh is not None:
-            matchers = [_matcher(topic_filter) for topic_filter in filters]
-            return min(limit, sum(_any(matchers, message.topic) for message in fresh))
+            return min(limit, len(fresh))
         found = 0
         for generation in self._generations.between(after_offset, until_offset):
             low, high = self._clamp(generation, after_offset, until_offset)
@@ -88,10 +89,9 @@ class LogReader:
     def _matching(
         self, filters: Sequence[str], after: int, until: int, limit: int
     ) -> Iterator[Message]:
-        fresh = self._fresh(after, until, limit)
+        fresh = self._fresh(filters, after, until, limit)
         if fresh is not None:
-            matchers = [_matcher(topic_filter) for topic_filter in filters]
-            yield from (message for message in fresh if _any(matchers, message.topic))
+            yield from fresh
             return
         for generation in self._generations.between(after, until):
             low, high = self._clamp(generation, after, until)
@@ -103,17 +103,22 @@ class LogReader:
         last = header.until_offset - 1 if header.until_offset else self._offsets.last
         return max(after, header.since_offset - 1), min(until, last)
 
-    def _exact(self, filters: Sequence[str], after: int, until: int) -> list[Message] | None:
+    def _exact(
+        self, filters: Sequence[str], after: int, until: int, limit: int
+    ) -> list[Message] | None:
         """The messages of filters without wildcards, if the tail has them all."""
         for topic_filter in filters:
             if "+" in topic_filter or "#" in topic_filter:
                 return None
         topics = filters if len(filters) == 1 else list(dict.fromkeys(filters))
-        return self._tail.of_topics(topics, after, until)
+        return self._tail.of_topics(topics, after, until, limit)
 
-    def _fresh(self, after: int, until: int, limit: int) -> list[Message] | None:
+    def _fresh(
+        self, filters: Sequence[str], after: int, until: int, limit: int
+    ) -> list[Message] | None:
         most = _TAIL_SCAN_MIN + limit * _TAIL_SCAN_PER_MESSAGE
-        return self._tail.between(after, until, most)
+        matchers = [_matcher(topic_filter) for topic_filter in filters]
+        return self._tail.between(after, until, most, lambda topic: _any(matchers, topic))
 
 
 def fill_tail(
@@ -127,20 +132,25 @@ def fill_tail(
     count = min(tail.messages_max, generation.message_count)
     if not count:
         return
-    # Rows are larger than payloads, so more than fits is not read; what is read and does not
-    # fit, because of a few large messages at the end, the tail forgets.
+    # What is read and does not fit, because of a few large messages at the end, the tail forgets.
     row_bytes = engine.table_bytes(layout.tables[0]) // generation.message_count
     if row_bytes:
         count = min(count, tail.bytes_max // row_bytes)
     after = generation.newest(count)
     tail.clear(after)
-    page: list[Message] = []
-    for message in layout.scan_all(after, last_offset):
-        page.append(message)
-        if len(page) >= _FILL_PAGE:
+    page: Rows | None = None
+    for topic, offset, value in layout.rows(after, last_offset):
+        head_length(offset, value)  # what is damaged stays on the disk
+        messages = count_of(value, offset, -1, offset)
+        if page is None:
+            page = Rows(max(offset - messages, after) + 1)
+        page.add(topic, offset, value)
+        page.count += messages
+        page.payload_bytes += len(value)
+        if page.count >= _FILL_PAGE:
             tail.extend(page)
-            page = []
-    if page:
+            page = None
+    if page is not None:
         tail.extend(page)
 
 

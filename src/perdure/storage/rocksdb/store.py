@@ -41,7 +41,7 @@ from perdure.storage.rocksdb.opening import (
 from perdure.storage.rocksdb.owners import Owners
 from perdure.storage.rocksdb.read_side import ReadSide
 from perdure.storage.rocksdb.sessions import SessionReader
-from perdure.storage.tail import Tail
+from perdure.storage.tail import Rows, Tail
 from perdure.topic.proposal import Structure, check_structure
 
 LAYOUTS: Final = {"skipscan": layout_v1.LAYOUT, "bitmask": layout_bitmask.LAYOUT}
@@ -205,10 +205,11 @@ class RocksDatabase(ReadSide):
             operations = expansion.rows
         else:
             operations = operations.copy()
+        written: list[Rows] = []
         for number, messages in batch.messages.items():
             generation = self._generations.get(number)
             if generation is not None:
-                generation.layout.append(operations, messages)
+                written.append(generation.layout.append(operations, messages))
                 operations += generation.layout.unpersisted()
                 generation.stage_counts(operations, messages)
         self._apply(
@@ -216,7 +217,7 @@ class RocksDatabase(ReadSide):
             sessions_delta=expansion.sessions_delta if expansion else 0,
             retained_delta=expansion.retained_delta if expansion else 0,
         )
-        self._applied(batch, expansion)
+        self._applied(batch, expansion, written)
 
     def _apply(
         self, operations: Operations, *, sessions_delta: int = 0, retained_delta: int = 0
@@ -232,13 +233,14 @@ class RocksDatabase(ReadSide):
         self._handle.write(operations, commit=marks.commit)
         self._marks = marks
 
-    def _applied(self, batch: RocksBatch, expansion: Expansion | None) -> None:
+    def _applied(self, batch: RocksBatch, expansion: Expansion | None, written: list[Rows]) -> None:
         for number, messages in batch.messages.items():
             generation = self._generations.get(number)
             if generation is not None:
                 generation.layout.mark_persisted()
                 generation.count(messages)
-                self._tail.extend(messages)
+        for rows in written:
+            self._tail.extend(rows)
         self._owners.changed(batch.staged)
         if expansion is not None:
             for client_id, offset in expansion.trimmed.items():
