@@ -52,6 +52,19 @@ def test_the_os_level_survives_the_death_of_the_broker(seed: int) -> None:
     assert report.crashes > 0
 
 
+@pytest.mark.parametrize("seed", range(16))
+def test_every_promise_is_kept_by_a_broker_that_rests(seed: int) -> None:
+    """What ends a rest, and what comes in one, meets crashes and faults of the disk."""
+    interval_us = (500, 2_000, 20_000)[seed % 3]
+    config = Config(
+        storage=StorageConfig(commit_interval_us=interval_us), sys=SysConfig(interval_s=0)
+    )
+    report = Simulation(seed, plan=Plan(rests=True, suspends=seed % 2 == 1, config=config)).run()
+    print(*report.story, *report.breaches, sep="\n")
+    assert report.breaches == []
+    assert report.published > 0
+
+
 def test_a_seed_decides_everything() -> None:
     first, second = Simulation(7).run(), Simulation(7).run()
     assert first == second

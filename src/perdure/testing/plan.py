@@ -27,6 +27,7 @@ class Plan:
         crashes, storage_faults, generations: whether there are any.
         power_cuts: crashes may take what was not synced with them.
         suspends: reads of the store wait, as a server's would.
+        rests: commits are spaced and the broker rests between them, although few messages come.
         clock_steps: somebody sets the wall clock.
         config: of the broker.
         durability: of the listener; empty = the broker's.
@@ -38,6 +39,7 @@ class Plan:
     storage_faults: bool = True
     generations: bool = True
     suspends: bool = False
+    rests: bool = False
     clock_steps: bool = False
     config: Config = field(default_factory=Config)
     durability: str = ""

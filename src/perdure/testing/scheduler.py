@@ -220,6 +220,7 @@ class VirtualScheduler:
     Attributes:
         tasks: what has not finished.
         is_alive: False once the process was killed.
+        rest_count: rests that were asked for.
     """
 
     def __init__(
@@ -234,6 +235,7 @@ class VirtualScheduler:
         self.blocking_us = blocking_us
         self.tasks: set[_Task] = set()
         self.is_alive = True
+        self.rest_count = 0
         self._blocking: deque[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = (
             deque()
         )
@@ -253,6 +255,7 @@ class VirtualScheduler:
         If it does, time passes for all of the world, and what is due in it is late: nothing is
         read, and no timer of the process goes off.
         """
+        self.rest_count += 1
         if self._chance.random() < 0.5:
             self.call_later(delay_us, callback)
             return False

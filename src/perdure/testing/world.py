@@ -20,6 +20,7 @@ from perdure.broker.auth.authenticate import (
 )
 from perdure.broker.auth.authorize import AllowAll, Authorizer
 from perdure.broker.broker import Broker
+from perdure.broker.pace import Pace
 from perdure.config.schema import Config, SysConfig
 from perdure.errors import StorageError
 from perdure.observe.metrics import Metrics
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 QUIET = Config(sys=SysConfig(interval_s=0))
 """Defaults without ``$SYS`` topics."""
+
+PACE_STEP_US = 5_000
+"""How often a pace is kept from what it has learned."""
 
 
 @final
@@ -82,6 +86,8 @@ class World:
         """Least and most time that a sync takes."""
         self.suspends = False
         """Reads of the store wait now and then, as a server's would."""
+        self.rests = False
+        """Commits are spaced and the broker rests between them, whatever its pace has learned."""
         self.power_cuts = True
         """A broker that dies in a write may take the machine with it."""
 
@@ -126,7 +132,14 @@ class World:
         except StorageError:
             self.kill()
             return
+        if self.rests:
+            self._keep_resting(scheduler, broker.services.committer.pace)
         self.network.listen(lambda wire: broker.connection(wire, PEER, durability=self.durability))
+
+    def _keep_resting(self, scheduler: VirtualScheduler, pace: Pace) -> None:
+        pace.spaced = True
+        pace.rests = True
+        scheduler.call_later(PACE_STEP_US, lambda: self._keep_resting(scheduler, pace))
 
     def kill(self, *, power: bool = False, keep_some: bool = False) -> None:
         """The broker dies at once.

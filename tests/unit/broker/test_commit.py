@@ -450,3 +450,24 @@ def test_a_clean_start_waits_until_the_old_session_is_gone() -> None:
     world.kill(power=True)
     world.start()
     assert not client.connect().session_present
+
+
+def test_a_broker_that_rests_delivers_and_acknowledges_all() -> None:
+    world = make_world(config=SPACED)
+    world.kill()
+    world.rests = True
+    world.start()
+    assert world.scheduler is not None
+    publisher, reader = Client(world, "p"), Client(world, "r")
+    publisher.connect()
+    reader.connect()
+    reader.subscribe("t", qos=2)
+    for number in range(300):
+        publisher.publish("t", b"%d" % number, qos=number % 3)
+        world.run_for(137)
+    assert world.scheduler.rest_count > 10
+    world.run_for(20_000)
+    kept = [message.payload for message in reader.messages]
+    assert sorted(map(int, kept)) == list(range(300))
+    acks = [packet for packet in publisher.received if isinstance(packet, Ack)]
+    assert len([ack for ack in acks if ack.kind == PUBACK]) == 100
