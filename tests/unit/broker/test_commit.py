@@ -50,12 +50,13 @@ class Bench:
         self.clock = VirtualClock()
         self.loop = VirtualLoop(self.clock)
         self.store = FaultyDatabase()
+        self.metrics = Metrics()
         self.scheduler = VirtualScheduler(self.loop, random.Random(1), blocking_us=(400, 400))
         self.committer = Committer(
             self.store,
             self.scheduler,
             self.clock,
-            Metrics(),
+            self.metrics,
             interval_us=interval_us,
             messages_max=messages_max,
         )
@@ -326,6 +327,25 @@ def test_who_waits_for_acknowledgements_gets_them_without_a_distance() -> None:
             begun_us = world.clock.monotonic_us()
     elapsed_us = world.clock.monotonic_us() - begun_us
     assert elapsed_us / 1_000 < 4_000
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize(("without", "spaced"), [(10, True), (100, False)])
+def test_what_is_delivered_speaks_for_a_distance_or_against_it(
+    qos: int, without: int, spaced: bool
+) -> None:
+    """2,000 messages a second come by themselves; without a distance more may be delivered."""
+    bench = Bench(interval_us=2_000)
+    spaced_count = 0
+    for step in range(12_000):
+        bench.add("x")
+        if not bench.committer.gathers():
+            bench.turn()
+        is_spaced = bench.committer.pace.spaced
+        bench.metrics.messages_delivered[qos] += 10 if is_spaced else without
+        spaced_count += is_spaced and step >= 4_000
+        bench.loop.run_for(500)
+    assert (spaced_count > 7_000) if spaced else (spaced_count < 1_000)
 
 
 def test_messages_of_one_interval_share_a_write() -> None:
