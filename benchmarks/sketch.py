@@ -121,10 +121,11 @@ def _limit(record: Record, loads: dict[str, Found]) -> list[str]:
             f"{megabytes:,.0f} MB/s are written."
         ),
         (
-            "- At a fixed rate there is little to batch: a message wakes the broker, and comes "
-            f"and goes through four system calls at {figure(pair.median)} us for each pair of "
-            f"them. That floor is {figure(2 * pair.median)} of the {figure(sparse.cpu_us)} us; "
-            "wake-ups, the interpreter and commits are the rest."
+            "- At a fixed rate each message comes and goes through four system calls at "
+            f"{figure(pair.median)} us for each pair of them. That floor is "
+            f"{figure(2 * pair.median)} of the {figure(sparse.cpu_us)} us; wake-ups, which the "
+            "broker shares among the messages of 2 ms while its loop rests, the interpreter and "
+            "commits are the rest."
         ),
     ]
 
