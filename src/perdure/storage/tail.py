@@ -36,9 +36,9 @@ _SMALL_BYTES: Final = 1024
 """A row up to which its message is made anew for each who asks for its topic."""
 
 _MADE_MESSAGES_MAX: Final = 4096
-_MADE_BYTES_MAX: Final = 1024 * 1024
-"""Messages that are kept once made, and bytes of their rows: sessions that come back together want
-the same ones."""
+_MADE_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Messages that are kept once made, and bytes of their payloads: sessions that come back together
+want the same ones."""
 
 
 @final
@@ -127,15 +127,15 @@ class _Chunk:
             return None
         return decode_message(self.topics[row], offset, blob, start, stop)
 
-    def _value(self, row: int) -> bytes:
-        if self.values:
-            return self.values[row]
-        return self.blob[self.ends[row - 1] if row else 0 : self.ends[row]]
-
     def span(self, after: int, until: int) -> tuple[int, int]:
         """Rows ``[low, high)`` that may have messages in ``(after, until]``."""
         low = bisect_right(self.offsets, after)
         return low, min(bisect_left(self.offsets, until, low) + 1, len(self.offsets))
+
+    def _value(self, row: int) -> bytes:
+        if self.values:
+            return self.values[row]
+        return self.blob[self.ends[row - 1] if row else 0 : self.ends[row]]
 
 
 @final
@@ -206,7 +206,6 @@ class Tail:
 
     def clear(self, floor: int) -> None:
         """Forget everything; all that was recorded is at or below ``floor``."""
-        self._serial += len(self._chunks)
         self._chunks.clear()
         self._lasts.clear()
         self._count = 0
@@ -254,8 +253,8 @@ class Tail:
     def of_topics(
         self, topics: Sequence[str], after_offset: int, until_offset: int, limit: int
     ) -> list[Message] | None:
-        """The first messages of some topics in ``(after_offset, until_offset]``, in order: at
-        least ``limit`` of them if there are so many. None if the tail does not hold them all."""
+        """The first ``limit`` messages of some topics in ``(after_offset, until_offset]``, in
+        order, and perhaps some after them, but not all. None if the tail does not hold them all."""
         if after_offset < self.floor:
             return None
         self._bring_index()
@@ -308,10 +307,15 @@ class Tail:
             found += [message for message in messages if after < message.offset <= until]
 
     def _keep_made(self, offset: int, messages: list[Message]) -> None:
+        size_bytes = sum([len(message.payload) for message in messages])
+        if size_bytes > _MADE_BYTES_MAX:
+            return
         self._made_count += len(messages)
-        self._made_bytes += len(messages[0].payload) * len(messages)
+        self._made_bytes += size_bytes
         if self._made_count > _MADE_MESSAGES_MAX or self._made_bytes > _MADE_BYTES_MAX:
             self._forget_made()
+            self._made_count = len(messages)
+            self._made_bytes = size_bytes
         self._made[offset] = messages
 
     def _forget_made(self) -> None:

@@ -62,6 +62,10 @@ def test_topics_by_index_and_by_looking(
                     assert whole is not None
                     expected = [message for message in whole if message.topic in wanted]
                     assert tail.of_topics(wanted, after, until, 10**6) == expected
+                    for limit in (1, 3):
+                        some = tail.of_topics(wanted, after, until, limit)
+                        assert some is not None
+                        assert some[:limit] == expected[:limit]
     assert tail.of_topics(["a"], tail.floor - 1, offset, 10**6) is None
 
 
@@ -114,3 +118,36 @@ def test_memory_is_given_back() -> None:
         tail.extend(rows_of(messages(first, 100)))
     assert len(tail._chunks) <= 130
     assert not any(chunk.blob for chunk in tail._chunks[: tail._start])
+
+
+def test_the_index_stays_right_when_the_lists_are_cut() -> None:
+    tail = Tail(messages_max=300, bytes_max=10**6, floor=0)
+    for offset in range(1, 2_000):
+        tail.extend(rows_of([Message("ab"[offset % 2], b"%d" % offset, offset=offset)]))
+        whole = tail.between(tail.floor, offset, 300)
+        assert whole is not None
+        expected = [message for message in whole if message.topic == "a"]
+        assert tail.of_topics(["a"], tail.floor, offset, 300) == expected
+
+
+def test_sessions_that_come_back_share_what_is_made_for_one() -> None:
+    tail = Tail(messages_max=100_000, bytes_max=10**8, floor=0)
+    tail.extend(rows_of(messages(1, 20, 2_000)))
+    one = tail.of_topics(["t"], 0, 20, 20)
+    other = tail.between(0, 20, 20)
+    assert one is not None
+    assert other is not None
+    assert all(mine is yours for mine, yours in zip(one, other, strict=True))
+
+
+def test_what_is_made_is_kept_within_bounds() -> None:
+    tail = Tail(messages_max=100_000, bytes_max=10**9, floor=0)
+    for first in range(1, 20_001, 1000):
+        tail.extend(rows_of(messages(first, 1000)))
+    assert len(tail.between(0, 20_000, 20_000) or []) == 20_000
+    assert sum(len(made) for made in tail._made.values()) <= 4096
+    for at in range(12):
+        tail.extend(rows_of(messages(20_001 + at, 1, 1024 * 1024)))
+    tail.extend(rows_of(messages(30_000, 1, 9 * 1024 * 1024)))
+    assert len(tail.between(20_000, 30_000, 100) or []) == 13
+    assert sum(len(message.payload) for made in tail._made.values() for message in made) < 2**23 + 1
