@@ -93,7 +93,7 @@ PARTS: dict[str, Part] = {
             scenario="p2p", publishers=100, subscribers=100, duration_s=2.5, warmup_s=0.5
         ),
         variations=(OFFLINE, RETAINED, RECORDED),
-        rounds=4,
+        rounds=8,
         keep=True,
     ),
 }
