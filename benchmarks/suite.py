@@ -90,10 +90,10 @@ PARTS: dict[str, Part] = {
     "conn-5000": Part(settings=Settings(scenario="conn", subscribers=5000), peers=("mosquitto",)),
     "idle-cost": Part(
         settings=Settings(
-            scenario="p2p", publishers=100, subscribers=100, duration_s=2.5, warmup_s=0.5
+            scenario="p2p", publishers=1000, subscribers=1000, duration_s=2.5, warmup_s=0.5
         ),
         variations=(OFFLINE, RETAINED, RECORDED),
-        rounds=8,
+        rounds=6,
         keep=True,
     ),
 }
