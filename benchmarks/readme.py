@@ -61,7 +61,7 @@ def block(findings: Findings) -> str:
             "",
             *_table(findings, _SATURATED),
             "",
-            "At a fixed rate, 10,000 messages/s over 1000 pairs, where there is little to batch:",
+            "At a fixed rate, 10,000 messages/s over 1000 pairs, where messages come one by one:",
             "",
             *_table(findings, _SPARSE),
             "",

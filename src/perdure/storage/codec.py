@@ -52,7 +52,7 @@ _ENTRY_MESSAGE = struct.Struct(">qH")
 _CURSOR = struct.Struct(">BqqqII")
 _OFFSET = struct.Struct(">q")
 
-_PLAIN_SIZE: Final = 12
+_PLAIN_SIZE: Final[int] = _PLAIN.size
 _unpack_plain = _PLAIN.unpack_from
 _pack_plain = _PLAIN.pack
 _pack_extended = _EXTENDED_HEAD.pack
@@ -92,7 +92,7 @@ def head_length(offset: int, value: bytes) -> int:
         if value[1] & _EXTENDED:
             _, _, _, publisher, _, properties = _EXTENDED_HEAD.unpack_from(value)
             return int(_EXTENDED_HEAD.size + publisher + properties)
-        return int(_PLAIN.size + _PLAIN.unpack_from(value)[3])
+        return int(_PLAIN_SIZE + _unpack_plain(value)[3])
     except (struct.error, IndexError) as error:
         raise StorageCorrupt(f"message at {offset} does not decode: {error}") from error
 

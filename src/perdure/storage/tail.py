@@ -179,7 +179,7 @@ class Tail:
         # Number of the first chunk in the lists, counted since the start.
         self._serial = 0
         self._topics: dict[str, array[int]] = {}
-        # Chunks before this one are in the index, and so many rows of those in it are gone.
+        # Chunks before this one are in the index, and so many messages of those in it are gone.
         self._indexed = 0
         self._indexed_gone = 0
         self._made: dict[int, list[Message]] = {}

@@ -26,6 +26,7 @@ from perdure.errors import StorageError, StorageFull, StorageUnavailable
 from perdure.model import Message
 from perdure.observe.metrics import Metrics
 from perdure.testing.clock import VirtualClock
+from perdure.testing.scheduler import VirtualTimer
 from perdure.testing.storage import FaultyDatabase
 
 if TYPE_CHECKING:
@@ -34,20 +35,6 @@ if TYPE_CHECKING:
 INTERVAL_US = 2_000
 MESSAGES_MAX = 4
 SYNC_US = 700
-
-
-class Timer:
-    def __init__(self, at_us: int, number: int, callback: Callable[[], None]) -> None:
-        self.at_us = at_us
-        self.number = number
-        self.callback = callback
-        self.is_cancelled = False
-
-    def __lt__(self, other: Timer) -> bool:
-        return (self.at_us, self.number) < (other.at_us, other.number)
-
-    def cancel(self) -> None:
-        self.is_cancelled = True
 
 
 class Gate:
@@ -76,7 +63,7 @@ class ChosenScheduler:
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
         self.ready: deque[Callable[[], None]] = deque()
-        self.timers: list[Timer] = []
+        self.timers: list[VirtualTimer] = []
         self.works: deque[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = (
             deque()
         )
@@ -88,9 +75,9 @@ class ChosenScheduler:
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.ready.append(callback)
 
-    def call_later(self, delay_us: int, callback: Callable[[], None]) -> Timer:
+    def call_later(self, delay_us: int, callback: Callable[[], None]) -> VirtualTimer:
         self._count += 1
-        timer = Timer(self.clock.monotonic_us() + delay_us, self._count, callback)
+        timer = VirtualTimer(self.clock.monotonic_us() + delay_us, self._count, callback)
         heapq.heappush(self.timers, timer)
         return timer
 
