@@ -13,6 +13,7 @@ from perdure.model import Message
 from perdure.mqtt.aliases import OutboundAliases
 from perdure.mqtt.encode import (
     ACK_SHORT,
+    ACK_SHORT_BYTES,
     ack_bytes,
     append_publish,
     append_publish_311,
@@ -120,12 +121,33 @@ class Sender:
     def ack(self, kind: int, packet_id: int, reason: int = 0) -> None:
         """Send PUBACK, PUBREC, PUBREL or PUBCOMP."""
         self._metrics.packets_sent[kind] += 1
+        out = self._out
         if reason:
             data = ack_bytes(kind, packet_id, reason, self.version)
+            out.append(data)
+            self.out_bytes += len(data)
         else:
-            data = ACK_SHORT[kind] + UINT16_BYTES[packet_id]
-        self._out.append(data)
-        self.out_bytes += len(data)
+            # Two pieces: what they are joined with later costs less than to join them now.
+            out.append(ACK_SHORT[kind])
+            out.append(UINT16_BYTES[packet_id])
+            self.out_bytes += ACK_SHORT_BYTES
+        if not self._queued:
+            self._queued = True
+            self._turn.flush_later(self)
+
+    def acks(self, kind: int, packet_ids: list[bytes]) -> None:
+        """Send acknowledgements of one kind without a reason code.
+
+        Args:
+            kind: PUBACK, PUBREC, PUBREL or PUBCOMP.
+            packet_ids: identifiers in wire form (``UINT16_BYTES``), at least one.
+        """
+        count = len(packet_ids)
+        self._metrics.packets_sent[kind] += count
+        head = ACK_SHORT[kind]
+        self._out.append(head)
+        self._out.append(head.join(packet_ids))
+        self.out_bytes += ACK_SHORT_BYTES * count
         if not self._queued:
             self._queued = True
             self._turn.flush_later(self)

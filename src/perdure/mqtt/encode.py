@@ -64,7 +64,12 @@ _ACK_FIRST: Final = {
     PUBREL: b"\x62",
     PUBCOMP: b"\x70",
 }
-ACK_SHORT: Final = {kind: first + b"\x02" for kind, first in _ACK_FIRST.items()}
+ACK_SHORT: Final[list[bytes]] = [
+    _ACK_FIRST[kind] + b"\x02" if kind in _ACK_FIRST else b"" for kind in range(PUBCOMP + 1)
+]
+"""By kind, what comes before the packet identifier of an acknowledgement that says no more."""
+ACK_SHORT_BYTES: Final = 4
+"""Size of such an acknowledgement."""
 _ACK_REASON: Final = {kind: first + b"\x03" for kind, first in _ACK_FIRST.items()}
 
 # Packets from which 3.1.2.11.4 and the like let a sender drop what only explains.
