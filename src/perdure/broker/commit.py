@@ -262,10 +262,9 @@ class Committer:
             self._written_us = self.clock.monotonic_us()
             self._metrics.storage_append_seconds.observe(self._written_us - begun_us)
             if self._interval_us:
-                delivered = self._metrics.messages_delivered
                 self.pace.written(
                     len(self._waiting) + len(self._written),
-                    delivered[0] + delivered[1] + delivered[2],
+                    self._metrics.messages_delivered,
                     self._written_us,
                 )
         self._written_offset = self._database.last_offset

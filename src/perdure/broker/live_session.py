@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from perdure.broker.services import Services
     from perdure.broker.stream import PeerInfo
 
-PUBREL = 6
+PUBREL: Final = 6
 
 CURSOR_MESSAGES_MAX: Final = 256
 """Acknowledgements after which a cursor is written whatever its age."""

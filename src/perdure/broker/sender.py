@@ -20,7 +20,7 @@ from perdure.mqtt.encode import (
     encode_within,
     publish_size,
 )
-from perdure.mqtt.packets import PUBLISH, Packet
+from perdure.mqtt.packets import Packet
 from perdure.mqtt.primitives import UINT16_BYTES
 from perdure.observe.metrics import Metrics
 from perdure.session.expiry import remaining_s
@@ -109,7 +109,7 @@ class Sender:
         data = encode_within(packet, self.version, self.packet_size_max or WIRE_SIZE_MAX)
         if data is None:
             return False
-        self._metrics.packets_sent[packet.kind] += 1
+        self._metrics.control_packets_sent[packet.kind] += 1
         self._add(data)
         return True
 
@@ -120,7 +120,7 @@ class Sender:
 
     def ack(self, kind: int, packet_id: int, reason: int = 0) -> None:
         """Send PUBACK, PUBREC, PUBREL or PUBCOMP."""
-        self._metrics.packets_sent[kind] += 1
+        self._metrics.control_packets_sent[kind] += 1
         out = self._out
         if reason:
             data = ack_bytes(kind, packet_id, reason, self.version)
@@ -143,7 +143,7 @@ class Sender:
             packet_ids: identifiers in wire form (``UINT16_BYTES``), at least one.
         """
         count = len(packet_ids)
-        self._metrics.packets_sent[kind] += count
+        self._metrics.control_packets_sent[kind] += count
         head = ACK_SHORT[kind]
         self._out.append(head)
         self._out.append(head.join(packet_ids))
@@ -177,8 +177,12 @@ class Sender:
             if size < 0:
                 return TOO_LARGE
         metrics = self._metrics
-        metrics.packets_sent[PUBLISH] += 1
-        metrics.messages_delivered[qos] += 1
+        if qos == 1:
+            metrics.messages_delivered_1 += 1
+        elif qos:
+            metrics.messages_delivered_2 += 1
+        else:
+            metrics.messages_delivered_0 += 1
         metrics.payload_bytes_sent += len(message.payload)
         self.out_bytes += size
         if self.out_bytes > self._buffer_bytes:

@@ -16,8 +16,8 @@ class ConnectionMetrics:
         "connections_closed",
         "connections_maximum",
         "connections_opened",
+        "control_packets_sent",
         "packets_received",
-        "packets_sent",
         "payload_bytes_received",
         "payload_bytes_sent",
         "protocol_errors",
@@ -34,7 +34,8 @@ class ConnectionMetrics:
         self.tls_handshake_failures: int = 0
         # Packets and bytes.
         self.packets_received: list[int] = [0] * 16
-        self.packets_sent: list[int] = [0] * 16
+        self.control_packets_sent: list[int] = [0] * 16
+        """All but PUBLISH, by type; each PUBLISH is counted once, as a message delivered."""
         self.bytes_received: int = 0
         self.bytes_sent: int = 0
         self.payload_bytes_received: int = 0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
-HISTOGRAM_BUCKETS = 28
+HISTOGRAM_BUCKETS: Final = 28
 """Powers of two: up to 2**27 us = 134 s."""
 
 

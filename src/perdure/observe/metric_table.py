@@ -125,7 +125,7 @@ TABLE: tuple[MetricInfo, ...] = (
         "Messages sent to subscribers.",
         ("qos",),
         QOS_LEVELS,
-        "list",
+        "fields",
     ),
     _counter("messages_redelivered", "Messages sent again after a reconnect."),
     MetricInfo(

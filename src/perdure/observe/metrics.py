@@ -8,10 +8,13 @@ vanish with the connection that they counted.
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from perdure.observe.connection_metrics import ConnectionMetrics
 from perdure.observe.instruments import Histogram
+
+_PUBLISH: Final = 3
+"""Its packet type (MQTT 5.0 section 2.1.2)."""
 
 
 @final
@@ -32,7 +35,9 @@ class Metrics(ConnectionMetrics):
         "http_response_bytes",
         "inflight_full",
         "inflight_messages",
-        "messages_delivered",
+        "messages_delivered_0",
+        "messages_delivered_1",
+        "messages_delivered_2",
         "messages_dropped_expired",
         "messages_dropped_no_subscriber",
         "messages_dropped_not_authorized",
@@ -76,7 +81,9 @@ class Metrics(ConnectionMetrics):
         super().__init__()
         # Messages.
         self.messages_received: list[int] = [0, 0, 0]
-        self.messages_delivered: list[int] = [0, 0, 0]
+        self.messages_delivered_0: int = 0
+        self.messages_delivered_1: int = 0
+        self.messages_delivered_2: int = 0
         self.messages_redelivered: int = 0
         self.messages_dropped_expired: int = 0
         self.messages_dropped_queue_full: int = 0
@@ -130,6 +137,18 @@ class Metrics(ConnectionMetrics):
         self.http_request_seconds_query = Histogram()
         self.http_request_seconds_read = Histogram()
         self.http_response_bytes: dict[tuple[str, ...], int] = {}
+
+    @property
+    def messages_delivered(self) -> int:
+        """Messages sent to subscribers, with any QoS."""
+        return self.messages_delivered_0 + self.messages_delivered_1 + self.messages_delivered_2
+
+    @property
+    def packets_sent(self) -> list[int]:
+        """Packets sent, by type."""
+        sent = self.control_packets_sent.copy()
+        sent[_PUBLISH] = self.messages_delivered
+        return sent
 
     @property
     def messages_dropped(self) -> int:

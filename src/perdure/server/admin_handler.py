@@ -193,7 +193,7 @@ class BrokerAdmin:
             "pending_messages": metrics.pending_messages,
             "retained_messages": metrics.retained_messages,
             "messages_received": sum(metrics.messages_received),
-            "messages_delivered": sum(metrics.messages_delivered),
+            "messages_delivered": metrics.messages_delivered,
             "messages_dropped": metrics.messages_dropped,
             "log_messages": metrics.storage_messages,
             "log_bytes": metrics.storage_bytes,

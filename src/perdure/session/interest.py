@@ -13,7 +13,7 @@ from perdure.model import Message, Subscription
 from perdure.topic.matching import matches
 from perdure.topic.shapes import FilterIndex
 
-NAIVE_MAX = 8
+NAIVE_MAX: Final = 8
 """Subscriptions up to which asking each filter beats building an index."""
 
 

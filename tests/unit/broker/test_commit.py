@@ -342,7 +342,9 @@ def test_what_is_delivered_speaks_for_a_distance_or_against_it(
         if not bench.committer.gathers():
             bench.turn()
         is_spaced = bench.committer.pace.spaced
-        bench.metrics.messages_delivered[qos] += 10 if is_spaced else without
+        name = f"messages_delivered_{qos}"
+        delivered = getattr(bench.metrics, name) + (10 if is_spaced else without)
+        setattr(bench.metrics, name, delivered)
         spaced_count += is_spaced and step >= 4_000
         bench.loop.run_for(500)
     assert (spaced_count > 7_000) if spaced else (spaced_count < 1_000)
