@@ -9,7 +9,6 @@ beyond it to none.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final, TypeAlias, final
 
 from perdure.broker.router import Audience, Router, Wish
@@ -85,13 +84,15 @@ class Dispatcher:
         gate_qos2: hold QoS 2 messages back until they are synced.
     """
 
-    __slots__ = ("_gate_qos2", "_index", "_metrics", "_queue", "offset", "unheard")
+    __slots__ = ("_at", "_gate_qos2", "_index", "_metrics", "_queue", "offset", "unheard")
 
     def __init__(self, router: Router, metrics: Metrics, *, offset: int, gate_qos2: bool) -> None:
         self._index: FilterIndex[Audience] = router.index
         self._metrics = metrics
         self._gate_qos2 = gate_qos2
-        self._queue: deque[Item] = deque()
+        self._queue: list[Item] = []
+        self._at: int = 0
+        """What stands before this place in the queue was handed out."""
         self.offset: int = offset
         """The fence: see the module."""
         self.unheard: set[int] = set()
@@ -103,13 +104,13 @@ class Dispatcher:
 
     def run(self, synced_offset: int) -> None:
         """Dispatch what may go."""
-        queue = self._queue
         gate = self._gate_qos2
-        while queue:
-            item = queue[0]
+        # By place, and read afresh each time: what an item causes may add to the queue or reset it.
+        while self._at < len(self._queue):
+            item = self._queue[self._at]
             if gate and item.qos == 2 and item.offset > synced_offset:
-                return
-            queue.popleft()
+                break
+            self._at += 1
             if item.offset:
                 self.offset = item.offset
             if isinstance(item, Message):
@@ -119,21 +120,25 @@ class Dispatcher:
                     item.session.deliver_entry(item.entry)
             elif isinstance(item, Barrier):
                 item.gate.open()
+        if self._at:
+            del self._queue[: self._at]
+            self._at = 0
 
     def waits_for_sync(self) -> bool:
         """Whether a message is held back until the next sync."""
-        return bool(self._queue)
+        return self._at < len(self._queue)
 
     def open_barriers(self) -> None:
         """The store has failed: what is held back will not be handed out soon."""
-        for item in self._queue:
+        for item in self._queue[self._at :]:
             if isinstance(item, Barrier):
                 item.gate.open()
 
     def reset(self, offset: int) -> None:
         """Storage has recovered: whatever was held back is read from the log instead."""
-        queue = self._queue
-        self._queue = deque()
+        queue = self._queue[self._at :]
+        self._queue = []
+        self._at = 0
         self.offset = offset
         for item in queue:
             if isinstance(item, Barrier):
@@ -153,8 +158,12 @@ class Dispatcher:
             return
         if len(audiences) == 1:
             audience = audiences[0]
-            for wish in audience.sessions.values():
-                wish.session.deliver_one(message, wish)
+            only = audience.only
+            if only is not None:
+                only.session.deliver_one(message, only)
+            else:
+                for wish in audience.sessions.values():
+                    wish.session.deliver_one(message, wish)
         else:
             self._dispatch_overlapping(message, audiences)
         for audience in audiences:

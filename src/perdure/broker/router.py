@@ -39,11 +39,26 @@ class Wish:
 class Audience:
     """All that subscribes to one filter."""
 
-    __slots__ = ("groups", "sessions")
+    __slots__ = ("groups", "only", "sessions")
 
     def __init__(self) -> None:
         self.sessions: dict[LiveSession, Wish] = {}
+        self.only: Wish | None = None
+        """The wish of the one session, if there is one: most topics have one subscriber."""
         self.groups: dict[str, SharedGroup] = {}
+
+    def put(self, wish: Wish) -> None:
+        """Add or replace the wish of a session."""
+        self.sessions[wish.session] = wish
+        self.only = wish if len(self.sessions) == 1 else None
+
+    def remove(self, session: LiveSession) -> None:
+        """Take the wish of a session out."""
+        self.sessions.pop(session, None)
+        self.only = None
+        if len(self.sessions) == 1:
+            for wish in self.sessions.values():
+                self.only = wish
 
 
 @final
@@ -60,13 +75,13 @@ class Router:
 
     def put(self, session: LiveSession, sub: Subscription) -> None:
         """Add or replace an ordinary subscription of a connected session."""
-        self._audience(sub.filter).sessions[session] = Wish(session, sub)
+        self._audience(sub.filter).put(Wish(session, sub))
 
     def remove(self, session: LiveSession, sub: Subscription) -> None:
         """Take an ordinary subscription out."""
         audience = self.index.get(sub.filter)
         if audience is not None:
-            audience.sessions.pop(session, None)
+            audience.remove(session)
             self._prune(sub.filter, audience)
 
     def put_group(self, group: SharedGroup) -> None:

@@ -34,8 +34,6 @@ class Message:
         "qos",
         "retain",
         "topic",
-        "wire",
-        "wire_key",
     )
 
     def __init__(
@@ -59,10 +57,6 @@ class Message:
         self.expires_at_us: int = expires_at_us
         self.published_at_us: int = published_at_us
         self.offset: int = offset
-        # The head of the last PUBLISH encoded from this message, and what it was encoded for:
-        # a fan-out body is encoded once (``mqtt.encode``).
-        self.wire_key: int = -1
-        self.wire: bytes = b""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Message):

@@ -44,19 +44,25 @@ PROPERTIES_CACHED_MAX: Final = 4_096
 PROPERTIES_CACHED_BYTES_MAX: Final = 128
 """Longer properties are not cached."""
 
-_topics: dict[bytes, str] = {}
-_properties: dict[bytes, MessageProperties] = {}
 
-# QoS, RETAIN and DUP for each value of the flags of PUBLISH; QoS 3 marks what is malformed:
-# QoS 3 itself ([MQTT-3.3.1-4]) and DUP with QoS 0 ([MQTT-3.3.1-2]).
-_PUBLISH_FLAGS: Final[list[tuple[int, bool, bool]]] = [
-    (3 if flags == 8 or flags == 9 else flags >> 1 & 3, bool(flags & 1), bool(flags & 8))
-    for flags in range(16)
-]
+@final
+class _Topic:
+    """A topic name, and the bytes that it was read from."""
+
+    __slots__ = ("name", "raw")
+
+    def __init__(self, raw: bytes, name: str) -> None:
+        self.raw: bytes = raw
+        self.name: str = name
+
+
+_NO_TOPIC: Final = _Topic(b"", "")
+
+_topics: Final[dict[bytes, _Topic]] = {}
+_properties: Final[dict[bytes, MessageProperties]] = {}
 
 # Flags that the fixed header of each kind must carry ([MQTT-2.1.3-1]); -1 = any (PUBLISH).
 _FLAGS: Final = (0, 0, 0, -1, 0, 0, 2, 0, 2, 0, 2, 0, 0, 0, 0, 0)
-_ACK_FIRST: Final = frozenset((0x40, 0x50, 0x62, 0x70))
 
 _LEVEL_END: Final = 7
 """Bytes of a CONNECT's body up to its protocol level, its name being MQTT."""
@@ -78,7 +84,6 @@ class Decoder:
         protocol_name_ok: False if the CONNECT named another protocol.
         connected: a CONNECT was decoded (always True on the client's side).
         packet_size_max: longest packet taken, bytes with the fixed header; may be changed.
-        bytes_fed, packets_seen: counters.
     """
 
     __slots__ = (
@@ -88,11 +93,10 @@ class Decoder:
         "_peer_sends",
         "_server_side",
         "_tail",
-        "bytes_fed",
+        "_topic",
         "connected",
         "failure",
         "packet_size_max",
-        "packets_seen",
         "protocol_level",
         "protocol_name_ok",
         "version",
@@ -105,12 +109,12 @@ class Decoder:
         self.protocol_name_ok: bool = True
         self.connected: bool = not server_side
         self.packet_size_max: int = packet_size_max
-        self.bytes_fed: int = 0
-        self.packets_seen: int = 0
         self._server_side: bool = server_side
         self._peer_sends: frozenset[int] = _CLIENT_SENDS if server_side else _SERVER_SENDS
+        # What the last PUBLISH was about: most clients publish to one topic again and again.
+        self._topic: _Topic = _NO_TOPIC
         # The bytes of a packet that is not complete, and how many it takes to go on.
-        self._tail: bytearray = bytearray()
+        self._tail: bytearray | None = None
         self._needed: int = 0
         self._body_at: int = 0
         self._padded: bool = False
@@ -124,21 +128,20 @@ class Decoder:
         packets: list[Packet] = []
         if self.failure is not None:
             return packets
-        self.bytes_fed += len(data)
-        if self._tail:
-            self._tail += data
-            if len(self._tail) < self._needed:
+        tail = self._tail
+        if tail is not None:
+            tail += data
+            if len(tail) < self._needed:
                 return packets
-            data = bytes(self._tail)
-            self._tail = bytearray()
+            data = bytes(tail)
+            self._tail = None
         try:
             at = self._parse(data, packets)
         except MqttError as error:
             self.failure = error
             at = len(data)
         if at < len(data):
-            self._tail += data[at:]
-        self.packets_seen += len(packets)
+            self._tail = bytearray(data[at:])
         return packets
 
     def _parse(self, data: bytes, packets: list[Packet]) -> int:
@@ -168,7 +171,11 @@ class Decoder:
                 return at
             if self.connected and first >> 4 == PUBLISH:
                 packets.append(self._publish(first, data, body, stop))
-            elif self.connected and remaining == 2 and first in _ACK_FIRST:
+            elif (
+                remaining == 2
+                and self.connected
+                and (first == 0x40 or first == 0x62 or first == 0x50 or first == 0x70)
+            ):
                 packet_id = data[body] << 8 | data[body + 1]
                 if packet_id == 0:
                     raise ProtocolViolation("an acknowledgement has the packet identifier 0")
@@ -232,7 +239,8 @@ class Decoder:
         flags = _FLAGS[kind]
         if flags >= 0 and first & 15 != flags:
             raise MalformedPacket(f"{KIND_NAMES[kind]} has wrong flags in the fixed header")
-        if kind == PUBLISH and _PUBLISH_FLAGS[first & 15][0] == 3:
+        if kind == PUBLISH and (first & 6 == 6 or first & 14 == 8):
+            # [MQTT-3.3.1-4] [MQTT-3.3.1-2]
             raise MalformedPacket("PUBLISH has QoS 3, or DUP with QoS 0")
         if kind not in self._peer_sends:
             raise ProtocolViolation(f"{KIND_NAMES[kind]} goes the other way")
@@ -246,9 +254,11 @@ class Decoder:
             )
 
     def _publish(self, first: int, data: bytes, at: int, stop: int) -> Publish:
-        qos, retain, dup = _PUBLISH_FLAGS[first & 15]
+        qos = first >> 1 & 3
+        retain = first & 1 == 1
+        dup = first & 8 == 8
         start = at + 2
-        if qos == 3:
+        if qos == 3 or (dup and not qos):
             self._check_header(first, 0)
         if start > stop:
             raise MalformedPacket("PUBLISH ends before its topic name")
@@ -256,9 +266,10 @@ class Decoder:
         if topic_end > stop:
             raise MalformedPacket("the topic name is longer than the packet")
         raw = data[start:topic_end]
-        topic = _topics.get(raw)
-        if topic is None:
-            topic = _new_topic(raw)
+        if raw == self._topic.raw:
+            topic = self._topic.name
+        else:
+            topic = self._other_topic(raw)
         packet_id = 0
         at = topic_end
         if qos:
@@ -308,6 +319,15 @@ class Decoder:
             found.identifiers,
         )
 
+    def _other_topic(self, raw: bytes) -> str:
+        """Another topic name than that of the PUBLISH before."""
+        found = _topics.get(raw)
+        if found is None:
+            found = _new_topic(raw)
+        if len(raw) <= TOPIC_CACHED_BYTES_MAX:
+            self._topic = found
+        return found.name
+
     def _other(self, first: int, data: bytes, at: int, stop: int, size: int) -> Packet:
         self._check_header(first, size)
         kind = first >> 4
@@ -343,12 +363,13 @@ class Decoder:
         return packet
 
 
-def _new_topic(raw: bytes) -> str:
+def _new_topic(raw: bytes) -> _Topic:
     """Validate a topic name that the cache does not hold; empty is for the caller to judge."""
     if not raw:
-        return ""
-    topic = name_of(raw)
-    check_topic_name(topic, "topic name")  # [MQTT-3.3.2-2]
+        return _NO_TOPIC
+    name = name_of(raw)
+    check_topic_name(name, "topic name")  # [MQTT-3.3.2-2]
+    topic = _Topic(raw, name)
     if len(raw) <= TOPIC_CACHED_BYTES_MAX:
         if len(_topics) >= TOPICS_CACHED_MAX:
             # All of it at once: topics that are in use come back at their next PUBLISH.

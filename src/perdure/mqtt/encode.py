@@ -7,7 +7,7 @@ mistake, never the peer's. Invariant: ``decode`` reads back what ``encode`` writ
 
 from __future__ import annotations
 
-from typing import Final, assert_never
+from typing import Final, assert_never, final
 
 from perdure.errors import UsageError
 from perdure.model import Message, Will
@@ -27,7 +27,6 @@ from perdure.mqtt.packets import (
     UNSUBACK,
     UNSUBSCRIBE,
     V5,
-    V311,
     Ack,
     Auth,
     Connack,
@@ -81,7 +80,43 @@ TOPICS_CACHED_MAX: Final = 16_384
 TOPIC_CACHED_BYTES_MAX: Final = 256
 """Longer topic names are not kept."""
 
-_topics: dict[str, bytes] = {}
+_topics: Final[dict[str, bytes]] = {}
+
+
+@final
+class _Head:
+    """What comes before the packet identifier of a PUBLISH: first byte, length and topic name.
+
+    Attributes:
+        topic: topic name; empty if the peer knows its alias.
+        first: first byte.
+        rest: bytes of the packet behind the topic name.
+        data: the head in wire form.
+    """
+
+    __slots__ = ("data", "first", "rest", "topic")
+
+    def __init__(self, topic: str, first: int, rest: int, data: bytes) -> None:
+        self.topic: str = topic
+        self.first: int = first
+        self.rest: int = rest
+        self.data: bytes = data
+
+
+@final
+class _Last:
+    """The head that was encoded last: a fan-out, and most streams, need the same again.
+
+    A new head takes its place whole, whatever thread encodes.
+    """
+
+    __slots__ = ("head",)
+
+    def __init__(self) -> None:
+        self.head: _Head = _Head("", 0, 0, b"")
+
+
+_LAST: Final = _Last()
 
 
 def encode(packet: Packet, version: int) -> bytes:
@@ -179,7 +214,7 @@ def append_publish(
 
     Args:
         out: the pieces, to be joined by whoever writes them.
-        message: what is published; the head encoded last is kept in it.
+        message: what is published.
         version: 4 or 5; in 4 all that follows ``packet_id`` is ignored.
         qos: the QoS to deliver with.
         retain: the RETAIN flag to deliver with.
@@ -193,57 +228,51 @@ def append_publish(
     Returns:
         The size of the packet, bytes.
     """
+    if version != V5:
+        return append_publish_311(out, message, qos, retain, dup, packet_id)
     payload = message.payload
+    properties = message.properties
     own = b""
-    if version == V5 and (expiry_s >= 0 or topic_alias or identifiers):
+    if expiry_s >= 0 or topic_alias or identifiers:
         own = _own_properties(expiry_s, identifiers, topic_alias)
-    # The head depends on the length of our own properties, not on what they say.
-    key = len(own) << 8 | omit_topic << 7 | version << 4 | dup << 3 | qos << 1 | retain
-    if message.wire_key == key:
-        head = message.wire
-    else:
-        head = _message_head(message, version, key & 0x0F, len(own), omit_topic)
-        message.wire_key = key
-        message.wire = head
-    out.append(head)
-    size = len(head) + len(payload)
+    length = len(own) + len(properties)
+    prefix = BYTES[length] if length < 0x80 else varint(length)
+    rest = len(prefix) + length + len(payload)
+    if qos:
+        rest += 2
+    topic = "" if omit_topic else message.topic
+    first = 0x30 | dup << 3 | qos << 1 | retain
+    head = _LAST.head
+    if head.topic is not topic or head.first != first or head.rest != rest:
+        head = _new_head(topic, first, rest)
+    out.append(head.data)
     if qos:
         out.append(UINT16_BYTES[packet_id])
-        size += 2
-    if version == V5:
-        properties = message.properties
-        length = len(own) + len(properties)
-        prefix = BYTES[length] if length < 0x80 else varint(length)
-        size += length + len(prefix)
-        out.append(prefix + own if own else prefix)
-        if properties:
-            out.append(properties)
+    out.append(prefix + own if own else prefix)
+    if properties:
+        out.append(properties)
     if payload:
         out.append(payload)
-    return size
+    return len(head.data) + rest
 
 
 def append_publish_311(
     out: list[bytes], message: Message, qos: int, retain: bool, dup: bool, packet_id: int
 ) -> int:
     """``append_publish`` for MQTT 3.1.1, where there is less to ask."""
-    key = V311 << 4 | dup << 3 | qos << 1 | retain
-    if message.wire_key == key:
-        head = message.wire
-    else:
-        head = _message_head(message, V311, key & 0x0F, 0, False)
-        message.wire_key = key
-        message.wire = head
     payload = message.payload
-    out.append(head)
+    topic = message.topic
+    rest = len(payload) + 2 if qos else len(payload)
+    first = 0x30 | dup << 3 | qos << 1 | retain
+    head = _LAST.head
+    if head.topic is not topic or head.first != first or head.rest != rest:
+        head = _new_head(topic, first, rest)
+    out.append(head.data)
     if qos:
         out.append(UINT16_BYTES[packet_id])
-        if payload:
-            out.append(payload)
-        return len(head) + len(payload) + 2
     if payload:
         out.append(payload)
-    return len(head) + len(payload)
+    return len(head.data) + rest
 
 
 def publish_size(
@@ -299,22 +328,19 @@ def properties_from_forward(raw: bytes) -> Properties:
     return read_properties(varint(len(raw)) + raw, 0, len(raw) + varint_size(len(raw)), PUBLISH)[0]
 
 
-def _message_head(
-    message: Message, version: int, flags: int, own_size: int, omit_topic: bool
-) -> bytes:
-    """First byte, remaining length and topic of a PUBLISH."""
-    if omit_topic and version == V5:
-        topic = b"\x00\x00"
+def _new_head(topic: str, first: int, rest: int) -> _Head:
+    """Encode a head, and keep it."""
+    encoded = _topics.get(topic)
+    if encoded is None:
+        encoded = _topic(topic)
+    size = len(encoded) + rest
+    if size < 0x80:
+        data = UINT16_BYTES[first << 8 | size] + encoded
     else:
-        found = _topics.get(message.topic)
-        topic = _topic(message.topic) if found is None else found
-    size = len(topic) + len(message.payload)
-    if flags & 0x06:
-        size += 2
-    if version == V5:
-        length = own_size + len(message.properties)
-        size += length + varint_size(length)
-    return BYTES[0x30 | flags] + varint(size) + topic
+        data = BYTES[first] + varint(size) + encoded
+    head = _Head(topic, first, rest, data)
+    _LAST.head = head
+    return head
 
 
 def _topic(topic: str) -> bytes:

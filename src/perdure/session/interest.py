@@ -7,7 +7,7 @@ the same messages in the same order: that is what makes serial numbers repeatabl
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import final
+from typing import Final, final
 
 from perdure.model import Message, Subscription
 from perdure.topic.matching import matches

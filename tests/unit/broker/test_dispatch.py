@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
+
 import pytest
 from tests.unit.broker.harness import QUIET, Client, make_world, stalled_world
 
-from perdure.broker.dispatch import UNHEARD_MAX
+from perdure.broker.dispatch import UNHEARD_MAX, Barrier, Dispatcher
+from perdure.broker.router import Router
 from perdure.config.schema import Config, StorageConfig
+from perdure.model import Message
 from perdure.mqtt.packets import PUBACK, PUBREC, Ack, Publish
+from perdure.observe.metrics import Metrics
 from perdure.testing.world import World
 
 NOBODY = 0x10
+
+
+class Place:
+    """A gate that does something when it is opened."""
+
+    def __init__(self, do: Callable[[], object]) -> None:
+        self.do = do
+
+    def open(self) -> None:
+        self.do()
+
+    def __await__(self) -> Generator[None, None, None]:
+        raise NotImplementedError
+
+
+def _dispatcher() -> Dispatcher:
+    return Dispatcher(Router(), Metrics(), offset=0, gate_qos2=True)
 
 
 def test_a_qos_2_message_waits_for_its_sync_and_what_follows_waits_with_it() -> None:
@@ -205,3 +227,70 @@ def test_what_nobody_asks_for_is_forgotten() -> None:
     old = _publisher(world, 4)
     old.deliver("t")
     assert len(unheard) == 1
+
+
+def test_what_one_item_causes_stands_behind_the_others() -> None:
+    dispatcher, opened = _dispatcher(), list[int]()
+
+    def add() -> None:
+        opened.append(1)
+        dispatcher.accept([Barrier(Place(lambda: opened.append(3)))])
+
+    dispatcher.accept([Barrier(Place(add)), Barrier(Place(lambda: opened.append(2)))])
+    dispatcher.run(0)
+    assert opened == [1, 2, 3]
+    assert not dispatcher.waits_for_sync()
+
+
+def test_an_item_that_fails_is_not_handed_out_again() -> None:
+    dispatcher, opened = _dispatcher(), list[int]()
+
+    def fail() -> None:
+        opened.append(1)
+        raise RuntimeError
+
+    dispatcher.accept([Barrier(Place(fail)), Barrier(Place(lambda: opened.append(2)))])
+    with pytest.raises(RuntimeError):
+        dispatcher.run(0)
+    assert opened == [1]
+    assert dispatcher.waits_for_sync()
+    dispatcher.run(0)
+    assert opened == [1, 2]
+
+
+def test_what_was_handed_out_before_a_message_that_waits_is_not_handed_out_again() -> None:
+    dispatcher, opened = _dispatcher(), list[int]()
+    held = Message("t", b"", 2, offset=20)
+    dispatcher.accept([Barrier(Place(lambda: opened.append(1))), held])
+    dispatcher.accept([Barrier(Place(lambda: opened.append(2)))])
+    dispatcher.run(19)
+    dispatcher.run(19)
+    assert (opened, dispatcher.offset) == ([1], 0)
+    dispatcher.open_barriers()
+    assert opened == [1, 2]
+    dispatcher.run(20)
+    assert (opened, dispatcher.offset) == ([1, 2, 2], 20)
+
+
+def test_a_reset_leaves_nothing_to_hand_out() -> None:
+    dispatcher, opened = _dispatcher(), list[int]()
+    dispatcher.accept([Barrier(Place(lambda: dispatcher.reset(30)))])
+    dispatcher.accept([Barrier(Place(lambda: opened.append(1))), Message("t", b"", 1, offset=20)])
+    dispatcher.run(20)
+    assert (opened, dispatcher.offset) == ([1], 30)
+    assert not dispatcher.waits_for_sync()
+
+
+def test_each_of_several_subscribers_is_found_when_the_others_go() -> None:
+    world = make_world()
+    publisher, readers = Client(world, "p"), [Client(world, f"r{n}") for n in range(3)]
+    publisher.connect(expiry_s=0, clean=True)
+    for count, reader in enumerate(readers, 1):
+        reader.connect(expiry_s=0, clean=True)
+        reader.subscribe("t")
+        publisher.deliver("t", b"%d" % count)
+    for reader in readers[:2]:
+        reader.unsubscribe("t")
+        publisher.deliver("t", b"less")
+    found = [reader.payloads() for reader in readers]
+    assert found == [[b"1", b"2", b"3"], [b"2", b"3", b"less"], [b"3", b"less", b"less"]]

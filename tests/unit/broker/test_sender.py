@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.unit.broker.harness import make_world
 
-from perdure.broker.sender import Sender
+from perdure.broker.sender import SENT, Sender
+from perdure.model import Message
 from perdure.mqtt.encode import ack_bytes
-from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL
+from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL
 from perdure.mqtt.primitives import UINT16_BYTES
 from perdure.observe.metrics import Metrics
 
@@ -69,3 +70,16 @@ def test_acks_are_flushed_with_the_turn() -> None:
     sender.acks(PUBACK, [UINT16_BYTES[2]])
     world.run_for(10_000)
     assert sink.writes == [ack_bytes(PUBACK, 1) + ack_bytes(PUBACK, 2)]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_message_is_counted_by_its_qos(qos: int) -> None:
+    sender, sink, metrics = _sender()
+    assert sender.publish(Message("t", b"pay"), qos, False, False, 7, (), 0) == SENT
+    sender.ack(PUBACK, 3)
+    sender.flush()
+    assert sum(metrics.packets_sent) == 2
+    assert metrics.packets_sent[PUBLISH] == metrics.messages_delivered == 1
+    assert getattr(metrics, f"messages_delivered_{qos}") == 1
+    assert metrics.payload_bytes_sent == 3
+    assert metrics.bytes_sent == sum(map(len, sink.writes))

@@ -38,12 +38,6 @@ def test_any_other_field_makes_it_unequal(name: str, value: object) -> None:
     assert other != full()
 
 
-def test_what_it_was_encoded_for_is_no_part_of_its_value() -> None:
-    encoded = full()
-    encoded.wire_key, encoded.wire = 7, b"head"
-    assert encoded == full()
-
-
 def test_it_equals_nothing_else_and_has_no_hash() -> None:
     assert full() != "a/b"
     with pytest.raises(TypeError):

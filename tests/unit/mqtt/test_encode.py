@@ -62,7 +62,7 @@ def test_append_publish_agrees_with_encode_and_publish_size(
         topic, payload, qos, retain, dup, 7 if qos else 0, alias, expiry_s, forward, identifiers
     )
     want = encode(packet, version)
-    for _ in range(2):  # the second time from the message's cache
+    for _ in range(2):  # the second time with the head that was kept
         out: list[bytes] = []
         size = append_publish(
             out, message, version, qos, retain, dup, 7, expiry_s, identifiers, alias, omit
@@ -85,7 +85,38 @@ def test_append_publish_does_not_copy_the_payload_and_encodes_the_head_once() ->
     assert sum(piece is message.payload for piece in out) == 2
 
 
-def test_the_cached_head_is_not_taken_for_another_version_or_other_flags() -> None:
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_stream_of_one_topic_shares_its_head(version: int) -> None:
+    """Messages of the same size, whoever gets them."""
+    out: list[bytes] = []
+    topic = "tö/p"
+    for packet_id in (1, 2):
+        message = Message(topic, b"%03d" % packet_id, 1)
+        append_publish(out, message, version, 1, False, False, packet_id)
+    heads = [piece for piece in out if piece[:1] == b"\x32"]
+    assert len(heads) == 2
+    assert heads[0] is heads[1]
+
+
+def test_the_kept_head_is_not_taken_for_another_topic_or_size() -> None:
+    messages = [
+        Message("tö/p", b"pay"),
+        Message("tö/q", b"pay"),
+        Message("tö/p", b"paid"),
+        Message("tö/p", b"p" * 200),
+        Message("tö/p", b"p" * 20_000),
+        Message("tö/p", b"pay", properties=b"\x01\x01"),
+    ]
+    for version in (4, 5):
+        for message in [each for other in messages for one in messages for each in (one, other)]:
+            out: list[bytes] = []
+            append_publish(out, message, version, 1, False, False, 9)
+            want = Publish(message.topic, message.payload, 1, packet_id=9)
+            want.forward = message.properties
+            assert b"".join(out) == encode(want, version)
+
+
+def test_the_kept_head_is_not_taken_for_another_version_or_other_flags() -> None:
     message = _message(b"\x01\x01")
     flags = [
         (qos, retain, dup)
