@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.contract.conftest import Backend
-from tests.contract.values import NOW_US, create_session, entry, record
+from tests.contract.values import NOW_US, create_session, entry, message, record
 
 from perdure.errors import Fenced
 from perdure.model import Cursor, Feed, GroupRecord, Subscription, Will
@@ -245,6 +245,24 @@ def test_takeover_inside_a_batch_fences_the_rest_of_it(database: Database) -> No
     with pytest.raises(Fenced):
         batch.put_cursor("c1", Cursor(2), epoch=2)
     database.write(batch)
+
+
+def test_a_batch_names_the_sessions_of_its_calls(database: Database) -> None:
+    for client_id in ("cursor", "sub", "inbox", "gone", "fenced"):
+        create_session(database, client_id, epoch=2)
+    batch = database.batch()
+    batch.append(message("fenced"), NOW_US)
+    batch.put_session(record("new", epoch=1))
+    batch.put_cursor("cursor", Cursor(), epoch=2)
+    batch.put_subscription("sub", SUBS[0], epoch=2)
+    batch.trim_inbox("inbox", 5, epoch=2)
+    batch.discard_session("gone")
+    with pytest.raises(Fenced):
+        batch.put_cursor("fenced", Cursor(), epoch=1)
+    asked = ("cursor", "sub", "inbox", "gone", "fenced", "new", "nobody")
+    named = [client_id for client_id in asked if batch.names_session(client_id)]
+    assert named == ["cursor", "sub", "inbox", "gone", "new"]
+    assert not database.batch().names_session("new")
 
 
 async def test_batch_overtaken_by_a_later_owner_is_refused(database: Database) -> None:

@@ -22,7 +22,8 @@ from perdure.storage.rocksdb import RocksDatabase
 
 T = TypeVar("T")
 
-CLIENTS = st.sampled_from(["a", "ab", "ä", "a/b"])
+CLIENT_IDS = ["a", "ab", "ä", "a/b"]
+CLIENTS = st.sampled_from(CLIENT_IDS)
 LEVELS = ["", "a", "b", "c", "d", "$x"]
 TOPICS = st.lists(st.sampled_from(LEVELS), min_size=1, max_size=3).map("/".join).filter(bool)
 FILTERS = (
@@ -168,6 +169,8 @@ class StoreMachine(RuleBasedStateMachine):
         else:
             getattr(batch, name)(*arguments, **options)
         assert batch.is_empty() == expected.is_empty()
+        for client_id in CLIENT_IDS:
+            assert batch.names_session(client_id) == expected.names_session(client_id)
 
     @rule(client_id=CLIENTS, epoch=EPOCHS, due=SMALL, turn=st.integers(0, 2))
     def put_session(self, client_id: str, epoch: int, due: int, turn: int) -> None:

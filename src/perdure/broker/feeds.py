@@ -43,11 +43,14 @@ class Feeds:
         self._services = services
 
     async def may_have_retained(self, topic_filter: str) -> bool:
-        """Whether a retained message can match a filter: certain for one without wildcards."""
+        """Whether a retained message can match a filter: certain for one without wildcards.
+
+        What is in the open batch does not count: it has not been handed out yet, so a subscription
+        that is made now gets it with the live flow.
+        """
         services = self._services
         if topic_filter.startswith("$SYS"):
             return True
-        services.turn.write()
         if not services.database.retained_count:
             return False
         if is_wildcard(topic_filter):

@@ -89,9 +89,10 @@ class Sessions:
         """
         services = self._services
         self._take_over(request.client_id, clean_start=request.clean_start)
-        # The last connection may have gone in this very turn, and then all that it left (its
-        # cursor, identifiers that await release) is in the open batch, where no read sees it.
-        services.turn.write()
+        if services.committer.batch.names_session(request.client_id):
+            # The last connection has gone in this very turn, and all that it left (its cursor,
+            # identifiers that await release) is in the open batch, where no read sees it.
+            services.turn.write()
         stored = await services.database.open_session(request.client_id)
         now_us = services.clock.now_us()
         services.turn.now_us = now_us

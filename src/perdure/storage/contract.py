@@ -125,6 +125,10 @@ class Batch(Protocol):
         """Clear the retained message of a topic."""
         ...
 
+    def names_session(self, client_id: str) -> bool:
+        """Whether a call on this session was added: what is read of it is not up to date."""
+        ...
+
     def is_empty(self) -> bool:
         """Whether nothing was added."""
         ...

@@ -64,6 +64,10 @@ class Fences:
         if client_id not in self._staged:
             self._expects[client_id] = min(epoch, self._expects.get(client_id, epoch))
 
+    def names(self, client_id: str) -> bool:
+        """Whether the batch writes anything of a session."""
+        return client_id in self._staged or client_id in self._expects
+
     def refuse_if_stale(self) -> None:
         """Look again, at the write.
 

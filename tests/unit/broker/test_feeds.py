@@ -26,6 +26,20 @@ def _retain(publisher: Client, count: int, *, qos: int = 1) -> list[bytes]:
     return bodies
 
 
+@pytest.mark.parametrize("topic_filter", ["r/000", "r/#"])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_is_retained_in_the_turn_of_the_subscription_comes_once(
+    qos: int, topic_filter: str
+) -> None:
+    """The store has nothing of it yet when it is asked."""
+    world = make_world()
+    publisher, reader = _publisher(world), Client(world, "r")
+    reader.connect(clean=True)
+    publisher.publish("r/000", b"now", qos=qos, retain=True)
+    reader.subscribe(topic_filter)
+    assert reader.payloads(within_us=1_000_000) == [b"now"]
+
+
 @pytest.mark.parametrize("expiry_s", [0, 1000])
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_retained_messages_in_pages(qos: int, expiry_s: int) -> None:

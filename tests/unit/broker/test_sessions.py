@@ -16,6 +16,9 @@ from perdure.mqtt.packets import (
     Connect,
     Disconnect,
     Publish,
+    Suback,
+    Subscribe,
+    SubscribeFilter,
 )
 from perdure.testing.network import PEER
 from perdure.testing.world import World
@@ -84,6 +87,23 @@ def test_who_comes_back_in_the_turn_in_which_it_went_finds_what_it_left() -> Non
     assert second.take(Ack) == Ack(PUBREC, 7)
     assert world.live.services.metrics.messages_received[2] == 2
     assert len(world.live.services.registry.live["c"].inbound.awaiting_release) == 1
+
+
+def test_clients_that_come_and_subscribe_together_share_two_writes() -> None:
+    """One for their sessions and one for their subscriptions, however many they are."""
+    world = make_world()
+    clients = [Client(world, f"c{number}") for number in range(20)]
+    before = world.store.write_count
+    for client in clients:
+        client.connect(wait=False)
+    for client in clients:
+        assert not client.take(Connack).session_present
+    assert world.store.write_count == before + 1
+    for client in clients:
+        client.send(Subscribe(1, [SubscribeFilter("t", 1)]))
+    for client in clients:
+        assert client.take(Suback).reasons == [1]
+    assert world.store.write_count == before + 2
 
 
 @pytest.mark.trap(42)

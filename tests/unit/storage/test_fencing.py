@@ -50,6 +50,17 @@ def test_a_batch_knows_the_owner_that_it_writes_itself() -> None:
     fences.refuse_if_stale()
 
 
+def test_a_batch_names_the_sessions_that_it_writes_for() -> None:
+    fences = Owners(c1=5, c2=1, c3=1).fences()
+    fences.check("c1", 5)
+    fences.put_record("new", 1)
+    fences.discard("c2")
+    with pytest.raises(Fenced):
+        fences.check("c3", 0)
+    named = [name for name in ("c1", "c2", "c3", "new", "none") if fences.names(name)]
+    assert named == ["c1", "c2", "new"]
+
+
 @pytest.mark.parametrize("later", [{"c1": 6}, {}])
 def test_an_owner_that_changed_before_the_write_refuses_the_batch(later: dict[str, int]) -> None:
     owners = Owners(c1=5)

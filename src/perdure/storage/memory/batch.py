@@ -141,6 +141,9 @@ class MemoryBatch:
     def delete_retained(self, topic: str) -> None:
         self.operations.append(lambda state: _forget(state.retained, topic))
 
+    def names_session(self, client_id: str) -> bool:
+        return self.fences.names(client_id)
+
     def is_empty(self) -> bool:
         return not self.operations
 

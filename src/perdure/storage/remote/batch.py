@@ -112,5 +112,8 @@ class RemoteBatch:
 
     # -- the write -------------------------------------------------------------------------
 
+    def names_session(self, client_id: str) -> bool:
+        return self.fences.names(client_id)
+
     def is_empty(self) -> bool:
         return not self.calls

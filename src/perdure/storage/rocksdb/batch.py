@@ -204,6 +204,9 @@ class RocksBatch:
 
     # -- the write -------------------------------------------------------------------------
 
+    def names_session(self, client_id: str) -> bool:
+        return client_id in self.staged or client_id in self._expects
+
     def is_empty(self) -> bool:
         return not self.operations and not self.messages
 
