@@ -10,6 +10,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar, Final, TypeAlias, final
 
+from mypy_extensions import mypyc_attr
+
 from perdure.model import Will
 
 CONNECT: Final = 1
@@ -85,6 +87,7 @@ PROPERTY_NAMES: Final = (
 """The attributes of ``Properties``."""
 
 
+@mypyc_attr(acyclic=True)
 class _Value:
     """Equality and a readable form from ``_fields``; values are not hashable."""
 
@@ -276,6 +279,7 @@ class Connack(_Value):
 
 
 @final
+@mypyc_attr(acyclic=True)
 class Publish(_Value):
     """PUBLISH, without a ``Properties`` object: it is the hot path.
 
@@ -344,6 +348,7 @@ class Publish(_Value):
 
 
 @final
+@mypyc_attr(acyclic=True)
 class Ack(_Value):
     """PUBACK, PUBREC, PUBREL or PUBCOMP, as ``kind`` says."""
 

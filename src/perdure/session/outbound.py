@@ -22,6 +22,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, final
 
+from mypy_extensions import mypyc_attr
+
 from perdure.errors import ProtocolViolation
 from perdure.model import Cursor, Message
 from perdure.session.seqno import PACKET_IDS
@@ -38,6 +40,7 @@ ACK_RELEASE: Final = 2
 
 
 @final
+@mypyc_attr(acyclic=True)
 class Delivery:
     """One message on its way to one session.
 

@@ -26,7 +26,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, final
 
-from perdure.broker.auth.authorize import Identity, is_sys_topic
+from perdure.broker.auth.authorize import Authorizer, Identity, is_sys_topic
 from perdure.errors import ConfigError, MqttError
 from perdure.limits import UTF8_STRING_BYTES_MAX
 from perdure.topic.matching import FilterMatcher, compile_filter, covers, intersects, matches
@@ -231,20 +231,19 @@ class Access:
 
 
 @final
-class AclAuthorizer:
+class AclAuthorizer(Authorizer):
     """Decides by the lines of an ACL file; without one, as ``AllowAll`` does.
 
     Args:
         rules: the file; None = there is none.
     """
 
-    __slots__ = ("_generation", "_muted", "_rules", "allow_all")
+    __slots__ = ("_generation", "_rules")
 
     def __init__(self, rules: AclRules | None) -> None:
-        self._rules = rules
-        self._generation = 0
-        self._muted: frozenset[str] = frozenset()
-        self.allow_all = rules is None
+        super().__init__(allow_all=rules is None)
+        self._rules: AclRules | None = rules
+        self._generation: int = 0
 
     @property
     def generation(self) -> int:
@@ -257,14 +256,9 @@ class AclAuthorizer:
         self.allow_all = rules is None and not self._muted
         self._generation += 1
 
-    def mute(self, publishers: frozenset[str]) -> None:
-        """From now on nothing of these clients may be delivered."""
-        self._muted = publishers
-        self.allow_all = self._rules is None and not publishers
-
-    def mutes(self, publisher: str) -> bool:
-        """Whether nothing of a client may be delivered."""
-        return publisher in self._muted
+    def has_rules(self) -> bool:
+        """Whether there is a file."""
+        return self._rules is not None
 
     def publish(self, identity: Identity, topic: str) -> bool:
         """Whether the client may publish to the topic."""

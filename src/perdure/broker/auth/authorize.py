@@ -1,6 +1,6 @@
 """The seam of authorisation: what a client may publish, subscribe to and be given.
 
-Holds ``Identity``, the ``Authorizer`` Protocol and the one that allows all. It must not know
+Holds ``Identity``, the ``Authorizer`` and the one that allows all. It must not know
 packets, connections or how a client proved its name.
 
 Invariant: no client publishes below ``$SYS``, whatever the rules say.
@@ -8,7 +8,10 @@ Invariant: no client publishes below ``$SYS``, whatever the rules say.
 
 from __future__ import annotations
 
-from typing import Final, Protocol, final
+from abc import ABC, abstractmethod
+from typing import Final, final
+
+from mypy_extensions import mypyc_attr
 
 _SYS: Final = "$SYS"
 _SYS_PREFIX: Final = "$SYS/"
@@ -36,9 +39,9 @@ class Identity:
     def __init__(
         self, client_id: str, username: str | None = None, superuser: bool = False
     ) -> None:
-        self.client_id = client_id
-        self.username = username
-        self.superuser = superuser
+        self.client_id: str = client_id
+        self.username: str | None = username
+        self.superuser: bool = superuser
         self.access: object | None = None
 
     def __eq__(self, other: object) -> bool:
@@ -56,57 +59,66 @@ class Identity:
         return f"Identity({self.client_id!r}, {self.username!r}, superuser={self.superuser})"
 
 
-class Authorizer(Protocol):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Authorizer(ABC):
     """Decides on topics. Synchronous and quick: it stands in the path of every message.
 
     Filters come without any ``$share/{group}/`` or ``$replay/{from}/`` prefix.
+
+    Attributes:
+        allow_all: all may be subscribed and delivered, all but ``$SYS`` published, and nobody is
+            muted. The hot path then calls the authorizer only for a topic that begins with ``$``.
+            It is asked for each message, so it is no property.
     """
 
-    allow_all: bool
-    """All may be subscribed and delivered, all but ``$SYS`` published, and nobody is muted.
+    __slots__ = ("_muted", "allow_all")
 
-    The hot path then calls the authorizer only for a topic that begins with ``$``. It is asked
-    for each message, so it is no property.
-    """
+    def __init__(self, *, allow_all: bool) -> None:
+        self._muted: frozenset[str] = frozenset()
+        self.allow_all: bool = allow_all
 
     @property
+    @abstractmethod
     def generation(self) -> int:
         """Grows when the rules change; decisions kept elsewhere are void then."""
-        ...
 
+    @abstractmethod
     def publish(self, identity: Identity, topic: str) -> bool:
         """Whether the client may publish to the topic (also as its will)."""
-        ...
 
+    @abstractmethod
     def subscribe(self, identity: Identity, topic_filter: str) -> bool:
         """Whether the client may hold the subscription; what it gets is up to ``deliver``."""
-        ...
 
+    @abstractmethod
     def deliver(self, identity: Identity, topic: str, publisher: str = "") -> bool:
         """Whether a message on the topic may go to the client: live, queued, retained, replay.
 
         The publisher is a client identifier; empty = the broker itself.
         """
-        ...
+
+    @abstractmethod
+    def has_rules(self) -> bool:
+        """Whether anything but ``$SYS`` and who is muted is decided on."""
 
     def mute(self, publishers: frozenset[str]) -> None:
         """From now on nothing of these clients may be delivered, and of all others it may."""
-        ...
+        self._muted = publishers
+        self.allow_all = not publishers and not self.has_rules()
 
     def mutes(self, publisher: str) -> bool:
         """Whether nothing of a client may be delivered."""
-        ...
+        return publisher in self._muted
 
 
 @final
-class AllowAll:
+class AllowAll(Authorizer):
     """No rules: everyone may do everything, except publish to ``$SYS``."""
 
-    __slots__ = ("_muted", "allow_all")
+    __slots__ = ()
 
     def __init__(self) -> None:
-        self._muted: frozenset[str] = frozenset()
-        self.allow_all = True
+        super().__init__(allow_all=True)
 
     @property
     def generation(self) -> int:
@@ -125,11 +137,6 @@ class AllowAll:
         """Everything but what the muted have published."""
         return publisher not in self._muted
 
-    def mute(self, publishers: frozenset[str]) -> None:
-        """From now on nothing of these clients may be delivered."""
-        self._muted = publishers
-        self.allow_all = not publishers
-
-    def mutes(self, publisher: str) -> bool:
-        """Whether nothing of a client may be delivered."""
-        return publisher in self._muted
+    def has_rules(self) -> bool:
+        """None."""
+        return False
