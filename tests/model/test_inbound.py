@@ -65,12 +65,12 @@ class InboundMachine(RuleBasedStateMachine):
         assert self.inbound.release(packet_id) == (packet_id in self.awaiting)
         if packet_id in self.awaiting:
             self.awaiting.discard(packet_id)
-            self.inbound.acknowledged()
+            self.inbound.acknowledged(1)
             self.unacknowledged = max(0, self.unacknowledged - 1)
 
     @rule()
     def acknowledge(self) -> None:
-        self.inbound.acknowledged()
+        self.inbound.acknowledged(1)
         self.unacknowledged = max(0, self.unacknowledged - 1)
 
     @rule()

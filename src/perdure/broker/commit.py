@@ -146,6 +146,11 @@ class Committer:
         self._waiting: list[Waiter] = []
         self._unsynced: list[Waiter] = []
         self._syncing: list[Waiter] = []
+        # What they wait for: one may stand for many messages.
+        self._written_count: int = 0
+        self._waiting_count: int = 0
+        self._unsynced_count: int = 0
+        self._syncing_count: int = 0
         self._sync_running: bool = False
         self._timer: Timer | None = None
         self._timer_due_us: int = 0
@@ -159,12 +164,15 @@ class Committer:
         self._written_offset: int = database.last_offset
         """No offset up to here belongs to the open batch."""
 
-    def wait(self, waiter: Waiter, level: int) -> None:
-        """Call ``waiter`` when the open batch has reached ``level``."""
+    def wait(self, waiter: Waiter, level: int, count: int = 1) -> None:
+        """Call ``waiter``, who waits for ``count`` things, when the open batch has reached
+        ``level``."""
         if level >= self._safe_level:
             self._waiting.append(waiter)
+            self._waiting_count += count
         elif level == LEVEL_OS:
             self._written.append(waiter)
+            self._written_count += count
         else:
             self._memory.append(waiter)
 
@@ -181,8 +189,8 @@ class Committer:
         )
 
     def backlog(self) -> int:
-        """Waiters that a sync has still to satisfy."""
-        return len(self._waiting) + len(self._unsynced) + len(self._syncing)
+        """What a sync has still to make durable: messages and other things waited for."""
+        return self._waiting_count + self._unsynced_count + self._syncing_count
 
     def is_store_full(self) -> bool:
         """Whether a server is so far behind that peers must pause."""
@@ -193,7 +201,7 @@ class Committer:
         """Whether the open batch stays open for more: ``rest`` must follow if it does."""
         if self._is_due or not self.pace.spaced or not self.writable or self.batch.is_empty():
             return False
-        if len(self._waiting) >= self._messages_max:
+        if self._waiting_count >= self._messages_max:
             return False
         now_us = self.clock.monotonic_us()
         if now_us >= self._written_us + self._interval_us:
@@ -263,17 +271,20 @@ class Committer:
             self._metrics.storage_append_seconds.observe(self._written_us - begun_us)
             if self._interval_us:
                 self.pace.written(
-                    len(self._waiting) + len(self._written),
+                    self._waiting_count + self._written_count,
                     self._metrics.messages_delivered,
                     self._written_us,
                 )
         self._written_offset = self._database.last_offset
         if self._waiting:
             self._unsynced.extend(self._waiting)
+            self._unsynced_count += self._waiting_count
             self._waiting = []
+            self._waiting_count = 0
         written = self._written
         if written:
             self._written = []
+            self._written_count = 0
             self.told_us = self.clock.monotonic_us()
             for waiter in written:
                 waiter.committed()
@@ -293,6 +304,7 @@ class Committer:
         """
         signal = _Signal(self._scheduler.gate())
         self._unsynced.append(signal)
+        self._unsynced_count += 1
         self.sync_if_due()
         await signal.gate
         if signal.error is not None:
@@ -324,6 +336,7 @@ class Committer:
             # Nothing was written since the last sync, so all of it is durable already.
             waiters = self._unsynced
             self._unsynced = []
+            self._unsynced_count = 0
             self.told_us = self.clock.monotonic_us()
             for waiter in waiters:
                 waiter.committed()
@@ -371,7 +384,9 @@ class Committer:
         self._sync_started_us = self.clock.monotonic_us()
         self._sync_offset = self._written_offset  # the open batch is not part of this sync
         self._syncing = self._unsynced
+        self._syncing_count = self._unsynced_count
         self._unsynced = []
+        self._unsynced_count = 0
         self._sync_wanted = False
         self._unsynced_writes = False
         server = self._database.server
@@ -383,10 +398,12 @@ class Committer:
     def _sync_done(self, error: BaseException | None) -> None:
         self._sync_running = False
         syncing = self._syncing
+        synced_count = self._syncing_count
         self._syncing = []
+        self._syncing_count = 0
         self.told_us = self.clock.monotonic_us()
         self._metrics.storage_commit_seconds.observe(self.told_us - self._sync_started_us)
-        self._metrics.storage_commit_batch_messages.observe(len(syncing))
+        self._metrics.storage_commit_batch_messages.observe(synced_count)
         if error is None:
             self.synced_offset = max(self.synced_offset, self._sync_offset)
             # Dispatch first: a QoS 2 message reaches its subscribers before its PUBREC tells
@@ -403,6 +420,7 @@ class Committer:
             raise error
         waiting = syncing + self._unsynced
         self._unsynced = []
+        self._unsynced_count = 0
         self._mark_failed(error, in_doubt=True)
         for waiter in waiting:
             waiter.failed(error, in_doubt=True)
@@ -410,7 +428,9 @@ class Committer:
     def _fail_open(self, error: StorageError) -> None:
         waiters = self._written + self._waiting
         self._written = []
+        self._written_count = 0
         self._waiting = []
+        self._waiting_count = 0
         self._mark_failed(error, in_doubt=False)
         for waiter in waiters:
             waiter.failed(error, in_doubt=False)
@@ -430,6 +450,7 @@ class Committer:
         """The store has failed outside a commit; what was not synced is in doubt."""
         waiting = self._unsynced
         self._unsynced = []
+        self._unsynced_count = 0
         self._mark_failed(error, in_doubt=True)
         for waiter in waiting:
             waiter.failed(error, in_doubt=True)

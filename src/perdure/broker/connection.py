@@ -27,7 +27,6 @@ from perdure.mqtt.decode import Decoder
 from perdure.mqtt.packets import (
     PINGREQ,
     PUBACK,
-    PUBCOMP,
     PUBLISH,
     Ack,
     Auth,
@@ -321,28 +320,40 @@ class Connection:
     def _process(self, packets: list[Packet]) -> None:
         """Handle packets in order, until one of them must be waited for."""
         received = self._services.metrics.packets_received
-        publish = self.exchange.publish
-        acknowledged = self.exchange.acknowledged
+        exchange = self.exchange
         at = 0
+        publishes = 0
+        pubacks = 0
         try:
             for packet in packets:
                 at += 1
-                kind = packet.kind
-                received[kind] += 1
-                if kind == PUBLISH:
-                    assert isinstance(packet, Publish)
-                    publish(packet)
-                elif PUBACK <= kind <= PUBCOMP:
-                    assert isinstance(packet, Ack)
-                    acknowledged(packet)
-                elif not self._slow(packet):
-                    self.intake.put_back(packets[at:])
-                    return
+                if isinstance(packet, Publish):
+                    publishes += 1
+                    exchange.publish(packet)
+                elif isinstance(packet, Ack):
+                    if packet.kind == PUBACK:
+                        pubacks += 1
+                    else:
+                        received[packet.kind] += 1
+                    exchange.acknowledged(packet)
+                else:
+                    received[packet.kind] += 1
+                    exchange.end_run()
+                    if not self._slow(packet):
+                        self.intake.put_back(packets[at:])
+                        return
                 if self._state == CLOSED:
                     return
         except MqttError as error:
+            exchange.end_run()
             self.fail(error)
             return
+        finally:
+            exchange.end_run()
+            if publishes:
+                received[PUBLISH] += publishes
+            if pubacks:
+                received[PUBACK] += pubacks
         failure = self._decoder.failure
         if failure is not None and not self.intake.is_held:
             if self._state == NEW:

@@ -1,7 +1,8 @@
 """The message exchanges of one connection: PUBLISH and its acknowledgements, both ways.
 
-This is the hot path: everything is inline, and an acknowledgement that must wait for a commit is
-one small waiter. What each packet does to a session is in ``session.inbound`` and
+This is the hot path: everything is inline. Messages of one QoS that came together are a *run*: they
+enter the log and the dispatch in one step (``end_run``), and one small waiter holds all their
+acknowledgements. What each packet does to a session is in ``session.inbound`` and
 ``session.outbound``; here it meets authorisation, rates and the commit.
 
 Invariant: acknowledgements go out in the order of the packets they answer [MQTT-4.6.0-2]
@@ -23,6 +24,7 @@ from perdure.errors import MqttError, StorageError
 from perdure.model import Message
 from perdure.mqtt.aliases import InboundAliases
 from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Properties, Publish
+from perdure.mqtt.primitives import UINT16_BYTES
 from perdure.session.inbound import RECEIVE_DUPLICATE, RECEIVE_EXCEEDED
 from perdure.session.outbound import ACK_RELEASE, ACK_SETTLED
 
@@ -55,6 +57,9 @@ class Exchange:
         "_level",
         "_publish_bucket",
         "_publish_bytes_bucket",
+        "_run",
+        "_run_ids",
+        "_run_qos",
         "_sender",
         "_services",
     )
@@ -67,6 +72,10 @@ class Exchange:
         self._aliases: InboundAliases | None = None
         self._publish_bucket: TokenBucket | None = None
         self._publish_bytes_bucket: TokenBucket | None = None
+        # The messages that were taken and not handed on yet, and their packet identifiers.
+        self._run: list[Message] | None = None
+        self._run_ids: list[bytes] | None = None
+        self._run_qos: int = 0
 
     @property
     def has_reason_codes(self) -> bool:
@@ -99,8 +108,14 @@ class Exchange:
             raise MqttError(0x9B, f"QoS {qos} is not supported")
         if packet.retain and not publishing.retain_available:
             raise MqttError(0x9A, "retained messages are not supported")
-        services.metrics.messages_received[qos] += 1
-        services.metrics.payload_bytes_received += len(packet.payload)
+        metrics = services.metrics
+        if qos == 1:
+            metrics.messages_received_1 += 1
+        elif qos:
+            metrics.messages_received_2 += 1
+        else:
+            metrics.messages_received_0 += 1
+        metrics.payload_bytes_received += len(packet.payload)
         packet_id = packet.packet_id
         if qos == 1:
             if not session.inbound.publish_qos1():
@@ -109,6 +124,7 @@ class Exchange:
             result = session.inbound.publish_qos2(packet_id)
             if result == RECEIVE_DUPLICATE:
                 # [MQTT-4.3.3-10] the same message again; its commit may still be under way.
+                self.end_run()
                 services.committer.wait(OwedAck(self, PUBREC, packet_id, 0), self._level)
                 services.turn.schedule()
                 return
@@ -142,36 +158,79 @@ class Exchange:
             services.committer.batch.put_awaiting_release(
                 session.client_id, packet_id, epoch=session.record.epoch
             )
-        publishing.take(message)
+        run = self._run
+        if run is None or qos != self._run_qos:
+            self.end_run()
+            run = self._run = []
+            self._run_ids = None
+            self._run_qos = qos
+        run.append(message)
         if qos:
-            kind = PUBACK if qos == 1 else PUBREC
-            services.committer.wait(
-                PublishAck(self, kind, packet_id, message.offset, connection.received_us),
-                self._level,
-            )
+            ids = self._run_ids
+            if ids is None:
+                ids = self._run_ids = []
+            ids.append(UINT16_BYTES[packet_id])
 
-    def acknowledge(self, kind: int, packet_id: int, offset: int, started_us: int) -> None:
-        """The message is committed: PUBACK or PUBREC."""
+    def end_run(self) -> None:
+        """Hand on the messages that were taken; what follows comes after them."""
+        run = self._run
+        if run is None:
+            return
+        self._run = None
+        services = self._services
+        qos = self._run_qos
+        services.publishing.take_run(run, qos)
+        ids = self._run_ids
+        if ids is None:
+            return
+        self._run_ids = None
+        offsets: list[int] | None = None
+        if qos == 1 and self._sender.version >= 5:
+            offsets = [message.offset for message in run]
+        kind = PUBACK if qos == 1 else PUBREC
+        acks = PublishAcks(self, kind, ids, offsets, self._connection.received_us)
+        services.committer.wait(acks, self._level, len(ids))
+
+    def acknowledge(
+        self, kind: int, packet_ids: list[bytes], offsets: list[int] | None, started_us: int
+    ) -> None:
+        """The messages are committed: PUBACK or PUBREC for each.
+
+        Args:
+            kind: PUBACK or PUBREC.
+            packet_ids: identifiers in wire form.
+            offsets: of the same messages, if the client can be told who has heard them.
+            started_us: monotonic time at which they came.
+        """
         connection = self._connection
         session = connection.session
         if session is None or not connection.is_connected:
             return
         services = self._services
         elapsed_us = services.committer.told_us - started_us
-        reason = 0
+        count = len(packet_ids)
         if kind == PUBACK:
-            session.inbound.acknowledged()
-            services.metrics.publish_to_ack_seconds_1.observe(elapsed_us)
+            session.inbound.acknowledged(count)
+            services.metrics.publish_to_ack_seconds_1.observe(elapsed_us, count)
             unheard = services.dispatcher.unheard
-            if unheard and offset in unheard and self._sender.version >= 5:
-                unheard.discard(offset)
-                if not services.metrics.sessions_offline:
-                    # 3.4.2.1. What offline sessions want is not known here (and not asked), so
-                    # while there are any, nobody is told that there is no subscriber.
-                    reason = NO_MATCHING_SUBSCRIBERS
+            if offsets is not None and unheard and not unheard.isdisjoint(offsets):
+                self._acknowledge_unheard(packet_ids, offsets, unheard)
+                return
         else:
-            services.metrics.publish_to_ack_seconds_2.observe(elapsed_us)
-        self._sender.ack(kind, packet_id, reason)
+            services.metrics.publish_to_ack_seconds_2.observe(elapsed_us, count)
+        self._sender.acks(kind, packet_ids)
+
+    def _acknowledge_unheard(
+        self, packet_ids: list[bytes], offsets: list[int], unheard: set[int]
+    ) -> None:
+        """PUBACK for messages some of which nobody wanted."""
+        # 3.4.2.1. What offline sessions want is not known here (and not asked), so while there are
+        # any, nobody is told that there is no subscriber.
+        tells = not self._services.metrics.sessions_offline
+        for raw, offset in zip(packet_ids, offsets, strict=True):
+            reason = NO_MATCHING_SUBSCRIBERS if tells and offset in unheard else 0
+            unheard.discard(offset)
+            self._sender.ack(PUBACK, raw[0] << 8 | raw[1], reason)
 
     def refuse(self, kind: int, packet_id: int, reason_code: int) -> None:
         """PUBACK or PUBREC with an error: the message was not taken (5.0)."""
@@ -180,7 +239,7 @@ class Exchange:
         if session is None or not connection.is_connected:
             return
         if kind == PUBACK:
-            session.inbound.acknowledged()
+            session.inbound.acknowledged(1)
         else:
             session.inbound.reject_qos2(packet_id)
         said = REFUSALS.get(reason_code)
@@ -193,6 +252,7 @@ class Exchange:
 
     def _refuse_in_turn(self, packet: Publish, reason_code: int) -> None:
         """The store takes no messages. 3.1.1 has no way to say so but to close."""
+        self.end_run()
         if reason_code == QUOTA_EXCEEDED:
             self.count_full()
         if not self.has_reason_codes:
@@ -205,9 +265,9 @@ class Exchange:
             # Whatever was before it in the commit queue has failed already.
             self.refuse(kind, packet.packet_id, reason_code)
 
-    def count_full(self) -> None:
-        """A message was turned away because the disk or its budget is full."""
-        self._services.metrics.messages_dropped_quota += 1
+    def count_full(self, count: int = 1) -> None:
+        """Messages were turned away because the disk or its budget is full."""
+        self._services.metrics.messages_dropped_quota += count
 
     def _deny(self, packet: Publish) -> None:
         """The client may not publish there: 5.0 is told so; 3.1.1 has no way to say it, so the
@@ -228,6 +288,7 @@ class Exchange:
 
     def _wait_denial(self, kind: int, packet_id: int, reason_code: int) -> None:
         """Answer through the commit queue: it must not overtake earlier acknowledgements."""
+        self.end_run()
         services = self._services
         denial = Denial(self, kind, packet_id, reason_code, self._connection.received_us)
         services.committer.wait(denial, self._level)
@@ -246,9 +307,11 @@ class Exchange:
             if delivery is not None and delivery.group_key:
                 services.shares.settled(session, delivery.offset)
         elif kind == PUBREL:
+            self.end_run()
             self._release(session, packet)
             return
         elif kind == PUBREC:
+            self.end_run()
             held = outbound.inflight.get(packet_id)
             result = outbound.receive(packet_id, failed=packet.reason >= 0x80)
             if result == ACK_RELEASE:
@@ -299,7 +362,7 @@ class Exchange:
         """The state behind PUBREC, PUBREL or PUBCOMP is durable: send it."""
         connection = self._connection
         if kind == PUBCOMP and not reason and connection.session is not None:
-            connection.session.inbound.acknowledged()
+            connection.session.inbound.acknowledged(1)
         if connection.is_connected:
             self._sender.ack(kind, packet_id, reason)
 
@@ -319,35 +382,42 @@ class Exchange:
 
 
 @final
-class PublishAck:
-    """PUBACK or PUBREC that waits for the commit of its message."""
+class PublishAcks:
+    """PUBACKs or PUBRECs that wait for the commit of a run; arguments as ``acknowledge``."""
 
-    __slots__ = ("exchange", "kind", "offset", "packet_id", "started_us")
+    __slots__ = ("_exchange", "_kind", "_offsets", "_packet_ids", "_started_us")
 
     def __init__(
-        self, exchange: Exchange, kind: int, packet_id: int, offset: int, started_us: int
+        self,
+        exchange: Exchange,
+        kind: int,
+        packet_ids: list[bytes],
+        offsets: list[int] | None,
+        started_us: int,
     ) -> None:
-        self.exchange: Exchange = exchange
-        self.kind: int = kind
-        self.packet_id: int = packet_id
-        self.offset: int = offset
-        self.started_us: int = started_us
+        self._exchange: Exchange = exchange
+        self._kind: int = kind
+        self._packet_ids: list[bytes] = packet_ids
+        self._offsets: list[int] | None = offsets
+        self._started_us: int = started_us
 
     def committed(self) -> None:
-        """[MQTT-4.3.2-4] [MQTT-4.3.3-8] the message is ours now: say so."""
-        self.exchange.acknowledge(self.kind, self.packet_id, self.offset, self.started_us)
+        """[MQTT-4.3.2-4] [MQTT-4.3.3-8] the messages are ours now: say so."""
+        self._exchange.acknowledge(self._kind, self._packet_ids, self._offsets, self._started_us)
 
     def failed(self, error: StorageError, *, in_doubt: bool) -> None:
-        """The message was not taken, or nobody knows."""
+        """The messages were not taken, or nobody knows."""
+        exchange = self._exchange
         code = refusal_code(error)
         if code == QUOTA_EXCEEDED and not in_doubt:
-            self.exchange.count_full()
-        if in_doubt or not self.exchange.has_reason_codes:
-            # In doubt the client must keep the message and send it again under the same
-            # identifier, so nothing that ends the exchange may be sent.
-            self.exchange.storage_lost(code)
-        else:
-            self.exchange.refuse(self.kind, self.packet_id, code)
+            exchange.count_full(len(self._packet_ids))
+        if in_doubt or not exchange.has_reason_codes:
+            # In doubt the client must keep the messages and send them again under the same
+            # identifiers, so nothing that ends an exchange may be sent.
+            exchange.storage_lost(code)
+            return
+        for raw in self._packet_ids:
+            exchange.refuse(self._kind, raw[0] << 8 | raw[1], code)
 
 
 @final
@@ -393,7 +463,8 @@ class Denial:
         if self._reason:
             self._exchange.refuse(self._kind, self._packet_id, self._reason)
         else:
-            self._exchange.acknowledge(self._kind, self._packet_id, 0, self._started_us)
+            packet_ids = [UINT16_BYTES[self._packet_id]]
+            self._exchange.acknowledge(self._kind, packet_ids, None, self._started_us)
 
     def failed(self, error: Exception, *, in_doubt: bool) -> None:
         """Earlier messages of the same commit failed. A refusal holds all the same; an

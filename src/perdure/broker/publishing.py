@@ -9,6 +9,7 @@ from perdure.broker.dispatch import Passed
 from perdure.errors import StorageError
 from perdure.model import Message
 from perdure.mqtt.decode import TOPICS_CACHED_MAX
+from perdure.storage.contract import Batch
 from perdure.topic.matching import matches
 from perdure.topic.names import validate_topic_name
 
@@ -80,15 +81,21 @@ class Publishing:
             batch.append(message, now_us)
         services.turn.dispatch(message)
         if message.retain:
-            if not message.payload:
-                # [MQTT-3.3.1-6] an empty payload clears the topic's retained message.
-                batch.delete_retained(message.topic)
-            elif message.offset:
-                batch.put_retained(message)
-            else:
-                kept = self._with_offset(message, now_us)
-                batch.put_retained(kept)
-                services.turn.dispatch(Passed(kept.offset))
+            self._retain(batch, message)
+
+    def take_run(self, messages: list[Message], qos: int) -> None:
+        """``take`` for messages of one QoS that came together."""
+        if not self._record_all or not qos:
+            for message in messages:
+                self.take(message)
+            return
+        services = self._services
+        batch = services.committer.batch
+        batch.extend(messages, services.turn.now_us)
+        services.turn.dispatch_run(messages)
+        for message in messages:
+            if message.retain:
+                self._retain(batch, message)
 
     def refusal(self) -> int:
         """Reason code if the store takes no messages now, else 0."""
@@ -98,6 +105,18 @@ class Publishing:
         if self.disk_full:
             return QUOTA_EXCEEDED
         return 0
+
+    def _retain(self, batch: Batch, message: Message) -> None:
+        """Add a message that was just handed to the dispatch to the retained ones."""
+        if not message.payload:
+            # [MQTT-3.3.1-6] an empty payload clears the topic's retained message.
+            batch.delete_retained(message.topic)
+        elif message.offset:
+            batch.put_retained(message)
+        else:
+            kept = self._with_offset(message, self._services.turn.now_us)
+            batch.put_retained(kept)
+            self._services.turn.dispatch(Passed(kept.offset))
 
     def _is_recorded(self, message: Message) -> bool:
         if message.qos:

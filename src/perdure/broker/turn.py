@@ -24,6 +24,7 @@ from perdure.broker.commit import Committer
 from perdure.broker.dispatch import Addressed, Barrier, Dispatcher, Item, Passed
 from perdure.broker.scheduler import Scheduler
 from perdure.errors import StorageError
+from perdure.model import Message
 
 if TYPE_CHECKING:
     from perdure.broker.group import SharedGroup
@@ -103,6 +104,13 @@ class Turn:
         """Something was taken: dispatch it once its batch is written."""
         items = self._items
         items.append(item)
+        if not self._scheduled and (not self._gathering or len(items) >= GATHERED_MAX):
+            self.schedule()
+
+    def dispatch_run(self, messages: list[Message]) -> None:
+        """The same for messages that came together."""
+        items = self._items
+        items.extend(messages)
         if not self._scheduled and (not self._gathering or len(items) >= GATHERED_MAX):
             self.schedule()
 

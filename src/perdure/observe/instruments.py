@@ -22,11 +22,11 @@ class Histogram:
         self.counts: list[int] = [0] * (HISTOGRAM_BUCKETS + 1)
         self.sum: int = 0
 
-    def observe(self, value: int) -> None:
-        """Count one value (microseconds, or messages)."""
+    def observe(self, value: int, count: int = 1) -> None:
+        """Count a value (microseconds, or messages) that was observed once, or ``count`` times."""
         bucket = (value - 1).bit_length() if value > 1 else 0
-        self.counts[min(HISTOGRAM_BUCKETS, bucket)] += 1
-        self.sum += value
+        self.counts[min(HISTOGRAM_BUCKETS, bucket)] += count
+        self.sum += value * count
 
     def merge(self, counts: list[int], total: int) -> None:
         """Add the observations of another histogram: its buckets and its sum."""

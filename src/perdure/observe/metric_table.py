@@ -118,7 +118,9 @@ TABLE: tuple[MetricInfo, ...] = (
         (),
         "list",
     ),
-    MetricInfo("messages_received", "counter", "Messages published.", ("qos",), QOS_LEVELS, "list"),
+    MetricInfo(
+        "messages_received", "counter", "Messages published.", ("qos",), QOS_LEVELS, "fields"
+    ),
     MetricInfo(
         "messages_delivered",
         "counter",

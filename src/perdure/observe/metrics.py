@@ -45,7 +45,9 @@ class Metrics(ConnectionMetrics):
         "messages_dropped_quota",
         "messages_dropped_retention",
         "messages_dropped_too_large",
-        "messages_received",
+        "messages_received_0",
+        "messages_received_1",
+        "messages_received_2",
         "messages_redelivered",
         "oldest_unacked_seconds",
         "pending_messages",
@@ -80,7 +82,9 @@ class Metrics(ConnectionMetrics):
     def __init__(self) -> None:
         super().__init__()
         # Messages.
-        self.messages_received: list[int] = [0, 0, 0]
+        self.messages_received_0: int = 0
+        self.messages_received_1: int = 0
+        self.messages_received_2: int = 0
         self.messages_delivered_0: int = 0
         self.messages_delivered_1: int = 0
         self.messages_delivered_2: int = 0
@@ -137,6 +141,11 @@ class Metrics(ConnectionMetrics):
         self.http_request_seconds_query = Histogram()
         self.http_request_seconds_read = Histogram()
         self.http_response_bytes: dict[tuple[str, ...], int] = {}
+
+    @property
+    def messages_received(self) -> int:
+        """Messages published, with any QoS."""
+        return self.messages_received_0 + self.messages_received_1 + self.messages_received_2
 
     @property
     def messages_delivered(self) -> int:

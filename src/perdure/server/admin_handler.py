@@ -192,7 +192,7 @@ class BrokerAdmin:
             "inflight_messages": metrics.inflight_messages,
             "pending_messages": metrics.pending_messages,
             "retained_messages": metrics.retained_messages,
-            "messages_received": sum(metrics.messages_received),
+            "messages_received": metrics.messages_received,
             "messages_delivered": metrics.messages_delivered,
             "messages_dropped": metrics.messages_dropped,
             "log_messages": metrics.storage_messages,

@@ -56,7 +56,7 @@ class Inbound:
     def reject_qos2(self, packet_id: int) -> None:
         """The message was refused or its commit failed: the identifier is free again."""
         self.awaiting_release.pop(packet_id, None)
-        self.acknowledged()
+        self.acknowledged(1)
 
     def release(self, packet_id: int) -> bool:
         """PUBREL came. Whether the identifier was awaiting release."""
@@ -65,7 +65,6 @@ class Inbound:
             return True
         return False
 
-    def acknowledged(self) -> None:
-        """A final acknowledgement (PUBACK, PUBCOMP, failed PUBREC) was sent."""
-        if self.unacknowledged:
-            self.unacknowledged -= 1
+    def acknowledged(self, count: int) -> None:
+        """Final acknowledgements (PUBACK, PUBCOMP, failed PUBREC) were sent."""
+        self.unacknowledged = max(0, self.unacknowledged - count)

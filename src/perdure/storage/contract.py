@@ -57,6 +57,10 @@ class Batch(Protocol):
         """Add a message to the log; sets and returns ``message.offset``."""
         ...
 
+    def extend(self, messages: list[Message], now_us: int) -> None:
+        """``append`` for each, in order."""
+        ...
+
     def put_session(self, record: SessionRecord) -> None:
         """Create or replace a session's record (and its entry in the deadline index)."""
         ...

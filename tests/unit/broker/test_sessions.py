@@ -85,7 +85,7 @@ def test_who_comes_back_in_the_turn_in_which_it_went_finds_what_it_left() -> Non
     assert second.take(Connack).session_present
     assert second.take(Publish).dup
     assert second.take(Ack) == Ack(PUBREC, 7)
-    assert world.live.services.metrics.messages_received[2] == 2
+    assert world.live.services.metrics.messages_received_2 == 2
     assert len(world.live.services.registry.live["c"].inbound.awaiting_release) == 1
 
 

@@ -25,7 +25,7 @@ def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], f
 
 def test_counters_gauges_and_labels() -> None:
     metrics = Metrics()
-    metrics.messages_received[1] = 12
+    metrics.messages_received_1 = 12
     metrics.sessions_offline = 3
     metrics.messages_dropped_expired = 4
     metrics.connection_opened("tcp", "5")

@@ -14,7 +14,7 @@ def test_names_and_values() -> None:
     metrics.sessions_connected = 2
     metrics.sessions_offline = 5
     metrics.packets_received[3] = 4
-    metrics.messages_received[1] = 4
+    metrics.messages_received_1 = 4
     metrics.retained_messages = 9
     metrics.storage_messages = 11
     topics = SysTopics("1.2.3", started_us=100 * SECOND)
@@ -45,7 +45,7 @@ def test_maximum_stays() -> None:
 def test_load_is_an_exponential_average_per_minute() -> None:
     metrics = Metrics()
     topics = SysTopics("1", started_us=0)
-    metrics.messages_received[0] = 100
+    metrics.messages_received_0 = 100
     first = dict(topics.values(metrics, now_us=10 * SECOND))
     # 100 in 10 s is 600 a minute, of which the average takes 1 - e^(-10/60).
     share = 600 * (1 - math.exp(-10 / 60))

@@ -52,7 +52,7 @@ def test_receive_maximum_counts_both_qos() -> None:
     assert inbound.publish_qos2(1) == RECEIVE_DUPLICATE
     assert inbound.publish_qos2(2) == RECEIVE_EXCEEDED
     assert 2 not in inbound.awaiting_release
-    inbound.acknowledged()
+    inbound.acknowledged(1)
     assert inbound.publish_qos2(2) == RECEIVE_NEW
     assert not inbound.publish_qos1()
 
@@ -68,7 +68,7 @@ def test_a_refused_message_frees_its_identifier_and_its_place() -> None:
 def test_a_late_acknowledgement_does_not_widen_the_quota() -> None:
     inbound = Inbound([9], receive_maximum=1)
     assert inbound.release(9)
-    inbound.acknowledged()
+    inbound.acknowledged(1)
     assert inbound.unacknowledged == 0
     assert inbound.publish_qos1()
     assert not inbound.publish_qos1()

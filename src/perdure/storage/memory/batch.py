@@ -50,6 +50,10 @@ class MemoryBatch:
         self.operations.append(lambda state: state.append(message))
         return message.offset
 
+    def extend(self, messages: list[Message], now_us: int) -> None:
+        for message in messages:
+            self.append(message, now_us)
+
     def put_session(self, record: SessionRecord) -> None:
         self.fences.put_record(record.client_id, record.epoch)
         self.operations.append(lambda state: state.put_session(record))

@@ -44,6 +44,10 @@ class RemoteBatch:
         self.calls.append((Writer.append, (message,)))
         return message.offset
 
+    def extend(self, messages: list[Message], now_us: int) -> None:
+        for message in messages:
+            self.append(message, now_us)
+
     # -- sessions --------------------------------------------------------------------------
 
     def put_session(self, record: SessionRecord) -> None:

@@ -108,6 +108,10 @@ class RocksBatch:
         self._messages.append(message)
         return offset
 
+    def extend(self, messages: list[Message], now_us: int) -> None:
+        for message in messages:
+            self.append(message, now_us)
+
     def _enter(self, generation: Generation) -> None:
         self._generation = generation
         self._messages = self.messages.setdefault(generation.header.generation, [])
