@@ -1,0 +1,178 @@
+"""Runs: messages of one connection that came together, and their acknowledgements."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.broker.harness import Client, make_world, stalled_world
+
+from perdure.broker.auth.acl import AclAuthorizer, AclRules
+from perdure.config.schema import Config, StorageConfig, SysConfig
+from perdure.errors import StorageFull
+from perdure.mqtt.packets import (
+    PUBACK,
+    PUBREC,
+    PUBREL,
+    Ack,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Publish,
+    Suback,
+    Subscribe,
+    SubscribeFilter,
+)
+from perdure.testing.world import World
+
+
+def _publish(number: int, *, qos: int = 1, topic: str = "t", packet_id: int = 0) -> Publish:
+    return Publish(topic, b"%d" % number, qos, packet_id=(packet_id or number) if qos else 0)
+
+
+def _pair(world: World, *, version: int = 5) -> tuple[Client, Client]:
+    publisher, subscriber = Client(world, "p", version=version, acks=False), Client(world, "s")
+    publisher.connect()
+    subscriber.connect()
+    subscriber.subscribe("#", qos=2)
+    return publisher, subscriber
+
+
+def _answers(client: Client) -> list[Packet]:
+    client.world.run_for(100_000)
+    found = list(client.received)
+    client.received.clear()
+    return found
+
+
+@pytest.mark.spec("MQTT-4.6.0-2")
+def test_messages_that_come_together_are_acknowledged_in_their_order() -> None:
+    publisher, subscriber = _pair(make_world())
+    publisher.send(*(_publish(number) for number in range(1, 41)))
+    assert _answers(publisher) == [Ack(PUBACK, number) for number in range(1, 41)]
+    assert subscriber.payloads() == [b"%d" % number for number in range(1, 41)]
+
+
+@pytest.mark.spec("MQTT-4.6.0-2")
+@pytest.mark.spec("MQTT-4.6.0-3")
+def test_a_run_ends_where_the_qos_changes_and_the_order_stays() -> None:
+    publisher, subscriber = _pair(make_world())
+    qos = [1, 1, 0, 2, 2, 1, 0, 2]
+    publisher.send(*(_publish(number, qos=level) for number, level in enumerate(qos, 1)))
+    kinds = {1: PUBACK, 2: PUBREC}
+    expected = [Ack(kinds[level], number) for number, level in enumerate(qos, 1) if level]
+    assert _answers(publisher) == expected
+    for number, level in enumerate(qos, 1):
+        if level == 2:
+            publisher.send(Ack(PUBREL, number))
+    assert subscriber.payloads() == [b"%d" % number for number in range(1, len(qos) + 1)]
+
+
+def test_a_packet_between_two_messages_is_answered_in_its_place() -> None:
+    publisher, _ = _pair(make_world())
+    wish = [SubscribeFilter("other", 1)]
+    publisher.send(
+        _publish(1), _publish(2), Subscribe(9, wish), _publish(3), Pingreq(), _publish(4)
+    )
+    found = [packet for packet in _answers(publisher) if not isinstance(packet, Pingresp)]
+    assert found == [
+        Ack(PUBACK, 1),
+        Ack(PUBACK, 2),
+        Suback(9, [1]),
+        Ack(PUBACK, 3),
+        Ack(PUBACK, 4),
+    ]
+
+
+def test_what_came_before_a_broken_packet_is_taken() -> None:
+    world = make_world()
+    publisher, subscriber = _pair(world)
+    publisher.send(
+        _publish(1), _publish(2), Publish("t", b"alias", 1, packet_id=3, topic_alias=65_535)
+    )
+    assert [type(packet) for packet in _answers(publisher)][-1:] == [Disconnect]
+    assert subscriber.payloads() == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_nothing_of_a_run_is_acknowledged_before_the_sync(version: int) -> None:
+    world = stalled_world()
+    publisher = Client(world, "p", version=version, acks=False)
+    publisher.connect(clean=True, expiry_s=0, wait=False)
+    world.run_for(10_000)
+    publisher.send(*(_publish(number) for number in range(1, 6)))
+    publisher.none_comes(Ack)
+    # Messages count, not who waits for them: limits and metrics are in messages.
+    assert world.live.services.committer.backlog() >= 5
+
+
+def test_a_refusal_in_a_run_keeps_its_place() -> None:
+    rules = AclRules.parse("topic write open/#\ntopic read #\n", name="test")
+    world = World(config=Config(sys=SysConfig(interval_s=0)), authorizer=AclAuthorizer(rules))
+    world.start()
+    publisher = Client(world, "p", acks=False)
+    publisher.connect()
+    topics = ["open/1", "closed/2", "open/3", "open/4", "closed/5"]
+    publisher.send(*(_publish(number, topic=topic) for number, topic in enumerate(topics, 1)))
+    found = [packet for packet in _answers(publisher) if isinstance(packet, Ack)]
+    assert [(ack.packet_id, ack.reason == 0x87) for ack in found] == [
+        (1, False),
+        (2, True),
+        (3, False),
+        (4, False),
+        (5, True),
+    ]
+
+
+@pytest.mark.spec("MQTT-4.3.3-10")
+def test_a_repeated_identifier_within_a_run_is_one_message() -> None:
+    publisher, subscriber = _pair(make_world())
+    publisher.send(_publish(1, qos=2), _publish(2, qos=2), _publish(1, qos=2), _publish(3, qos=2))
+    found = [packet for packet in _answers(publisher) if isinstance(packet, Ack)]
+    assert [ack.packet_id for ack in found] == [1, 2, 1, 3]
+    for number in (1, 2, 3):
+        publisher.send(Ack(PUBREL, number))
+    assert subscriber.payloads() == [b"1", b"2", b"3"]
+
+
+def test_each_message_of_a_run_is_told_whether_anybody_heard_it() -> None:
+    publisher = Client(make_world(), "p", acks=False)
+    publisher.connect()
+    publisher.subscribe("heard", qos=0)
+    topics = ["lost", "heard", "heard", "lost"]
+    publisher.send(*(_publish(number, topic=topic) for number, topic in enumerate(topics, 1)))
+    found = [packet for packet in _answers(publisher) if isinstance(packet, Ack)]
+    assert [ack.reason for ack in found] == [0x10, 0, 0, 0x10]
+
+
+@pytest.mark.parametrize(("version", "codes"), [(5, [0x97] * 3), (4, [])])
+def test_a_store_that_takes_nothing_refuses_each_message_of_a_run(
+    version: int, codes: list[int]
+) -> None:
+    world = make_world()
+    publisher, _ = _pair(world, version=version)
+    world.store.write_error = StorageFull("no space")
+    publisher.send(*(_publish(number) for number in range(1, 4)))
+    found = [packet for packet in _answers(publisher) if isinstance(packet, Ack)]
+    assert [ack.reason for ack in found] == codes
+    assert publisher.is_lost is (version == 4)
+    assert world.live.services.metrics.messages_dropped_quota == 3
+
+
+def test_a_run_that_is_not_recorded_is_delivered_and_retained() -> None:
+    world = make_world(
+        config=Config(sys=SysConfig(interval_s=0), storage=StorageConfig(record=("kept/#",)))
+    )
+    publisher, subscriber = _pair(world)
+    publisher.send(
+        _publish(1),
+        Publish("t", b"2", 1, retain=True, packet_id=2),
+        _publish(3, topic="kept/x"),
+        _publish(4),
+    )
+    assert [p.packet_id for p in _answers(publisher) if isinstance(p, Ack)] == [1, 2, 3, 4]
+    assert sorted(subscriber.payloads()) == [b"1", b"2", b"3", b"4"]
+    assert [m.payload for m in subscriber.messages if m.topic == "t"] == [b"1", b"2", b"4"]
+    late = Client(world, "late")
+    late.connect()
+    late.subscribe("t", qos=1)
+    assert late.payloads() == [b"2"]
