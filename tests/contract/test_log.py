@@ -35,6 +35,22 @@ async def test_message_comes_back_as_it_was_appended(backend: Backend) -> None:
     assert await read_all(backend.restart(), "#") == sent
 
 
+async def test_extend_is_append_for_each(backend: Backend) -> None:
+    sent = [message("a/b", b"%d" % number, qos=1 + number % 2) for number in range(7)]
+    batch = backend.database.batch()
+    batch.append(sent[0], NOW_US)
+    batch.extend(sent[1:3], NOW_US)
+    batch.extend([], NOW_US)
+    batch.extend(sent[3:6], NOW_US - 1)  # a clock that goes back
+    batch.append(sent[6], NOW_US)
+    backend.database.write(batch)
+    offsets = [found.offset for found in sent]
+    assert offsets == sorted(set(offsets))
+    assert backend.database.last_offset == offsets[-1]
+    for database in backend.now_and_restarted():
+        assert await read_all(database, "#") == sent
+
+
 async def test_nothing_is_visible_before_the_write(database: Database) -> None:
     batch = database.batch()
     assert batch.is_empty()
