@@ -13,14 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from perdure.broker.answers import Denial, OwedAck, PublishAcks
 from perdure.broker.live_session import CURSOR_MESSAGES_MAX
-from perdure.broker.publishing import (
-    QUOTA_EXCEEDED,
-    REFUSALS,
-    UNSPECIFIED_ERROR,
-    refusal_code,
-)
-from perdure.errors import MqttError, StorageError
+from perdure.broker.publishing import QUOTA_EXCEEDED, REFUSALS
+from perdure.errors import MqttError
 from perdure.model import Message
 from perdure.mqtt.aliases import InboundAliases
 from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Properties, Publish
@@ -379,97 +375,3 @@ class Exchange:
             wait_us = max(wait_us, self._publish_bytes_bucket.take(payload_bytes, now_us))
         if wait_us:
             self._connection.intake.throttle(wait_us)
-
-
-@final
-class PublishAcks:
-    """PUBACKs or PUBRECs that wait for the commit of a run; arguments as ``acknowledge``."""
-
-    __slots__ = ("_exchange", "_kind", "_offsets", "_packet_ids", "_started_us")
-
-    def __init__(
-        self,
-        exchange: Exchange,
-        kind: int,
-        packet_ids: list[bytes],
-        offsets: list[int] | None,
-        started_us: int,
-    ) -> None:
-        self._exchange: Exchange = exchange
-        self._kind: int = kind
-        self._packet_ids: list[bytes] = packet_ids
-        self._offsets: list[int] | None = offsets
-        self._started_us: int = started_us
-
-    def committed(self) -> None:
-        """[MQTT-4.3.2-4] [MQTT-4.3.3-8] the messages are ours now: say so."""
-        self._exchange.acknowledge(self._kind, self._packet_ids, self._offsets, self._started_us)
-
-    def failed(self, error: StorageError, *, in_doubt: bool) -> None:
-        """The messages were not taken, or nobody knows."""
-        exchange = self._exchange
-        code = refusal_code(error)
-        if code == QUOTA_EXCEEDED and not in_doubt:
-            exchange.count_full(len(self._packet_ids))
-        if in_doubt or not exchange.has_reason_codes:
-            # In doubt the client must keep the messages and send them again under the same
-            # identifiers, so nothing that ends an exchange may be sent.
-            exchange.storage_lost(code)
-            return
-        for raw in self._packet_ids:
-            exchange.refuse(self._kind, raw[0] << 8 | raw[1], code)
-
-
-@final
-class OwedAck:
-    """An acknowledgement that waits for session state: PUBREL after PUBREC, PUBCOMP after
-    PUBREL, PUBREC again for a duplicate."""
-
-    __slots__ = ("exchange", "kind", "packet_id", "reason")
-
-    def __init__(self, exchange: Exchange, kind: int, packet_id: int, reason: int) -> None:
-        assert kind in (PUBACK, PUBREC, PUBREL, PUBCOMP)
-        self.exchange: Exchange = exchange
-        self.kind: int = kind
-        self.packet_id: int = packet_id
-        self.reason: int = reason
-
-    def committed(self) -> None:
-        """The state is durable."""
-        self.exchange.answer(self.kind, self.packet_id, self.reason)
-
-    def failed(self, error: StorageError, *, in_doubt: bool) -> None:
-        """The state is not durable: the client must ask again after a reconnect."""
-        self.exchange.storage_lost(UNSPECIFIED_ERROR)
-
-
-@final
-class Denial:
-    """The answer to a PUBLISH that the client may not make, in its place among the others."""
-
-    __slots__ = ("_exchange", "_kind", "_packet_id", "_reason", "_started_us")
-
-    def __init__(
-        self, exchange: Exchange, kind: int, packet_id: int, reason: int, started_us: int
-    ) -> None:
-        self._exchange = exchange
-        self._kind = kind
-        self._packet_id = packet_id
-        self._reason = reason
-        self._started_us = started_us
-
-    def committed(self) -> None:
-        """Everything before it is answered."""
-        if self._reason:
-            self._exchange.refuse(self._kind, self._packet_id, self._reason)
-        else:
-            packet_ids = [UINT16_BYTES[self._packet_id]]
-            self._exchange.acknowledge(self._kind, packet_ids, None, self._started_us)
-
-    def failed(self, error: Exception, *, in_doubt: bool) -> None:
-        """Earlier messages of the same commit failed. A refusal holds all the same; an
-        acknowledgement of 3.1.1 may stand for state that was not written."""
-        if self._reason:
-            self._exchange.refuse(self._kind, self._packet_id, self._reason)
-        else:
-            self._exchange.storage_lost(UNSPECIFIED_ERROR)
