@@ -278,6 +278,8 @@ async def test_batch_overtaken_by_a_later_owner_is_refused(database: Database) -
     batch.put_session(record("c1", epoch=2))
     batch.discard_session("c2")
     database.write(batch)
+    with pytest.raises(Fenced):
+        overtaken.put_cursor("c1", Cursor(2), epoch=1)
     for stale in (overtaken, orphan, old_record):
         with pytest.raises(Fenced):
             database.write(stale)

@@ -41,6 +41,9 @@ REACH: Final = MESSAGES_MAX - 1
 """How far after an offset the key of its row may be."""
 
 _COUNT: Final = struct.Struct(">H")
+_pack_count: Final = _COUNT.pack
+_pack_lengths: Final = [struct.Struct(f">{count}I").pack for count in range(MESSAGES_MAX + 1)]
+"""For each count of payloads."""
 _VERSION_BYTE: Final = bytes([VERSION])
 _MESSAGE_BYTE: Final = bytes([codec.VERSION])
 
@@ -86,15 +89,10 @@ def encode_run(messages: list[Message], first: int, stop: int) -> bytes:
     count = stop - first
     if count == 1:
         return encode_message(head)
-    payloads = [messages[at].payload for at in range(first, stop)]
-    return b"".join(
-        (
-            encode_head(head, VERSION),
-            _COUNT.pack(count),
-            struct.pack(f">{count}I", *[len(payload) for payload in payloads]),
-            *payloads,
-        )
-    )
+    payloads = [message.payload for message in messages[first:stop]]
+    parts = [encode_head(head, VERSION), _pack_count(count), _lengths(payloads)]
+    parts += payloads
+    return b"".join(parts)
 
 
 def is_bundle(value: bytes) -> bool:
@@ -168,6 +166,16 @@ def split_row(offset: int, value: bytes, after: int, until: int) -> list[tuple[i
 def reach(until: int) -> int:
     """The last offset that the key of a row with an offset up to ``until`` may have."""
     return min(until, OFFSET_MAX - REACH) + REACH
+
+
+def _lengths(payloads: list[bytes]) -> bytes:
+    """The length of each payload, packed."""
+    length = len(payloads[0])
+    for payload in payloads:
+        if len(payload) != length:
+            return _pack_lengths[len(payloads)](*[len(payload) for payload in payloads])
+    # Of what one device sends all are often of one length.
+    return length.to_bytes(4, "big") * len(payloads)
 
 
 def _body(value: bytes, offset: int) -> int:

@@ -12,6 +12,8 @@ Invariant: every recorded message with an offset above ``floor`` is in the tail,
 
 from __future__ import annotations
 
+import struct
+import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
@@ -54,7 +56,7 @@ class Rows:
         payload_bytes: of all messages.
     """
 
-    __slots__ = ("count", "first", "offsets", "payload_bytes", "topics", "values")
+    __slots__ = ("_packed", "count", "first", "offsets", "payload_bytes", "topics", "values")
 
     def __init__(self, first: int) -> None:
         self.first: int = first
@@ -63,11 +65,13 @@ class Rows:
         self.topics: list[str] = []
         self.offsets: list[int] = []
         self.values: list[bytes] = []
+        self._packed: bytes = b""
 
-    def count_messages(self, messages: list[Message]) -> None:
-        """The rows are those of these messages."""
-        self.count = len(messages)
-        self.payload_bytes = sum([len(message.payload) for message in messages])
+    def packed_offsets(self) -> bytes:
+        """The offsets, 8 bytes each, big-endian; to be asked when all rows are there."""
+        if not self._packed:
+            self._packed = struct.pack(f">{len(self.offsets)}Q", *self.offsets)
+        return self._packed
 
     def add(self, topic: str, offset: int, value: bytes) -> None:
         """The next row."""
@@ -76,17 +80,25 @@ class Rows:
         self.values.append(value)
 
 
-def rows_of(messages: list[Message]) -> Rows:
-    """Messages (by ascending offset) as rows, for a store that writes them in another form."""
+def rows_of(messages: list[Message], *, bundled: bool = True) -> Rows:
+    """Messages (by ascending offset) as rows.
+
+    Args:
+        bundled: consecutive messages of one topic may be one row.
+    """
     rows = Rows(messages[0].offset)
-    rows.count_messages(messages)
     first, count = 0, len(messages)
     while first < count:
-        stop = run_end(messages, first)
+        stop = run_end(messages, first) if bundled else first + 1
         rows.add(
             messages[first].topic, messages[stop - 1].offset, encode_run(messages, first, stop)
         )
         first = stop
+    payload_bytes = 0
+    for message in messages:
+        payload_bytes += len(message.payload)
+    rows.count = count
+    rows.payload_bytes = payload_bytes
     return rows
 
 
@@ -99,13 +111,16 @@ class _Chunk:
     def __init__(self, rows: Rows) -> None:
         self.count: int = rows.count
         self.topics: list[str] = rows.topics
-        self.offsets: array[int] = array("q", rows.offsets)
-        ends = array("q")
+        # Of bytes: an array takes numbers one by one, for several times the cost.
+        self.offsets: array[int] = array("q", rows.packed_offsets())
+        if sys.byteorder == "little":
+            self.offsets.byteswap()
+        ends: list[int] = []
         end = 0
         for value in rows.values:
             end += len(value)
             ends.append(end)
-        self.ends: array[int] = ends
+        self.ends: array[int] = array("q", struct.pack(f"{len(ends)}q", *ends))
         self.payload_bytes: int = rows.payload_bytes
         joined = end <= _JOIN_BYTES_MAX
         self.blob: bytes = b"".join(rows.values) if joined else b""

@@ -33,7 +33,6 @@ from perdure.storage.codec import (
 from perdure.storage.retained_walk import retained_key
 from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.engine import INBOX, STATE, Operations
-from perdure.storage.rocksdb.generations import Generation, Generations
 from perdure.storage.rocksdb.marks import Offsets
 from perdure.storage.rocksdb.owners import Owners
 
@@ -52,17 +51,13 @@ class RocksBatch:
     Attributes:
         operations: rows and marks of all but messages, flat, in the order of the calls.
         has_marks: some operation must be expanded.
-        messages: messages to record, by generation number.
+        messages: to record; those of later generations have later offsets.
         inbox_low: lowest offset put into the inbox of each session.
         staged: owners as the batch leaves them; None = discarded.
     """
 
     __slots__ = (
-        "_checked",
         "_expects",
-        "_generation",
-        "_generations",
-        "_messages",
         "_offsets",
         "_owner_changes",
         "_owners",
@@ -74,14 +69,9 @@ class RocksBatch:
         "staged",
     )
 
-    def __init__(self, offsets: Offsets, owners: Owners, generations: Generations) -> None:
+    def __init__(self, offsets: Offsets, owners: Owners) -> None:
         self._offsets = offsets
         self._owners = owners
-        self._generations = generations
-        self._generation: Generation | None = None
-        self._messages: list[Message] = []
-        # Epochs that were found good in this batch.
-        self._checked: dict[str, int] = {}
         # What must still hold at the write: the session is there and its owner is not later
         # than this; or, for a record, only the latter.
         self._expects: dict[str, int] = {}
@@ -89,7 +79,7 @@ class RocksBatch:
         self._owner_changes = owners.changes
         self.operations: Operations = []
         self.has_marks = False
-        self.messages: dict[int, list[Message]] = {}
+        self.messages: list[Message] = []
         self.inbox_low: dict[str, int] = {}
         self.staged: dict[str, int | None] = {}
 
@@ -102,19 +92,18 @@ class RocksBatch:
             offset = now_us
         offsets.last = offset
         message.offset = offset
-        generation = self._generations.current
-        if generation is not self._generation:
-            self._enter(generation)
-        self._messages.append(message)
+        self.messages.append(message)
         return offset
 
     def extend(self, messages: list[Message], now_us: int) -> None:
+        if not messages:
+            return
+        offset = max(self._offsets.last + 1, now_us)
         for message in messages:
-            self.append(message, now_us)
-
-    def _enter(self, generation: Generation) -> None:
-        self._generation = generation
-        self._messages = self.messages.setdefault(generation.header.generation, [])
+            message.offset = offset
+            offset += 1
+        self._offsets.last = offset - 1
+        self.messages += messages
 
     # -- sessions --------------------------------------------------------------------------
 
@@ -126,17 +115,14 @@ class RocksBatch:
         if client_id not in self.staged:
             self._replaces[client_id] = record.epoch
         self.staged[client_id] = record.epoch
-        self._checked.pop(client_id, None)
         self._mark(PUT_SESSION, record)
 
     def discard_session(self, client_id: str) -> None:
         self.staged[client_id] = None
-        self._checked.pop(client_id, None)
         self._mark(DISCARD_SESSION, client_id)
 
     def put_cursor(self, client_id: str, cursor: Cursor, *, epoch: int) -> None:
-        if self._checked.get(client_id) != epoch:
-            self._check(client_id, epoch)
+        self._check(client_id, epoch)
         key = keys.cursor(keys.session_rows(client_id))
         self.operations += (STATE, key, encode_cursor(cursor))
 
@@ -151,20 +137,17 @@ class RocksBatch:
         self.operations += (STATE, key, None)
 
     def put_awaiting_release(self, client_id: str, packet_id: int, *, epoch: int) -> None:
-        if self._checked.get(client_id) != epoch:
-            self._check(client_id, epoch)
+        self._check(client_id, epoch)
         key = keys.awaiting_release(keys.session_rows(client_id), packet_id)
         self.operations += (STATE, key, b"")
 
     def delete_awaiting_release(self, client_id: str, packet_id: int, *, epoch: int) -> None:
-        if self._checked.get(client_id) != epoch:
-            self._check(client_id, epoch)
+        self._check(client_id, epoch)
         key = keys.awaiting_release(keys.session_rows(client_id), packet_id)
         self.operations += (STATE, key, None)
 
     def put_inbox(self, client_id: str, entry: InboxEntry, *, epoch: int) -> None:
-        if self._checked.get(client_id) != epoch:
-            self._check(client_id, epoch)
+        self._check(client_id, epoch)
         low = self.inbox_low.get(client_id)
         if low is None or entry.offset < low:
             self.inbox_low[client_id] = entry.offset
@@ -239,11 +222,23 @@ class RocksBatch:
         return self._owners.epoch(client_id)
 
     def _check(self, client_id: str, epoch: int) -> None:
-        owner = self._owner_epoch(client_id)
-        if owner is None:
-            raise Fenced(f"session {client_id!r} does not exist")
-        if epoch < owner:
-            raise Fenced(f"session {client_id!r}: epoch {epoch} after {owner}")
-        self._checked[client_id] = epoch
-        if client_id not in self.staged:
-            self._expects[client_id] = min(epoch, self._expects.get(client_id, epoch))
+        if self.staged and client_id in self.staged:
+            _refuse_stale(client_id, epoch, self.staged[client_id])
+            return
+        expected = self._expects.get(client_id)
+        if (
+            expected is not None
+            and expected == epoch
+            and self._owners.changes == self._owner_changes
+        ):
+            return  # found good before
+        _refuse_stale(client_id, epoch, self._owners.epoch(client_id))
+        if expected is None or epoch < expected:
+            self._expects[client_id] = epoch
+
+
+def _refuse_stale(client_id: str, epoch: int, owner: int | None) -> None:
+    if owner is None:
+        raise Fenced(f"session {client_id!r} does not exist")
+    if epoch < owner:
+        raise Fenced(f"session {client_id!r}: epoch {epoch} after {owner}")

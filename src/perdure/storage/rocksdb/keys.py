@@ -35,9 +35,9 @@ from typing import Final
 FORMAT: Final = b"F"
 HIGH: Final = b"H"
 
-_pack_number = struct.Struct(">I").pack
-_pack_length = struct.Struct(">H").pack
-_pack_offset = struct.Struct(">Q").pack
+_pack_number: Final = struct.Struct(">I").pack
+_pack_length: Final = struct.Struct(">H").pack
+_pack_offset: Final = struct.Struct(">Q").pack
 
 
 def generation_header(generation: int) -> bytes:
@@ -142,4 +142,4 @@ def offset(prefix: bytes, value: int) -> bytes:
 
 def _owner(kind: bytes, identifier: str) -> bytes:
     encoded = identifier.encode()
-    return b"%b%b%b" % (kind, _pack_length(len(encoded)), encoded)
+    return b"%b%b%b" % (kind, len(encoded).to_bytes(2, "big"), encoded)

@@ -30,12 +30,12 @@ from typing import Final, final
 from perdure.errors import StorageCorrupt
 from perdure.limits import OFFSET_MAX
 from perdure.model import Message
-from perdure.storage.codec import decode_message, encode_message
+from perdure.storage.codec import decode_message
 from perdure.storage.contract import Finding
 from perdure.storage.rocksdb.engine import Engine, Operations
 from perdure.storage.rocksdb.iterators import Seeker
 from perdure.storage.rocksdb.layout import table_names
-from perdure.storage.tail import Rows
+from perdure.storage.tail import Rows, rows_of
 from perdure.topic.matching import compile_filter
 
 LAYOUT: Final = 2
@@ -124,21 +124,17 @@ class BitmaskLayout:
         return 0
 
     def append(self, operations: Operations, messages: list[Message]) -> Rows:
-        rows = Rows(messages[0].offset)
-        rows.count_messages(messages)
-        for message in messages:
-            known = self._topics.get(message.topic)
+        rows = rows_of(messages, bundled=False)
+        for topic, offset, value in zip(rows.topics, rows.offsets, rows.values, strict=True):
+            known = self._topics.get(topic)
             if known is None:
-                encoded = message.topic.encode()
-                known = (topic_index(message.topic), _TOPIC_LENGTH.pack(len(encoded)) + encoded)
+                encoded = topic.encode()
+                known = (topic_index(topic), _TOPIC_LENGTH.pack(len(encoded)) + encoded)
                 if len(self._topics) >= _TOPICS_MAX:
                     self._topics.clear()
-                self._topics[message.topic] = known
-            offset = message.offset
+                self._topics[topic] = known
             key = _KEY.pack(offset >> _EPOCH_BITS, known[0], offset)
-            value = encode_message(message)
             operations += (self._data, key, known[1] + value)
-            rows.add(message.topic, offset, value)
         return rows
 
     def unpersisted(self) -> Operations:

@@ -30,7 +30,7 @@ from typing import Final, final
 
 from perdure.errors import StorageCorrupt, UsageError
 from perdure.model import Message
-from perdure.storage.bundle import count_of, decode_row, encode_run, reach, run_end
+from perdure.storage.bundle import count_of, decode_row, reach
 from perdure.storage.contract import Finding
 from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.engine import META, Engine, Operations, prefix_end
@@ -46,7 +46,7 @@ from perdure.storage.rocksdb.layout_v1_scan import (
     tokens_of,
     unpack_data,
 )
-from perdure.storage.tail import Rows
+from perdure.storage.tail import Rows, rows_of
 from perdure.topic.records import NodeRecord, decode_record
 from perdure.topic.structure import StreamMatch, StructureTrie
 
@@ -143,25 +143,25 @@ class SkipScanLayout:
     def append(self, operations: Operations, messages: list[Message]) -> Rows:
         known = self._keys
         data, index = self._data, self._index
-        bundled = self._bundled
-        first, count = 0, len(messages)
-        rows = Rows(messages[0].offset)
-        rows.count_messages(messages)
-        while first < count:
-            stop = run_end(messages, first) if bundled else first + 1
-            topic = messages[first].topic
+        rows = rows_of(messages, bundled=self._bundled)
+        offsets = rows.packed_offsets()
+        entries: list[bytes] = []
+        start = 0
+        for topic, value in zip(rows.topics, rows.values):  # noqa: B905 - compiled to a bare loop
             found = known.get(topic)
             if found is None:
                 found = self._learn(topic)
             stream, varying, prefixes = found
-            offset = messages[stop - 1].offset
-            at = pack_offset(offset)
-            value = encode_run(messages, first, stop)
-            operations += (data, stream + at + varying, value)
-            for prefix in prefixes:
-                operations += (index, prefix + at, b"")
-            rows.add(topic, offset, value)
-            first = stop
+            at = offsets[start : start + 8]
+            start += 8
+            operations.append(data)
+            operations.append(stream + at + varying)
+            operations.append(value)
+            entries += [prefix + at for prefix in prefixes]
+        for entry in entries:
+            operations.append(index)
+            operations.append(entry)
+            operations.append(b"")
         return rows
 
     def _learn(self, topic: str) -> tuple[bytes, bytes, tuple[bytes, ...]]:

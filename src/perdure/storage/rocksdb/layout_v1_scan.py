@@ -49,9 +49,9 @@ _WINDOW_STEP: Final = 8
 DATA_HEAD: Final = 16
 INDEX_OFFSET_AT: Final = 17
 
-pack_offset = struct.Struct(">Q").pack
-unpack_data = struct.Struct(">QQ").unpack_from
-_unpack_offset = struct.Struct(">Q").unpack_from
+pack_offset: Final = struct.Struct(">Q").pack
+unpack_data: Final = struct.Struct(">QQ").unpack_from
+_unpack_offset: Final = struct.Struct(">Q").unpack_from
 
 Row: TypeAlias = tuple[int, bytes, bytes]
 """Offset, data key, data value."""

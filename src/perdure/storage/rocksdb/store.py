@@ -187,7 +187,7 @@ class RocksDatabase(ReadSide):
         return self._offsets.allocate(now_us)
 
     def batch(self) -> RocksBatch:
-        return RocksBatch(self._offsets, self._owners, self._generations)
+        return RocksBatch(self._offsets, self._owners)
 
     def write(self, batch: Batch) -> None:
         assert isinstance(batch, RocksBatch)
@@ -206,17 +206,19 @@ class RocksDatabase(ReadSide):
         else:
             operations = operations.copy()
         written: list[Rows] = []
-        for number, messages in batch.messages.items():
-            generation = self._generations.get(number)
-            if generation is not None:
-                written.append(generation.layout.append(operations, messages))
-                operations += generation.layout.unpersisted()
-                generation.stage_counts(operations, messages)
+        parts = self._generations.split(batch.messages)
+        for generation, messages in parts:
+            written.append(generation.layout.append(operations, messages))
+            operations += generation.layout.unpersisted()
+            generation.stage_counts(operations, messages)
         self._apply(
             operations,
             sessions_delta=expansion.sessions_delta if expansion else 0,
             retained_delta=expansion.retained_delta if expansion else 0,
         )
+        for generation, messages in parts:
+            generation.layout.mark_persisted()
+            generation.count(messages)
         self._applied(batch, expansion, written)
 
     def _apply(
@@ -234,11 +236,6 @@ class RocksDatabase(ReadSide):
         self._marks = marks
 
     def _applied(self, batch: RocksBatch, expansion: Expansion | None, written: list[Rows]) -> None:
-        for number, messages in batch.messages.items():
-            generation = self._generations.get(number)
-            if generation is not None:
-                generation.layout.mark_persisted()
-                generation.count(messages)
         for rows in written:
             self._tail.extend(rows)
         self._owners.changed(batch.staged)

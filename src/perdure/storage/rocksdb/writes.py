@@ -18,9 +18,16 @@ def fill(batch: Any, operations: list[Any], handles: dict[str, Any]) -> None:
     """
     assert len(operations) % 3 == 0
     put = batch.put
-    items = iter(operations)
-    for table, key, value in zip(items, items, items):  # noqa: B905 - three of each, see above
-        handle = handles.get(table)
+    last: Any = None
+    handle: Any = None
+    tables: list[Any] = operations[::3]
+    row_keys: list[Any] = operations[1::3]
+    values: list[Any] = operations[2::3]
+    # Lists and no iterator: of them the compiled loop takes the items by itself.
+    for table, key, value in zip(tables, row_keys, values):  # noqa: B905 - see the assertion
+        if table is not last:
+            last = table
+            handle = handles.get(table)
         if handle is None:
             continue
         if value is None:

@@ -29,7 +29,7 @@ def test_rows_of_the_hot_calls(database: RocksDatabase) -> None:
     value = message("a/1/b")
     batch.append(value, NOW_US)
     assert batch.operations == []
-    assert batch.messages == {1: [value]}
+    assert batch.messages == [value]
     batch.put_cursor("c1", Cursor(), epoch=1)
     assert batch.operations[::3] == [STATE]
     assert not batch.has_marks
