@@ -41,7 +41,6 @@ REACH: Final = MESSAGES_MAX - 1
 """How far after an offset the key of its row may be."""
 
 _COUNT: Final = struct.Struct(">H")
-_pack_count: Final = _COUNT.pack
 _pack_lengths: Final = [struct.Struct(f">{count}I").pack for count in range(MESSAGES_MAX + 1)]
 """For each count of payloads."""
 _VERSION_BYTE: Final = bytes([VERSION])
@@ -90,7 +89,7 @@ def encode_run(messages: list[Message], first: int, stop: int) -> bytes:
     if count == 1:
         return encode_message(head)
     payloads = [message.payload for message in messages[first:stop]]
-    parts = [encode_head(head, VERSION), _pack_count(count), _lengths(payloads)]
+    parts = [encode_head(head, VERSION), count.to_bytes(2, "big"), _lengths(payloads)]
     parts += payloads
     return b"".join(parts)
 

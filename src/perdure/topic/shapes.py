@@ -21,6 +21,7 @@ from operator import itemgetter
 from typing import Final, Generic, TypeVar, cast, final
 
 from perdure.topic.names import is_wildcard
+from perdure.topic.recurring import Recurring
 from perdure.topic.trie import FilterTrie
 
 SHAPES_MAX: Final = 8
@@ -31,12 +32,6 @@ CACHE_MAX: Final = 65_536
 
 CACHE_TOPIC_LENGTH_MAX: Final = 512
 """Longer topics are not cached, so that the cache is bounded in bytes too, characters."""
-
-_WINDOW: Final = 8_192
-"""Misses after which the cache's use is judged, count."""
-
-_REST: Final = 131_072
-"""Misses for which a useless cache stays off before it is tried again, count."""
 
 V = TypeVar("V")
 
@@ -99,12 +94,10 @@ class FilterIndex(Generic[V]):
         "_nothing",
         "_old",
         "_old_firsts",
-        "_rest",
+        "_recurring",
         "_room",
         "_shape_sets",
         "_shapes_max",
-        "_since_lookups",
-        "_since_misses",
         "_young",
         "_young_firsts",
     )
@@ -116,7 +109,8 @@ class FilterIndex(Generic[V]):
         self._shapes_max = shapes_max
         # The cache has two halves: when the young one is full it becomes the old one, whose
         # entries come back when they are asked for. So a hit is one look-up, and forgetting
-        # needs no order. The `firsts` list each half's topics by first level.
+        # needs no order. The `firsts` list each half's topics by first level. A topic is kept
+        # from its second miss on.
         self._cache_max = cache_max
         self._young: dict[str, list[V]] = {}
         self._old: dict[str, list[V]] = {}
@@ -124,11 +118,9 @@ class FilterIndex(Generic[V]):
         self._old_firsts: dict[str, list[str]] = {}
         self._nothing: list[V] = []
         self._room = cache_max // 2
-        self._rest = 0
+        self._recurring = Recurring()
         self._lookups = 0
         self._misses = 0
-        self._since_lookups = 0
-        self._since_misses = 0
 
     def __len__(self) -> int:
         return len(self._filters)
@@ -145,11 +137,6 @@ class FilterIndex(Generic[V]):
     def miss_count(self) -> int:
         """Calls of ``match`` that the cache did not answer."""
         return self._misses
-
-    @property
-    def is_cache_resting(self) -> bool:
-        """Whether the cache is off because it answered too little."""
-        return self._rest > 0
 
     def items(self) -> Iterator[tuple[str, V]]:
         """All filters and their values."""
@@ -253,20 +240,12 @@ class FilterIndex(Generic[V]):
         if found is None:
             found = self.match_uncached(topic)
             self._misses += 1
-            if self._rest:
-                self._rest -= 1
-                if not self._rest:
-                    self._since_lookups = self._lookups
-                    self._since_misses = self._misses
+            if self._cache_max < 2 or len(topic) > CACHE_TOPIC_LENGTH_MAX:
                 return found
-            if self._misses - self._since_misses >= _WINDOW and self._is_useless():
-                self._rest = _REST
-                self._clear()
+            if not self._recurring.again(topic):
                 return found
             if not found:
                 found = self._nothing
-        if self._cache_max < 2 or len(topic) > CACHE_TOPIC_LENGTH_MAX:
-            return found
         if not self._room:
             self._old = self._young
             self._old_firsts = self._young_firsts
@@ -284,17 +263,6 @@ class FilterIndex(Generic[V]):
         else:
             topics.append(topic)
         return found
-
-    def _is_useless(self) -> bool:
-        """Close a window: whether the cache answered less than a fifth of the look-ups.
-
-        Keeping a result costs about a fifth of what finding it costs.
-        """
-        lookups = self._lookups - self._since_lookups
-        misses = self._misses - self._since_misses
-        self._since_lookups = self._lookups
-        self._since_misses = self._misses
-        return misses * 5 > lookups * 4
 
     def _forget(self, first: str) -> None:
         """Drop the cached results that a changed filter of a group may be in."""

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from perdure.topic import shapes as module
 from perdure.topic.matching import matches
 from perdure.topic.shapes import (
     CACHE_TOPIC_LENGTH_MAX,
@@ -175,35 +174,39 @@ def test_removing_what_is_not_there_changes_nothing() -> None:
 def test_a_hit_is_counted_and_returns_the_same_list() -> None:
     index: FilterIndex[int] = FilterIndex()
     index.put("a/+", 1)
+    index.match("a/b")
     first = index.match("a/b")
     assert index.match("a/b") is first
-    assert (index.lookup_count, index.miss_count) == (2, 1)
+    assert (index.lookup_count, index.miss_count) == (3, 2)
 
 
 def test_no_match_is_cached_too() -> None:
     index: FilterIndex[int] = FilterIndex()
-    assert index.match("a/b") == []
-    assert index.match("a/b") == []
-    assert index.miss_count == 1
+    for _ in range(3):
+        assert index.match("a/b") == []
+    assert index.miss_count == 2
 
 
 def test_the_cache_is_bounded_and_what_is_asked_for_survives() -> None:
     index: FilterIndex[int] = FilterIndex(cache_max=20)
+    index.match("hot")
     for number in range(1000):
         index.match("hot")
-        index.match(f"cold/{number}")
+        for _ in range(2):
+            index.match(f"cold/{number}")
     assert len(index._young) + len(index._old) <= 20
-    # Once for "hot", once for each of the others.
-    assert index.miss_count == 1001
+    # Twice for "hot", and for each of the others, but for those that share the bit of another one.
+    assert 1950 < index.miss_count <= 2002
 
 
 @pytest.mark.parametrize("topic_filter", ["a/x", "a/+", "a/#", "+/x", "#"])
 def test_a_change_is_seen_wherever_the_old_result_is_kept(topic_filter: str) -> None:
     for later_topics in range(8):
         index: FilterIndex[int] = FilterIndex(cache_max=4)
-        assert index.match("a/x") == []
-        for number in range(later_topics):
-            index.match(f"later/{number}")
+        for _ in range(2):
+            assert index.match("a/x") == []
+            for number in range(later_topics):
+                index.match(f"later/{number}")
         index.put(topic_filter, 1)
         assert index.match("a/x") == [1]
         for number in range(later_topics):
@@ -226,17 +229,18 @@ def test_long_topics_are_not_cached() -> None:
 
 def test_a_change_forgets_only_its_first_level() -> None:
     index: FilterIndex[int] = FilterIndex()
-    for topic in ("a/x", "b/x", "a/y"):
+    for topic in ("a/x", "b/x", "a/y") * 2:
         index.match(topic)
+    before = index.miss_count
     index.put("a/+", 1)
     assert index.match("a/x") == [1]
     assert index.match("b/x") == []
-    assert index.miss_count == 4
+    assert index.miss_count == before + 1
     index.put("a/y", 2)
     index.match("a/x")
-    assert index.miss_count == 4
+    assert index.miss_count == before + 1
     assert sorted(index.match("a/y")) == [1, 2]
-    assert index.miss_count == 5
+    assert index.miss_count == before + 2
 
 
 def test_changes_under_cached_topics_do_not_grow_the_cache_lists() -> None:
@@ -248,28 +252,13 @@ def test_changes_under_cached_topics_do_not_grow_the_cache_lists() -> None:
     assert sum(len(topics) for topics in index._old_firsts.values()) <= 50
 
 
-def test_a_useless_cache_rests_and_is_tried_again() -> None:
-    window, rest = module._WINDOW, module._REST
+def test_topics_that_come_once_are_not_kept() -> None:
     index: FilterIndex[int] = FilterIndex()
     index.put("t/+", 1)
-    for number in range(window):
-        index.match(f"t/{number}")
-    assert index.is_cache_resting
-    assert not index._young
-    for _ in range(rest):
-        assert index.match("t/x") == [1]
-    assert not index.is_cache_resting
-    index.match("t/x")
-    misses = index.miss_count
-    for _ in range(window):
-        index.match("t/x")
-    assert index.miss_count == misses
-    assert not index.is_cache_resting
-
-
-def test_a_useful_cache_stays_on() -> None:
-    index: FilterIndex[int] = FilterIndex()
-    for number in range(module._WINDOW + 10):
-        index.match(f"t/{number}")
-        index.match(f"t/{number}")
-    assert not index.is_cache_resting
+    for number in range(10_000):
+        assert index.match(f"t/{number}") == [1]
+    # Some share the bit of another one.
+    assert len(index._young) < 500
+    for _ in range(3):
+        index.match("often")
+    assert "often" in index._young

@@ -48,6 +48,7 @@ from perdure.storage.rocksdb.layout_v1_scan import (
 )
 from perdure.storage.tail import Rows, rows_of
 from perdure.topic.records import NodeRecord, decode_record
+from perdure.topic.recurring import Recurring
 from perdure.topic.structure import StreamMatch, StructureTrie
 
 SINGLE: Final = 1
@@ -93,6 +94,7 @@ class SkipScanLayout:
         self._data, self._index = table_names(generation)
         self._scanner = scanner or Scanner(engine, self._data, self._index)
         self._keys: dict[str, tuple[bytes, bytes, tuple[bytes, ...]]] = {}
+        self._recurring = Recurring()
         self._topics: dict[bytes, str] = {}
         self._matches: dict[str, tuple[int, list[StreamMatch]]] = {}
         self._offered: tuple[NodeRecord, ...] = ()
@@ -172,9 +174,10 @@ class SkipScanLayout:
             for level, token in enumerate(resolved.varying)
         ]
         known = (stream, "/".join(resolved.varying).encode(), tuple(index))
-        if len(self._keys) >= _TOPICS_MAX:
-            self._keys.clear()
-        self._keys[topic] = known
+        if self._recurring.again(topic):
+            if len(self._keys) >= _TOPICS_MAX:
+                self._keys.clear()
+            self._keys[topic] = known
         return known
 
     def unpersisted(self) -> Operations:

@@ -1,0 +1,26 @@
+"""What comes again is known, what comes once hardly ever is, and none of it is kept."""
+
+from __future__ import annotations
+
+from perdure.topic.recurring import NEW_MAX, Recurring
+
+
+def test_the_second_time_is_known() -> None:
+    recurring = Recurring()
+    assert not recurring.again("a/b")
+    assert recurring.again("a/b")
+    assert recurring.again("a/b")
+
+
+def test_few_topics_are_taken_for_others() -> None:
+    recurring = Recurring()
+    topics = [f"a/{number}" for number in range(NEW_MAX // 2)]
+    assert sum(map(recurring.again, topics)) < len(topics) // 8
+    assert all(map(recurring.again, topics))
+
+
+def test_it_does_not_fill_up() -> None:
+    recurring = Recurring()
+    taken = sum(recurring.again(f"a/{number}") for number in range(5 * NEW_MAX))
+    assert taken < NEW_MAX
+    assert recurring.again(f"a/{5 * NEW_MAX - 1}")
