@@ -1,8 +1,8 @@
 """The nouns of the broker: plain values that every floor may hold."""
 
+from perdure.model.cursor import Cursor
 from perdure.model.message import Message
 from perdure.model.session_record import (
-    Cursor,
     GroupRecord,
     InboxEntry,
     SessionRecord,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from perdure.model.cursor import Cursor
 from perdure.model.message import Message
 from perdure.model.subscription import Subscription
 
@@ -68,27 +69,6 @@ class SessionRecord(msgspec.Struct, frozen=True, array_like=True):
         """Next moment at which the reaper must look at the session; 0 = none."""
         due = [at for at in (self.will_at_us, self.expires_at_us) if at]
         return min(due) if due else 0
-
-
-class Cursor(msgspec.Struct, frozen=True, array_like=True):
-    """How far a session's outbound messages are done.
-
-    Every message that a session is owed takes one serial number, in offset order. The cursor
-    says up to which serial all are settled, and what is settled or half done beyond it.
-
-    Attributes:
-        offset: every owed message with an offset up to here is settled.
-        serial: serial number of the last one of them; 0 = none yet.
-        settled: serial numbers above ``serial`` that are settled too, ascending.
-        released: serial numbers whose PUBREC came and whose PUBCOMP did not, ascending.
-        sent: highest serial number ever sent: a message up to here goes out with DUP.
-    """
-
-    offset: int = 0
-    serial: int = 0
-    settled: tuple[int, ...] = ()
-    released: tuple[int, ...] = ()
-    sent: int = 0
 
 
 class InboxEntry:

@@ -89,9 +89,9 @@ def encode_run(messages: list[Message], first: int, stop: int) -> bytes:
     if count == 1:
         return encode_message(head)
     payloads = [message.payload for message in messages[first:stop]]
-    parts = [encode_head(head, VERSION), count.to_bytes(2, "big"), _lengths(payloads)]
-    parts += payloads
-    return b"".join(parts)
+    lengths = _lengths(payloads)
+    payloads[0] = encode_head(head, VERSION) + count.to_bytes(2, "big") + lengths + payloads[0]
+    return b"".join(payloads)
 
 
 def is_bundle(value: bytes) -> bool:

@@ -27,7 +27,7 @@ Knows no keys and no engine. Invariant: ``decode(encode(x)) == x``; bytes of a l
 from __future__ import annotations
 
 import struct
-from typing import Any, Final, TypeVar, final
+from typing import Final, TypeVar, final
 
 import msgspec
 
@@ -235,14 +235,10 @@ def decode_entry(offset: int, value: bytes) -> InboxEntry:
 
 def encode_cursor(cursor: Cursor) -> bytes:
     """The value of a cursor."""
-    settled, released = cursor.settled, cursor.released
-    numbers: Any = cursor  # which go from one struct into the other as they are
-    head = _pack_cursor(
-        VERSION, numbers.offset, numbers.serial, numbers.sent, len(settled), len(released)
-    )
+    settled, released, serial = cursor.settled, cursor.released, cursor.serial
+    head = _pack_cursor(VERSION, cursor.offset, serial, cursor.sent, len(settled), len(released))
     if not settled and not released:
         return head
-    serial = cursor.serial
     distances = [number - serial for number in settled + released]
     return head + struct.pack(f">{len(distances)}I", *distances)
 

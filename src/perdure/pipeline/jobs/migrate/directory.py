@@ -161,7 +161,9 @@ class DatabaseTarget:
             batch.put_inbox(client_id, entry, epoch=EPOCH)
         if not page.is_last:
             return
-        cursor = msgspec.structs.replace(session.cursor, released=tuple(session.released))
+        begun = session.cursor
+        released = tuple(session.released)
+        cursor = Cursor(begun.offset, begun.serial, begun.settled, released, begun.sent)
         batch.put_cursor(client_id, cursor, epoch=EPOCH)
         for sub in self._sessions.subscriptions.get(client_id, ()):
             self._subscribe(client_id, sub, last_offset)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 
-import msgspec
 import pytest
 from tests.unit.pipeline.jobs.migrate.samples import HOUR_US, NOW_US, owed, pages
 
@@ -66,7 +65,8 @@ async def test_an_empty_queue_goes_on_counting() -> None:
     assert (await put(database, pages("c", [], last=500))).mismatches == []
     stored = await database.open_session("c")
     assert stored is not None
-    assert msgspec.structs.replace(stored.cursor, offset=0) == Cursor(0, 500, (), (), 500)
+    cursor = stored.cursor
+    assert cursor == Cursor(cursor.offset, 500, (), (), 500)
     assert (await put(database, pages("d", []))).mismatches == []
     assert await database.open_session("d") is not None
 
