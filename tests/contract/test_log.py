@@ -23,6 +23,19 @@ def test_offsets_ascend_and_follow_the_clock(database: Database) -> None:
     assert database.last_offset == NOW_US + 10_000
 
 
+def test_many_at_once_get_the_offsets_of_one_by_one(database: Database) -> None:
+    batch = database.batch()
+    first = batch.append(message(), NOW_US)
+    behind = [message(), message()]
+    batch.extend(behind, NOW_US)
+    ahead = [message(), message(), message()]
+    batch.extend(ahead, NOW_US + 50)
+    batch.extend([], NOW_US + 90)
+    assert [each.offset for each in behind] == [first + 1, first + 2]
+    assert [each.offset for each in ahead] == [NOW_US + 50, NOW_US + 51, NOW_US + 52]
+    assert batch.append(message(), NOW_US + 50) == NOW_US + 53
+
+
 async def test_message_comes_back_as_it_was_appended(backend: Backend) -> None:
     sent = [
         message("a/b", b"", qos=2, retain=True, publisher=""),
