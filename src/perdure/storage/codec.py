@@ -27,7 +27,7 @@ Knows no keys and no engine. Invariant: ``decode(encode(x)) == x``; bytes of a l
 from __future__ import annotations
 
 import struct
-from typing import Final, TypeVar, final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -54,28 +54,9 @@ _OFFSET = struct.Struct(">q")
 
 _PLAIN_SIZE: Final[int] = _PLAIN.size
 _unpack_plain: Final = _PLAIN.unpack_from
-_pack_stamp: Final = struct.Struct(">BBq").pack
+_pack_plain: Final = _PLAIN.pack
 _pack_extended: Final = _EXTENDED_HEAD.pack
 _pack_cursor: Final = _CURSOR.pack
-
-_LENGTHS: Final = [length.to_bytes(2, "big") for length in range(256)]
-
-
-@final
-class _Stamp:
-    """What values begin with; those of messages that come together are alike."""
-
-    __slots__ = ("flags", "packed", "published_at_us", "version")
-
-    def __init__(self, version: int, flags: int, published_at_us: int) -> None:
-        self.version = version
-        self.flags = flags
-        self.published_at_us = published_at_us
-        self.packed: bytes = _pack_stamp(version, flags, published_at_us)
-
-
-_last_stamp: Final = [_Stamp(VERSION, 0, 0)]
-"""Holds one, which is replaced and never changed: another thread may be reading it."""
 
 
 def encode_message(message: Message) -> bytes:
@@ -102,17 +83,7 @@ def encode_head(message: Message, version: int) -> bytes:
             len(properties),
         )
         return b"".join((head, publisher, properties))
-    stamp = _last_stamp[0]
-    if (
-        stamp.published_at_us != message.published_at_us
-        or stamp.flags != flags
-        or stamp.version != version
-    ):
-        stamp = _last_stamp[0] = _Stamp(version, flags, message.published_at_us)
-    length = len(publisher)
-    return stamp.packed + (
-        (_LENGTHS[length] if length < 256 else length.to_bytes(2, "big")) + publisher
-    )
+    return _pack_plain(version, flags, message.published_at_us, len(publisher)) + publisher
 
 
 def head_length(offset: int, value: bytes) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -48,20 +47,6 @@ def test_message(message: Message) -> None:
     assert codec.decode_message(message.topic, message.offset, value) == message
     retained = codec.encode_retained(message)
     assert codec.decode_retained(message.topic, retained) == message
-
-
-@given(st.lists(MESSAGES, max_size=5))
-def test_what_was_encoded_before_is_in_no_value(messages: list[Message]) -> None:
-    """Values that begin alike share that; those that do not have their own."""
-    for message in messages:
-        for version in (codec.VERSION, 2):
-            head = codec.encode_head(message, version)
-            assert head[0] == version
-            flags, at_us = struct.unpack_from(">Bq", head, 1)
-            assert (flags & 7, at_us) == (
-                message.qos | (4 if message.retain else 0),
-                message.published_at_us,
-            )
 
 
 @given(ENTRIES)
