@@ -19,15 +19,8 @@ from tests.model.machines import MACHINE
 
 from perdure.errors import ProtocolViolation
 from perdure.model import Cursor, Message
-from perdure.session.outbound import (
-    ACK_RELEASE,
-    ACK_SETTLED,
-    ACK_UNKNOWN,
-    RELEASED,
-    SENT,
-    Delivery,
-    Outbound,
-)
+from perdure.session.inflight import RELEASED, SENT, Delivery
+from perdure.session.outbound import ACK_RELEASE, ACK_SETTLED, ACK_UNKNOWN, Outbound
 
 IDS = 65_535
 LEAPS = st.sampled_from([1, 1, 1, 2, 7, IDS - 1, IDS, IDS + 1, 2 * IDS, 3 * IDS])
@@ -284,9 +277,12 @@ class OutboundMachine(RuleBasedStateMachine):
             return
         outbound = self.outbound
         expected = {owed.packet_id: owed for owed in self.owed if owed.in_flight}
-        assert set(outbound.inflight) == set(expected)
-        for packet_id, delivery in outbound.inflight.items():
-            owed = expected[packet_id]
+        inflight = outbound.inflight
+        assert inflight.count == len(expected)
+        assert {delivery.packet_id for delivery in inflight.values()} == set(expected)
+        for packet_id, owed in expected.items():
+            delivery = inflight.get(packet_id)
+            assert delivery is not None
             assert delivery.serial == owed.serial
             assert delivery.state == (RELEASED if owed.released else SENT)
 
@@ -315,9 +311,7 @@ class OutboundMachine(RuleBasedStateMachine):
         )
         assert cursor.offset == (behind[-1].offset if behind else self.start * STEP)
         assert self.outbound.is_idle() == (not any(not owed.settled for owed in self.owed))
-        assert self.outbound.pending_bytes == sum(
-            len(d.message.payload) for d in self.outbound.pending
-        )
+        assert self.outbound.pending_bytes == sum(d.size for d in self.outbound.pending)
 
 
 @pytest.mark.trap(1)

@@ -50,7 +50,7 @@ class GroupMember:
     @property
     def inflight_count(self) -> int:
         """Messages sent to it, or about to be, and not acknowledged."""
-        return len(self.session.outbound.inflight) + self.session.addressed
+        return self.session.outbound.inflight.count + self.session.addressed
 
     @property
     def is_available(self) -> bool:

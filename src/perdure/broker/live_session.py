@@ -18,7 +18,8 @@ from perdure.broker.auth.authorize import Identity
 from perdure.broker.sender import EXPIRED, SENT, Sender
 from perdure.model import InboxEntry, Message, SessionRecord, Subscription
 from perdure.session.inbound import Inbound
-from perdure.session.outbound import RELEASED, Delivery, Outbound
+from perdure.session.inflight import RELEASED, Delivery
+from perdure.session.outbound import Outbound
 from perdure.storage.contract import Batch
 
 if TYPE_CHECKING:
@@ -252,6 +253,7 @@ class LiveSession:
             self.transmit(delivery)
             return
         # As ``transmit``, for what nearly every delivery is.
+        delivery.message = None
         result = self.sender.publish(
             message, qos, retain, False, delivery.packet_id, identifiers, services.turn.now_us
         )
@@ -281,14 +283,17 @@ class LiveSession:
 
     def transmit(self, delivery: Delivery) -> None:
         """Send a delivery that is in flight: PUBLISH, or PUBREL if it was released before."""
+        message = delivery.message
+        assert message is not None, "a delivery is sent once"
+        delivery.message = None
         if delivery.state == RELEASED:
             self.sender.ack(PUBREL, delivery.packet_id)
             return
         services = self._services
         if self.drop_note and self.sender.version >= 5:
-            delivery.message = services.limiter.note(self, delivery.message)
+            message = services.limiter.note(self, message)
         result = self.sender.publish(
-            delivery.message,
+            message,
             delivery.qos,
             delivery.retain,
             delivery.dup,

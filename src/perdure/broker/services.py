@@ -160,7 +160,7 @@ class Services:
         metrics.retained_messages = database.retained_count
         metrics.shared_groups = len(self.shares.groups)
         metrics.inflight_messages = sum(
-            len(session.outbound.inflight) for session in self.registry.live.values()
+            session.outbound.inflight.count for session in self.registry.live.values()
         )
         metrics.pending_messages = sum(
             len(session.outbound.pending) for session in self.registry.live.values()
@@ -176,11 +176,10 @@ class Services:
         metrics.storage_streams = sum(info.stream_count for info in generations)
 
     def _oldest_unacked_s(self) -> int:
-        """Age of the oldest message in flight; offsets are times, and ascend in a session."""
+        """Age of the oldest message in flight; offsets are times."""
         oldest = 0
         for session in self.registry.live.values():
-            for delivery in session.outbound.inflight.values():
-                if not oldest or delivery.offset < oldest:
-                    oldest = delivery.offset
-                break
+            offset = session.outbound.oldest_offset()
+            if offset and (not oldest or offset < oldest):
+                oldest = offset
         return max(0, self.clock.now_us() - oldest) // 1_000_000 if oldest else 0

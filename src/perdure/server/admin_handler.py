@@ -217,7 +217,7 @@ def _as_stored(live: LiveSession) -> StoredSession:
 
 def _view(live: LiveSession) -> LiveView:
     return LiveView(
-        inflight=len(live.outbound.inflight),
+        inflight=live.outbound.inflight.count,
         inflight_max=live.outbound.window_max,
         pending=len(live.outbound.pending),
         catching_up=live.lagging,

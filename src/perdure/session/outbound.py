@@ -22,14 +22,10 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, final
 
-from mypy_extensions import mypyc_attr
-
 from perdure.errors import ProtocolViolation
 from perdure.model import Cursor, Message
+from perdure.session.inflight import RELEASED, SENT, Delivery, Inflight
 from perdure.session.seqno import PACKET_IDS
-
-SENT: Final = 1
-RELEASED: Final = 2
 
 ACK_UNKNOWN: Final = 0
 """The identifier is not in flight."""
@@ -37,59 +33,6 @@ ACK_SETTLED: Final = 1
 """The exchange is done."""
 ACK_RELEASE: Final = 2
 """PUBREL is owed, once the cursor with the PUBREC is committed."""
-
-
-@final
-@mypyc_attr(acyclic=True)
-class Delivery:
-    """One message on its way to one session.
-
-    Attributes:
-        message: what is delivered.
-        qos: 1 or 2.
-        retain: RETAIN flag to send.
-        identifiers: subscription identifiers to send.
-        offset: place in the session's order (log or inbox offset).
-        serial: serial number.
-        packet_id: packet identifier, from the serial number.
-        state: SENT or RELEASED.
-        dup: it may have been sent before.
-        group_key: shared group that gave it, empty = none.
-    """
-
-    __slots__ = (
-        "dup",
-        "group_key",
-        "identifiers",
-        "message",
-        "offset",
-        "packet_id",
-        "qos",
-        "retain",
-        "serial",
-        "state",
-    )
-
-    def __init__(
-        self,
-        message: Message,
-        qos: int,
-        retain: bool,
-        identifiers: tuple[int, ...],
-        offset: int,
-        serial: int,
-        group_key: str,
-    ) -> None:
-        self.message: Message = message
-        self.qos: int = qos
-        self.retain: bool = retain
-        self.identifiers: tuple[int, ...] = identifiers
-        self.offset: int = offset
-        self.serial: int = serial
-        self.packet_id: int = (serial - 1) % PACKET_IDS + 1
-        self.state: int = SENT
-        self.dup: bool = False
-        self.group_key: str = group_key
 
 
 _NONE_PENDING: Final[deque[Delivery]] = deque(maxlen=0)
@@ -134,7 +77,7 @@ class Outbound:
         self.acked_serial: int = cursor.serial
         self.next_serial: int = cursor.serial + 1
         self.sent_serial: int = cursor.sent
-        self.inflight: dict[int, Delivery] = {}
+        self.inflight: Inflight = Inflight()
         self.pending: deque[Delivery] = _NONE_PENDING
         """In the order of their serial numbers; not to be changed from outside."""
         self.pending_bytes: int = 0
@@ -175,7 +118,7 @@ class Outbound:
             delivery.qos = 2
             if serial <= self.acked_serial + PACKET_IDS:
                 self._old_released.pop(serial, None)
-                self.inflight[delivery.packet_id] = delivery
+                self.inflight.add(delivery)
                 return delivery
             # Taken over from a broker that had given an identifier twice: the first goes first.
             self._wait(delivery)
@@ -184,11 +127,11 @@ class Outbound:
             delivery.dup = True
         if (
             not self.pending
-            and len(self.inflight) < self.window_max
+            and self.inflight.count < self.window_max
             and serial <= self.acked_serial + PACKET_IDS
         ):
             # As ``_send``: this runs for each message of a client that keeps up.
-            self.inflight[delivery.packet_id] = delivery
+            self.inflight.add(delivery)
             if serial > self.sent_serial:
                 self.sent_serial = serial
             return delivery
@@ -242,7 +185,7 @@ class Outbound:
         if not self._has_window(delivery.serial):
             return None
         self.pending.popleft()
-        self.pending_bytes -= len(delivery.message.payload)
+        self.pending_bytes -= delivery.size
         if not self.pending:
             self.pending = _NONE_PENDING
         if delivery.state == RELEASED:
@@ -253,7 +196,7 @@ class Outbound:
     def settle_unsent(self, delivery: Delivery) -> None:
         """Settle a delivery that ``offer`` or ``next_to_send`` gave out and that cannot be sent
         (expired, too large for the client, not authorised any more)."""
-        self.inflight.pop(delivery.packet_id, None)
+        self.inflight.remove(delivery)
         self._settle(delivery.serial, delivery.offset)
 
     def acknowledge(self, packet_id: int) -> Delivery | None:
@@ -263,7 +206,7 @@ class Outbound:
             return None
         if delivery.qos != 1:
             raise ProtocolViolation("PUBACK for a QoS 2 message")
-        del self.inflight[packet_id]
+        self.inflight.remove(delivery)
         serial = delivery.serial
         if serial == self.acked_serial + 1 and not self._settled and not self._gaps:
             self.acked_serial = serial
@@ -282,7 +225,7 @@ class Outbound:
             raise ProtocolViolation("PUBREC for a QoS 1 message")
         if delivery.state == SENT:
             if failed:
-                del self.inflight[packet_id]
+                self.inflight.remove(delivery)
                 self._settle(delivery.serial, delivery.offset)
                 return ACK_SETTLED
             delivery.state = RELEASED
@@ -296,7 +239,7 @@ class Outbound:
             return ACK_UNKNOWN
         if delivery.qos != 2 or delivery.state != RELEASED:
             raise ProtocolViolation("PUBCOMP without PUBREL")
-        del self.inflight[packet_id]
+        self.inflight.remove(delivery)
         self._settle(delivery.serial, delivery.offset)
         return ACK_SETTLED
 
@@ -309,6 +252,17 @@ class Outbound:
     def is_idle(self) -> bool:
         """Whether every message that was offered is settled."""
         return self.acked_serial + 1 == self.next_serial
+
+    def oldest_offset(self) -> int:
+        """Offset of the oldest message in flight; 0 = nothing is."""
+        inflight = self.inflight
+        if not inflight.count:
+            return 0
+        first = inflight.get(self.acked_serial % PACKET_IDS + 1)
+        if first is None:
+            # Its serial number belongs to no message.
+            return min([delivery.offset for delivery in inflight.values()])
+        return first.offset
 
     def has_room(self) -> bool:
         """Whether a message offered now would be sent at once."""
@@ -331,13 +285,13 @@ class Outbound:
         if not self.pending:
             self.pending = deque()
         self.pending.append(delivery)
-        self.pending_bytes += len(delivery.message.payload)
+        self.pending_bytes += delivery.size
 
     def _has_window(self, serial: int) -> bool:
-        return len(self.inflight) < self.window_max and serial <= self.acked_serial + PACKET_IDS
+        return self.inflight.count < self.window_max and serial <= self.acked_serial + PACKET_IDS
 
     def _send(self, delivery: Delivery) -> None:
-        self.inflight[delivery.packet_id] = delivery
+        self.inflight.add(delivery)
         if delivery.serial > self.sent_serial:
             self.sent_serial = delivery.serial
 

@@ -55,7 +55,7 @@ def unsettled(world: World, client_ids: Sequence[str]) -> list[str]:
             continue
         outbound = session.outbound
         left = {
-            "in flight": len(outbound.inflight),
+            "in flight": outbound.inflight.count,
             "pending": len(outbound.pending),
             "lagging": int(session.lagging),
             "feeding": session.feeding,

@@ -116,7 +116,7 @@ def test_it_is_what_the_client_gets_when_it_comes_back(chunk: int) -> None:
     assert entries[-1].message.payload == b"last"
     assert last_packet_id == entries[-1].packet_id
     # It was only looked at.
-    assert len(world.live.services.registry.live["r"].outbound.inflight) == len(entries)
+    assert world.live.services.registry.live["r"].outbound.inflight.count == len(entries)
 
 
 def record(client_id: str = "c", **fields: int) -> SessionRecord:

@@ -6,15 +6,8 @@ import pytest
 
 from perdure.errors import ProtocolViolation
 from perdure.model import Cursor, Message
-from perdure.session.outbound import (
-    ACK_RELEASE,
-    ACK_SETTLED,
-    ACK_UNKNOWN,
-    RELEASED,
-    SENT,
-    Delivery,
-    Outbound,
-)
+from perdure.session.inflight import RELEASED, SENT, Delivery
+from perdure.session.outbound import ACK_RELEASE, ACK_SETTLED, ACK_UNKNOWN, Outbound
 
 MESSAGE = Message("t", b"12345")
 
@@ -75,6 +68,34 @@ def test_an_in_order_acknowledgement_before_settled_ones() -> None:
     assert outbound.cursor() == Cursor(10, 1, (3,), (), 3)
 
 
+def test_the_oldest_in_flight() -> None:
+    outbound = Outbound(Cursor(70, 65_534), window_max=5)
+    assert outbound.oldest_offset() == 0
+    for offset in (80, 90):
+        _sent(outbound, offset)
+    outbound.pass_to(65_539)
+    for offset in (100, 110):
+        _sent(outbound, offset)
+    assert outbound.oldest_offset() == 80
+    outbound.acknowledge(65_535)
+    assert outbound.oldest_offset() == 90
+    outbound.acknowledge(1)
+    assert outbound.oldest_offset() == 100
+    outbound.acknowledge(4)
+    outbound.acknowledge(5)
+    assert outbound.oldest_offset() == 0
+
+
+def test_the_oldest_in_flight_behind_numbers_that_belong_to_no_message() -> None:
+    outbound = Outbound(Cursor(), window_max=5)
+    first = _sent(outbound, 10)
+    outbound.pass_to(3)
+    for offset in (20, 30):
+        _sent(outbound, offset)
+    outbound.settle_unsent(first)
+    assert outbound.oldest_offset() == 20
+
+
 @pytest.mark.trap(6)
 def test_identifiers_go_on_when_nothing_is_in_flight() -> None:
     """Trap 6: the counter is not reset because the window is empty for a moment."""
@@ -82,7 +103,7 @@ def test_identifiers_go_on_when_nothing_is_in_flight() -> None:
     for number in range(1, 6):
         assert _sent(outbound, number * 10).packet_id == number
         outbound.acknowledge(number)
-        assert not outbound.inflight
+        assert not outbound.inflight.count
 
 
 @pytest.mark.trap(8)
@@ -99,7 +120,7 @@ def test_acknowledgements_of_the_other_qos_are_refused() -> None:
         outbound.complete(1)
     with pytest.raises(ProtocolViolation):
         outbound.complete(2)
-    assert set(outbound.inflight) == {1, 2}
+    assert {delivery.packet_id for delivery in outbound.inflight.values()} == {1, 2}
 
 
 def test_unknown_identifiers_change_nothing() -> None:
@@ -172,7 +193,7 @@ def test_the_oldest_unacknowledged_message_bounds_the_span() -> None:
     for offset in range(2, 65_536):
         _sent(outbound, offset)
         outbound.acknowledge((offset - 1) % 65_535 + 1)
-    assert len(outbound.inflight) == 1
+    assert outbound.inflight.count == 1
     assert _offer(outbound, 65_536) is None
     assert outbound.next_to_send() is None
     assert not outbound.has_room()
@@ -250,7 +271,7 @@ def test_settled_without_being_sent() -> None:
     outbound = Outbound(Cursor(), window_max=5)
     delivery = _sent(outbound, 10)
     outbound.settle_unsent(delivery)
-    assert not outbound.inflight
+    assert not outbound.inflight.count
     assert outbound.cursor() == Cursor(10, 1, (), (), 1)
 
 
@@ -261,7 +282,7 @@ def test_a_lowered_subscription_leaks_no_identifier() -> None:
     for number in range(1, 200_000, 997):
         outbound.skip(number)
     assert _sent(outbound, 200_000).packet_id == outbound.next_serial - 1
-    assert len(outbound.inflight) == 1
+    assert outbound.inflight.count == 1
     outbound.acknowledge(outbound.next_serial - 1)
     assert outbound.is_idle()
     assert outbound.has_room()
