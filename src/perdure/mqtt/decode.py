@@ -7,7 +7,7 @@ packets or set ``failure``; nothing is raised, and the result does not depend on
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from perdure.errors import MalformedPacket, MqttError, ProtocolViolation
 from perdure.mqtt import decode_body
@@ -33,6 +33,10 @@ from perdure.mqtt.properties import (
     read_message_properties,
 )
 from perdure.mqtt.reason_codes import PACKET_TOO_LARGE, UNSUPPORTED_PROTOCOL_VERSION
+
+if TYPE_CHECKING:
+    # A machine word in the compiled build; an int is asked at each step whether it is one.
+    from mypy_extensions import i64
 
 TOPICS_CACHED_MAX: Final = 16_384
 """Topic names kept decoded, for all connections: the string is shared and so is its hash."""
@@ -146,12 +150,12 @@ class Decoder:
 
     def _parse(self, data: bytes, packets: list[Packet]) -> int:
         """Append every complete packet of ``data``; return where the incomplete one begins."""
-        at = 0
-        end = len(data)
+        at: i64 = 0
+        end: i64 = len(data)
         while at + 1 < end:
-            first = data[at]
-            remaining = data[at + 1]
-            body = at + 2
+            first: i64 = data[at]
+            remaining: i64 = data[at + 1]
+            body: i64 = at + 2
             if remaining > 0x7F:
                 if first < 0x10:
                     self._check_header(first, 0)  # whatever the length turns out to be
@@ -160,7 +164,7 @@ class Decoder:
                     self._needed = end - at + 1
                     return at
                 body = self._body_at
-            stop = body + remaining
+            stop: i64 = body + remaining
             if stop > end or stop - at > self.packet_size_max:
                 # What the fixed header shows is refused before the body is waited for.
                 if stop - at > self.packet_size_max and not self._knows_version(first, data, body):
@@ -253,16 +257,16 @@ class Decoder:
                 f"{KIND_NAMES[kind]} has {size} bytes, the limit is {self.packet_size_max}",
             )
 
-    def _publish(self, first: int, data: bytes, at: int, stop: int) -> Publish:
-        qos = first >> 1 & 3
+    def _publish(self, first: i64, data: bytes, at: i64, stop: i64) -> Publish:
+        qos: i64 = first >> 1 & 3
         retain = first & 1 == 1
         dup = first & 8 == 8
-        start = at + 2
+        start: i64 = at + 2
         if qos == 3 or (dup and not qos):
             self._check_header(first, 0)
         if start > stop:
             raise MalformedPacket("PUBLISH ends before its topic name")
-        topic_end = start + (data[at] << 8 | data[at + 1])
+        topic_end: i64 = start + (data[at] << 8 | data[at + 1])
         if topic_end > stop:
             raise MalformedPacket("the topic name is longer than the packet")
         raw = data[start:topic_end]
@@ -270,7 +274,7 @@ class Decoder:
             topic = self._topic.name
         else:
             topic = self._other_topic(raw)
-        packet_id = 0
+        packet_id: i64 = 0
         at = topic_end
         if qos:
             at += 2
@@ -280,7 +284,7 @@ class Decoder:
             if packet_id == 0:
                 raise ProtocolViolation("PUBLISH has the packet identifier 0")  # [MQTT-2.2.1-3]
         if self.version != V5:
-            if not raw:
+            if topic_end == start:
                 raise MalformedPacket("the topic name is empty")  # [MQTT-4.7.3-1]
             return Publish(topic, data[at:stop], qos, retain, dup, packet_id)
         if at >= stop:
@@ -288,7 +292,7 @@ class Decoder:
         length = data[at]
         at += 1
         if length == 0:
-            if not raw:
+            if topic_end == start:
                 # 3.3.2.3.4
                 raise ProtocolViolation("PUBLISH has neither a topic name nor a topic alias")
             return Publish(topic, data[at:stop], qos, retain, dup, packet_id)
@@ -301,7 +305,7 @@ class Decoder:
         found = _properties.get(raw_properties)
         if found is None:
             found = _new_properties(raw_properties)
-        if not raw and not found.topic_alias:
+        if topic_end == start and not found.topic_alias:
             raise ProtocolViolation("PUBLISH has neither a topic name nor a topic alias")
         if found.identifiers and self._server_side:
             # [MQTT-3.3.4-6]

@@ -262,7 +262,8 @@ def append_publish_311(
     """``append_publish`` for MQTT 3.1.1, where there is less to ask."""
     payload = message.payload
     topic = message.topic
-    rest = len(payload) + 2 if qos else len(payload)
+    size = len(payload)
+    rest = size + 2 if qos else size
     first = 0x30 | dup << 3 | qos << 1 | retain
     head = _LAST.head
     if head.topic is not topic or head.first != first or head.rest != rest:
@@ -270,7 +271,7 @@ def append_publish_311(
     out.append(head.data)
     if qos:
         out.append(UINT16_BYTES[packet_id])
-    if payload:
+    if size:
         out.append(payload)
     return len(head.data) + rest
 

@@ -36,7 +36,7 @@ ACK_RELEASE: Final = 2
 
 
 _NONE_PENDING: Final[deque[Delivery]] = deque(maxlen=0)
-"""Stands for the queue of every session that has nothing pending: an empty one takes 760 bytes."""
+"""The queue of every session that has nothing pending: one of its own would take 760 bytes."""
 
 
 @final
@@ -126,7 +126,7 @@ class Outbound:
         if serial <= self.sent_serial or offset <= self._maybe_sent_offset:
             delivery.dup = True
         if (
-            not self.pending
+            self.pending is _NONE_PENDING
             and self.inflight.count < self.window_max
             and serial <= self.acked_serial + PACKET_IDS
         ):
