@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from mypy_extensions import mypyc_attr
+
 from perdure.errors import MalformedPacket, MqttError, ProtocolViolation
 from perdure.mqtt import decode_body
 from perdure.mqtt.packets import (
@@ -50,6 +52,7 @@ PROPERTIES_CACHED_BYTES_MAX: Final = 128
 
 
 @final
+@mypyc_attr(acyclic=True)
 class _Topic:
     """A topic name, and the bytes that it was read from."""
 

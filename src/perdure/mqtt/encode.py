@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final, assert_never, final
 
+from mypy_extensions import mypyc_attr
+
 from perdure.errors import UsageError
 from perdure.model import Message, Will
 from perdure.mqtt.packets import (
@@ -84,6 +86,7 @@ _topics: Final[dict[str, bytes]] = {}
 
 
 @final
+@mypyc_attr(acyclic=True)
 class _Head:
     """What comes before the packet identifier of a PUBLISH: first byte, length and topic name.
 
