@@ -12,7 +12,7 @@ from perdure.observe.instruments import Histogram
 from perdure.observe.metric_table import TABLE, MetricInfo, histograms, numbers, reference
 from perdure.observe.metrics import Metrics
 
-DERIVED = {"connections_now", "messages_delivered", "messages_dropped"}
+DERIVED = {"connections_now", "messages_delivered", "messages_dropped", "messages_received"}
 """Sums of what the table has one by one."""
 
 FED_AS = {"packets_sent": "control_packets_sent"}
