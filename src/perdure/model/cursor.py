@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import final
 
+from mypy_extensions import mypyc_attr
+
 
 @final
+@mypyc_attr(acyclic=True)
 class Cursor:
     """How far a session's outbound messages are done; nobody changes one.
 

@@ -305,6 +305,7 @@ class Generations:
     def rotated(self, generation: Generation) -> None:
         """Take note that what ``stage_rotation`` gave was written."""
         generation.layout.mark_persisted()
+        self.current.layout.ended()
         self.current.header = msgspec.structs.replace(
             self.current.header, until_offset=generation.header.since_offset
         )

@@ -44,6 +44,10 @@ class Layout(Protocol):
         """What ``unpersisted`` gave last was written."""
         ...
 
+    def ended(self) -> None:
+        """It is not the current generation any more: what is remembered for writing may go."""
+        ...
+
     def scan(
         self, filters: Sequence[str], *, after_offset: int, until_offset: int
     ) -> Iterator[Message]:

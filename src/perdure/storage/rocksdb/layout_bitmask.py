@@ -113,7 +113,7 @@ class BitmaskLayout:
         self._engine = engine
         self._generation = generation
         self._data, self._index = table_names(generation)
-        self._topics: dict[str, tuple[int, bytes]] = {}
+        self._keys: dict[str, tuple[int, bytes]] = {}
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -126,13 +126,13 @@ class BitmaskLayout:
     def append(self, operations: Operations, messages: list[Message]) -> Rows:
         rows = rows_of(messages, bundled=False)
         for topic, offset, value in zip(rows.topics, rows.offsets, rows.values, strict=True):
-            known = self._topics.get(topic)
+            known = self._keys.get(topic)
             if known is None:
                 encoded = topic.encode()
                 known = (topic_index(topic), _TOPIC_LENGTH.pack(len(encoded)) + encoded)
-                if len(self._topics) >= _TOPICS_MAX:
-                    self._topics.clear()
-                self._topics[topic] = known
+                if len(self._keys) >= _TOPICS_MAX:
+                    self._keys.clear()
+                self._keys[topic] = known
             key = _KEY.pack(offset >> _EPOCH_BITS, known[0], offset)
             operations += (self._data, key, known[1] + value)
         return rows
@@ -142,6 +142,9 @@ class BitmaskLayout:
 
     def mark_persisted(self) -> None:
         return
+
+    def ended(self) -> None:
+        self._keys.clear()
 
     def scan(
         self, filters: Sequence[str], *, after_offset: int, until_offset: int

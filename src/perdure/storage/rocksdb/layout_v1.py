@@ -192,6 +192,10 @@ class SkipScanLayout:
         self._trie.mark_persisted(self._offered)
         self._offered = ()
 
+    def ended(self) -> None:
+        self._keys.clear()
+        self._recurring = Recurring()
+
     # -- reading ---------------------------------------------------------------------------
 
     def scan(

@@ -16,6 +16,7 @@ from perdure.storage.rocksdb.engine import META, Engine, Operations
 from perdure.storage.rocksdb.generations import Generation, GenerationHeader
 from perdure.storage.rocksdb.layout import table_generation, table_names
 from perdure.storage.rocksdb.layout_bitmask import BitmaskLayout
+from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
 from perdure.topic.proposal import Structure
 
 
@@ -144,6 +145,20 @@ def test_a_late_batch_makes_no_point_out_of_order() -> None:
     assert found.offsets == [6_023]
     assert found.messages_after(0) == 2_048
     assert found.messages_after(6_023) == 1_024
+
+
+@pytest.mark.parametrize("layout", ["skipscan", "bitmask"])
+def test_what_writing_remembers_goes_with_the_rotation(path: Path, layout: str) -> None:
+    config = RocksdbConfig(layout=layout)
+    database = RocksDatabase.open(path, config=config, now_us=NOW_US)
+    append_all(database, message("a/1"), message("b"), message("a/1"))
+    append_all(database, message("a/1"))
+    ended = database._generations.current.layout
+    assert isinstance(ended, (SkipScanLayout, BitmaskLayout))
+    assert len(ended._keys) > 0
+    database.rotate(NOW_US + 10)
+    assert not ended._keys
+    database.close()
 
 
 def test_table_names() -> None:

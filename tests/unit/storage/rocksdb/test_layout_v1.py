@@ -160,6 +160,16 @@ def test_a_key_without_a_stream_is_corrupt(engine: Engine) -> None:
     assert count == 2
 
 
+def test_keys_are_kept_of_topics_that_come_again(engine: Engine) -> None:
+    layout = layout_of(engine, 0)
+    write(engine, layout, [f"once/{n}" for n in range(1_000)])
+    # Some may be taken for one that came before.
+    assert len(layout._keys) < 100
+    for _ in range(2):
+        write(engine, layout, ["often/1"])
+    assert "often/1" in layout._keys
+
+
 def test_bounded_memories_are_refilled(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout_v1, "_TOPICS_MAX", 3)
     monkeypatch.setattr(layout_v1, "_FILTERS_MAX", 2)
