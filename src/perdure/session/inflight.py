@@ -2,8 +2,9 @@
 
 A table of places: a packet identifier has the place that its low bits name. Identifiers are given
 in a row, so what is in flight at the same time nearly always has different places; where it has
-not, the table grows until it has (at 65,536 places it must). So a look-up is one index, and a
-table for a window of 16 takes 128 bytes, where a dict takes five times that.
+not, the table grows, within reason: a client that keeps one message for ever while others go round
+must not make it large. What finds its place taken then is a *stray*, in a dict. So a look-up is one
+index, and a table for a window of 16 takes 128 bytes, where a dict takes five times that.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ SENT: Final = 1
 RELEASED: Final = 2
 
 _PLACES_MIN: Final = 8
+
+_PLACES_PER_DELIVERY: Final = 8
+"""A table grows no further than to this."""
 
 _PLACES_KEPT: Final = 1_024
 """A larger table is given up when nothing is in flight any more."""
@@ -96,35 +100,43 @@ class Inflight:
         count: how many there are.
     """
 
-    __slots__ = ("_mask", "_places", "count")
+    __slots__ = ("_mask", "_places", "_strays", "count")
 
     def __init__(self) -> None:
         self.count: int = 0
         self._places: list[Delivery | None] = _NO_PLACES
         self._mask: int = 0
         """Places less one; 0 = the table is shared."""
+        self._strays: dict[int, Delivery] | None = None
 
     def get(self, packet_id: int) -> Delivery | None:
         """What has this packet identifier, or None."""
         delivery = self._places[packet_id & self._mask]
-        if delivery is None or delivery.packet_id != packet_id:
-            return None
-        return delivery
+        if delivery is not None and delivery.packet_id == packet_id:
+            return delivery
+        return None if self._strays is None else self._strays.get(packet_id)
 
     def add(self, delivery: Delivery) -> None:
         """Add a delivery; nothing in flight has its packet identifier."""
         place = delivery.packet_id & self._mask
-        if not self._mask or self._places[place] is not None:
-            self._grow(delivery.packet_id)
-            place = delivery.packet_id & self._mask
-        self._places[place] = delivery
+        assert self.get(delivery.packet_id) is None
         self.count += 1
+        if not self._mask or self._places[place] is not None:
+            self._grow()
+        self._place(delivery)
 
     def remove(self, delivery: Delivery) -> None:
         """Take a delivery out that is in flight."""
         place = delivery.packet_id & self._mask
-        assert self._places[place] is delivery
-        self._places[place] = None
+        if self._places[place] is delivery:
+            self._places[place] = None
+        else:
+            strays = self._strays
+            assert strays is not None
+            assert strays[delivery.packet_id] is delivery
+            del strays[delivery.packet_id]
+            if not strays:
+                self._strays = None
         self.count -= 1
         if not self.count and self._mask >= _PLACES_KEPT:
             self._places = _NO_PLACES
@@ -132,21 +144,28 @@ class Inflight:
 
     def values(self) -> list[Delivery]:
         """Everything in flight."""
-        return [delivery for delivery in self._places if delivery is not None]
+        found = [delivery for delivery in self._places if delivery is not None]
+        if self._strays is not None:
+            found += self._strays.values()
+        return found
 
-    def _grow(self, packet_id: int) -> None:
-        """Make the table so large that this identifier too has a place of its own."""
-        assert self.get(packet_id) is None
+    def _place(self, delivery: Delivery) -> None:
+        place = delivery.packet_id & self._mask
+        if self._places[place] is None:
+            self._places[place] = delivery
+            return
+        if self._strays is None:
+            self._strays = {}
+        self._strays[delivery.packet_id] = delivery
+
+    def _grow(self) -> None:
+        """Make the table twice as large, if it is not too large for what it holds."""
+        size = max(2 * (self._mask + 1), _PLACES_MIN)
+        if size > max(_PLACES_MIN, _PLACES_PER_DELIVERY * self.count):
+            return
         held = self.values()
-        size = max(self._mask + 1, _PLACES_MIN // 2)
-        fits = False
-        while not fits:
-            size *= 2
-            taken = {packet_id & (size - 1)}
-            taken.update([delivery.packet_id & (size - 1) for delivery in held])
-            fits = len(taken) == len(held) + 1
-        places: list[Delivery | None] = [None] * size
-        for delivery in held:
-            places[delivery.packet_id & (size - 1)] = delivery
-        self._places = places
+        self._places = [None] * size
         self._mask = size - 1
+        self._strays = None
+        for delivery in held:
+            self._place(delivery)

@@ -49,7 +49,7 @@ def test_an_unknown_identifier_is_not_taken_for_one_with_its_place(packet_id: in
 
 
 def test_one_that_stays_is_kept_while_all_others_go_round() -> None:
-    """It takes the place of each power of two that is tried."""
+    """It takes the place of each power of two that is tried, and the table stays small."""
     inflight = Inflight()
     kept = _delivery(1)
     inflight.add(kept)
@@ -61,6 +61,7 @@ def test_one_that_stays_is_kept_while_all_others_go_round() -> None:
         inflight.remove(delivery)
         assert inflight.get(serial) is None
     _check(inflight, {1: kept})
+    assert len(inflight._places) <= 16
 
 
 def test_all_identifiers_at_once() -> None:
@@ -74,6 +75,22 @@ def test_all_identifiers_at_once() -> None:
         inflight.remove(delivery)
     _check(inflight, {})
     assert len(inflight._places) == 1
+
+
+def test_strays_get_places_when_the_table_grows() -> None:
+    """Two hold places far apart; a window of others goes round beside them."""
+    inflight = Inflight()
+    expected: dict[int, Delivery] = {}
+    serials = [1, 4_097, 8_193, 12_289, *range(20_000, 20_100)]
+    for serial in serials:
+        expected[serial] = _delivery(serial)
+        inflight.add(expected[serial])
+        _check(inflight, expected)
+    assert inflight._strays
+    for serial in [4_097, 1, *serials[50:], 12_289, 8_193, *serials[4:50]]:
+        inflight.remove(expected.pop(serial))
+        _check(inflight, expected)
+    assert inflight._strays is None
 
 
 @pytest.mark.parametrize("window", [1, 7, 8, 9, 16, 100])
