@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from perdure.broker.owed import OwedPage, merged, read_page
 from perdure.errors import StorageError
-from perdure.model import InboxEntry
+from perdure.model import InboxEntry, Message
 from perdure.session.interest import Interest
 
 if TYPE_CHECKING:
@@ -93,16 +93,26 @@ class CatchUp:
         services.turn.schedule()
 
     def _offer(self, session: LiveSession, interest: Interest, page: OwedPage) -> None:
+        limited = self._services.limiter.may_drop(session)
+        if not page.entries:
+            for message in page.messages:
+                self._offer_message(session, interest, message, limited)
+            return
         for item in merged(page.messages, page.entries):
             if isinstance(item, InboxEntry):
                 self._offer_entry(session, item)
-                continue
-            wanted = interest.wants(item)
-            if wanted is None or not wanted.qos:
-                continue
-            if self._services.limiter.drops(session, item):
-                continue
-            session.offer(item, wanted.qos, wanted.retain, wanted.identifiers, item.offset)
+            else:
+                self._offer_message(session, interest, item, limited)
+
+    def _offer_message(
+        self, session: LiveSession, interest: Interest, message: Message, limited: bool
+    ) -> None:
+        wanted = interest.wants(message)
+        if wanted is None or not wanted.qos:
+            return
+        if limited and self._services.limiter.drops(session, message):
+            return
+        session.offer(message, wanted.qos, wanted.retain, wanted.identifiers, message.offset)
 
     def _offer_entry(self, session: LiveSession, entry: InboxEntry) -> None:
         session.inbox_until = max(session.inbox_until, entry.offset)

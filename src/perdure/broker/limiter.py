@@ -76,6 +76,10 @@ class Limiter:
             filters, after_offset=after, until_offset=fence, limit=chunk
         )
 
+    def may_drop(self, session: LiveSession) -> bool:
+        """Whether ``drops`` has to be asked for the messages that are read next."""
+        return session.to_drop > 0 or self._services.session_config.pending_age_max_s > 0
+
     def drops(self, session: LiveSession, message: Message) -> bool:
         """Whether a limit drops the next message of a session's order; then it is settled."""
         outbound = session.outbound

@@ -16,6 +16,9 @@ from perdure.topic.shapes import FilterIndex
 NAIVE_MAX: Final = 8
 """Subscriptions up to which asking each filter beats building an index."""
 
+_FAR: Final = 2**62 - 1
+"""No offset in use is near it, and the compiled form compares it as it compares small numbers."""
+
 
 @final
 class Wanted:
@@ -79,9 +82,32 @@ class Interest:
         subs: subscriptions without shared ones.
     """
 
-    __slots__ = ("_client_id", "_index", "_subs")
+    __slots__ = (
+        "_after",
+        "_client_id",
+        "_for_all",
+        "_found",
+        "_index",
+        "_qos",
+        "_retain",
+        "_subs",
+        "_topic",
+        "_until",
+        "_wanted",
+    )
 
     def __init__(self, client_id: str, subs: Iterable[Subscription]) -> None:
+        # What was answered last, which mostly holds for the next message too: the subscriptions
+        # of a topic that hold in (after, until], and how a message of a QoS and RETAIN flag is
+        # delivered for them, if that does not depend on the publisher.
+        self._topic: str = ""
+        self._after: int = 0
+        self._until: int = 0
+        self._found: list[Subscription] = []
+        self._for_all: bool = False
+        self._qos: int = -1
+        self._retain: bool = False
+        self._wanted: Wanted | None = None
         self._client_id: str = client_id
         self._subs: list[Subscription] = [sub for sub in subs if not sub.group]
         self._index: FilterIndex[list[Subscription]] | None = None
@@ -107,16 +133,30 @@ class Interest:
 
     def wants(self, message: Message) -> Wanted | None:
         """How a recorded message is delivered; None or QoS 0 = it takes no serial number."""
-        topic = message.topic
         offset = message.offset
+        if message.topic != self._topic or not self._after < offset <= self._until:
+            self._find(message.topic, offset)
+        elif message.qos == self._qos and message.retain == self._retain and self._for_all:
+            return self._wanted
+        self._qos = message.qos
+        self._retain = message.retain
+        self._wanted = combine(self._found, message, self._client_id) if self._found else None
+        return self._wanted
+
+    def _find(self, topic: str, offset: int) -> None:
+        """The subscriptions that match a topic and hold at an offset, and around it."""
         if self._index is None:
-            found = [
-                s
-                for s in self._subs
-                if (s.filter == topic or matches(s.filter, topic)) and holds(s, offset)
-            ]
+            matching = [s for s in self._subs if s.filter == topic or matches(s.filter, topic)]
         else:
-            found = [s for same in self._index.match(topic) for s in same if holds(s, offset)]
-        if not found:
-            return None
-        return combine(found, message, self._client_id)
+            matching = [s for same in self._index.match(topic) for s in same]
+        self._topic = topic
+        self._after, self._until = -1, _FAR
+        self._found = [s for s in matching if holds(s, offset)]
+        self._for_all = not any(s.no_local for s in self._found)
+        for sub in matching:
+            # A subscription holds after the one and up to the other (``holds``).
+            for edge in (sub.since_offset, sub.until_offset or _FAR):
+                if edge < offset:
+                    self._after = max(self._after, edge)
+                else:
+                    self._until = min(self._until, edge)

@@ -96,7 +96,7 @@ def encode_run(messages: list[Message], first: int, stop: int) -> bytes:
 
 def is_bundle(value: bytes) -> bool:
     """Whether a value is a bundle's."""
-    return value[:1] == _VERSION_BYTE
+    return value.startswith(_VERSION_BYTE)
 
 
 def count_of(value: bytes, offset: int, after: int, until: int) -> int:
@@ -124,24 +124,32 @@ def decode_row(topic: str, offset: int, value: bytes, after: int, until: int) ->
     if not is_bundle(value):
         return [decode_message(topic, offset, value)] if after < offset <= until else []
     body = _body(value, offset)
-    places = _places(value, body, offset)
+    lengths = _payload_lengths(value, body, offset)
     head = decode_message(topic, offset, _MESSAGE_BYTE + value[1:body])
-    first = offset - len(places) + 1
-    return [
-        Message(
-            topic,
-            value[start:end],
-            head.qos,
-            head.retain,
-            head.publisher,
-            head.properties,
-            head.expires_at_us,
-            head.published_at_us,
-            at,
-        )
-        for at, (start, end) in enumerate(places, first)
-        if after < at <= until
-    ]
+    qos, retain, publisher, properties = head.qos, head.retain, head.publisher, head.properties
+    expires_at_us, published_at_us = head.expires_at_us, head.published_at_us
+    found: list[Message] = []
+    at = offset - len(lengths)
+    start = _first_payload(body, lengths)
+    for length in lengths:
+        at += 1
+        end = start + length
+        if after < at <= until:
+            found.append(
+                Message(
+                    topic,
+                    value[start:end],
+                    qos,
+                    retain,
+                    publisher,
+                    properties,
+                    expires_at_us,
+                    published_at_us,
+                    at,
+                )
+            )
+        start = end
+    return found
 
 
 def split_row(offset: int, value: bytes, after: int, until: int) -> list[tuple[int, bytes]]:
@@ -153,13 +161,18 @@ def split_row(offset: int, value: bytes, after: int, until: int) -> list[tuple[i
     if not is_bundle(value):
         return [(offset, value)] if after < offset <= until else []
     body = _body(value, offset)
-    places = _places(value, body, offset)
+    lengths = _payload_lengths(value, body, offset)
     head = _MESSAGE_BYTE + value[1:body]
-    return [
-        (at, head + value[start:end])
-        for at, (start, end) in enumerate(places, offset - len(places) + 1)
-        if after < at <= until
-    ]
+    found: list[tuple[int, bytes]] = []
+    at = offset - len(lengths)
+    start = _first_payload(body, lengths)
+    for length in lengths:
+        at += 1
+        end = start + length
+        if after < at <= until:
+            found.append((at, head + value[start:end]))
+        start = end
+    return found
 
 
 def reach(until: int) -> int:
@@ -185,22 +198,21 @@ def _body(value: bytes, offset: int) -> int:
     return body
 
 
-def _places(value: bytes, body: int, offset: int) -> list[tuple[int, int]]:
-    """Where each payload begins and ends."""
+def _payload_lengths(value: bytes, body: int, offset: int) -> tuple[int, ...]:
+    """Of each payload."""
     count: int = _COUNT.unpack_from(value, body)[0]
-    start = body + _COUNT.size
     try:
-        lengths: tuple[int, ...] = struct.unpack_from(f">{count}I", value, start)
+        lengths: tuple[int, ...] = struct.unpack_from(f">{count}I", value, body + _COUNT.size)
     except struct.error as error:
         raise _cut_short(offset) from error
-    start += 4 * count
-    places: list[tuple[int, int]] = []
-    for length in lengths:
-        places.append((start, start + length))
-        start += length
-    if start != len(value) or not count:
+    if not count or _first_payload(body, lengths) + sum(lengths) != len(value):
         raise _cut_short(offset)
-    return places
+    return lengths
+
+
+def _first_payload(body: int, lengths: tuple[int, ...]) -> int:
+    """Where the first payload begins."""
+    return body + _COUNT.size + 4 * len(lengths)
 
 
 def _cut_short(offset: int) -> StorageCorrupt:

@@ -27,7 +27,7 @@ Knows no keys and no engine. Invariant: ``decode(encode(x)) == x``; bytes of a l
 from __future__ import annotations
 
 import struct
-from typing import Final, TypeVar
+from typing import Final, TypeVar, final
 
 import msgspec
 
@@ -39,10 +39,10 @@ _PLACED_VERSION: Final = 2
 """Of an inbox entry with a serial number or a lifetime of its own: an earlier release, which would
 count it wrongly, refuses it."""
 
-_QOS = 0x03
-_RETAIN = 0x04
-_EXTENDED = 0x08
-_HAS_MESSAGE = 0x08
+_QOS: Final = 0x03
+_RETAIN: Final = 0x04
+_EXTENDED: Final = 0x08
+_HAS_MESSAGE: Final = 0x08
 
 _PLAIN = struct.Struct(">BBqH")
 _EXTENDED_HEAD = struct.Struct(">BBqHqI")
@@ -51,12 +51,29 @@ _ENTRY_PLACE = struct.Struct(">QQ")
 _ENTRY_MESSAGE = struct.Struct(">qH")
 _CURSOR = struct.Struct(">BqqqII")
 _OFFSET = struct.Struct(">q")
+_EXTENSION = struct.Struct(">qI")
 
 _PLAIN_SIZE: Final[int] = _PLAIN.size
+_EXTENSION_SIZE: Final[int] = _EXTENSION.size
 _unpack_plain: Final = _PLAIN.unpack_from
+_unpack_extension: Final = _EXTENSION.unpack_from
 _pack_plain: Final = _PLAIN.pack
 _pack_extended: Final = _EXTENDED_HEAD.pack
 _pack_cursor: Final = _CURSOR.pack
+
+
+@final
+class _Publisher:
+    """The publisher of the message that was decoded last: the next one is mostly of the same."""
+
+    __slots__ = ("known",)
+
+    def __init__(self) -> None:
+        # Together: whoever decodes in another thread sees both or neither.
+        self.known: tuple[bytes, str] = (b"", "")
+
+
+_last_publisher: Final = _Publisher()
 
 
 def encode_message(message: Message) -> bytes:
@@ -103,30 +120,42 @@ def decode_message(
     """The message in a value, or in the bytes ``[start, stop)`` of many; -1 = to the end."""
     if stop < 0:
         stop = len(value)
+    # With their types known, the compiled form takes no objects for them.
+    version: int
+    flags: int
+    published_at_us: int
+    publisher_length: int
+    expires_at_us: int = 0
+    properties_length: int = 0
+    properties = b""
     try:
         version, flags, published_at_us, publisher_length = _unpack_plain(value, start)
         if version != VERSION:
             raise _wrong_version("message", version)
+        start += _PLAIN_SIZE
         if flags & _EXTENDED:
-            _, _, _, _, expires_at_us, length = _EXTENDED_HEAD.unpack_from(value, start)
-            start += _EXTENDED_HEAD.size
-            end = start + publisher_length + length
-            properties = value[end - length : end]
-        else:
-            start += _PLAIN_SIZE
-            end = start + publisher_length
-            expires_at_us = 0
-            properties = b""
+            expires_at_us, properties_length = _unpack_extension(value, start)
+            start += _EXTENSION_SIZE
+        publisher_end = start + publisher_length
+        end = publisher_end + properties_length
         if end > stop:
             raise StorageCorrupt(f"message at {offset} is cut short")
-        publisher = value[start : start + publisher_length].decode()
+        if properties_length:
+            properties = value[publisher_end:end]
+        raw = value[start:publisher_end]
+        known = _last_publisher.known
+        if raw == known[0]:
+            publisher = known[1]
+        else:
+            publisher = raw.decode()
+            _last_publisher.known = (raw, publisher)
     except (struct.error, UnicodeDecodeError) as error:
         raise StorageCorrupt(f"message at {offset} does not decode: {error}") from error
     return Message(
         topic,
         value[end:stop],
         flags & _QOS,
-        bool(flags & _RETAIN),
+        (flags & _RETAIN) != 0,
         publisher,
         properties,
         expires_at_us,

@@ -27,7 +27,7 @@ from perdure.storage.codec import decode_message
 _CUT_MIN: Final = 64
 """Forgotten chunks before the lists are cut, count: that many, and half of all."""
 
-_JOIN_BYTES_MAX: Final = 256 * 1024
+JOIN_BYTES_MAX: Final = 256 * 1024
 """Values of one write that are copied into one piece; larger ones stay as they are."""
 
 _ROW_BITS: Final = 24
@@ -122,7 +122,7 @@ class _Chunk:
             ends.append(end)
         self.ends: array[int] = array("q", struct.pack(f"{len(ends)}q", *ends))
         self.payload_bytes: int = rows.payload_bytes
-        joined = end <= _JOIN_BYTES_MAX
+        joined = end <= JOIN_BYTES_MAX
         self.blob: bytes = b"".join(rows.values) if joined else b""
         self.values: list[bytes] = [] if joined else rows.values
 
@@ -130,7 +130,7 @@ class _Chunk:
         """The messages of a row; ``offset`` is that of the last."""
         return decode_row(self.topics[row], offset, self._value(row), -1, offset)
 
-    def small(self, row: int, offset: int) -> Message | None:
+    def small(self, topic: str, row: int, offset: int) -> Message | None:
         """The message of a row that is one, and small; else None."""
         blob = self.blob
         if not blob:
@@ -140,7 +140,7 @@ class _Chunk:
         stop = ends[row]
         if stop - start > _SMALL_BYTES or blob[start] != MESSAGE_VERSION:
             return None
-        return decode_message(self.topics[row], offset, blob, start, stop)
+        return decode_message(topic, offset, blob, start, stop)
 
     def span(self, after: int, until: int) -> tuple[int, int]:
         """Rows ``[low, high)`` that may have messages in ``(after, until]``."""
@@ -279,11 +279,13 @@ class Tail:
             if places is None:
                 continue
             enough = len(found) + limit
-            for at in range(self._first_after(places, after_offset), len(places)):
-                chunk = self._chunks[(places[at] >> _ROW_BITS) - self._serial]
-                row = places[at] & _ROW_MASK
+            first = self._first_after(places, after_offset)
+            for place in places[first : first + limit].tolist():
+                chunk = self._chunks[(place >> _ROW_BITS) - self._serial]
+                row = place & _ROW_MASK
                 offset = chunk.offsets[row]
-                message = chunk.small(row, offset) if offset <= until_offset else None
+                # The topic as it was asked for: one object for all of its messages.
+                message = chunk.small(topic, row, offset) if offset <= until_offset else None
                 if message is not None:
                     found.append(message)
                 else:
@@ -340,16 +342,24 @@ class Tail:
 
     def _bring_index(self) -> None:
         """Add to the index what came since it was last asked."""
-        topics = self._topics
+        news: dict[str, list[int]] = {}
         for at in range(max(self._indexed, self._start), len(self._chunks)):
             chunk = self._chunks[at]
             place = (self._serial + at) << _ROW_BITS
             for topic in chunk.topics:
-                same = topics.get(topic)
-                if same is None:
-                    topics[topic] = same = array("q")
-                same.append(place)
+                new = news.get(topic)
+                if new is None:
+                    news[topic] = [place]
+                else:
+                    new.append(place)
                 place += 1
+        # Packed, because an array takes numbers one by one at many times the cost.
+        topics = self._topics
+        for topic, new in news.items():
+            same = topics.get(topic)
+            if same is None:
+                topics[topic] = same = array("q")
+            same.frombytes(struct.pack(f"{len(new)}q", *new))
         self._indexed = len(self._chunks)
 
     def _forget_index(self) -> None:

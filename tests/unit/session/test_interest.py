@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perdure.model import Feed, Message, Subscription
 from perdure.session.interest import NAIVE_MAX, Interest, Wanted, combine, holds
@@ -110,3 +112,35 @@ def test_filters_to_read() -> None:
     ]
     assert Interest("c", subs).filters(6) == ["a", "c"]
     assert Interest("c", subs).filters(7) == ["a"]
+
+
+_SUBS = st.builds(
+    Subscription,
+    st.sampled_from(["a", "+", "#"]),
+    qos=st.integers(0, 2),
+    no_local=st.booleans(),
+    retain_as_published=st.booleans(),
+    identifier=st.integers(0, 2),
+    since_offset=st.integers(0, 9),
+    until_offset=st.integers(0, 9),
+)
+_MESSAGES = st.builds(
+    Message,
+    st.sampled_from(["a", "b"]),
+    st.just(b""),
+    qos=st.integers(0, 2),
+    retain=st.booleans(),
+    publisher=st.sampled_from(["c", "pub"]),
+    offset=st.integers(1, 10),
+)
+
+
+@given(st.lists(_SUBS, max_size=4), st.lists(_MESSAGES, max_size=30), st.booleans())
+def test_an_answer_does_not_depend_on_those_before(
+    subs: list[Subscription], messages: list[Message], many: bool
+) -> None:
+    if many:
+        subs += [Subscription(f"other/{number}", qos=1) for number in range(NAIVE_MAX)]
+    asked = Interest("c", subs)
+    for message in messages:
+        assert _values(asked.wants(message)) == _values(Interest("c", subs).wants(message))

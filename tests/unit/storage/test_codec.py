@@ -137,3 +137,15 @@ def test_fields_of_a_later_minor_release_are_ignored() -> None:
     assert value[1] == 0x94
     longer = value[:1] + b"\x95" + value[2:] + b"\xa3new"
     assert codec.decode_group(longer) == GroupRecord("g", "f", 1, 2)
+
+
+def test_publishers_are_told_apart() -> None:
+    """A message has its own publisher, whoever sent the one that was decoded before."""
+    names = ["a", "b", "", "ab", "ab", "a"]
+    values = [codec.encode_message(Message("t", b"b", publisher=name)) for name in names]
+    broken = values[0].replace(b"a", b"\xff")
+    for name, value in zip(names, values, strict=True):
+        assert codec.decode_message("t", 1, value).publisher == name
+        with pytest.raises(StorageCorrupt):
+            codec.decode_message("t", 1, broken)
+        assert codec.decode_message("t", 1, value).publisher == name

@@ -22,7 +22,7 @@ from perdure.storage.rocksdb.engine import Engine
 from perdure.storage.rocksdb.generations import Generation, Generations
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
 from perdure.storage.rocksdb.marks import Offsets
-from perdure.storage.tail import Rows, Tail
+from perdure.storage.tail import JOIN_BYTES_MAX, Rows, Tail
 from perdure.topic.matching import FilterMatcher, compile_filter
 
 _TAIL_SCAN_MIN: Final = 512
@@ -142,6 +142,9 @@ def fill_tail(
     for topic, offset, value in layout.rows(after, last_offset):
         head_length(offset, value)  # what is damaged stays on the disk
         messages = count_of(value, offset, -1, offset)
+        if page is not None and page.payload_bytes + len(value) > JOIN_BYTES_MAX:
+            tail.extend(page)
+            page = None
         if page is None:
             page = Rows(max(offset - messages, after) + 1)
         page.add(topic, offset, value)

@@ -108,6 +108,20 @@ async def test_a_warm_tail_is_what_the_tables_hold(tmp_path: Path) -> None:
     cold.close()
 
 
+def test_a_warm_tail_is_in_pieces_that_are_joined(tmp_path: Path) -> None:
+    """Rows that are not joined are read as large ones are, which costs twice as much."""
+    database = RocksDatabase.open(tmp_path / "d", now_us=NOW_US)
+    for first in range(0, 2_000, 100):
+        append_all(database, *[message(f"t/{n}", b"x" * 300) for n in range(first, first + 100)])
+    database.close()
+    database = RocksDatabase.open(tmp_path / "d")
+    database.warm()
+    chunks = database._tail._chunks
+    assert sum(chunk.count for chunk in chunks) == 2_000
+    assert all(chunk.blob for chunk in chunks)
+    database.close()
+
+
 def test_a_warm_tail_keeps_its_bounds(tmp_path: Path) -> None:
     offsets = bursts(tmp_path / "d", RocksdbConfig(), 5_000)
     for config, most in (
