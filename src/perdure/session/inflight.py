@@ -119,6 +119,10 @@ class Inflight:
     def add(self, delivery: Delivery) -> None:
         """Add a delivery; nothing in flight has its packet identifier."""
         place = delivery.packet_id & self._mask
+        if self._mask and self._places[place] is None and self._strays is None:
+            self._places[place] = delivery
+            self.count += 1
+            return
         assert self.get(delivery.packet_id) is None
         self.count += 1
         if not self._mask or self._places[place] is not None:
