@@ -42,6 +42,7 @@ def logging_as_before() -> Iterator[None]:
     handlers, level = root.handlers[:], root.level
     yield
     logs._on_use.clear()
+    logs._bound.clear()
     structlog.reset_defaults()
     root.handlers[:] = handlers
     root.setLevel(level)

@@ -30,7 +30,7 @@ REPEAT_KEYS_MAX = 4096
 
 @final
 class RepeatLimiter:
-    """A structlog processor that drops an event repeated too often, and counts what it dropped.
+    """Drops an event that is repeated too often, and counts what it dropped.
 
     The first event after the window carries ``suppressed``, the number of those dropped.
 
@@ -49,25 +49,49 @@ class RepeatLimiter:
         # (room, event) -> start of its window, times in it.
         self._seen: dict[tuple[str, str], tuple[float, int]] = {}
 
+    def count(self, room: str, event: str) -> int:
+        """Count an event; returns how many were dropped before it, -1 = drop it."""
+        if self._repeat_max == 0:
+            return 0
+        key = (room, event)
+        now = self._monotonic()
+        window = self._seen.get(key)
+        if window is None:
+            if len(self._seen) >= REPEAT_KEYS_MAX:
+                self._seen.clear()
+            window = now, 0
+        start, count = window
+        dropped = 0
+        if now - start >= self._window_s:
+            dropped = max(0, count - self._repeat_max)
+            start, count = now, 0
+        self._seen[key] = start, count + 1
+        return dropped if count < self._repeat_max else -1
+
     def __call__(
         self, _logger: object, _method: str, event: MutableMapping[str, Any]
     ) -> MutableMapping[str, Any]:
-        """Pass or drop one event."""
-        if self._repeat_max == 0:
-            return event
-        key = (str(event.get("room", "")), str(event.get("event", "")))
-        now = self._monotonic()
-        start, count = self._seen.get(key, (now, 0))
-        if now - start >= self._window_s:
-            if count > self._repeat_max:
-                event["suppressed"] = count - self._repeat_max
-            start, count = now, 0
-        if len(self._seen) >= REPEAT_KEYS_MAX and key not in self._seen:
-            self._seen.clear()
-        self._seen[key] = (start, count + 1)
-        if count >= self._repeat_max:
+        """Pass or drop an event that did not come through ``_Limited``: a processor."""
+        dropped = self.count(str(event.get("room", "")), str(event.get("event", "")))
+        if dropped < 0:
             raise structlog.DropEvent
+        if dropped:
+            event["suppressed"] = dropped
         return event
+
+
+class _Limited(structlog.BoundLoggerBase):
+    """Asks the limiter first: under load most events are dropped, which must cost little."""
+
+    limiter: RepeatLimiter
+
+    def _proxy_to_logger(self, method_name: str, event: str | None = None, **values: Any) -> Any:
+        dropped = self.limiter.count(self._context.get("room", ""), event or "")
+        if dropped < 0:
+            return None
+        if dropped:
+            values["suppressed"] = dropped
+        return super()._proxy_to_logger(method_name, event, **values)
 
 
 def configure(
@@ -92,16 +116,16 @@ def configure(
     out = sys.stderr if stream is None else stream
     terminal = out.isatty()
     console = format == "console" or (format == "auto" and terminal)
+    limiter = RepeatLimiter(repeat_max, window_s=repeat_window_s, monotonic=monotonic)
+    filtering: type = structlog.make_filtering_bound_logger(LEVELS[level])
     shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
-        RepeatLimiter(repeat_max, window_s=repeat_window_s, monotonic=monotonic),
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
     ]
     render = _console(colors=terminal and not os.environ.get("NO_COLOR")) if console else _json()
     structlog.configure(
         processors=[*shared, *render],
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        wrapper_class=type("Logger", (_Limited, filtering), {"limiter": limiter}),
         logger_factory=structlog.WriteLoggerFactory(file=out),
         # A cached logger would keep its level through a reload.
         cache_logger_on_first_use=False,
@@ -109,7 +133,7 @@ def configure(
     handler = _Handler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
+            foreign_pre_chain=[structlog.stdlib.add_logger_name, limiter, *shared],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
         )
     )
@@ -137,8 +161,11 @@ def _console(*, colors: bool) -> list[structlog.typing.Processor]:
 
 
 def _json() -> list[structlog.typing.Processor]:
-    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(_dumps)]
+    return [structlog.processors.format_exc_info, _render_json]
 
 
-def _dumps(value: object, **_options: object) -> str:
-    return msgspec.json.encode(value, enc_hook=str).decode()
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+def _render_json(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
+    return _encode(event).decode()

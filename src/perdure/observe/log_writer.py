@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import deque
+from queue import SimpleQueue
 from typing import Final, TextIO, final
 
 LINES_MAX: Final = 10_000
@@ -34,10 +34,10 @@ class LogWriter:
     def __init__(self, stream: TextIO, *, lines_max: int = LINES_MAX) -> None:
         self._stream = stream
         self._lines_max = lines_max
-        self._lines: deque[str] = deque()
-        self._dropped = 0
+        # Of C: a condition would cost a line more than its text does.
+        self._lines: SimpleQueue[str | None] = SimpleQueue()
+        self._dropped = 0  # ever; the thread knows how many it has told of
         self._closing = False
-        self._wake = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
 
@@ -45,16 +45,12 @@ class LogWriter:
         """Queue text; returns its length, as a stream does. After ``close`` it writes at once."""
         if self._closing:
             self._put(text)
-            return len(text)
-        line = text
-        if len(text) > LINE_CHARACTERS_MAX:
-            line = text[:LINE_CHARACTERS_MAX] + "...\n"
-        with self._wake:
-            if len(self._lines) < self._lines_max:
-                self._lines.append(line)
-                self._wake.notify()
-            else:
-                self._dropped += 1
+        elif self._lines.qsize() >= self._lines_max:
+            self._dropped += 1
+        elif len(text) > LINE_CHARACTERS_MAX:
+            self._lines.put(text[:LINE_CHARACTERS_MAX] + "...\n")
+        else:
+            self._lines.put(text)
         return len(text)
 
     def flush(self) -> None:
@@ -66,31 +62,30 @@ class LogWriter:
 
     def close(self) -> None:
         """Write what waits, as far as the stream takes it in ``CLOSE_TIMEOUT_S``."""
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
+        self._closing = True
+        self._lines.put(None)
         self._thread.join(CLOSE_TIMEOUT_S)
 
-    def _take(self) -> str | None:
-        """The lines that wait, or None at the end."""
-        with self._wake:
-            while not self._lines:
-                if self._closing:
-                    return None
-                self._wake.wait()
-            text = "".join(self._lines)
-            self._lines.clear()
-            dropped, self._dropped = self._dropped, 0
-        if dropped:
-            text += f'{{"event":"log.dropped","level":"warning","lines":{dropped}}}\n'
-        return text
-
     def _run(self) -> None:
-        while True:
-            text = self._take()
-            if text is None:
-                return
-            self._put(text)
+        told = 0
+        lines = self._lines
+        line = lines.get()
+        while line is not None:
+            text = [line]
+            for _ in range(lines.qsize()):
+                line = lines.get_nowait()
+                if line is None:
+                    break
+                text.append(line)
+            dropped = self._dropped
+            if dropped > told:
+                text.append(
+                    f'{{"event":"log.dropped","level":"warning","lines":{dropped - told}}}\n'
+                )
+                told = dropped
+            self._put("".join(text))
+            if line is not None:
+                line = lines.get()
 
     def _put(self, text: str) -> None:
         # The reader may be gone, or the stream closed: then there is nobody to tell.

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 _on_use: Final[dict[str, Any]] = {}
 """What ``configure_on_use`` was told and has not been done yet."""
 
+_bound: Final[dict[str, Any]] = {}
+"""structlog's logger of each room, until logging is configured anew: to make one for each event
+would take longer than to write it."""
+
 
 @final
 class _LazyLogger:
@@ -27,10 +31,13 @@ class _LazyLogger:
         self._room = room
 
     def __getattr__(self, name: str) -> Any:
-        _configure_now()
-        import structlog
+        logger = _bound.get(self._room)
+        if logger is None:
+            _configure_now()
+            import structlog
 
-        return getattr(structlog.get_logger(room=self._room), name)
+            logger = _bound[self._room] = structlog.get_logger(room=self._room).bind()
+        return getattr(logger, name)
 
 
 def get_logger(room: str) -> FilteringBoundLogger:
@@ -58,6 +65,7 @@ def configure(
     from perdure.observe import log_pipeline
 
     _on_use.clear()
+    _bound.clear()
     log_pipeline.configure(
         level=level,
         format=format,
@@ -70,6 +78,7 @@ def configure(
 def configure_on_use(*, level: str, format: str) -> None:  # noqa: A002 - the setting's name
     """Set up logging once something is logged, unless ``configure`` is called before."""
     _on_use.update(level=level, format=format)
+    _bound.clear()
 
 
 def _configure_now() -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import structlog
+from tests.unit.fixtures import logging_as_before
 
 from perdure.observe import log_pipeline as pipeline
 from perdure.observe.logs import get_logger
+
+__all__ = ["logging_as_before"]
 
 
 class FakeTime:
@@ -21,16 +23,6 @@ class FakeTime:
 
     def __call__(self) -> float:
         return self.now
-
-
-@pytest.fixture(autouse=True)
-def _restore() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    structlog.reset_defaults()
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
