@@ -67,8 +67,10 @@ class SessionRecord(msgspec.Struct, frozen=True, array_like=True):
     @property
     def deadline_us(self) -> int:
         """Next moment at which the reaper must look at the session; 0 = none."""
-        due = [at for at in (self.will_at_us, self.expires_at_us) if at]
-        return min(due) if due else 0
+        will_at_us, expires_at_us = self.will_at_us, self.expires_at_us
+        if will_at_us and expires_at_us:
+            return min(will_at_us, expires_at_us)
+        return will_at_us or expires_at_us
 
 
 class InboxEntry:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, Final, final
 
 from perdure.model import SessionRecord
-from perdure.storage.codec import decode_session, encode_record
+from perdure.storage.codec import encode_record
 from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.batch import (
     DELETE_RETAINED,
@@ -28,6 +28,7 @@ from perdure.storage.rocksdb.batch import (
     TRIM_INBOX,
 )
 from perdure.storage.rocksdb.engine import INBOX, RETAINED, STATE, Engine, Operations, prefix_end
+from perdure.storage.rocksdb.owners import Owners
 
 FLOORS_MAX: Final = 131_072
 
@@ -73,14 +74,20 @@ class Expansion:
     Attributes:
         rows: the operations, marks expanded.
         sessions_delta, retained_delta: how the counts change.
+        deadlines: of the sessions whose records were put, 0 = none; -1 = discarded.
         deadline_low: the lowest deadline put; 0 = none.
         trimmed: offset up to which each inbox was trimmed last.
     """
 
-    def __init__(self, engine: Engine, floors: InboxFloors) -> None:
+    def __init__(self, engine: Engine, floors: InboxFloors, owners: Owners) -> None:
         self._engine = engine
         self._floors = floors
-        # Rows of this batch so far, and for rows that belong to an owner, their keys by owner.
+        self._owners = owners
+        self._retained: dict[bytes, bool] = {}
+        """Whether the topics of this batch have a message."""
+        # Rows of this batch up to where somebody had to know them, and for those that belong to an
+        # owner, their keys by owner.
+        self._known = 0
         self._batch: dict[tuple[str, bytes], bytes | None] = {}
         self._owned: dict[tuple[str, bytes], set[bytes]] = {}
         self._expand: dict[str, Callable[[Any, Any], None]] = {
@@ -95,6 +102,7 @@ class Expansion:
         self.sessions_delta = 0
         self.retained_delta = 0
         self.deadline_low = 0
+        self.deadlines: dict[str, int] = {}
         self.trimmed: dict[str, int] = {}
 
     def run(self, operations: Operations) -> None:
@@ -105,58 +113,58 @@ class Expansion:
             expand = self._expand.get(table)
             if expand is not None:
                 expand(key, value)
-            elif table in (STATE, INBOX):
-                self._add(table, key, value)
             else:
                 rows += (table, key, value)
 
-    def _add(self, table: str, key: bytes, value: bytes | None) -> None:
-        self.rows += (table, key, value)
-        self._batch[table, key] = value
-        if table == INBOX or key[:1] in b"xgm":
-            self._owned.setdefault((table, keys.owner_of(key)), set()).add(key)
-
-    def _get(self, table: str, key: bytes) -> bytes | None:
-        if (table, key) in self._batch:
-            return self._batch[table, key]
-        return self._engine.get(table, key)
+    def _know_rows(self) -> None:
+        """Look at the rows that have been added since the last time."""
+        rows = self.rows
+        for at in range(self._known, len(rows), 3):
+            table, key = rows[at], rows[at + 1]
+            self._batch[table, key] = rows[at + 2]
+            if table == INBOX or (table == STATE and key[:1] in b"xgm"):
+                self._owned.setdefault((table, keys.owner_of(key)), set()).add(key)
+        self._known = len(rows)
 
     def _delete_owned(
         self, table: str, prefix: bytes, first: bytes = b"", end: bytes | None = None
     ) -> None:
         """Delete an owner's rows from ``first`` to before ``end``, stored ones and new ones."""
+        self._know_rows()
         end = end or prefix_end(prefix)
         found = set(self._engine.keys(table, max(first, prefix), end))
         found |= {key for key in self._owned.get((table, prefix), ()) if key < end}
         for key in sorted(found):
             if (table, key) not in self._batch or self._batch[table, key] is not None:
-                self._add(table, key, None)
+                self.rows += (table, key, None)
+
+    def _deadline_us(self, client_id: str) -> int:
+        """As the batch has left it so far."""
+        known = self.deadlines.get(client_id)
+        return self._owners.deadline_us(client_id) if known is None else known
 
     def _put_session(self, record: SessionRecord, _: None) -> None:
-        key = keys.session(record.client_id)
-        old = self._get(STATE, key)
-        old_deadline = 0
-        if old is None:
+        client_id = record.client_id
+        old_deadline = self._deadline_us(client_id)
+        if old_deadline < 0:
             self.sessions_delta += 1
-        else:
-            old_deadline = decode_session(old).deadline_us
-        self._add(STATE, key, encode_record(record))
+        self.rows += (STATE, keys.session(client_id), encode_record(record))
         deadline = record.deadline_us
-        if old_deadline and old_deadline != deadline:
-            self._add(STATE, keys.deadline(old_deadline, record.client_id), None)
+        if old_deadline > 0 and old_deadline != deadline:
+            self.rows += (STATE, keys.deadline(old_deadline, client_id), None)
         if deadline:
-            self._add(STATE, keys.deadline(deadline, record.client_id), b"")
+            self.rows += (STATE, keys.deadline(deadline, client_id), b"")
             self.deadline_low = min(deadline, self.deadline_low or deadline)
+        self.deadlines[client_id] = deadline
 
     def _discard_session(self, client_id: str, _: None) -> None:
-        key = keys.session(client_id)
-        old = self._get(STATE, key)
-        if old is not None:
+        old_deadline = self._deadline_us(client_id)
+        if old_deadline >= 0:
             self.sessions_delta -= 1
-            deadline = decode_session(old).deadline_us
-            if deadline:
-                self._add(STATE, keys.deadline(deadline, client_id), None)
-            self._add(STATE, key, None)
+            if old_deadline:
+                self.rows += (STATE, keys.deadline(old_deadline, client_id), None)
+            self.rows += (STATE, keys.session(client_id), None)
+        self.deadlines[client_id] = -1
         self._delete_owned(STATE, keys.session_rows(client_id))
         self._delete_owned(INBOX, keys.session_inbox(client_id))
 
@@ -171,12 +179,19 @@ class Expansion:
         self._delete_owned(STATE, keys.group_members(group_key))
         self._delete_owned(INBOX, keys.group_inbox(group_key))
 
+    def _has_retained(self, key: bytes) -> bool:
+        """As the batch has left it so far."""
+        known = self._retained.get(key)
+        return self._engine.get(RETAINED, key) is not None if known is None else known
+
     def _put_retained(self, key: bytes, value: bytes) -> None:
-        if self._get(RETAINED, key) is None:
+        if not self._has_retained(key):
             self.retained_delta += 1
-        self._add(RETAINED, key, value)
+        self._retained[key] = True
+        self.rows += (RETAINED, key, value)
 
     def _delete_retained(self, key: bytes, _: None) -> None:
-        if self._get(RETAINED, key) is not None:
+        if self._has_retained(key):
             self.retained_delta -= 1
-            self._add(RETAINED, key, None)
+            self.rows += (RETAINED, key, None)
+        self._retained[key] = False

@@ -22,6 +22,7 @@ from perdure.storage.codec import (
 )
 from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.engine import INBOX, STATE, Engine, prefix_end
+from perdure.storage.rocksdb.owners import Owners
 
 _PAGE: Final = 256
 
@@ -30,8 +31,9 @@ _PAGE: Final = 256
 class SessionReader:
     """The read side of sessions and groups; see ``storage.contract.Database``."""
 
-    def __init__(self, engine: Callable[[], Engine]) -> None:
+    def __init__(self, engine: Callable[[], Engine], owners: Owners) -> None:
         self._engine = engine
+        self._owners = owners
         # No entry of the deadline index is below this: what was deleted there need not be
         # stepped over each time.
         self._deadline_floor = 0
@@ -49,6 +51,8 @@ class SessionReader:
         value = engine.get(STATE, keys.session(client_id))
         if value is None:
             return None
+        record = decode_session(value)
+        self._owners.seen(record)  # whoever opens a session writes its record next
         cursor, subscriptions, awaiting = Cursor(), [], []
         prefix = keys.session_rows(client_id)
         for key, row in engine.items(STATE, prefix, prefix_end(prefix)):
@@ -61,7 +65,7 @@ class SessionReader:
                 awaiting.append(int.from_bytes(key[-2:]))
             else:
                 raise StorageCorrupt(f"session {client_id!r} has a row of unknown kind")
-        return StoredSession(decode_session(value), cursor, tuple(subscriptions), tuple(awaiting))
+        return StoredSession(record, cursor, tuple(subscriptions), tuple(awaiting))
 
     async def sessions(self, after: str) -> AsyncIterator[SessionRecord]:
         first = keys.session(after) + b"\0" if after else b"s"

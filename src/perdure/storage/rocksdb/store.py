@@ -63,15 +63,15 @@ class RocksDatabase(ReadSide):
         generations = Generations(
             handle.use, layout=LAYOUTS[config.layout], thresholds=config.learn_thresholds
         )
+        self._owners = Owners(handle.use)
         self._offsets = Offsets(0)
         self._tail = Tail(messages_max=config.tail_messages, bytes_max=config.tail_bytes, floor=0)
         super().__init__(
             handle,
             generations,
             LogReader(generations, self._tail, self._offsets),
-            SessionReader(handle.use),
+            SessionReader(handle.use, self._owners),
         )
-        self._owners = Owners(handle.use)
         self._floors = InboxFloors()
         self._swept_key = b""
         self.format = DatabaseFormat(FORMAT, "", 0)
@@ -200,7 +200,7 @@ class RocksDatabase(ReadSide):
         expansion = None
         operations = batch.operations
         if batch.has_marks:
-            expansion = Expansion(self._handle.use(), self._floors)
+            expansion = Expansion(self._handle.use(), self._floors, self._owners)
             expansion.run(operations)
             operations = expansion.rows
         else:
@@ -238,8 +238,8 @@ class RocksDatabase(ReadSide):
     def _applied(self, batch: RocksBatch, expansion: Expansion | None, written: list[Rows]) -> None:
         for rows in written:
             self._tail.extend(rows)
-        self._owners.changed(batch.staged)
         if expansion is not None:
+            self._owners.changed(batch.staged, expansion.deadlines)
             for client_id, offset in expansion.trimmed.items():
                 self._floors.raise_to(client_id, offset)
             if expansion.deadline_low:
