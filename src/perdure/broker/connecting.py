@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from perdure.broker.auth.authenticate import AuthRequest, AuthStep
@@ -36,18 +35,32 @@ ASSIGNED_PREFIX: Final = "perdure-"
 
 
 @final
-@dataclass(frozen=True, slots=True)
 class _Admission:
-    """What a client that may come in is, and what it is granted."""
+    """What a client that may come in is, and what it is granted.
 
-    client_id: str
-    identity: Identity
-    bans_version: int
-    """``Banning.version`` when it was last checked."""
-    expiry_s: int
-    keep_alive_s: int
-    answer: Properties
-    """Of the CONNACK."""
+    Attributes:
+        bans_version: ``Banning.version`` when it was last checked.
+        answer: of the CONNACK.
+    """
+
+    __slots__ = ("answer", "bans_version", "client_id", "expiry_s", "identity", "keep_alive_s")
+
+    def __init__(
+        self,
+        client_id: str,
+        identity: Identity,
+        answer: Properties,
+        *,
+        bans_version: int,
+        expiry_s: int,
+        keep_alive_s: int,
+    ) -> None:
+        self.client_id: str = client_id
+        self.identity: Identity = identity
+        self.answer: Properties = answer
+        self.bans_version: int = bans_version
+        self.expiry_s: int = expiry_s
+        self.keep_alive_s: int = keep_alive_s
 
 
 @final
@@ -124,7 +137,14 @@ class Connecting:
         if not connection.sender.fits(Connack(False, 0, answer)):
             # [MQTT-3.1.2-24]. A session would be of no use to a client that never hears of it.
             raise MqttError(PACKET_TOO_LARGE, "the maximum packet size has no room for CONNACK")
-        return _Admission(client_id, identity, bans_version, expiry_s, keep_alive_s, answer)
+        return _Admission(
+            client_id,
+            identity,
+            answer,
+            bans_version=bans_version,
+            expiry_s=expiry_s,
+            keep_alive_s=keep_alive_s,
+        )
 
     async def _open_session(
         self, connection: Connection, packet: Connect, admission: _Admission
@@ -145,11 +165,11 @@ class Connecting:
             session, present = await services.sessions.open(
                 connection,
                 SessionRequest(
-                    client_id=client_id,
+                    client_id,
+                    admission.identity,
+                    packet.will,
                     clean_start=packet.clean_start,
                     expiry_s=admission.expiry_s,
-                    will=packet.will,
-                    identity=admission.identity,
                     receive_maximum=packet.properties.receive_maximum or 65_535,
                     protocol=packet.protocol,
                 ),

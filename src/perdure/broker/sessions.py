@@ -7,7 +7,6 @@ crash are one path.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -52,18 +51,41 @@ class SessionOpened:
 
 
 @final
-@dataclass(frozen=True, slots=True)
 class SessionRequest:
-    """What a client that was let in wants of its session."""
+    """What a client that was let in wants of its session.
 
-    client_id: str
-    clean_start: bool
-    expiry_s: int
-    """As granted; 0 = the session ends with its connection."""
-    will: Will | None
-    identity: Identity
-    receive_maximum: int
-    protocol: int
+    Attributes:
+        expiry_s: as granted; 0 = the session ends with its connection.
+    """
+
+    __slots__ = (
+        "clean_start",
+        "client_id",
+        "expiry_s",
+        "identity",
+        "protocol",
+        "receive_maximum",
+        "will",
+    )
+
+    def __init__(
+        self,
+        client_id: str,
+        identity: Identity,
+        will: Will | None,
+        *,
+        clean_start: bool,
+        expiry_s: int,
+        receive_maximum: int,
+        protocol: int,
+    ) -> None:
+        self.client_id: str = client_id
+        self.identity: Identity = identity
+        self.will: Will | None = will
+        self.clean_start: bool = clean_start
+        self.expiry_s: int = expiry_s
+        self.receive_maximum: int = receive_maximum
+        self.protocol: int = protocol
 
 
 @final

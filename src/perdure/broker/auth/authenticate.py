@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal, Protocol, TypeAlias, final
 
+import msgspec
+
 from perdure.errors import MqttError
 
 SUCCESS: Final = 0x00
@@ -27,9 +29,7 @@ BAD_AUTHENTICATION_METHOD: Final = 0x8C
 AnonymousMode: TypeAlias = Literal["loopback", "always", "never"]
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuthRequest:
+class AuthRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a CONNECT and its connection say about the client.
 
     Attributes:
@@ -53,9 +53,7 @@ class AuthRequest:
     protocol: int = 5
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuthResult:
+class AuthResult(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to one ``AuthRequest``.
 
     Attributes:
