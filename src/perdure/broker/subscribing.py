@@ -255,7 +255,9 @@ class Subscribing:
             feed = existing.feed
         elif existing is not None and _same_options(existing, sub):
             return  # nothing changes that the session's order depends on
-        self._replace(session, existing, msgspec.structs.replace(sub, feed=feed))
+        if feed is not None:
+            sub = msgspec.structs.replace(sub, feed=feed)
+        self._replace(session, existing, sub)
         if feed is not None:
             session.feeding += 1
             feeds.append(sub.name)
