@@ -40,6 +40,7 @@ def logging_as_before() -> Iterator[None]:
     """Undo what a command line does to logging: its stream ends with the test."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
+    logs._bound.clear()  # of a test without this
     yield
     logs._on_use.clear()
     logs._bound.clear()
