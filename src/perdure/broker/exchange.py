@@ -126,7 +126,8 @@ class Exchange:
                 return
             if result == RECEIVE_EXCEEDED:
                 raise MqttError(RECEIVE_MAXIMUM_EXCEEDED, "receive maximum exceeded")
-        if topic not in publishing.topics:
+        run = self._run
+        if (run is None or run[-1].topic is not topic) and topic not in publishing.topics:
             publishing.check_topic(topic)
         if self._publish_bucket is not None or self._publish_bytes_bucket is not None:
             self._take_rate(len(packet.payload))

@@ -89,6 +89,8 @@ class FilterIndex(Generic[V]):
         "_cache_max",
         "_filters",
         "_groups",
+        "_last",
+        "_last_topic",
         "_lookups",
         "_misses",
         "_nothing",
@@ -121,6 +123,9 @@ class FilterIndex(Generic[V]):
         self._recurring = Recurring()
         self._lookups = 0
         self._misses = 0
+        # What was answered last: messages of one topic mostly come several at a time.
+        self._last_topic: str = ""
+        self._last: list[V] = []
 
     def __len__(self) -> int:
         return len(self._filters)
@@ -148,6 +153,7 @@ class FilterIndex(Generic[V]):
 
     def put(self, topic_filter: str, value: V) -> None:
         """Add a filter, or replace its value."""
+        self._last_topic = ""
         is_new = topic_filter not in self._filters
         self._filters[topic_filter] = value
         if not is_wildcard(topic_filter):
@@ -171,6 +177,7 @@ class FilterIndex(Generic[V]):
 
     def remove(self, topic_filter: str) -> V | None:
         """Forget a filter; returns its value, or None if it is not there."""
+        self._last_topic = ""
         value = self._filters.pop(topic_filter, None)
         if value is None:
             return None
@@ -197,10 +204,14 @@ class FilterIndex(Generic[V]):
     def match(self, topic: str) -> list[V]:
         """The values of all filters that match a topic, in no particular order."""
         self._lookups += 1
+        if topic is self._last_topic:
+            return self._last
         found = self._young.get(topic)
-        if found is not None:
-            return found
-        return self._match_and_keep(topic)
+        if found is None:
+            found = self._match_and_keep(topic)
+        self._last_topic = topic
+        self._last = found
+        return found
 
     def match_uncached(self, topic: str) -> list[V]:
         """As ``match``, past the cache: for topics that will not come again."""

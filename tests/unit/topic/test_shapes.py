@@ -175,25 +175,43 @@ def test_a_hit_is_counted_and_returns_the_same_list() -> None:
     index: FilterIndex[int] = FilterIndex()
     index.put("a/+", 1)
     index.match("a/b")
+    index.match("c")
     first = index.match("a/b")
     assert index.match("a/b") is first
-    assert (index.lookup_count, index.miss_count) == (3, 2)
+    index.match("c")
+    assert index.match("a/b") is first
+    assert (index.lookup_count, index.miss_count) == (6, 4)
 
 
 def test_no_match_is_cached_too() -> None:
     index: FilterIndex[int] = FilterIndex()
     for _ in range(3):
         assert index.match("a/b") == []
-    assert index.miss_count == 2
+        assert index.match("c") == []
+    assert index.miss_count == 4
+
+
+def test_the_last_answer_is_given_again_until_a_filter_changes() -> None:
+    """A burst on one topic asks once, also where nothing is cached."""
+    index: FilterIndex[int] = FilterIndex(cache_max=0)
+    topic = "a/b"
+    for _ in range(3):
+        assert index.match(topic) == []
+    assert index.miss_count == 1
+    index.put("a/b", 1)
+    assert index.match(topic) == [1]
+    index.remove("a/b")
+    assert index.match(topic) == []
 
 
 def test_the_cache_is_bounded_and_what_is_asked_for_survives() -> None:
     index: FilterIndex[int] = FilterIndex(cache_max=20)
     index.match("hot")
     for number in range(1000):
-        index.match("hot")
+        topic = f"cold/{number}"
         for _ in range(2):
-            index.match(f"cold/{number}")
+            index.match("hot")
+            index.match(topic)
     assert len(index._young) + len(index._old) <= 20
     # Twice for "hot", and for each of the others, but for those that share the bit of another one.
     assert 1950 < index.miss_count <= 2002
@@ -223,8 +241,9 @@ def test_long_topics_are_not_cached() -> None:
     index: FilterIndex[int] = FilterIndex()
     topic = "x" * (CACHE_TOPIC_LENGTH_MAX + 1)
     index.match(topic)
+    index.match("y")
     index.match(topic)
-    assert index.miss_count == 2
+    assert index.miss_count == 3
 
 
 def test_a_change_forgets_only_its_first_level() -> None:
