@@ -280,4 +280,5 @@ def test_topics_that_come_once_are_not_kept() -> None:
     assert len(index._young) < 500
     for _ in range(3):
         index.match("often")
+        index.match("another")
     assert "often" in index._young
