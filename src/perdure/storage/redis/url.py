@@ -13,9 +13,10 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from typing import Final
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
@@ -23,6 +24,9 @@ from perdure.errors import ConfigError
 
 DEFAULT_PORT: Final = 6379
 _SCHEMES: Final = ("redis", "rediss", "redis+cluster", "rediss+cluster")
+_PARTS: Final = re.compile(r"([^:/?#]+)://([^/?#]*)([^?#]*)(?:\?([^#]*))?(?:#.*)?", re.DOTALL)
+"""Scheme, login and hosts, path, query (RFC 3986 appendix B). Not by ``urlsplit``: of several hosts
+it takes an IPv6 address in the first place only, since releases of 2024."""
 _OPTIONS: Final = frozenset(("ca", "certificate", "key", "verify"))
 
 
@@ -93,19 +97,19 @@ def parse_url(url: str) -> RedisAddress:
     Raises:
         ConfigError: it is no such URL; the message never holds the password.
     """
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise _wrong("it is no URL") from error
-    if parts.scheme not in _SCHEMES:
+    parts = _PARTS.fullmatch(url)
+    if parts is None:
+        raise _wrong("it is no URL")
+    scheme, netloc, path, query = parts.groups()
+    if scheme not in _SCHEMES:
         raise _wrong(f"the scheme is one of {', '.join(_SCHEMES)}")
-    cluster = parts.scheme.endswith("+cluster")
-    login, _, hosts = parts.netloc.rpartition("@")
+    cluster = scheme.endswith("+cluster")
+    login, _, hosts = netloc.rpartition("@")
     username, _, password = login.partition(":")
     nodes = tuple(_node(node) for node in hosts.split(","))
     if len(nodes) > 1 and not cluster:
         raise _wrong("only a cluster has several hosts")
-    database = parts.path.strip("/")
+    database = path.strip("/")
     if database and (not database.isdecimal() or (cluster and database != "0")):
         raise _wrong("the path is a database number (a cluster has database 0 only)")
     return RedisAddress(
@@ -114,27 +118,31 @@ def parse_url(url: str) -> RedisAddress:
         password=unquote(password),
         database=int(database or 0),
         cluster=cluster,
-        tls=_tls(parts),
+        tls=_tls(scheme, query or ""),
     )
 
 
 def _node(text: str) -> tuple[str, int]:
-    parts = urlsplit(f"//{text}")
     try:
+        if "[" in text[1:]:
+            raise ValueError("a bracket in a name")
+        parts = urlsplit(f"//{text}")
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise _wrong("the port is 1 to 65535") from error
+        raise _wrong(
+            "a host is a name or an address, IPv6 in brackets, a port 1 to 65535"
+        ) from error
     if not host:
         raise _wrong("a host is missing")
     return host, port or DEFAULT_PORT
 
 
-def _tls(parts: SplitResult) -> TlsOptions | None:
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+def _tls(scheme: str, query: str) -> TlsOptions | None:
+    options = dict(parse_qsl(query, keep_blank_values=True))
     unknown = sorted(set(options) - _OPTIONS)
     if unknown:
         raise _wrong(f"no option is called {unknown[0]!r}")
-    if not parts.scheme.startswith("rediss"):
+    if not scheme.startswith("rediss"):
         if options:
             raise _wrong("its options are for rediss:// only")
         return None

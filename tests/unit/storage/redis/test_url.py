@@ -16,6 +16,12 @@ from perdure.storage.redis.url import RedisAddress, TlsOptions, parse_url
         ("redis://localhost", RedisAddress((("localhost", 6379),))),
         ("redis://:s%40p@h:1/7", RedisAddress((("h", 1),), password="s@p", database=7)),
         ("redis://u:p@[::1]:9", RedisAddress((("::1", 9),), username="u", password="p")),
+        (
+            "redis+cluster://u:p@a,[::2]:3,[::1]",
+            RedisAddress(
+                (("a", 6379), ("::2", 3), ("::1", 6379)), username="u", password="p", cluster=True
+            ),
+        ),
         ("redis+cluster://a,b:7", RedisAddress((("a", 6379), ("b", 7)), cluster=True)),
         (
             "rediss://h?ca=/c.pem&verify=no",
@@ -46,6 +52,9 @@ def test_a_url_is_read(url: str, address: RedisAddress) -> None:
         "rediss://h?what=x",
         "rediss://h?verify=maybe",
         "redis://[::1",
+        "redis+cluster://a,x[::1]",
+        "h:1",
+        "",
     ],
 )
 def test_a_wrong_url_is_refused(url: str) -> None:

@@ -73,10 +73,11 @@ def parse_endpoint(text: str, *, layout: Layout, prefix: str = "") -> Endpoint:
             hint="redis://, rediss://, redis+cluster://, postgresql:// or a data directory",
         )
     try:
-        parts = urlsplit(text)
-        if not parts.hostname:
-            raise ConfigError(f"{redacted(text)} names no host")
-        if "," not in parts.netloc:  # several nodes of a cluster: its client looks closer
+        # One by one: of several nodes ``urlsplit`` takes an IPv6 address in the first place only.
+        for node in rest.partition("/")[0].rpartition("@")[2].split(","):
+            parts = urlsplit(f"//{node}")
+            if not parts.hostname:
+                raise ConfigError(f"{redacted(text)} names no host")
             _ = parts.port
     except ValueError as error:
         raise ConfigError(f"{redacted(text)} is no URL: {error}") from error

@@ -17,6 +17,7 @@ from perdure.pipeline.jobs.migrate.endpoints import Endpoint, parse_endpoint, re
         ("rediss://h", "redis"),
         ("redis+cluster://h:7000", "redis"),
         ("redis+cluster://h:7000,i:7001", "redis"),
+        ("redis+cluster://u:p@h:7000,[::1]:7001/0", "redis"),
         ("data", "directory"),
         ("/var/lib/perdure", "directory"),
         ("file:///var/lib/perdure", "directory"),
