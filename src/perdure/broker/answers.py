@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, final
 
 from perdure.broker.publishing import QUOTA_EXCEEDED, UNSPECIFIED_ERROR, refusal_code
 from perdure.errors import StorageError
-from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL
 from perdure.mqtt.primitives import UINT16_BYTES
 
 if TYPE_CHECKING:
@@ -56,26 +55,25 @@ class PublishAcks:
 
 
 @final
-class OwedAck:
-    """An acknowledgement that waits for session state: PUBREL after PUBREC, PUBCOMP after
-    PUBREL, PUBREC again for a duplicate."""
+class OwedAcks:
+    """Acknowledgements that wait for session state: PUBREL after PUBREC, PUBCOMP after PUBREL,
+    PUBREC again for a duplicate; arguments as ``answer``."""
 
-    __slots__ = ("exchange", "kind", "packet_id", "reason")
+    __slots__ = ("_exchange", "_kind", "_packet_ids", "_reason")
 
-    def __init__(self, exchange: Exchange, kind: int, packet_id: int, reason: int) -> None:
-        assert kind in (PUBACK, PUBREC, PUBREL, PUBCOMP)
-        self.exchange: Exchange = exchange
-        self.kind: int = kind
-        self.packet_id: int = packet_id
-        self.reason: int = reason
+    def __init__(self, exchange: Exchange, kind: int, packet_ids: list[bytes], reason: int) -> None:
+        self._exchange: Exchange = exchange
+        self._kind: int = kind
+        self._packet_ids: list[bytes] = packet_ids
+        self._reason: int = reason
 
     def committed(self) -> None:
         """The state is durable."""
-        self.exchange.answer(self.kind, self.packet_id, self.reason)
+        self._exchange.answer(self._kind, self._packet_ids, self._reason)
 
     def failed(self, error: StorageError, *, in_doubt: bool) -> None:
         """The state is not durable: the client must ask again after a reconnect."""
-        self.exchange.storage_lost(UNSPECIFIED_ERROR)
+        self._exchange.storage_lost(UNSPECIFIED_ERROR)
 
 
 @final

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from perdure.broker.answers import Denial, OwedAck, PublishAcks
+from perdure.broker.answers import Denial, OwedAcks, PublishAcks
 from perdure.broker.live_session import CURSOR_MESSAGES_MAX
 from perdure.broker.publishing import QUOTA_EXCEEDED, REFUSALS
 from perdure.errors import MqttError
@@ -51,6 +51,8 @@ class Exchange:
         "_aliases",
         "_connection",
         "_level",
+        "_owed_ids",
+        "_owed_kind",
         "_publish_bucket",
         "_publish_bytes_bucket",
         "_run",
@@ -72,6 +74,9 @@ class Exchange:
         self._run: list[Message] | None = None
         self._run_ids: list[bytes] | None = None
         self._run_qos: int = 0
+        # Acknowledgements of one kind that wait for session state and were not queued yet.
+        self._owed_ids: list[bytes] | None = None
+        self._owed_kind: int = 0
 
     @property
     def has_reason_codes(self) -> bool:
@@ -120,9 +125,7 @@ class Exchange:
             result = session.inbound.publish_qos2(packet_id)
             if result == RECEIVE_DUPLICATE:
                 # [MQTT-4.3.3-10] the same message again; its commit may still be under way.
-                self.end_run()
-                services.committer.wait(OwedAck(self, PUBREC, packet_id, 0), self._level)
-                services.turn.schedule()
+                self._owe(PUBREC, packet_id)
                 return
             if result == RECEIVE_EXCEEDED:
                 raise MqttError(RECEIVE_MAXIMUM_EXCEEDED, "receive maximum exceeded")
@@ -168,8 +171,22 @@ class Exchange:
                 ids = self._run_ids = []
             ids.append(UINT16_BYTES[packet_id])
 
+    def _owe(self, kind: int, packet_id: int) -> None:
+        """Answer with PUBREC, PUBREL or PUBCOMP once the state behind it is durable."""
+        ids = self._owed_ids
+        if ids is None or kind != self._owed_kind or self._run is not None:
+            self.end_run()
+            ids = self._owed_ids = []
+            self._owed_kind = kind
+        ids.append(UINT16_BYTES[packet_id])
+
     def end_run(self) -> None:
-        """Hand on the messages that were taken; what follows comes after them."""
+        """Hand on the messages, or the acknowledgements, that were taken; what follows comes after
+        them."""
+        owed = self._owed_ids
+        if owed is not None:
+            self._owed_ids = None
+            self._end_owed(owed)
         run = self._run
         if run is None:
             return
@@ -187,6 +204,15 @@ class Exchange:
         kind = PUBACK if qos == 1 else PUBREC
         acks = PublishAcks(self, kind, ids, offsets, self._connection.received_us)
         services.committer.wait(acks, self._level, len(ids))
+
+    def _end_owed(self, packet_ids: list[bytes]) -> None:
+        services = self._services
+        session = self._connection.session
+        if self._owed_kind == PUBREL and session is not None and session.durable:
+            services.turn.put_cursor_now(session)
+        acks = OwedAcks(self, self._owed_kind, packet_ids, 0)
+        services.committer.wait(acks, self._level, len(packet_ids))
+        services.turn.schedule()
 
     def acknowledge(
         self, kind: int, packet_ids: list[bytes], offsets: list[int] | None, started_us: int
@@ -304,18 +330,13 @@ class Exchange:
             if delivery is not None and delivery.group_key:
                 services.shares.settled(session, delivery.offset)
         elif kind == PUBREL:
-            self.end_run()
             self._release(session, packet)
             return
         elif kind == PUBREC:
-            self.end_run()
             held = outbound.inflight.get(packet_id)
             result = outbound.receive(packet_id, failed=packet.reason >= 0x80)
             if result == ACK_RELEASE:
-                if session.durable:
-                    services.turn.put_cursor_now(session)
-                services.committer.wait(OwedAck(self, PUBREL, packet_id, 0), self._level)
-                services.turn.schedule()
+                self._owe(PUBREL, packet_id)
                 return
             if result == ACK_SETTLED:
                 assert held is not None
@@ -351,17 +372,34 @@ class Exchange:
             )
         # 3.7.2.1: an unknown identifier is no error during recovery, when the client repeats a
         # PUBREL whose PUBCOMP was lost.
-        reason = 0 if known or session.resumed else PACKET_ID_NOT_FOUND
-        services.committer.wait(OwedAck(self, PUBCOMP, packet.packet_id, reason), self._level)
+        if known or session.resumed:
+            self._owe(PUBCOMP, packet.packet_id)
+            return
+        self.end_run()
+        packet_ids = [UINT16_BYTES[packet.packet_id]]
+        services.committer.wait(
+            OwedAcks(self, PUBCOMP, packet_ids, PACKET_ID_NOT_FOUND), self._level
+        )
         services.turn.schedule()
 
-    def answer(self, kind: int, packet_id: int, reason: int) -> None:
-        """The state behind PUBREC, PUBREL or PUBCOMP is durable: send it."""
+    def answer(self, kind: int, packet_ids: list[bytes], reason: int) -> None:
+        """The state behind PUBRECs, PUBRELs or PUBCOMPs is durable: send them.
+
+        Args:
+            kind: of all.
+            packet_ids: identifiers in wire form.
+            reason: reason code; only of a single one.
+        """
         connection = self._connection
         if kind == PUBCOMP and not reason and connection.session is not None:
-            connection.session.inbound.acknowledged(1)
-        if connection.is_connected:
-            self._sender.ack(kind, packet_id, reason)
+            connection.session.inbound.acknowledged(len(packet_ids))
+        if not connection.is_connected:
+            return
+        if reason:
+            for raw in packet_ids:
+                self._sender.ack(kind, raw[0] << 8 | raw[1], reason)
+        else:
+            self._sender.acks(kind, packet_ids)
 
     def storage_lost(self, reason_code: int) -> None:
         """A commit that the client waits for has failed."""

@@ -10,6 +10,7 @@ from perdure.config.schema import Config, StorageConfig, SysConfig
 from perdure.errors import StorageFull
 from perdure.mqtt.packets import (
     PUBACK,
+    PUBCOMP,
     PUBREC,
     PUBREL,
     Ack,
@@ -176,3 +177,54 @@ def test_a_run_that_is_not_recorded_is_delivered_and_retained() -> None:
     late.connect()
     late.subscribe("t", qos=1)
     assert late.payloads() == [b"2"]
+
+
+@pytest.mark.spec("MQTT-4.6.0-4")
+def test_what_state_owes_is_answered_together_and_in_order() -> None:
+    """PUBREL and PUBREC that come together: one waiter and one cursor, each answered."""
+    world = make_world()
+    publisher, subscriber = Client(world, "p", acks=False), Client(world, "s", acks=False)
+    publisher.connect()
+    subscriber.connect()
+    subscriber.subscribe("t", qos=2)
+    numbers = range(1, 11)
+    publisher.send(*(_publish(number, qos=2) for number in numbers))
+    assert _answers(publisher) == [Ack(PUBREC, number) for number in numbers]
+    sent = [packet.packet_id for packet in _answers(subscriber) if isinstance(packet, Publish)]
+    before = world.store.write_count
+    publisher.send(*(Ack(PUBREL, number) for number in numbers))
+    assert _answers(publisher) == [Ack(PUBCOMP, number) for number in numbers]
+    assert world.store.write_count == before + 1
+    subscriber.send(*(Ack(PUBREC, number) for number in sent))
+    assert _answers(subscriber) == [Ack(PUBREL, number) for number in sent]
+    assert world.store.write_count == before + 2
+    subscriber.cut()
+    assert subscriber.connect().session_present
+    # What the cursor says: all of them are past PUBREC, none is sent again.
+    assert _answers(subscriber) == [Ack(PUBREL, number) for number in sent]
+
+
+def test_kinds_of_acknowledgements_that_alternate_keep_their_order() -> None:
+    world = make_world()
+    client = Client(world, "c", acks=False)
+    client.connect()
+    client.subscribe("t", qos=2)
+    client.send(_publish(1, qos=2), _publish(2, qos=2))
+    sent = [packet.packet_id for packet in _answers(client) if isinstance(packet, Publish)]
+    client.send(
+        Ack(PUBREL, 1),
+        Ack(PUBREC, sent[0]),
+        _publish(3),
+        Ack(PUBREC, sent[1]),
+        Ack(PUBREL, 2),
+        Ack(PUBREL, 9),
+    )
+    found = [packet for packet in _answers(client) if isinstance(packet, Ack)]
+    assert found == [
+        Ack(PUBCOMP, 1),
+        Ack(PUBREL, sent[0]),
+        Ack(PUBACK, 3),
+        Ack(PUBREL, sent[1]),
+        Ack(PUBCOMP, 2),
+        Ack(PUBCOMP, 9, 0x92),
+    ]
