@@ -142,5 +142,7 @@ async def test_every_fault_is_survived(tmp_path: Path) -> None:
     assert outcome.published > 0
     assert outcome.delivered > 0
     said = log.read_text()
-    assert "storage.recovered" in said
+    # Which of the two comes first is chance, and a kill may come before the recovery: that it
+    # recovers without one is tested above.
+    assert '"storage.failed"' in said or '"storage.read_failed"' in said
     assert "Traceback" not in said
