@@ -51,7 +51,7 @@ class PublishAcks:
             exchange.storage_lost(code)
             return
         for raw in self._packet_ids:
-            exchange.refuse(self._kind, raw[0] << 8 | raw[1], code)
+            exchange.refuse(self._kind, int.from_bytes(raw, "big"), code)
 
 
 @final

@@ -97,6 +97,34 @@ class _Signal:
 
 
 @final
+class _Waiters:
+    """Who waits, in order, and for how much: one may stand for many messages."""
+
+    __slots__ = ("count", "waiters")
+
+    def __init__(self) -> None:
+        self.waiters: list[Waiter] = []
+        self.count: int = 0
+
+    def add(self, waiter: Waiter, count: int) -> None:
+        """Add one who waits for ``count`` things, at least one."""
+        self.waiters.append(waiter)
+        self.count += count
+
+    def join(self, others: _Waiters) -> None:
+        """Take over all of ``others``."""
+        self.count += others.count
+        self.waiters.extend(others.take())
+
+    def take(self) -> list[Waiter]:
+        """All of them, who wait here no more."""
+        waiters = self.waiters
+        self.waiters = []
+        self.count = 0
+        return waiters
+
+
+@final
 class Committer:
     """Owns the open batch and its waiters.
 
@@ -142,15 +170,10 @@ class Committer:
         self.told_us: int = 0
         """Monotonic time at which waiters were called last."""
         self._memory: list[Waiter] = []
-        self._written: list[Waiter] = []
-        self._waiting: list[Waiter] = []
-        self._unsynced: list[Waiter] = []
-        self._syncing: list[Waiter] = []
-        # What they wait for: one may stand for many messages.
-        self._written_count: int = 0
-        self._waiting_count: int = 0
-        self._unsynced_count: int = 0
-        self._syncing_count: int = 0
+        self._written: _Waiters = _Waiters()
+        self._waiting: _Waiters = _Waiters()
+        self._unsynced: _Waiters = _Waiters()
+        self._syncing: _Waiters = _Waiters()
         self._sync_running: bool = False
         self._timer: Timer | None = None
         self._timer_due_us: int = 0
@@ -168,11 +191,9 @@ class Committer:
         """Call ``waiter``, who waits for ``count`` things, when the open batch has reached
         ``level``."""
         if level >= self._safe_level:
-            self._waiting.append(waiter)
-            self._waiting_count += count
+            self._waiting.add(waiter, count)
         elif level == LEVEL_OS:
-            self._written.append(waiter)
-            self._written_count += count
+            self._written.add(waiter, count)
         else:
             self._memory.append(waiter)
 
@@ -180,9 +201,9 @@ class Committer:
         """Whether nothing is open, waiting or being synced."""
         return (
             self.batch.is_empty()
-            and not self._waiting
-            and not self._unsynced
-            and not self._written
+            and not self._waiting.count
+            and not self._unsynced.count
+            and not self._written.count
             and not self._memory
             and not self._sync_running
             and not self._unsynced_writes
@@ -190,7 +211,7 @@ class Committer:
 
     def backlog(self) -> int:
         """What a sync has still to make durable: messages and other things waited for."""
-        return self._waiting_count + self._unsynced_count + self._syncing_count
+        return self._waiting.count + self._unsynced.count + self._syncing.count
 
     def is_store_full(self) -> bool:
         """Whether a server is so far behind that peers must pause."""
@@ -201,7 +222,7 @@ class Committer:
         """Whether the open batch stays open for more: ``rest`` must follow if it does."""
         if self._is_due or not self.pace.spaced or not self.writable or self.batch.is_empty():
             return False
-        if self._waiting_count >= self._messages_max:
+        if self._waiting.count >= self._messages_max:
             return False
         now_us = self.clock.monotonic_us()
         if now_us >= self._written_us + self._interval_us:
@@ -249,7 +270,7 @@ class Committer:
         """
         self._answer_memory()
         batch = self.batch
-        if batch.is_empty() and not self._waiting and not self._written:
+        if batch.is_empty() and not self._waiting.count and not self._written.count:
             self._written_offset = self._database.last_offset
             return True
         if not self.writable:
@@ -271,22 +292,16 @@ class Committer:
             self._metrics.storage_append_seconds.observe(self._written_us - begun_us)
             if self._interval_us:
                 self.pace.written(
-                    self._waiting_count + self._written_count,
+                    self._waiting.count + self._written.count,
                     self._metrics.messages_delivered,
                     self._written_us,
                 )
         self._written_offset = self._database.last_offset
-        if self._waiting:
-            self._unsynced.extend(self._waiting)
-            self._unsynced_count += self._waiting_count
-            self._waiting = []
-            self._waiting_count = 0
-        written = self._written
-        if written:
-            self._written = []
-            self._written_count = 0
+        if self._waiting.count:
+            self._unsynced.join(self._waiting)
+        if self._written.count:
             self.told_us = self.clock.monotonic_us()
-            for waiter in written:
+            for waiter in self._written.take():
                 waiter.committed()
         return True
 
@@ -303,8 +318,7 @@ class Committer:
             StorageError: it is not.
         """
         signal = _Signal(self._scheduler.gate())
-        self._unsynced.append(signal)
-        self._unsynced_count += 1
+        self._unsynced.add(signal, 1)
         self.sync_if_due()
         await signal.gate
         if signal.error is not None:
@@ -332,17 +346,14 @@ class Committer:
         self._is_due = False
         if self._sync_running or not self.writable:
             return
-        if self._unsynced and not self._unsynced_writes:
+        if self._unsynced.count and not self._unsynced_writes:
             # Nothing was written since the last sync, so all of it is durable already.
-            waiters = self._unsynced
-            self._unsynced = []
-            self._unsynced_count = 0
             self.told_us = self.clock.monotonic_us()
-            for waiter in waiters:
+            for waiter in self._unsynced.take():
                 waiter.committed()
         if not self._unsynced_writes:
             return
-        if self._unsynced or self._sync_wanted:
+        if self._unsynced.count or self._sync_wanted:
             self._start_sync()
             return
         now_us = self.clock.monotonic_us()
@@ -383,10 +394,7 @@ class Committer:
         self._sync_running = True
         self._sync_started_us = self.clock.monotonic_us()
         self._sync_offset = self._written_offset  # the open batch is not part of this sync
-        self._syncing = self._unsynced
-        self._syncing_count = self._unsynced_count
-        self._unsynced = []
-        self._unsynced_count = 0
+        self._syncing.join(self._unsynced)
         self._sync_wanted = False
         self._unsynced_writes = False
         server = self._database.server
@@ -397,10 +405,8 @@ class Committer:
 
     def _sync_done(self, error: BaseException | None) -> None:
         self._sync_running = False
-        syncing = self._syncing
-        synced_count = self._syncing_count
-        self._syncing = []
-        self._syncing_count = 0
+        synced_count = self._syncing.count
+        syncing = self._syncing.take()
         self.told_us = self.clock.monotonic_us()
         self._metrics.storage_commit_seconds.observe(self.told_us - self._sync_started_us)
         self._metrics.storage_commit_batch_messages.observe(synced_count)
@@ -418,19 +424,13 @@ class Committer:
             return
         if not isinstance(error, StorageError):
             raise error
-        waiting = syncing + self._unsynced
-        self._unsynced = []
-        self._unsynced_count = 0
+        waiting = syncing + self._unsynced.take()
         self._mark_failed(error, in_doubt=True)
         for waiter in waiting:
             waiter.failed(error, in_doubt=True)
 
     def _fail_open(self, error: StorageError) -> None:
-        waiters = self._written + self._waiting
-        self._written = []
-        self._written_count = 0
-        self._waiting = []
-        self._waiting_count = 0
+        waiters = self._written.take() + self._waiting.take()
         self._mark_failed(error, in_doubt=False)
         for waiter in waiters:
             waiter.failed(error, in_doubt=False)
@@ -448,9 +448,7 @@ class Committer:
 
     def lost(self, error: StorageError) -> None:
         """The store has failed outside a commit; what was not synced is in doubt."""
-        waiting = self._unsynced
-        self._unsynced = []
-        self._unsynced_count = 0
+        waiting = self._unsynced.take()
         self._mark_failed(error, in_doubt=True)
         for waiter in waiting:
             waiter.failed(error, in_doubt=True)

@@ -253,7 +253,7 @@ class Exchange:
         for raw, offset in zip(packet_ids, offsets, strict=True):
             reason = NO_MATCHING_SUBSCRIBERS if tells and offset in unheard else 0
             unheard.discard(offset)
-            self._sender.ack(PUBACK, raw[0] << 8 | raw[1], reason)
+            self._sender.ack(PUBACK, int.from_bytes(raw, "big"), reason)
 
     def refuse(self, kind: int, packet_id: int, reason_code: int) -> None:
         """PUBACK or PUBREC with an error: the message was not taken (5.0)."""
@@ -397,7 +397,7 @@ class Exchange:
             return
         if reason:
             for raw in packet_ids:
-                self._sender.ack(kind, raw[0] << 8 | raw[1], reason)
+                self._sender.ack(kind, int.from_bytes(raw, "big"), reason)
         else:
             self._sender.acks(kind, packet_ids)
 

@@ -102,16 +102,16 @@ class Turn:
 
     def dispatch(self, item: Item) -> None:
         """Something was taken: dispatch it once its batch is written."""
-        items = self._items
-        items.append(item)
-        if not self._scheduled and (not self._gathering or len(items) >= GATHERED_MAX):
-            self.schedule()
+        self._items.append(item)
+        self._taken()
 
     def dispatch_run(self, messages: list[Message]) -> None:
         """The same for messages that came together."""
-        items = self._items
-        items.extend(messages)
-        if not self._scheduled and (not self._gathering or len(items) >= GATHERED_MAX):
+        self._items.extend(messages)
+        self._taken()
+
+    def _taken(self) -> None:
+        if not self._scheduled and (not self._gathering or len(self._items) >= GATHERED_MAX):
             self.schedule()
 
     async def settled(self) -> None:

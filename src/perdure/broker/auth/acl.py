@@ -253,7 +253,7 @@ class AclAuthorizer(Authorizer):
     def reload(self, rules: AclRules | None) -> None:
         """Decide by other rules from now on; remembered decisions are void."""
         self._rules = rules
-        self.allow_all = rules is None and not self._muted
+        self.mute(self._muted)
         self._generation += 1
 
     def has_rules(self) -> bool:
