@@ -52,6 +52,7 @@ PARTS: dict[str, Part] = {
         ),
         peers=("mosquitto",),
         variations=(PURE, QOS_2, V5),
+        rounds=5,
     ),
     "p2p-100-saturated": Part(
         settings=Settings(
@@ -69,6 +70,7 @@ PARTS: dict[str, Part] = {
             warmup_s=1.5,
         ),
         peers=("mosquitto",),
+        rounds=5,
     ),
     "fanin-100": Part(
         settings=Settings(

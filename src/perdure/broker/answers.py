@@ -5,6 +5,7 @@ Waiters of ``broker.commit``: each knows what to say when the batch is durable, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
 
 from perdure.broker.publishing import QUOTA_EXCEEDED, UNSPECIFIED_ERROR, refusal_code
@@ -26,13 +27,13 @@ class PublishAcks:
         exchange: Exchange,
         kind: int,
         packet_ids: list[bytes],
-        offsets: list[int] | None,
+        offsets: Sequence[int] | None,
         started_us: int,
     ) -> None:
         self._exchange: Exchange = exchange
         self._kind: int = kind
         self._packet_ids: list[bytes] = packet_ids
-        self._offsets: list[int] | None = offsets
+        self._offsets: Sequence[int] | None = offsets
         self._started_us: int = started_us
 
     def committed(self) -> None:

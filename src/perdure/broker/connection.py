@@ -27,7 +27,6 @@ from perdure.mqtt.decode import Decoder
 from perdure.mqtt.packets import (
     PINGREQ,
     PUBACK,
-    PUBLISH,
     Ack,
     Auth,
     Connack,
@@ -126,8 +125,10 @@ class Connection:
         if self._state == CLOSED:
             return
         services = self._services
-        services.turn.now_us = services.clock.now_us()
-        self.received_us = services.clock.monotonic_us()
+        received_us = services.clock.monotonic_us()
+        self.received_us = received_us
+        turn = services.turn
+        turn.arrived(received_us)
         services.metrics.bytes_received += len(data)
         packets = self._decoder.feed(data)
         intake = self.intake
@@ -135,9 +136,9 @@ class Connection:
             intake.keep(packets)
             return
         self._process(packets)
-        if services.turn.is_overloaded() and not intake.is_paused:
+        if turn.is_overloaded() and not intake.is_paused:
             intake.pause()
-            services.turn.pause(intake)
+            turn.pause(intake)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The transport is gone."""
@@ -252,7 +253,7 @@ class Connection:
         """Wait for the client's AUTH during the CONNECT; anything else breaks the protocol."""
         self.sender.flush()
         packet = await self.intake.next_packet()
-        self._services.metrics.packets_received[packet.kind] += 1
+        self._services.metrics.control_packets_received[packet.kind] += 1
         if isinstance(packet, Disconnect):
             self.give_up("gave up authentication")
             raise MqttError(PROTOCOL_ERROR, "closed")
@@ -319,7 +320,8 @@ class Connection:
 
     def _process(self, packets: list[Packet]) -> None:
         """Handle packets in order, until one of them must be waited for."""
-        received = self._services.metrics.packets_received
+        metrics = self._services.metrics
+        received = metrics.control_packets_received
         exchange = self.exchange
         at = 0
         publishes = 0
@@ -350,10 +352,8 @@ class Connection:
             return
         finally:
             exchange.end_run()
-            if publishes:
-                received[PUBLISH] += publishes
-            if pubacks:
-                received[PUBACK] += pubacks
+            metrics.publishes_received += publishes
+            metrics.pubacks_received += pubacks
         failure = self._decoder.failure
         if failure is not None and not self.intake.is_held:
             if self._state == NEW:

@@ -11,6 +11,7 @@ Invariant: acknowledgements go out in the order of the packets they answer [MQTT
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, final
 
 from perdure.broker.answers import Denial, OwedAcks, PublishAcks
@@ -25,6 +26,7 @@ from perdure.session.inbound import RECEIVE_DUPLICATE, RECEIVE_EXCEEDED
 from perdure.session.outbound import ACK_RELEASE, ACK_SETTLED
 
 if TYPE_CHECKING:
+    from perdure.broker.commit import Waiter
     from perdure.broker.connection import Connection
     from perdure.broker.live_session import LiveSession
     from perdure.broker.quotas import TokenBucket
@@ -193,14 +195,14 @@ class Exchange:
         self._run = None
         services = self._services
         qos = self._run_qos
-        services.publishing.take_run(run, qos)
+        first = services.publishing.take_run(run, qos)
         ids = self._run_ids
         if ids is None:
             return
         self._run_ids = None
-        offsets: list[int] | None = None
+        offsets: Sequence[int] | None = None
         if qos == 1 and self._sender.version >= 5:
-            offsets = [message.offset for message in run]
+            offsets = range(first, first + len(run)) if first else [each.offset for each in run]
         kind = PUBACK if qos == 1 else PUBREC
         acks = PublishAcks(self, kind, ids, offsets, self._connection.received_us)
         services.committer.wait(acks, self._level, len(ids))
@@ -210,12 +212,16 @@ class Exchange:
         session = self._connection.session
         if self._owed_kind == PUBREL and session is not None and session.durable:
             services.turn.put_cursor_now(session)
-        acks = OwedAcks(self, self._owed_kind, packet_ids, 0)
-        services.committer.wait(acks, self._level, len(packet_ids))
+        self._wait(OwedAcks(self, self._owed_kind, packet_ids, 0), len(packet_ids))
+
+    def _wait(self, waiter: Waiter, count: int = 1) -> None:
+        """Answer after the open batch, whether or not a message is in it."""
+        services = self._services
+        services.committer.wait(waiter, self._level, count)
         services.turn.schedule()
 
     def acknowledge(
-        self, kind: int, packet_ids: list[bytes], offsets: list[int] | None, started_us: int
+        self, kind: int, packet_ids: list[bytes], offsets: Sequence[int] | None, started_us: int
     ) -> None:
         """The messages are committed: PUBACK or PUBREC for each.
 
@@ -244,7 +250,7 @@ class Exchange:
         self._sender.acks(kind, packet_ids)
 
     def _acknowledge_unheard(
-        self, packet_ids: list[bytes], offsets: list[int], unheard: set[int]
+        self, packet_ids: list[bytes], offsets: Sequence[int], unheard: set[int]
     ) -> None:
         """PUBACK for messages some of which nobody wanted."""
         # 3.4.2.1. What offline sessions want is not known here (and not asked), so while there are
@@ -312,10 +318,7 @@ class Exchange:
     def _wait_denial(self, kind: int, packet_id: int, reason_code: int) -> None:
         """Answer through the commit queue: it must not overtake earlier acknowledgements."""
         self.end_run()
-        services = self._services
-        denial = Denial(self, kind, packet_id, reason_code, self._connection.received_us)
-        services.committer.wait(denial, self._level)
-        services.turn.schedule()
+        self._wait(Denial(self, kind, packet_id, reason_code, self._connection.received_us))
 
     def acknowledged(self, packet: Ack) -> None:
         """PUBACK, PUBREC, PUBREL or PUBCOMP."""
@@ -377,10 +380,7 @@ class Exchange:
             return
         self.end_run()
         packet_ids = [UINT16_BYTES[packet.packet_id]]
-        services.committer.wait(
-            OwedAcks(self, PUBCOMP, packet_ids, PACKET_ID_NOT_FOUND), self._level
-        )
-        services.turn.schedule()
+        self._wait(OwedAcks(self, PUBCOMP, packet_ids, PACKET_ID_NOT_FOUND))
 
     def answer(self, kind: int, packet_ids: list[bytes], reason: int) -> None:
         """The state behind PUBRECs, PUBRELs or PUBCOMPs is durable: send them.

@@ -171,7 +171,9 @@ class LiveSession:
     def deliver_one(self, message: Message, wish: Wish) -> None:
         """Deliver for one matching subscription (the hot path of ``deliver``)."""
         if wish.is_plain:
-            qos = min(message.qos, wish.qos)
+            qos = message.qos
+            if wish.qos < qos:
+                qos = wish.qos
             retain = message.retain and wish.retain_as_published
             offset = message.offset
             if (

@@ -83,12 +83,16 @@ class Publishing:
         if message.retain:
             self._retain(batch, message)
 
-    def take_run(self, messages: list[Message], qos: int) -> None:
-        """``take`` for messages of one QoS that came together."""
+    def take_run(self, messages: list[Message], qos: int) -> int:
+        """``take`` for messages of one QoS that came together.
+
+        Returns:
+            The offset of the first, if those of the others follow it one by one; else 0.
+        """
         if not self._record_all or not qos:
             for message in messages:
                 self.take(message)
-            return
+            return 0
         services = self._services
         batch = services.committer.batch
         batch.extend(messages, services.turn.now_us)
@@ -96,6 +100,7 @@ class Publishing:
         for message in messages:
             if message.retain:
                 self._retain(batch, message)
+        return messages[0].offset
 
     def refusal(self) -> int:
         """Reason code if the store takes no messages now, else 0."""

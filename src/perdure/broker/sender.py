@@ -16,11 +16,10 @@ from perdure.mqtt.encode import (
     ACK_SHORT_BYTES,
     ack_bytes,
     append_publish,
-    append_publish_311,
     encode_within,
     publish_size,
 )
-from perdure.mqtt.packets import Packet
+from perdure.mqtt.packets import PUBACK, Packet
 from perdure.mqtt.primitives import UINT16_BYTES
 from perdure.observe.metrics import Metrics
 from perdure.session.expiry import remaining_s
@@ -143,7 +142,10 @@ class Sender:
             packet_ids: identifiers in wire form (``UINT16_BYTES``), at least one.
         """
         count = len(packet_ids)
-        self._metrics.control_packets_sent[kind] += count
+        if kind == PUBACK:
+            self._metrics.pubacks_sent += count
+        else:
+            self._metrics.control_packets_sent[kind] += count
         head = ACK_SHORT[kind]
         self._out.append(head)
         self._out.append(head.join(packet_ids))
@@ -168,14 +170,22 @@ class Sender:
             expiry_s = remaining_s(message.expires_at_us, now_us)
             if expiry_s == 0 and not dup:
                 return EXPIRED
-        version = self.version
-        limit = self.packet_size_max
-        if version < 5 and not limit:
-            size = append_publish_311(self._out, message, qos, retain, dup, packet_id)
-        else:
+        if self.packet_size_max or self.aliases is not None:
             size = self._append(message, qos, retain, dup, packet_id, identifiers, expiry_s)
             if size < 0:
                 return TOO_LARGE
+        else:
+            size = append_publish(
+                self._out,
+                message,
+                self.version,
+                qos,
+                retain,
+                dup,
+                packet_id,
+                expiry_s,
+                identifiers,
+            )
         metrics = self._metrics
         if qos == 1:
             metrics.messages_delivered_1 += 1
@@ -202,12 +212,10 @@ class Sender:
         identifiers: tuple[int, ...],
         expiry_s: int,
     ) -> int:
-        """Gather a PUBLISH with all that 5.0 and a size limit ask for; -1 if it is too large."""
+        """Gather a PUBLISH for a client with a size limit or aliases; -1 if it is too large."""
         version = self.version
         alias = 0
         omit_topic = False
-        if version < 5:
-            identifiers = ()
         limit = self.packet_size_max
         plain_size = 0
         if limit:

@@ -31,7 +31,11 @@ if TYPE_CHECKING:
     from perdure.broker.live_session import LiveSession
     from perdure.broker.sender import Sender
 
-CURSOR_DELAY_US: Final = 200_000
+WALL_READ_US: Final = 1_000
+"""How often the wall clock is read while bytes come from clients: in between the monotonic clock
+tells how far it has gone. A clock that was set is noticed so much later."""
+
+CURSOR_DELAY_US: Final = 500_000
 """A cursor that nothing waits for is written after this time, once for all that was acknowledged
 meanwhile. What a kill makes of it is a QoS 1 message that comes again with DUP, never a lost one
 or a repeated QoS 2 one."""
@@ -83,6 +87,12 @@ class Turn:
         self._items: list[Item] = []
         self.now_us: int = 0
         """Wall time of this turn, microseconds; whoever brings something sets it."""
+        self._arrived_us: int = 0
+        """Monotonic time at which something came last."""
+        self._read_us: int = -WALL_READ_US
+        """Monotonic time at which ``arrived`` read the wall clock last."""
+        self._ahead_us: int = 0
+        """What the wall clock was ahead of the monotonic one then."""
         # Cursors that moved, and when they first did; in order: the same events, the same batch.
         self._dirty: dict[LiveSession, int] = {}
         self._dirty_soon: dict[LiveSession, None] = {}
@@ -93,6 +103,18 @@ class Turn:
         self._senders: list[Sender] = []
         self._paused: list[Paused] = []
         committer.listener = self
+
+    def arrived(self, monotonic_us: int) -> None:
+        """Bytes came from a client: set the time of the turn.
+
+        Args:
+            monotonic_us: now.
+        """
+        self._arrived_us = monotonic_us
+        if monotonic_us - self._read_us >= WALL_READ_US:
+            self._read_us = monotonic_us
+            self._ahead_us = self._committer.clock.now_us() - monotonic_us
+        self.now_us = monotonic_us + self._ahead_us
 
     def schedule(self) -> None:
         """Make sure that something is done at the end of this turn."""
@@ -136,7 +158,7 @@ class Turn:
             self.dirty_soon(session)
         elif session not in self._dirty:
             session.cursor_waits = True
-            self._dirty[session] = self._committer.clock.monotonic_us()
+            self._dirty[session] = self._arrived_us
             if not self._cursor_timer:
                 self._cursor_timer = True
                 self._scheduler.call_later(CURSOR_DELAY_US, self._cursor_timer_over)

@@ -231,19 +231,24 @@ def append_publish(
     Returns:
         The size of the packet, bytes.
     """
-    if version != V5:
-        return append_publish_311(out, message, qos, retain, dup, packet_id)
     payload = message.payload
-    properties = message.properties
-    own = b""
-    if expiry_s >= 0 or topic_alias or identifiers:
-        own = _own_properties(expiry_s, identifiers, topic_alias)
-    length = len(own) + len(properties)
-    prefix = BYTES[length] if length < 0x80 else varint(length)
-    rest = len(prefix) + length + len(payload)
+    topic = message.topic
+    rest = len(payload)
     if qos:
         rest += 2
-    topic = "" if omit_topic else message.topic
+    prefix = properties = b""
+    if version == V5:
+        properties = message.properties
+        own = b""
+        if expiry_s >= 0 or topic_alias or identifiers:
+            own = _own_properties(expiry_s, identifiers, topic_alias)
+        length = len(own) + len(properties)
+        prefix = BYTES[length] if length < 0x80 else varint(length)
+        rest += len(prefix) + length
+        if own:
+            prefix += own
+        if omit_topic:
+            topic = ""
     first = 0x30 | dup << 3 | qos << 1 | retain
     head = _LAST.head
     if head.topic is not topic or head.first != first or head.rest != rest:
@@ -251,30 +256,11 @@ def append_publish(
     out.append(head.data)
     if qos:
         out.append(UINT16_BYTES[packet_id])
-    out.append(prefix + own if own else prefix)
+    if prefix:
+        out.append(prefix)
     if properties:
         out.append(properties)
     if payload:
-        out.append(payload)
-    return len(head.data) + rest
-
-
-def append_publish_311(
-    out: list[bytes], message: Message, qos: int, retain: bool, dup: bool, packet_id: int
-) -> int:
-    """``append_publish`` for MQTT 3.1.1, where there is less to ask."""
-    payload = message.payload
-    topic = message.topic
-    size = len(payload)
-    rest = size + 2 if qos else size
-    first = 0x30 | dup << 3 | qos << 1 | retain
-    head = _LAST.head
-    if head.topic is not topic or head.first != first or head.rest != rest:
-        head = _new_head(topic, first, rest)
-    out.append(head.data)
-    if qos:
-        out.append(UINT16_BYTES[packet_id])
-    if size:
         out.append(payload)
     return len(head.data) + rest
 

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import socket
 from ipaddress import ip_address
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from perdure.errors import ConfigError
 from perdure.net.proxy_protocol import (
@@ -17,6 +17,9 @@ from perdure.net.proxy_protocol import (
 )
 
 Address: TypeAlias = tuple[str, int]
+
+PORT_TRIES_MAX: Final = 16
+"""Ports that are tried when any will do and a name has several addresses."""
 
 
 def open_listening(host: str, port: int, *, backlog: int, path: str) -> list[socket.socket]:
@@ -30,33 +33,50 @@ def open_listening(host: str, port: int, *, backlog: int, path: str) -> list[soc
         ConfigError: no address could be bound; ``path`` names the setting.
     """
     addresses = _resolve(host, port, path=path)
-    sockets: list[socket.socket] = []
-    bound_port = port
+    tries = 1 if port else PORT_TRIES_MAX
+    while True:
+        tries -= 1
+        sockets: list[socket.socket] = []
+        try:
+            _open_all(sockets, addresses, port, backlog=backlog, any_host=not host)
+        except OSError as exc:
+            bound_port = sockets[0].getsockname()[1] if sockets else port
+            for opened in sockets:
+                opened.close()
+            if tries and sockets and exc.errno == errno.EADDRINUSE:
+                continue  # free on the first address and taken on another one
+            raise ConfigError(
+                f"cannot listen on {host or '*'}:{bound_port}: {exc.strerror}",
+                path=f"{path}.bind",
+                hint="another process has the port" if exc.errno == errno.EADDRINUSE else "",
+            ) from exc
+        return sockets
+
+
+def _open_all(
+    sockets: list[socket.socket],
+    addresses: list[tuple[socket.AddressFamily, str]],
+    port: int,
+    *,
+    backlog: int,
+    any_host: bool,
+) -> None:
+    """Add a listening socket for each address that this machine has, all on one port."""
     failure: OSError | None = None
-    try:
-        for family, address in addresses:
-            try:
-                opened = _bind(family, address, bound_port, backlog=backlog, dual=not host)
-            except OSError as exc:
-                if exc.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-                    raise
-                failure = exc  # the name has an address that this machine has not
-                continue
-            sockets.append(opened)
-            bound_port = opened.getsockname()[1]
-            if not host:
-                break
-        if not sockets and failure is not None:
-            raise failure
-    except OSError as exc:
-        for opened in sockets:
-            opened.close()
-        raise ConfigError(
-            f"cannot listen on {host or '*'}:{bound_port}: {exc.strerror}",
-            path=f"{path}.bind",
-            hint="another process has the port" if exc.errno == errno.EADDRINUSE else "",
-        ) from exc
-    return sockets
+    for family, address in addresses:
+        try:
+            opened = _bind(family, address, port, backlog=backlog, dual=any_host)
+        except OSError as exc:
+            if exc.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                raise
+            failure = exc  # the name has an address that this machine has not
+            continue
+        sockets.append(opened)
+        port = opened.getsockname()[1]
+        if any_host:
+            break
+    if not sockets and failure is not None:
+        raise failure
 
 
 def _resolve(host: str, port: int, *, path: str) -> list[tuple[socket.AddressFamily, str]]:

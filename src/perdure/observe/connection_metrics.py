@@ -16,11 +16,14 @@ class ConnectionMetrics:
         "connections_closed",
         "connections_maximum",
         "connections_opened",
+        "control_packets_received",
         "control_packets_sent",
-        "packets_received",
         "payload_bytes_received",
         "payload_bytes_sent",
         "protocol_errors",
+        "pubacks_received",
+        "pubacks_sent",
+        "publishes_received",
         "tls_handshake_failures",
     )
 
@@ -33,9 +36,13 @@ class ConnectionMetrics:
         self.connack_sent: list[int] = [0] * 256
         self.tls_handshake_failures: int = 0
         # Packets and bytes.
-        self.packets_received: list[int] = [0] * 16
+        # By type; those that come most are counted by themselves: PUBLISH and PUBACK received,
+        # PUBACKs sent for messages taken. Each PUBLISH sent is counted as a message delivered.
+        self.control_packets_received: list[int] = [0] * 16
         self.control_packets_sent: list[int] = [0] * 16
-        """All but PUBLISH, by type; each PUBLISH is counted once, as a message delivered."""
+        self.publishes_received: int = 0
+        self.pubacks_received: int = 0
+        self.pubacks_sent: int = 0
         self.bytes_received: int = 0
         self.bytes_sent: int = 0
         self.payload_bytes_received: int = 0

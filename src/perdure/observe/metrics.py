@@ -13,8 +13,9 @@ from typing import Final, final
 from perdure.observe.connection_metrics import ConnectionMetrics
 from perdure.observe.instruments import Histogram
 
+# Packet types (MQTT 5.0 section 2.1.2).
 _PUBLISH: Final = 3
-"""Its packet type (MQTT 5.0 section 2.1.2)."""
+_PUBACK: Final = 4
 
 
 @final
@@ -153,10 +154,19 @@ class Metrics(ConnectionMetrics):
         return self.messages_delivered_0 + self.messages_delivered_1 + self.messages_delivered_2
 
     @property
+    def packets_received(self) -> list[int]:
+        """Packets received, by type."""
+        received = self.control_packets_received.copy()
+        received[_PUBLISH] = self.publishes_received
+        received[_PUBACK] = self.pubacks_received
+        return received
+
+    @property
     def packets_sent(self) -> list[int]:
         """Packets sent, by type."""
         sent = self.control_packets_sent.copy()
         sent[_PUBLISH] = self.messages_delivered
+        sent[_PUBACK] += self.pubacks_sent
         return sent
 
     @property

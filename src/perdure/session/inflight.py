@@ -129,6 +129,19 @@ class Inflight:
             self._grow()
         self._place(delivery)
 
+    def take(self, packet_id: int) -> Delivery | None:
+        """``get`` and ``remove``."""
+        place = packet_id & self._mask
+        delivery = self._places[place]
+        if delivery is not None and delivery.packet_id == packet_id and self._mask < _PLACES_KEPT:
+            self._places[place] = None
+            self.count -= 1
+            return delivery
+        found = self.get(packet_id)
+        if found is not None:
+            self.remove(found)
+        return found
+
     def remove(self, delivery: Delivery) -> None:
         """Take a delivery out that is in flight."""
         place = delivery.packet_id & self._mask

@@ -201,12 +201,13 @@ class Outbound:
 
     def acknowledge(self, packet_id: int) -> Delivery | None:
         """PUBACK. Returns the delivery that it settled, None for an unknown identifier."""
-        delivery = self.inflight.get(packet_id)
+        inflight = self.inflight
+        delivery = inflight.take(packet_id)
         if delivery is None:
             return None
         if delivery.qos != 1:
+            inflight.add(delivery)
             raise ProtocolViolation("PUBACK for a QoS 2 message")
-        self.inflight.remove(delivery)
         serial = delivery.serial
         if serial == self.acked_serial + 1 and not self._settled and not self._gaps:
             self.acked_serial = serial

@@ -58,7 +58,7 @@ class Batch(Protocol):
         ...
 
     def extend(self, messages: list[Message], now_us: int) -> None:
-        """``append`` for each, in order."""
+        """``append`` for each, in order; their offsets are consecutive."""
         ...
 
     def put_session(self, record: SessionRecord) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import final
 
+from perdure.clock import Clock
+
 START_US = 1_800_000_000_000_000
 """Wall time at which simulations begin, microseconds since the epoch."""
 
 
 @final
-class VirtualClock:
+class VirtualClock(Clock):
     """Wall and monotonic time that only ``advance_us`` and ``step_wall_us`` move.
 
     Args:

@@ -6,6 +6,7 @@ import pytest
 from tests.unit.broker.harness import Client, make_world, stalled_world
 
 from perdure.broker.auth.acl import AclAuthorizer, AclRules
+from perdure.broker.turn import WALL_READ_US
 from perdure.config.schema import Config, StorageConfig, SysConfig
 from perdure.errors import StorageFull
 from perdure.mqtt.packets import (
@@ -228,3 +229,28 @@ def test_kinds_of_acknowledgements_that_alternate_keep_their_order() -> None:
         Ack(PUBCOMP, 2),
         Ack(PUBCOMP, 9, 0x92),
     ]
+
+
+@pytest.mark.parametrize("change_us", [3_600_000_000, -3_600_000_000])
+def test_a_message_carries_the_wall_time_of_its_arrival(change_us: int) -> None:
+    """It is what a replay from a time goes by."""
+    world = make_world()
+    reader, client = Client(world, "r"), Client(world, "c")
+    reader.connect()
+    client.connect()
+    moments = []
+    for number in range(50):
+        moments.append(world.clock.now_us())
+        client.publish("t", b"%d" % number)
+        world.run_for(137)
+    world.clock.step_wall_us(change_us)
+    world.run_for(WALL_READ_US)
+    client.publish("t", b"later")
+    world.run_for(137)
+    assert 0 <= world.clock.now_us() - world.live.services.turn.now_us <= 137
+    for number, moment_us in enumerate(moments):
+        reader.subscribe(f"$replay/{moment_us}/t", qos=1)
+        world.run_for(50_000)
+        assert reader.messages[0].payload == b"%d" % number
+        reader.unsubscribe(f"$replay/{moment_us}/t")
+        reader.messages.clear()

@@ -5,12 +5,20 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+from typing import Any
 
 import pytest
 
 from perdure.errors import ConfigError
+from perdure.net import sockets as sockets_module
 from perdure.net.proxy_protocol import ProxyFault, ProxyHeader
-from perdure.net.sockets import is_loopback, open_listening, plain_address, read_proxy_header
+from perdure.net.sockets import (
+    PORT_TRIES_MAX,
+    is_loopback,
+    open_listening,
+    plain_address,
+    read_proxy_header,
+)
 
 
 def has_ipv6() -> bool:
@@ -28,6 +36,15 @@ needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6
 def close_all(sockets: list[socket.socket]) -> None:
     for opened in sockets:
         opened.close()
+
+
+def resolve_to_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every name has an address of each family."""
+    found = [
+        (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0)),
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0)),
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
 
 
 def test_the_system_chooses_a_port() -> None:
@@ -75,16 +92,41 @@ def test_every_address_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_ipv6
 def test_a_name_with_two_addresses_has_one_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [
-        (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0)),
-        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0)),
-    ]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    resolve_to_two(monkeypatch)
     sockets = open_listening("localhost", 0, backlog=4, path="listeners.tcp")
     ports = {opened.getsockname()[1] for opened in sockets}
     assert len(sockets) == 2
     assert len(ports) == 1
     close_all(sockets)
+
+
+@needs_ipv6
+@pytest.mark.parametrize("taken_times", [1, PORT_TRIES_MAX - 1, PORT_TRIES_MAX])
+def test_a_port_that_is_taken_on_the_second_address_is_not_the_only_one(
+    monkeypatch: pytest.MonkeyPatch, taken_times: int
+) -> None:
+    resolve_to_two(monkeypatch)
+    bind = sockets_module._bind
+    others: list[socket.socket] = []
+
+    def raced(family: socket.AddressFamily, address: str, port: int, **rest: Any) -> socket.socket:
+        """Another process takes the port on the second address first."""
+        if family == socket.AF_INET and len(others) < taken_times:
+            others.append(bind(family, address, port, **rest))
+        return bind(family, address, port, **rest)
+
+    monkeypatch.setattr(sockets_module, "_bind", raced)
+    if taken_times < PORT_TRIES_MAX:
+        sockets = open_listening("localhost", 0, backlog=4, path="listeners.tcp")
+        assert len({opened.getsockname()[1] for opened in sockets}) == 1
+        assert len(sockets) == 2
+        close_all(sockets)
+    else:
+        with pytest.raises(ConfigError, match=r"localhost:\d+") as failure:
+            open_listening("localhost", 0, backlog=4, path="listeners.tcp")
+        assert failure.value.hint
+    assert len(others) == taken_times
+    close_all(others)
 
 
 def test_a_taken_port_is_a_clear_error() -> None:

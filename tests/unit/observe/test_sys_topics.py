@@ -13,7 +13,7 @@ def test_names_and_values() -> None:
     metrics = Metrics()
     metrics.sessions_connected = 2
     metrics.sessions_offline = 5
-    metrics.packets_received[3] = 4
+    metrics.publishes_received = 4
     metrics.messages_received_1 = 4
     metrics.retained_messages = 9
     metrics.storage_messages = 11
