@@ -107,26 +107,32 @@ def test_a_port_that_is_taken_on_the_second_address_is_not_the_only_one(
 ) -> None:
     resolve_to_two(monkeypatch)
     bind = sockets_module._bind
-    others: list[socket.socket] = []
+    asked: list[int] = []
 
     def raced(family: socket.AddressFamily, address: str, port: int, **rest: Any) -> socket.socket:
-        """Another process takes the port on the second address first."""
-        if family == socket.AF_INET and len(others) < taken_times:
-            others.append(bind(family, address, port, **rest))
-        return bind(family, address, port, **rest)
+        """Another process has the port on the second address, at first."""
+        if family != socket.AF_INET:
+            return bind(family, address, port, **rest)
+        asked.append(port)
+        if len(asked) <= taken_times:
+            raise OSError(errno.EADDRINUSE, "Address already in use")
+        # Any free port: a process beside this test may really have the one that is asked for.
+        return bind(family, address, 0, **rest)
 
     monkeypatch.setattr(sockets_module, "_bind", raced)
     if taken_times < PORT_TRIES_MAX:
         sockets = open_listening("localhost", 0, backlog=4, path="listeners.tcp")
-        assert len({opened.getsockname()[1] for opened in sockets}) == 1
         assert len(sockets) == 2
+        assert sockets[0].getsockname()[1] == asked[-1]
+        assert len(asked) == taken_times + 1
         close_all(sockets)
     else:
         with pytest.raises(ConfigError, match=r"localhost:\d+") as failure:
             open_listening("localhost", 0, backlog=4, path="listeners.tcp")
         assert failure.value.hint
-    assert len(others) == taken_times
-    close_all(others)
+        assert str(asked[-1]) in str(failure.value)
+        assert len(asked) == PORT_TRIES_MAX
+    assert all(asked)
 
 
 def test_a_taken_port_is_a_clear_error() -> None:
