@@ -8,6 +8,7 @@ from benchmarks.record import Record
 from benchmarks.stages import LOADS, Found
 from benchmarks.targets import figure
 from perdure.bench.compare import Spread
+from perdure.config.schema import StorageConfig
 
 _SOCKETS = ("kernel: read from sockets", "kernel: write to sockets", "kernel: wait for sockets")
 _LEAST_SHARE = 0.01
@@ -105,6 +106,7 @@ def _limit(record: Record, loads: dict[str, Found]) -> list[str]:
     sync, pair = _floor(record, "floor: write"), _floor(record, "floor: 64 B")
     sockets = sum(saturated.share.get(name, 0.0) for name in _SOCKETS) * saturated.cpu_us
     syncs = saturated.calls.get("syncs", 0.0) * saturated.per_s
+    interval_ms = StorageConfig().commit_interval_us / 1000
     megabytes = saturated.disk_bytes * saturated.per_s / 1e6
     return [
         "Where the limit is:",
@@ -124,8 +126,8 @@ def _limit(record: Record, loads: dict[str, Found]) -> list[str]:
             "- At a fixed rate each message comes and goes through four system calls at "
             f"{figure(pair.median)} us for each pair of them. That floor is "
             f"{figure(2 * pair.median)} of the {figure(sparse.cpu_us)} us; wake-ups, which the "
-            "broker shares among the messages of 2 ms while its loop rests, the interpreter and "
-            "commits are the rest."
+            f"broker shares among the messages of {interval_ms:g} ms while its loop rests, the "
+            "interpreter and commits are the rest."
         ),
     ]
 

@@ -55,7 +55,7 @@ class Plan:
                 outbound_buffer_bytes=chance.choice((4096, 65_536)),
             ),
             storage=StorageConfig(
-                commit_interval_us=chance.choice((0, 500, 2000)),
+                commit_interval_us=chance.choice((0, 500, 3000)),
                 commit_messages_max=chance.choice((1, 20, 1000)),
                 commit_queue_max=chance.choice((20, 50_000)),
             ),
