@@ -122,6 +122,28 @@ class OutboundMachine(RuleBasedStateMachine):
             if delivery is not None:
                 self.went_out(delivery)
 
+    @rule(count=st.integers(1, 6))
+    def offer_run(self, count: int) -> None:
+        first = Owed(self.last_serial() + 1, 1)
+        room = self.outbound.room_for_run(first.offset)
+        if room <= 0:
+            return
+        assert self.outbound.has_room()
+        assert self.outbound.next_packet_id() == first.packet_id
+        run = [Owed(first.serial + number, 1) for number in range(min(count, room))]
+        self.outbound.offer_run([owed.message for owed in run], (7,))
+        for owed in run:
+            assert self.by_id(owed.packet_id) is None
+            assert owed.serial > self.resumed_sent
+            delivery = self.outbound.inflight.get(owed.packet_id)
+            assert delivery is not None
+            assert (delivery.serial, delivery.offset) == (owed.serial, owed.offset)
+            assert (delivery.qos, delivery.state, delivery.dup) == (1, SENT, False)
+            assert delivery.message is None
+            assert delivery.identifiers == (7,)
+            self.owed.append(owed)
+            owed.in_flight = True
+
     @rule(leap=LEAPS)
     def skip(self, leap: int) -> None:
         owed = Owed(self.last_serial() + leap, 1, placed=leap > 1)

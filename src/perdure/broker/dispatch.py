@@ -54,6 +54,19 @@ class Passed:
         self.qos: int = 0
 
 
+def is_alike(first: Message, other: Message) -> bool:
+    """Whether what holds for one recorded QoS 1 message holds for another: who may have it, and in
+    which form."""
+    return (
+        other.topic is first.topic
+        and other.qos == 1
+        and other.publisher is first.publisher
+        and not other.retain
+        and not other.expires_at_us
+        and other.offset != 0
+    )
+
+
 UNHEARD_MAX: Final = 10_000
 """Messages without a subscriber that are remembered until they are acknowledged."""
 
@@ -110,12 +123,18 @@ class Dispatcher:
             item = self._queue[self._at]
             if gate and item.qos == 2 and item.offset > synced_offset:
                 break
+            if isinstance(item, Message):
+                if item.qos == 1 and self._dispatch_run(item):
+                    continue
+                self._at += 1
+                if item.offset:
+                    self.offset = item.offset
+                self._dispatch(item)
+                continue
             self._at += 1
             if item.offset:
                 self.offset = item.offset
-            if isinstance(item, Message):
-                self._dispatch(item)
-            elif isinstance(item, Addressed):
+            if isinstance(item, Addressed):
                 if item.session.is_open:
                     item.session.deliver_entry(item.entry)
             elif isinstance(item, Barrier):
@@ -145,6 +164,47 @@ class Dispatcher:
                 item.gate.open()
             if isinstance(item, Addressed) and item.session.is_open and not item.session.durable:
                 item.session.deliver_entry(item.entry)
+
+    def _dispatch_run(self, first: Message) -> bool:
+        """Hand messages that came together to their only subscriber in one step.
+
+        Args:
+            first: the next item.
+
+        Returns:
+            Whether ``first`` and some that follow it were handed out. Else it is alone, or
+            something is to be decided for each message.
+        """
+        queue = self._queue
+        at = self._at + 1
+        if at >= len(queue):
+            return False
+        following = queue[at]
+        if not isinstance(following, Message) or not is_alike(first, following):
+            return False
+        audiences = self._index.match(first.topic)
+        if len(audiences) != 1:
+            return False
+        audience = audiences[0]
+        only = audience.only
+        if only is None or audience.groups:
+            return False
+        session = only.session
+        room = session.room_for_run(first, only)
+        if room < 2:
+            return False
+        run = [first, following]
+        at += 1
+        while len(run) < room and at < len(queue):
+            following = queue[at]
+            if not isinstance(following, Message) or not is_alike(first, following):
+                break
+            run.append(following)
+            at += 1
+        count = session.deliver_run(run, only.identifiers)
+        self._at += count
+        self.offset = run[count - 1].offset
+        return True
 
     def _dispatch(self, message: Message) -> None:
         audiences = self._index.match(message.topic)

@@ -107,7 +107,10 @@ class Exchange:
             topic = self._aliases.resolve(packet)
         qos = packet.qos
         publishing = services.publishing
-        if qos > publishing.qos_max:
+        run = self._run
+        # What let the message before it pass, lets it pass too.
+        again = run is not None and qos == self._run_qos and topic is run[-1].topic
+        if not again and qos > publishing.qos_max:
             raise MqttError(0x9B, f"QoS {qos} is not supported")
         if packet.retain and not publishing.retain_available:
             raise MqttError(0x9A, "retained messages are not supported")
@@ -131,20 +134,20 @@ class Exchange:
                 return
             if result == RECEIVE_EXCEEDED:
                 raise MqttError(RECEIVE_MAXIMUM_EXCEEDED, "receive maximum exceeded")
-        run = self._run
-        if (run is None or run[-1].topic is not topic) and topic not in publishing.topics:
+        if not again and topic not in publishing.topics:
             publishing.check_topic(topic)
         if self._publish_bucket is not None or self._publish_bytes_bucket is not None:
             self._take_rate(len(packet.payload))
-        authorizer = services.authorizer
-        if (not authorizer.allow_all or topic[0] == "$") and not authorizer.publish(
-            session.identity, topic
-        ):
-            self._deny(packet)
-            return
-        if qos and (publishing.disk_full or not services.committer.writable):
-            self._refuse_in_turn(packet, publishing.refusal())
-            return
+        if not again:
+            authorizer = services.authorizer
+            if (not authorizer.allow_all or topic[0] == "$") and not authorizer.publish(
+                session.identity, topic
+            ):
+                self._deny(packet)
+                return
+            if qos and (publishing.disk_full or not services.committer.writable):
+                self._refuse_in_turn(packet, publishing.refusal())
+                return
         now_us = services.turn.now_us
         message = Message(
             topic,

@@ -204,6 +204,40 @@ class LiveSession:
             (sub.identifier,) if sub.identifier else (),
         )
 
+    def room_for_run(self, first: Message, wish: Wish) -> int:
+        """How many messages ``deliver_run`` may be given now for one matching subscription.
+
+        Args:
+            first: the first of them, recorded and of QoS 1; the others are alike.
+        """
+        if (
+            not wish.is_plain
+            or not wish.qos
+            or self.lagging
+            or self.drop_note
+            or first.retain
+            or first.expires_at_us
+            or not self.sender.is_plain()
+        ):
+            return 0
+        authorizer = self._services.authorizer
+        if not authorizer.allow_all and not authorizer.deliver(
+            self.identity, first.topic, first.publisher
+        ):
+            return 0
+        return self.outbound.room_for_run(first.offset)
+
+    def deliver_run(self, run: list[Message], identifiers: tuple[int, ...]) -> int:
+        """Deliver QoS 1 messages that are alike; as ``deliver_one`` for each.
+
+        Returns:
+            How many, at least one: the others find the connection congested.
+        """
+        outbound = self.outbound
+        count = self.sender.publish_run(run, outbound.next_packet_id(), identifiers)
+        outbound.offer_run(run if count == len(run) else run[:count], identifiers)
+        return count
+
     def deliver(
         self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]
     ) -> None:

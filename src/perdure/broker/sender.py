@@ -23,6 +23,7 @@ from perdure.mqtt.packets import PUBACK, Packet
 from perdure.mqtt.primitives import UINT16_BYTES
 from perdure.observe.metrics import Metrics
 from perdure.session.expiry import remaining_s
+from perdure.session.seqno import PACKET_IDS
 
 if TYPE_CHECKING:
     from perdure.broker.turn import Turn
@@ -201,6 +202,46 @@ class Sender:
             self._queued = True
             self._turn.flush_later(self)
         return SENT
+
+    def is_plain(self) -> bool:
+        """Whether a message can be sent now as it is: there is room, and the client has neither a
+        size limit nor aliases."""
+        return not self.congested and not self.packet_size_max and self.aliases is None
+
+    def publish_run(
+        self, messages: list[Message], packet_id: int, identifiers: tuple[int, ...]
+    ) -> int:
+        """Send messages with QoS 1 that do not expire, while ``is_plain``; at least one.
+
+        Args:
+            messages: what to send.
+            packet_id: of the first; the others follow it.
+            identifiers: subscription identifiers.
+
+        Returns:
+            How many were sent before the connection was congested.
+        """
+        out = self._out
+        version = self.version
+        left = self._buffer_bytes - self.out_bytes
+        size = payload = count = 0
+        for message in messages:
+            size += append_publish(
+                out, message, version, 1, False, False, packet_id, -1, identifiers
+            )
+            payload += len(message.payload)
+            count += 1
+            if size > left:
+                self.congested = True
+                break
+            packet_id = packet_id % PACKET_IDS + 1
+        self._metrics.messages_delivered_1 += count
+        self._metrics.payload_bytes_sent += payload
+        self.out_bytes += size
+        if not self._queued:
+            self._queued = True
+            self._turn.flush_later(self)
+        return count
 
     def _append(
         self,

@@ -62,7 +62,7 @@ class Delivery:
 
     def __init__(
         self,
-        message: Message,
+        message: Message | None,
         qos: int,
         retain: bool,
         identifiers: tuple[int, ...],

@@ -138,6 +138,40 @@ class Outbound:
         self._wait(delivery)
         return None
 
+    def room_for_run(self, offset: int) -> int:
+        """How many messages from ``offset`` on ``offer_run`` takes: 0 if something waits before
+        them, or if an earlier connection may have sent them."""
+        serial = self.next_serial
+        if (
+            self.pending is not _NONE_PENDING
+            or self._old_settled
+            or self._old_released
+            or serial <= self.sent_serial
+            or offset <= self._maybe_sent_offset
+        ):
+            return 0
+        return min(
+            self.window_max - self.inflight.count, self.acked_serial + PACKET_IDS + 1 - serial
+        )
+
+    def next_packet_id(self) -> int:
+        """The packet identifier of the next message that the session is owed."""
+        return (self.next_serial - 1) % PACKET_IDS + 1
+
+    def offer_run(self, messages: list[Message], identifiers: tuple[int, ...]) -> None:
+        """As ``offer`` for QoS 1 messages that are being sent, without RETAIN.
+
+        Args:
+            messages: at most ``room_for_run``.
+        """
+        inflight = self.inflight
+        serial = self.next_serial
+        for message in messages:
+            inflight.add(Delivery(None, 1, False, identifiers, message.offset, serial, ""))
+            serial += 1
+        self.next_serial = serial
+        self.sent_serial = serial - 1
+
     def pass_to(self, serial: int) -> None:
         """The next owed message has this serial number; those that are left out are settled.
 

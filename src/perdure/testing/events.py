@@ -56,9 +56,13 @@ class Events:
         # One QoS for each state: a QoS 1 message that is sent again after a QoS 2 message was
         # taken is the newer of the two, by MQTT's rules.
         state_qos = 1 + peer.protocol % 2
+        # What one client sends together to one topic with one subscriber is handed out together.
+        burst = f"burst/{peer.client_id}" if self._chance.random() < 0.3 else ""
         data = [
             peer.publish(f"state/{peer.client_id}", qos=state_qos, retain=True)
             if self._chance.random() < 0.2
+            else peer.publish(burst, qos=1)
+            if burst
             else peer.publish(self._chance.choice(TOPICS), qos=self._chance.choice((1, 2)))
             for _ in range(count)
         ]

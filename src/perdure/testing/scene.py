@@ -119,6 +119,7 @@ class Scene:
             ("sub-column", 5, [("load/+/a", 1)]),
             ("sub-exact", 5, [(topic, 2) for topic in TOPICS[::3]]),
             ("sub-state", 5, [("state/+", 2)]),
+            ("sub-burst", 5, [("burst/+", 2)]),
             ("sub-two", 5, [("load/+/b", 2), ("load/+/c", 1)]),
         ]
         members = [

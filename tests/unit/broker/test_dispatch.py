@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Generator
 
 import pytest
 from tests.unit.broker.harness import QUIET, Client, make_world, stalled_world
 
+from perdure.broker import dispatch
 from perdure.broker.dispatch import UNHEARD_MAX, Barrier, Dispatcher
 from perdure.broker.router import Router
-from perdure.config.schema import Config, StorageConfig
+from perdure.config.schema import Config, SessionConfig, StorageConfig
 from perdure.model import Message
-from perdure.mqtt.packets import PUBACK, PUBREC, Ack, Publish
+from perdure.mqtt.packets import PUBACK, PUBREC, Ack, Packet, Properties, Publish
 from perdure.observe.metrics import Metrics
 from perdure.testing.world import World
 
@@ -294,3 +296,63 @@ def test_each_of_several_subscribers_is_found_when_the_others_go() -> None:
         publisher.deliver("t", b"less")
     found = [reader.payloads() for reader in readers]
     assert found == [[b"1", b"2", b"3"], [b"2", b"3", b"less"], [b"3", b"less", b"less"]]
+
+
+def _bursts(seed: int) -> tuple[list[Publish], dict[str, float]]:
+    """What a subscriber with a narrow window gets of random bursts, and what was counted."""
+    chance = random.Random(seed)
+    config = Config(sys=QUIET, session=SessionConfig(outbound_buffer_bytes=4096))
+    world = make_world(config=config)
+    version = chance.choice((4, 5))
+    publishers = [Client(world, name, version=version, acks=False) for name in "ab"]
+    reader = Client(world, "r", version=version, acks=chance.random() < 0.5)
+    reader.connect(receive_maximum=chance.choice((None, 3, 20)) if version == 5 else None)
+    identifiers = chance.choice(((), (9,))) if version == 5 else ()
+    reader.subscribe(
+        "t/#",
+        qos=chance.choice((0, 1, 1, 1, 2)),
+        properties=Properties(subscription_identifiers=identifiers),
+        retain_as_published=chance.choice((0, 1)) if version == 5 else 0,
+    )
+    for publisher in publishers:
+        publisher.connect()
+    number = 0
+    for _ in range(12):
+        publisher = chance.choice(publishers)
+        burst: list[Packet] = []
+        topic, qos = "t/1", 1
+        for _ in range(chance.randint(1, 40)):
+            number += 1
+            if chance.random() < 0.1:
+                topic, qos = chance.choice(("t/1", "t/2", "u")), chance.choice((0, 1, 1, 2))
+            payload = b"%d " % number * chance.choice((1, 1, 1, 200))
+            retain = chance.random() < 0.03
+            expiry_s = 60 if version == 5 and chance.random() < 0.05 else -1
+            burst.append(
+                Publish(topic, payload, qos, retain, False, number if qos else 0, 0, expiry_s)
+            )
+        publisher.send(*burst)
+        world.run_for(chance.choice((0, 500, 20_000)))
+        if not reader.acks:
+            last = [packet for packet in reader.messages if packet.qos == 1][-5:]
+            reader.send(*(Ack(PUBACK, packet.packet_id) for packet in last))
+    world.run_for(1_000_000)
+    metrics = world.live.services.metrics
+    counted = {
+        "qos 0": metrics.messages_delivered_0,
+        "qos 1": metrics.messages_delivered_1,
+        "qos 2": metrics.messages_delivered_2,
+        "bytes": metrics.payload_bytes_sent,
+    }
+    return reader.messages, counted
+
+
+@pytest.mark.spec("MQTT-4.6.0-6")
+@pytest.mark.parametrize("seed", range(24))
+def test_what_is_handed_out_in_one_step_is_what_would_be_one_by_one(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_steps = _bursts(seed)
+    assert in_steps[0]
+    monkeypatch.setattr(dispatch, "is_alike", lambda *_: False)
+    assert in_steps == _bursts(seed)

@@ -366,3 +366,30 @@ def test_a_pubrel_with_an_identifier_that_is_in_flight_waits_for_it() -> None:
     assert outbound.cursor().released == (7 + 65_535,)
     assert outbound.complete(7) == ACK_SETTLED
     assert outbound.is_idle()
+
+
+def test_a_run_waits_for_what_an_earlier_connection_may_have_sent() -> None:
+    """Those go out with DUP, one by one."""
+    outbound = Outbound(Cursor(5, 1, sent=2), window_max=5, maybe_sent_offset=25)
+    assert outbound.room_for_run(10) == 0
+    assert _sent(outbound, 10).dup
+    assert outbound.room_for_run(25) == 0
+    assert _sent(outbound, 25).dup
+    assert outbound.room_for_run(26) == 3
+    outbound.offer_run([Message("t", b"1", offset=26), Message("t", b"2", offset=27)], ())
+    assert outbound.room_for_run(28) == 1
+    assert [outbound.acknowledge(packet_id) is not None for packet_id in (2, 3, 4, 5)] == [True] * 4
+    assert outbound.cursor() == Cursor(27, 5, (), (), 5)
+
+
+@pytest.mark.parametrize("what", ["settled", "released", "pending"])
+def test_a_run_does_not_pass_what_is_to_be_looked_at(what: str) -> None:
+    settled, released = ((3,), ()) if what == "settled" else ((), (3,))
+    outbound = Outbound(
+        Cursor(5, 1, *(((), ()) if what == "pending" else (settled, released)), sent=1),
+        window_max=1,
+    )
+    if what == "pending":
+        _sent(outbound, 10)
+        assert _offer(outbound, 20) is None
+    assert outbound.room_for_run(30) == 0
