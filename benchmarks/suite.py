@@ -77,6 +77,7 @@ PARTS: dict[str, Part] = {
             scenario="fanin", publishers=100, subscribers=1, duration_s=3.0, warmup_s=1.0
         ),
         peers=("mosquitto",),
+        rounds=5,
     ),
     "fanout-100": Part(
         settings=Settings(
@@ -95,7 +96,7 @@ PARTS: dict[str, Part] = {
             scenario="p2p", publishers=1000, subscribers=1000, duration_s=2.5, warmup_s=0.5
         ),
         variations=(OFFLINE, RETAINED, RECORDED),
-        rounds=6,
+        rounds=16,
         keep=True,
     ),
 }

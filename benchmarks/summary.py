@@ -24,7 +24,7 @@ on this page is in one of them, with the machine, the versions, the settings and
 are medians, with the least and the most in brackets. What missed its bound is shown as it was
 found.
 
-Measure on your own machine: `make bench` takes all records anew in about fifteen minutes and
+Measure on your own machine: `make bench` takes all records anew in about twenty minutes and
 writes this page, `make bench BENCH=fanin-100` one of them. [Measure a broker](../howto/bench.md)
 tells how to ask other questions, and [Profile the broker](../howto/profile.md) where time goes.
 
