@@ -123,18 +123,14 @@ class Dispatcher:
             item = self._queue[self._at]
             if gate and item.qos == 2 and item.offset > synced_offset:
                 break
-            if isinstance(item, Message):
-                if item.qos == 1 and self._dispatch_run(item):
-                    continue
-                self._at += 1
-                if item.offset:
-                    self.offset = item.offset
-                self._dispatch(item)
+            if item.qos == 1 and isinstance(item, Message) and self._dispatch_run(item):
                 continue
             self._at += 1
             if item.offset:
                 self.offset = item.offset
-            if isinstance(item, Addressed):
+            if isinstance(item, Message):
+                self._dispatch(item)
+            elif isinstance(item, Addressed):
                 if item.session.is_open:
                     item.session.deliver_entry(item.entry)
             elif isinstance(item, Barrier):
@@ -193,8 +189,7 @@ class Dispatcher:
         room = session.room_for_run(first, only)
         if room < 2:
             return False
-        run = [first, following]
-        at += 1
+        run = [first]
         while len(run) < room and at < len(queue):
             following = queue[at]
             if not isinstance(following, Message) or not is_alike(first, following):

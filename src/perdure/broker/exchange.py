@@ -163,7 +163,6 @@ class Exchange:
             services.committer.batch.put_awaiting_release(
                 session.client_id, packet_id, epoch=session.record.epoch
             )
-        run = self._run
         if run is None or qos != self._run_qos:
             self.end_run()
             run = self._run = []

@@ -171,22 +171,27 @@ class Sender:
             expiry_s = remaining_s(message.expires_at_us, now_us)
             if expiry_s == 0 and not dup:
                 return EXPIRED
+        alias = 0
+        omit_topic = False
         if self.packet_size_max or self.aliases is not None:
-            size = self._append(message, qos, retain, dup, packet_id, identifiers, expiry_s)
-            if size < 0:
-                return TOO_LARGE
-        else:
-            size = append_publish(
-                self._out,
-                message,
-                self.version,
-                qos,
-                retain,
-                dup,
-                packet_id,
-                expiry_s,
-                identifiers,
+            alias, omit_topic = self._fit(
+                message, qos, retain, dup, packet_id, identifiers, expiry_s
             )
+            if alias < 0:
+                return TOO_LARGE
+        size = append_publish(
+            self._out,
+            message,
+            self.version,
+            qos,
+            retain,
+            dup,
+            packet_id,
+            expiry_s,
+            identifiers,
+            alias,
+            omit_topic,
+        )
         metrics = self._metrics
         if qos == 1:
             metrics.messages_delivered_1 += 1
@@ -243,7 +248,7 @@ class Sender:
             self._turn.flush_later(self)
         return count
 
-    def _append(
+    def _fit(
         self,
         message: Message,
         qos: int,
@@ -252,34 +257,20 @@ class Sender:
         packet_id: int,
         identifiers: tuple[int, ...],
         expiry_s: int,
-    ) -> int:
-        """Gather a PUBLISH for a client with a size limit or aliases; -1 if it is too large."""
-        version = self.version
-        alias = 0
-        omit_topic = False
+    ) -> tuple[int, bool]:
+        """For a client with a size limit or aliases: the topic alias (0 = none, -1 = the message is
+        too large), and whether it stands for the topic name."""
         limit = self.packet_size_max
         plain_size = 0
         if limit:
             plain_size = publish_size(
-                message, version, qos, retain, dup, packet_id, expiry_s, identifiers, 0, False
+                message, self.version, qos, retain, dup, packet_id, expiry_s, identifiers
             )
             if plain_size > limit:
-                return -1
+                return -1, False
         if self.aliases is not None and (not limit or plain_size + ALIAS_BYTES <= limit):
-            alias, omit_topic = self.aliases.assign(message.topic)
-        return append_publish(
-            self._out,
-            message,
-            version,
-            qos,
-            retain,
-            dup,
-            packet_id,
-            expiry_s,
-            identifiers,
-            alias,
-            omit_topic,
-        )
+            return self.aliases.assign(message.topic)
+        return 0, False
 
     def _add(self, data: bytes) -> None:
         self._out.append(data)

@@ -25,7 +25,7 @@ from typing import Final, final
 from perdure.errors import ProtocolViolation
 from perdure.model import Cursor, Message
 from perdure.session.inflight import RELEASED, SENT, Delivery, Inflight
-from perdure.session.seqno import PACKET_IDS
+from perdure.session.seqno import PACKET_IDS, packet_id_of
 
 ACK_UNKNOWN: Final = 0
 """The identifier is not in flight."""
@@ -156,7 +156,7 @@ class Outbound:
 
     def next_packet_id(self) -> int:
         """The packet identifier of the next message that the session is owed."""
-        return (self.next_serial - 1) % PACKET_IDS + 1
+        return packet_id_of(self.next_serial)
 
     def offer_run(self, messages: list[Message], identifiers: tuple[int, ...]) -> None:
         """As ``offer`` for QoS 1 messages that are being sent, without RETAIN.
