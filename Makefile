@@ -17,12 +17,13 @@ COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes \
 SEED ?=
 ROUNDS ?= 200
 # Files of tests run side by side; those that load the machine themselves run alone afterwards.
-PARALLEL_TESTS := tests/unit tests/contract tests/model tests/sim tests/wire
+PARALLEL_TESTS := tests/unit tests/contract tests/model tests/sim tests/wire tests/fuzz
 SERIAL_TESTS := tests/crash tests/interop
-TESTS ?= $(PARALLEL_TESTS)
+TESTS ?=
 WORKERS ?= 3
 DEMO ?=
 BENCH ?=
+HOSTILE ?=
 export PYTHONUNBUFFERED := 1
 
 .PHONY: help
@@ -47,10 +48,19 @@ demo: setup ## the three promises on real clients, through a kill -9 (DEMO="--he
 
 .PHONY: test
 test: setup ## all tests (TESTS=tests/unit for a part, WORKERS=n for more at once)
+ifeq ($(TESTS),)
+	@$(MAKE) --no-print-directory test-parallel test-serial
+else
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(TESTS)
-ifeq ($(TESTS),$(PARALLEL_TESTS))
-	$(BIN)/python -m pytest -q $(SERIAL_TESTS)
 endif
+
+.PHONY: test-parallel
+test-parallel: setup ## those that can share the machine
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(PARALLEL_TESTS)
+
+.PHONY: test-serial
+test-serial: setup ## those that load it themselves: kill -9, failing disks, other clients
+	$(BIN)/python -m pytest -q $(SERIAL_TESTS)
 
 .PHONY: test-spark
 test-spark: setup ## the tests of the data pipeline, with Spark (needs Java 17; 1 GB to install)
@@ -62,12 +72,18 @@ COMPILED := build/compiled
 # What a client or a store can tell: the rest is the same source.
 COMPILED_TESTS ?= tests/contract tests/model tests/wire
 
-.PHONY: test-compiled
-test-compiled: setup ## tests on the modules that mypyc has compiled (COMPILED_TESTS="tests/unit" for others)
+$(COMPILED)/.built: $(STAMP) compiled.txt setup.py $(shell sed -n 's,^perdure/,src/&,p' compiled.txt)
 	rm -rf $(COMPILED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		--no-build-isolation --target $(COMPILED) .
 	PYTHONPATH=$(COMPILED):. $(BIN)/python -m tools.compiled
+	@touch $@
+
+.PHONY: compiled
+compiled: $(COMPILED)/.built ## a package with the modules that mypyc has compiled
+
+.PHONY: test-compiled
+test-compiled: compiled ## tests on the compiled package (COMPILED_TESTS="tests/unit" for others)
 	PYTHONPATH=$(COMPILED):. $(BIN)/python -m pytest -q -o pythonpath=. \
 		-n $(WORKERS) --dist loadfile $(COMPILED_TESTS)
 
@@ -90,10 +106,15 @@ crash: setup ## ROUNDS rounds of kill -9 with real processes (SEED=n repeats a r
 		$(BIN)/python -m pytest -q -s --timeout=0 -o faulthandler_timeout=0 tests/crash/test_kill_rounds.py
 
 .PHONY: faults
-faults: setup ## ROUNDS rounds of power cuts and of a failing disk (root: on file systems of their own)
+faults: setup ## ROUNDS rounds of power cuts, a failing disk and damaged files (root: on file systems of their own)
 	PERDURE_FAULT_ROUNDS=$(ROUNDS) PERDURE_SEED=$(SEED) \
 		$(BIN)/python -m pytest -q -s --timeout=0 -o faulthandler_timeout=0 \
-		tests/crash/test_power_loss.py tests/crash/test_failing_disk.py
+		tests/crash/test_power_loss.py tests/crash/test_failing_disk.py tests/crash/test_damage.py
+
+.PHONY: fuzz
+fuzz: setup ## ROUNDS clients that break every grammar, on a whole broker and its decoders (SEED=n repeats)
+	PERDURE_FUZZ_ROUNDS=$(ROUNDS) PERDURE_SEED=$(SEED) \
+		$(BIN)/python -m pytest -q -s --timeout=0 -o faulthandler_timeout=0 tests/fuzz
 
 .PHONY: sim
 sim: setup ## repeat a simulated run: make sim SEED=n
@@ -110,6 +131,10 @@ bench: ## take all records anew on a compiled build and write their page (BENCH=
 	@build/bench/bin/python -m tools.compiled
 	build/bench/bin/python -m benchmarks $(BENCH)
 
+.PHONY: hostile
+hostile: setup ## attack a broker and show what others notice (HOSTILE="--list", or names of attacks)
+	$(BIN)/python -m benchmarks.hostile $(HOSTILE)
+
 .PHONY: docs
 docs: setup ## write the generated pages: docs/traps.md, docs/reference/conformance.md
 	$(BIN)/python -m tools.traps
@@ -122,6 +147,10 @@ changelog: setup ## show what the news fragments will say
 .PHONY: peers
 peers: ## install the third-party clients that some tests want (Debian, as root)
 	@tools/install_peers.sh
+
+.PHONY: bench-peers
+bench-peers: ## build the brokers of other languages that bench compares with (cargo, go)
+	@tools/build_peers.sh
 
 .PHONY: lock
 lock: ## write requirements/*.txt again from pyproject.toml (needs uv)

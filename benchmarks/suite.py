@@ -50,7 +50,7 @@ PARTS: dict[str, Part] = {
         settings=Settings(
             scenario="p2p", publishers=1000, subscribers=1000, duration_s=3.0, warmup_s=1.0
         ),
-        peers=("mosquitto",),
+        peers=("mosquitto", "rumqttd", "mochi"),
         variations=(PURE, QOS_2, V5),
         rounds=5,
     ),
@@ -83,7 +83,7 @@ PARTS: dict[str, Part] = {
         settings=Settings(
             scenario="fanout", publishers=1, subscribers=100, duration_s=3.0, warmup_s=1.0
         ),
-        peers=("mosquitto",),
+        peers=("mosquitto", "rumqttd", "mochi"),
     ),
     "offline-1000": Part(
         settings=Settings(scenario="offline", subscribers=1000, messages=100, publishers=100),

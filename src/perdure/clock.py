@@ -1,6 +1,10 @@
-"""Time as an argument: the ``Clock`` and the one that reads the system.
+"""Time as an argument: the ``Clock``, the one that reads the system, and the broker's own.
 
 Pure floors take ``now_us`` as an argument; shells hold a ``Clock``. Only ``server`` makes one.
+
+A wall clock may be set. What a broker counts down (wills, expiry, age) may not be: it goes by the
+``SteadyClock``, which begins where the wall clock is and then only runs on. What tells people when
+something was (offsets, time of publishing) goes by the wall.
 """
 
 from __future__ import annotations
@@ -13,6 +17,15 @@ from mypy_extensions import mypyc_attr
 
 _time_ns: Final = time.time_ns
 _monotonic_ns: Final = time.monotonic_ns
+
+PLAUSIBLE_US: Final = 1_704_067_200_000_000
+"""2024-01-01, before there was a Perdure: an earlier wall clock was never set."""
+
+STEP_US_MIN: Final = 1_000_000
+"""A smaller change of the wall clock is not told, and not remembered."""
+
+STEPS_MAX: Final = 64
+"""Steps that are remembered; older ones are taken for the next later one."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -44,3 +57,111 @@ class SystemClock(Clock):
     def monotonic_us(self) -> int:
         """Monotonic time in microseconds."""
         return _monotonic_ns() // 1000
+
+
+@final
+class ClockState:
+    """What a broker process hands to the next one.
+
+    Attributes:
+        steady_us: how far the steady clock has come, microseconds.
+        skew_us: what the wall clock was ahead of it.
+        earlier: offsets up to which another skew held, ascending, each with that skew.
+    """
+
+    __slots__ = ("earlier", "skew_us", "steady_us")
+
+    def __init__(
+        self, steady_us: int, skew_us: int = 0, earlier: list[tuple[int, int]] | None = None
+    ) -> None:
+        self.steady_us: int = steady_us
+        self.skew_us: int = skew_us
+        self.earlier: list[tuple[int, int]] = list(earlier or [])
+
+
+def steady_start_us(wall_us: int, kept: ClockState | None) -> int:
+    """Where a steady clock begins.
+
+    At the wall's time, but never before the time that the process before it had reached: what it
+    has stored would wait for a clock that was ahead and is right now. If the clock of that process
+    had never been set, what it counted in is gone on with: else all of its deadlines would pass at
+    once when the clock is set.
+
+    Args:
+        wall_us: of the machine.
+        kept: of the process before; None = there was none.
+    """
+    if kept is None:
+        return wall_us
+    if kept.steady_us < PLAUSIBLE_US <= wall_us:
+        if kept.steady_us + kept.skew_us >= PLAUSIBLE_US:
+            return max(wall_us - kept.skew_us, kept.steady_us)  # it was set while that one ran
+        return kept.steady_us  # it was set in between, and how long that was nobody knows
+    return max(wall_us, kept.steady_us)
+
+
+@final
+class SteadyClock(Clock):
+    """The broker's time: it runs on evenly, also while the wall clock is set.
+
+    Time in which the machine is suspended does not count, for no client could come.
+
+    Args:
+        source: the machine's clock.
+        kept: what the process before has left; None = there was none.
+
+    Attributes:
+        skew_us: what the wall clock was ahead of this one when it was looked at last.
+    """
+
+    __slots__ = ("_base_us", "_earlier", "_source", "skew_us")
+
+    def __init__(self, source: Clock, kept: ClockState | None = None) -> None:
+        self._source: Clock = source
+        self._base_us: int = steady_start_us(source.now_us(), kept) - source.monotonic_us()
+        self._earlier: list[tuple[int, int]] = list(kept.earlier) if kept is not None else []
+        self.skew_us: int = 0
+        self.look()
+
+    def now_us(self) -> int:
+        """Steady time, microseconds; about the time of day unless the wall clock was set."""
+        return self._source.monotonic_us() + self._base_us
+
+    def monotonic_us(self) -> int:
+        """Monotonic time in microseconds."""
+        return self._source.monotonic_us()
+
+    def wall_us(self) -> int:
+        """Wall time now, microseconds since the epoch."""
+        return self._source.now_us()
+
+    def at(self, monotonic_us: int) -> int:
+        """Steady time at a monotonic one."""
+        return monotonic_us + self._base_us
+
+    def look(self) -> None:
+        """Look at the wall clock."""
+        self.skew_us = self._source.now_us() - self.now_us()
+
+    def stepped(self, last_offset: int, skew_us: int) -> None:
+        """Remember that another skew held up to an offset."""
+        earlier = self._earlier
+        earlier.append((last_offset, skew_us))
+        if len(earlier) > STEPS_MAX:
+            del earlier[0]
+
+    def forget(self, first_offset: int) -> None:
+        """Forget what held for offsets before this one: there are none any more."""
+        while self._earlier and self._earlier[0][0] < first_offset:
+            del self._earlier[0]
+
+    def steady_at(self, wall_us: int, offset: int) -> int:
+        """The steady time at which the wall clock stood so, when an offset was given; 0 = now."""
+        for until_offset, skew_us in self._earlier:
+            if 0 < offset <= until_offset:
+                return wall_us - skew_us
+        return wall_us - self.skew_us
+
+    def state(self) -> ClockState:
+        """What the next process should know."""
+        return ClockState(self.now_us(), self.skew_us, self._earlier)

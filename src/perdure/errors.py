@@ -4,6 +4,8 @@
 
     PerdureError                        code, hint
       ConfigError                       exit 78
+      AddressUnavailable                an address that cannot be listened on now
+      StartTimeout                      a part of the broker was not ready in time
       UsageError                        our own misuse of a pure API; a bug
       MqttError(reason_code)            a peer's fault: goes to the peer
       StorageError
@@ -49,6 +51,34 @@ class ConfigError(PerdureError):
     def __init__(self, message: str, *, path: str = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.path = path
+
+
+@final
+class AddressUnavailable(PerdureError):
+    """An address cannot be listened on; ``path`` names the setting.
+
+    Args:
+        message: one sentence for a person.
+        permitted: False = this user may not have it; True = it may be there later.
+        path: the setting.
+        hint: what to do next, or empty.
+    """
+
+    code = "address_unavailable"
+
+    def __init__(
+        self, message: str, *, permitted: bool = True, path: str = "", hint: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.permitted = permitted
+        self.path = path
+
+
+@final
+class StartTimeout(PerdureError):
+    """Something that a start waits for did not come in time; it may the next time."""
+
+    code = "start_timeout"
 
 
 @final

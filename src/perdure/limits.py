@@ -10,6 +10,10 @@ PACKET_ID_MAX: Final = 65_535
 REMAINING_LENGTH_MAX: Final = 268_435_455
 """Largest remaining length, bytes: four bytes of seven bits (section 1.5.5)."""
 
+CONNECT_HEAD_BYTES: Final = 4096
+"""Bytes that a CONNECT may have beyond its limit: by default that is two fields of the largest
+size, and both fit beside a client identifier and what else a CONNECT must have."""
+
 UTF8_STRING_BYTES_MAX: Final = 65_535
 """Strings and binary data carry a two-byte length (section 1.5.4)."""
 

@@ -11,6 +11,7 @@ from tests.contract.values import NOW_US, message
 
 from perdure.errors import UsageError
 from perdure.model import Message
+from perdure.storage.codec import retained_size
 from perdure.storage.contract import Database
 from perdure.topic.matching import matches
 
@@ -50,6 +51,30 @@ async def test_retained_message_comes_back(backend: Backend) -> None:
         assert await database.get_retained("a") is None
         assert await database.get_retained("a/b/") is None
         assert database.retained_count == 1
+
+
+async def test_bytes_follow_put_replace_and_delete(backend: Backend) -> None:
+    """Each message counts what it takes with its topic, in the same way in every backend."""
+    database = backend.database
+    one, other = message("a/b", b"v" * 100, properties=b"\x01\x01"), message("c", b"w")
+    retain(database, one, other)
+    retain(database, message("c", b"w" * 50))
+    batch = database.batch()
+    twice = [message("d", b"x", offset=database.allocate_offset(NOW_US)) for _ in range(2)]
+    for value in twice:
+        batch.put_retained(value)
+    batch.delete_retained("a/b")
+    batch.delete_retained("nothing")
+    batch.put_retained(message("a/b", b"z", offset=database.allocate_offset(NOW_US)))
+    database.write(batch)
+    sizes = {
+        topic: retained_size(message(topic, payload, offset=1))
+        for topic, payload in (("a/b", b"z"), ("c", b"w" * 50), ("d", b"x"))
+    }
+    for found in backend.now_and_restarted():
+        assert {topic: found.retained_size_of(topic) for topic in sizes} == sizes
+        assert found.retained_bytes == sum(sizes.values())
+        assert found.retained_size_of("nothing") == 0
 
 
 async def test_count_follows_put_replace_and_delete(backend: Backend) -> None:

@@ -17,6 +17,9 @@ from perdure.bench.servers.postgres import PostgresServer
 from perdure.bench.servers.redis import RedisServer
 from perdure.testing.process import free_port
 
+OWNER = "{perdure}:owner"
+"""Key that says who may write."""
+
 UNAVAILABLE, TEMPORARY, CONFIG = 69, 75, 78
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -48,12 +51,18 @@ def settings(backend: str, url: str, **more: object) -> dict[str, str]:
     return found
 
 
-def serve(path: Path, given: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """A broker that is expected to end by itself."""
+def serving(path: Path, given: dict[str, str]) -> list[str]:
+    """The command of a broker."""
     command = [sys.executable, "-m", "perdure", "serve", "--data", str(path)]
     command += ["--bind", f"127.0.0.1:{free_port()}"]
     for name, value in given.items():
         command += ["--set", f"{name}={value}"]
+    return command
+
+
+def serve(path: Path, given: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """A broker that is expected to end by itself."""
+    command = serving(path, given)
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -184,3 +193,24 @@ def test_an_outage_that_lasts_refuses_and_ends_by_itself(
     finally:
         broker.close_peers()
         broker.close()
+
+
+@pytest.mark.redis
+def test_a_broker_whose_server_another_one_has_taken_ends(tmp_path: Path) -> None:
+    """Also if it has nothing to write: whoever started it is told, once."""
+    with RedisServer() as server:
+        given = settings("redis", server.url)
+        first = subprocess.Popen(
+            serving(tmp_path / "first", given), stderr=subprocess.PIPE, text=True
+        )
+        assert first.stderr is not None
+        # Taken while it starts it would end too, with other words.
+        while '"listener.started"' not in first.stderr.readline():
+            assert first.poll() is None
+        assert server.command("GET", OWNER) is not None
+        server.command("SET", OWNER, "somebody else:1")
+        _, told = first.communicate(timeout=60)
+    assert first.returncode == TEMPORARY, told
+    assert told.count('"code":"fenced"') == 1, told
+    assert "perdure: another broker has written to" in told
+    assert "hint: " in told

@@ -61,6 +61,41 @@ def test_archive(spark: Any, database: RocksDatabase, tmp_path: Path) -> None:
     assert files.count_rows() == len(files.to_table().column("offset").unique()) == 3_001
 
 
+def test_a_drop_before_the_tasks_are_planned_is_no_round(
+    spark: Any, database: RocksDatabase, tmp_path: Path
+) -> None:
+    from perdure.errors import ConfigError
+    from perdure.pipeline.jobs.archive import Archive, Wanted
+    from perdure.pipeline.jobs.archive_files import WriteTask, Written
+    from perdure.pipeline.jobs.archive_state import load_state
+    from perdure.pipeline.sinks.parquet import ParquetSink
+    from perdure.pipeline.spark_jobs import SparkExecute
+
+    append(database, ["x"] * 10, at=START)
+    database.rotate(START + SECOND)
+    kept = append(database, ["x"] * 10, at=START + 2 * SECOND)
+    execute = SparkExecute(spark)
+
+    def late(options: ReadOptions, task: WriteTask) -> list[Written]:
+        if database.generations()[0].generation == 1:
+            database.drop_generation(1)
+        return execute(options, task)
+
+    def archive(*, skip: bool) -> Archive:
+        options = ReadOptions(str(tmp_path / "db"), skip_data_loss=skip)
+        sink = ParquetSink(tmp_path, database.format.database_id)
+        return Archive(options, sink, Wanted(learns=False), directory=tmp_path, execute=late)
+
+    with pytest.raises(ConfigError, match="were dropped"):
+        archive(skip=False).run_round()
+    state = load_state(tmp_path)
+    assert state is not None
+    assert state.position.offset < START
+    done = archive(skip=True).run_round()
+    assert (done.rows, done.gap is not None) == (10, True)
+    assert done.position.offset == kept[-1].offset
+
+
 def test_what_the_source_says_arrives_as_our_own_error(spark: Any, tmp_path: Path) -> None:
     from perdure.pipeline.spark_jobs import read_log, told
 

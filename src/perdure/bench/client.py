@@ -7,6 +7,8 @@ codec. Invariant: how the stream was cut into pieces changes nothing.
 
 from __future__ import annotations
 
+from typing import Final
+
 from perdure.bench.errors import BenchError
 from perdure.bench.stamp import frame_bounds
 from perdure.mqtt.decode import Decoder
@@ -27,6 +29,8 @@ from perdure.mqtt.packets import (
 )
 from perdure.mqtt.reason_codes import name
 
+KEEP_ALIVE_S: Final = 65_535
+"""Longer than any run: clients of a benchmark do not ping. Some brokers refuse 0."""
 _PACKET_SIZE_MAX = 268_435_455
 _SUBSCRIBE_PACKET_ID = 1
 
@@ -106,7 +110,14 @@ class Client:
             properties.session_expiry_interval = self.expiry_s
         username, password = self._credentials
         packet = Connect(
-            self.version, self.clean, 0, self.client_id, username, password, None, properties
+            self.version,
+            self.clean,
+            KEEP_ALIVE_S,
+            self.client_id,
+            username,
+            password,
+            None,
+            properties,
         )
         self.out = [encode(packet, self.version)]
 

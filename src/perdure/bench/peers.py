@@ -15,8 +15,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, final
 
-import perdure
+from perdure.bench.client import KEEP_ALIVE_S
 from perdure.bench.errors import BenchError
+from perdure.bench.launches import (
+    Launch,
+    command_of,
+    launch_mochi,
+    launch_mosquitto,
+    launch_nats,
+    launch_perdure,
+    launch_rabbitmq,
+    launch_rumqttd,
+    mochi_program,
+    mochi_version,
+    rumqttd_program,
+)
 from perdure.bench.process import BrokerProcess, free_port
 from perdure.bench.result import Broker
 from perdure.mqtt.encode import encode
@@ -26,34 +39,10 @@ _VERSION: Final = re.compile(r"(\d+\.\d+\.\d+)(?:, (compiled|pure))?")
 """Ours says how it was built, too."""
 _SYSTEM_PATH: Final = "/usr/local/sbin:/usr/sbin:/sbin"
 _HELLO: Final = b"".join(
-    encode(packet, 4) for packet in (Connect(4, True, 0, "bench-hello"), Disconnect())
+    encode(packet, 4) for packet in (Connect(4, True, KEEP_ALIVE_S, "bench-hello"), Disconnect())
 )
 """A client that comes and goes, with a session that ends with it."""
 _RABBITMQ_FOLDER: Final = "/usr/lib/rabbitmq/bin"
-
-
-@final
-class Launch:
-    """How to start a broker.
-
-    Attributes:
-        command: program and arguments.
-        files: configuration files to write, by name.
-        environment: variables.
-    """
-
-    __slots__ = ("command", "environment", "files")
-
-    def __init__(
-        self,
-        command: list[str],
-        *,
-        files: Mapping[str, str] | None = None,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        self.command = command
-        self.files = dict(files or {})
-        self.environment = dict(environment or {})
 
 
 @final
@@ -65,7 +54,9 @@ class Peer:
         program: executable to look for.
         folder: where to look for it first: what the search path has may be a wrapper for the
             system's own service.
-        version_args: make it print its version; None = its installation folder is named after it.
+        version: arguments that make it print its version, or what tells it from the program's
+            path.
+        installed: where its own installer puts it, looked at last.
         durability: what its acknowledgement of a QoS 1 message means.
         launch: (program, directory, port) -> how to start it.
         speaks: protocol levels.
@@ -73,9 +64,10 @@ class Peer:
 
     __slots__ = (
         "_folder",
+        "_installed",
         "_launch",
         "_program",
-        "_version_args",
+        "_version",
         "durability",
         "name",
         "speaks",
@@ -86,18 +78,20 @@ class Peer:
         name: str,
         *,
         program: str,
-        version_args: list[str] | None,
+        version: list[str] | Callable[[str], str],
         durability: str,
         launch: Callable[[str, Path, int], Launch],
         speaks: tuple[int, ...],
         folder: str = "",
+        installed: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.name = name
         self.durability = durability
         self.speaks = speaks
         self._folder = folder
         self._program = program
-        self._version_args = version_args
+        self._version = version
+        self._installed = installed
         self._launch = launch
 
     def program(self) -> str | None:
@@ -106,7 +100,7 @@ class Peer:
             found = None if path == "" else shutil.which(self._program, path=path)
             if found:
                 return found
-        return None
+        return self._installed()
 
     def prepare(
         self,
@@ -147,14 +141,13 @@ class Peer:
     def _describe(self, program: str, launch: Launch, directory: Path, port: int) -> Broker:
         texts = list(launch.files.values())
         if not texts:
-            arguments = launch.command[len(_command(program)) :]
+            arguments = launch.command[len(command_of(program)) :]
             texts = [" ".join([self.name, *arguments])]
         configuration = "\n".join(texts).replace(str(directory), "DIR").replace(str(port), "PORT")
-        if self._version_args is None:
-            named = _VERSION.search(str(Path(program).resolve()))
-            version = named[1] if named else ""
+        if isinstance(self._version, list):
+            version = _version_of([*command_of(program), *self._version], launch.environment)
         else:
-            version = _version_of([*_command(program), *self._version_args], launch.environment)
+            version = self._version(program)
         return Broker(
             name=self.name,
             version=version,
@@ -183,69 +176,10 @@ class StartedPeer:
         self.broker = broker
 
 
-def _perdure(program: str, directory: Path, port: int) -> Launch:
-    serve = ["serve", "--data", str(directory / "data"), "--bind", f"127.0.0.1:{port}"]
-    # The child runs the code that runs here, wherever it was imported from.
-    environment = {"PYTHONPATH": str(Path(perdure.__file__).parents[1])}
-    return Launch(
-        [*_command(program), *serve],
-        environment=environment if program == sys.executable else None,
-    )
-
-
-def _mosquitto(program: str, directory: Path, port: int) -> Launch:
-    text = (
-        f"listener {port} 127.0.0.1\n"
-        "allow_anonymous true\n"
-        "max_inflight_messages 1000\n"
-        "max_queued_messages 0\n"
-        "persistence true\n"
-        f"persistence_location {directory}/\n"
-    )
-    # Started by root, it would become a user that cannot write into the directory.
-    text += "user root\n"
-    return Launch(
-        [program, "-c", str(directory / "mosquitto.conf")], files={"mosquitto.conf": text}
-    )
-
-
-def _nats(program: str, directory: Path, port: int) -> Launch:
-    text = (
-        "server_name: bench\n"
-        "listen: 127.0.0.1:-1\n"
-        f'jetstream {{ store_dir: "{directory}/jetstream" }}\n'
-        f"mqtt {{ listen: 127.0.0.1:{port}, max_ack_pending: 1000 }}\n"
-    )
-    return Launch([program, "-c", str(directory / "nats.conf")], files={"nats.conf": text})
-
-
-def _rabbitmq(program: str, directory: Path, port: int) -> Launch:
-    text = (
-        f"listeners.tcp = none\nmqtt.listeners.tcp.1 = 127.0.0.1:{port}\n"
-        "mqtt.allow_anonymous = true\nmqtt.default_user = guest\nmqtt.default_pass = guest\n"
-        "mqtt.prefetch = 1000\nmqtt.subscription_ttl = 86400000\n"
-    )
-    epmd_port = str(free_port())
-    environment = {
-        "RABBITMQ_NODENAME": f"bench{port}@localhost",
-        "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq.conf"),
-        # Of the system's own service: user, paths, limits.
-        "RABBITMQ_CONF_ENV_FILE": os.devnull,
-        "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "enabled_plugins"),
-        "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
-        "RABBITMQ_LOG_BASE": str(directory / "log"),
-        "RABBITMQ_PID_FILE": str(directory / "pid"),
-        "RABBITMQ_DIST_PORT": str(free_port()),
-        "ERL_EPMD_ADDRESS": "127.0.0.1",
-        "ERL_EPMD_PORT": epmd_port,
-        # The cookie that the node and its tools share is made there.
-        "HOME": str(directory),
-    }
-    # Erlang would start the port mapper as a daemon that outlives the broker; started here, it
-    # belongs to the broker's group of processes and ends with it.
-    command = ["/bin/sh", "-c", 'epmd -port "$1" & exec "$0"', program, epmd_port]
-    files = {"rabbitmq.conf": text, "enabled_plugins": "[rabbitmq_mqtt].\n"}
-    return Launch(command, files=files, environment=environment)
+def _version_in_path(program: str) -> str:
+    """The installation folder is named after it."""
+    named = _VERSION.search(str(Path(program).resolve()))
+    return named[1] if named else ""
 
 
 def _version_of(command: list[str], environment: Mapping[str, str]) -> str:
@@ -264,36 +198,31 @@ def _version_of(command: list[str], environment: Mapping[str, str]) -> str:
     return " ".join(part for part in match.groups() if part) if match else ""
 
 
-def _command(program: str) -> list[str]:
-    """A program as a command: our own interpreter stands for the package that runs in it."""
-    return [program, "-m", "perdure"] if program == sys.executable else [program]
-
-
 PEERS: Final[Mapping[str, Peer]] = {
     peer.name: peer
     for peer in (
         Peer(
             "perdure",
             program=sys.executable,
-            version_args=["--version"],
+            version=["--version"],
             durability="PUBACK after fsync",
-            launch=_perdure,
+            launch=launch_perdure,
             speaks=(4, 5),
         ),
         Peer(
             "mosquitto",
             program="mosquitto",
-            version_args=["-h"],
+            version=["-h"],
             durability="PUBACK from memory; snapshot each 1800 s",
-            launch=_mosquitto,
+            launch=launch_mosquitto,
             speaks=(4, 5),
         ),
         Peer(
             "nats",
             program="nats-server",
-            version_args=["--version"],
+            version=["--version"],
             durability="PUBACK after JetStream stored it in a file; fsync each 2 minutes",
-            launch=_nats,
+            launch=launch_nats,
             speaks=(4,),
         ),
         Peer(
@@ -301,10 +230,29 @@ PEERS: Final[Mapping[str, Peer]] = {
             program="rabbitmq-server",
             # What is in the search path runs as another user, with the service's own files.
             folder=_RABBITMQ_FOLDER,
-            version_args=None,
+            version=_version_in_path,
             durability="PUBACK after fsync of the classic durable queue, in batches",
-            launch=_rabbitmq,
+            launch=launch_rabbitmq,
             speaks=(4,),
+        ),
+        Peer(
+            "rumqttd",
+            program="rumqttd",
+            installed=rumqttd_program,
+            version=["--version"],
+            durability="PUBACK from memory; keeps nothing on disk",
+            launch=launch_rumqttd,
+            # Version 5.0 has a listener of its own, on another port.
+            speaks=(4,),
+        ),
+        Peer(
+            "mochi",
+            program="mochi",
+            installed=mochi_program,
+            version=mochi_version,
+            durability="PUBACK from memory; keeps nothing on disk",
+            launch=launch_mochi,
+            speaks=(4, 5),
         ),
     )
 }

@@ -15,6 +15,10 @@ GENERATOR_LIMIT: Final = 0.9
 OTHERS_LIMIT: Final = 0.25
 """Share of a core from which on other processes disturb the figures."""
 
+BEHIND_LIMIT: Final = 0.05
+"""Share of what was taken that may be missing from what was delivered: what is under way at either
+end of a phase."""
+
 Progress = Callable[[str, float, str], None]
 """(what goes on, how much of it is done from 0 to 1, a few words)."""
 
@@ -84,14 +88,14 @@ class Stopwatch:
         self._progress(what, share, f"{rate_in:,.0f} in/s, {rate_out:,.0f} out/s")
 
     def stop(
-        self, name: str, *, done: int | None = None, fan_out: int = 1, deliveries: bool = False
+        self, name: str, *, done: int | None = None, fan_out: int = 0, deliveries: bool = False
     ) -> Phase:
         """What happened since.
 
         Args:
             name: of the phase.
             done: operations; None = acknowledged messages (QoS 0: none are).
-            fan_out: deliveries of each message.
+            fan_out: connected subscribers that each message is for; 0 = none.
             deliveries: the operations are deliveries.
         """
         meter = self._meter
@@ -127,10 +131,16 @@ class Stopwatch:
             others = machine_cpu_s() - self._machine_cpu - cpu - own
             phase.others_cpu_share = round(max(0.0, others) / elapsed, 3)
             phase.memory_bytes, phase.memory_peak_bytes = self._probe.memory_bytes()
-        self._warn(phase)
+        self._warn(phase, fan_out)
         return phase
 
-    def _warn(self, phase: Phase) -> None:
+    def _warn(self, phase: Phase, fan_out: int) -> None:
+        owed = phase.done * fan_out
+        if phase.delivered < owed * (1 - BEHIND_LIMIT):
+            self._warnings.append(
+                f"{phase.name}: {phase.delivered / owed:.0%} of what was taken was delivered: "
+                "subscribers fall behind, and the rate that is taken does not last"
+            )
         share = phase.generator_cpu_share
         others = phase.others_cpu_share
         if others is not None and others > OTHERS_LIMIT:

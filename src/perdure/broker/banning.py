@@ -12,17 +12,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from perdure.broker.auth.bans import Ban, BanList
+from perdure.broker.auth.bans import Ban, BanList, TemporaryBan
 from perdure.errors import MqttError
 from perdure.mqtt.reason_codes import ADMINISTRATIVE_ACTION, BANNED
 
 if TYPE_CHECKING:
+    from perdure.broker.auth.guard import LoginBan
     from perdure.broker.connection import Connection
     from perdure.broker.scheduler import Timer
     from perdure.broker.services import Services
 
 WAIT_MAX_US: Final = 3_600_000_000
-"""Longest wait for the end of a ban: a wall clock may be set meanwhile."""
+"""Longest wait for the end of a ban."""
 
 
 @final
@@ -43,9 +44,13 @@ class Banning:
         self.bans = bans
         self.version: int = 0
         self._timer: Timer | None = None
+        self._skew_us: int = 0
+        """What the wall clock was ahead of the broker's when the list came: bans end by the wall,
+        but none ends sooner or later because that is set meanwhile."""
 
     def start(self) -> None:
         """Enforce what is banned."""
+        self._skew_us = self._services.clock.skew_us
         self._enforce()
 
     def stop(self) -> None:
@@ -62,6 +67,7 @@ class Banning:
         """
         self.bans = bans
         self.version += 1
+        self._skew_us = self._services.clock.skew_us
         self._enforce()
         return self._close_banned()
 
@@ -75,25 +81,84 @@ class Banning:
             raise MqttError(BANNED, "banned")
 
     def refuses(self, connection: Connection, client_id: str, username: str | None) -> bool:
-        """Whether a client is banned; the log says why."""
-        services = self._services
+        """Whether a client is banned; the line of its refusal says why."""
         address = connection.peer.address
         ban = self.bans.find(
             client_id=client_id,
             username=username,
             address=address,
-            now_us=services.clock.now_us(),
+            now_us=self.now_us(),
         )
         if ban is not None:
-            services.log.warning(
-                "connection.refused",
-                client_id=client_id,
-                address=address,
-                username=username,
-                reason_code=BANNED,
-                **_about(ban),
-            )
+            connection.about = _about(ban)
         return ban is not None
+
+    def login_banned(self, ban: LoginBan | None) -> None:
+        """Too many failed logins have brought a temporary ban; None = they have not."""
+        if ban is not None:
+            self._services.log.warning(
+                "login.banned",
+                username=ban.username,
+                address=ban.address,
+                failures=ban.failures,
+                limit=ban.limit,
+                seconds=(ban.until_us - ban.since_us) // 1_000_000,
+            )
+
+    def flapped(self, client_id: str) -> None:
+        """A client identifier was taken over, or has lost its connection."""
+        services = self._services
+        now_us = services.clock.monotonic_us()
+        ban = services.flapping.flapped(client_id, services.limits_config, now_us)
+        if ban is not None:
+            services.log.warning(
+                "client.flapping",
+                client_id=client_id,
+                flaps=ban.flaps,
+                seconds=(ban.until_us - ban.since_us) // 1_000_000,
+                hint="two clients with one client identifier, or one that cannot hold a connection",
+            )
+
+    def temporary(self) -> list[TemporaryBan]:
+        """The bans that the broker has made by itself and that are in force."""
+        services = self._services
+        now_us = services.clock.monotonic_us()
+        shift_us = services.clock.wall_us() - now_us
+        found = [
+            TemporaryBan(
+                "login",
+                login.value,
+                f"{login.failures} failed logins",
+                login.since_us + shift_us,
+                login.until_us + shift_us,
+            )
+            for login in services.guard.bans(now_us)
+        ]
+        found += [
+            TemporaryBan(
+                "client_id",
+                flapping.client_id,
+                f"flapping: {flapping.flaps} takeovers or lost connections",
+                flapping.since_us + shift_us,
+                flapping.until_us + shift_us,
+            )
+            for flapping in services.flapping.bans(now_us)
+        ]
+        return found
+
+    def lift(self, kind: str, value: str) -> bool:
+        """Take a temporary ban back; returns whether there was one."""
+        services = self._services
+        if kind == "login":
+            return services.guard.lift(value)
+        return kind == "client_id" and services.flapping.lift(value)
+
+    def bans_user(self, username: str | None) -> bool:
+        """Whether a user name is banned, wherever its clients are."""
+        if username is None:
+            return False
+        ban = self.bans.get("username", username)
+        return ban is not None and not ban.is_over(self.now_us())
 
     def mutes(self, client_id: str) -> bool:
         """Whether nothing of what a client has published may be delivered."""
@@ -102,7 +167,7 @@ class Banning:
     def _enforce(self) -> None:
         """Tell the authorizer, and look again when the next ban ends."""
         services = self._services
-        now_us = services.clock.now_us()
+        now_us = self.now_us()
         services.authorizer.mute(self.bans.client_ids(now_us))
         services.metrics.bans = self.bans.in_force(now_us)
         self.stop()
@@ -111,9 +176,14 @@ class Banning:
             wait_us = min(end_us - now_us, WAIT_MAX_US)
             self._timer = services.scheduler.call_later(wait_us, self._enforce)
 
+    def now_us(self) -> int:
+        """The time by which bans end."""
+        return self._services.clock.now_us() + self._skew_us
+
     def _close_banned(self) -> int:
         services = self._services
-        services.turn.now_us = now_us = services.clock.now_us()
+        services.turn.now_us = services.clock.now_us()
+        now_us = self.now_us()
         count = 0
         for session in list(services.registry.live.values()):
             address = session.holder.peer.address
@@ -131,8 +201,9 @@ class Banning:
             )
             # 0x8A is for CONNACK alone [MQTT-3.14.2-1].
             session.holder.disconnect(ADMINISTRATIVE_ACTION, "banned", send_will=False)
-        if count:
-            services.turn.run()
+        for session in list(services.registry.live.values()):
+            session.withdraw_pending()
+        services.turn.run()
         return count
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final, final
 
-from perdure.broker.auth.authenticate import Authenticator, EnhancedMethods
+from perdure.broker.accidents import Accidents
+from perdure.broker.auth.authenticate import AllStand, Authenticator, EnhancedMethods, Standing
 from perdure.broker.auth.authorize import Authorizer
 from perdure.broker.auth.bans import BanList
+from perdure.broker.auth.guard import LoginGuard
 from perdure.broker.banning import Banning
 from perdure.broker.catchup import CatchUp
 from perdure.broker.commit import LEVEL_FSYNC, LEVEL_MEMORY, LEVELS, Committer
@@ -20,10 +22,13 @@ from perdure.broker.connection import Connection
 from perdure.broker.dispatch import Dispatcher
 from perdure.broker.enhanced import Enhanced
 from perdure.broker.feeds import Feeds
+from perdure.broker.flapping import Flapping
 from perdure.broker.inbox import Inbox
 from perdure.broker.limiter import Limiter
+from perdure.broker.parcels import Parcels
 from perdure.broker.publishing import Publishing
 from perdure.broker.reaper import Reaper, cut_connections
+from perdure.broker.refusals import Refusals
 from perdure.broker.registry import Registry
 from perdure.broker.retention import Retention
 from perdure.broker.room import Room
@@ -34,10 +39,12 @@ from perdure.broker.sessions import Sessions
 from perdure.broker.shared import Shares
 from perdure.broker.subscribing import Subscribing
 from perdure.broker.sys_publisher import SysPublisher
+from perdure.broker.tally import Tally
+from perdure.broker.timekeeping import ClockMemory, Timekeeper, kept_clock
 from perdure.broker.turn import Turn
-from perdure.clock import Clock
+from perdure.clock import Clock, SteadyClock
 from perdure.config.schema import Config
-from perdure.errors import StorageError
+from perdure.errors import Fenced, StorageError, StorageLocked, StorageUnavailable
 from perdure.observe.metrics import Metrics
 from perdure.observe.sys_topics import SysTopics
 from perdure.storage.contract import Database
@@ -58,7 +65,7 @@ class Broker:
 
     Args:
         config: the sections ``mqtt``, ``session``, ``storage``, ``retention``, ``limits``,
-            ``shared`` and ``sys`` are used.
+            ``shared``, ``log`` and ``sys`` are used.
         database: the durable state; the caller opens and closes it.
         scheduler: turns, timers and tasks.
         clock: wall and monotonic time.
@@ -70,6 +77,9 @@ class Broker:
         log: where events go.
         version: for ``$SYS``.
         bans: in force from the start.
+        clock_memory: hands the broker's time to the next process; None = nothing does.
+        standing: says who is still there after users or rules have changed; None = all are.
+        guard: keeps out who guesses passwords; None = one of its own.
     """
 
     def __init__(
@@ -87,14 +97,25 @@ class Broker:
         log: FilteringBoundLogger,
         version: str,
         bans: BanList | None = None,
+        clock_memory: ClockMemory | None = None,
+        standing: Standing | None = None,
+        guard: LoginGuard | None = None,
     ) -> None:
         level = LEVELS[config.storage.durability]
         services = Services()
         self.services: Services = services
+        services.auth_config = config.auth
         services.authenticator = authenticator
         services.methods = methods
+        services.standing = standing or AllStand()
+        services.guard = guard or LoginGuard(config.auth)
+        services.flapping = Flapping()
+        services.tally = Tally(metrics)
+        services.listener_limits = {}
         services.authorizer = authorizer
-        services.clock = clock
+        kept = kept_clock(clock_memory, database)
+        services.clock = SteadyClock(clock, kept)
+        services.timekeeper = Timekeeper(services, clock_memory, kept)
         services.database = database
         services.log = log
         services.metrics = metrics
@@ -103,7 +124,11 @@ class Broker:
         services.storage_config = config.storage
         services.limits_config = config.limits
         services.random = chance
+        services.held_up = {}
         services.scheduler = scheduler
+        services.refusals = Refusals(log, clock, scheduler, metrics, config.log)
+        services.accidents = Accidents(metrics, log, clock)
+        services.parcels = Parcels(config.limits.incomplete_bytes_max, scheduler, clock)
         services.committer = Committer(
             database,
             scheduler,
@@ -113,8 +138,12 @@ class Broker:
             messages_max=config.storage.commit_messages_max,
         )
         services.turn = Turn(
-            scheduler, services.committer, commit_queue_max=config.storage.commit_queue_max
+            scheduler,
+            services.committer,
+            services.clock,
+            commit_queue_max=config.storage.commit_queue_max,
         )
+        services.shifts = services.turn.shifts
         services.router = Router()
         services.dispatcher = Dispatcher(
             services.router,
@@ -124,6 +153,7 @@ class Broker:
             or _has_fsync_listener(config)
             or (database.server is not None and level != LEVEL_MEMORY),
         )
+        services.dispatcher.on_failed = services.session_failed
         services.turn.dispatcher = services.dispatcher
         services.registry = Registry(scheduler)
         services.room = Room(scheduler)
@@ -150,18 +180,24 @@ class Broker:
         services.turn.on_storage_failed.append(self)
         self._level = level
         self._recovering: bool = False
+        self._told: str = ""
+        """What a recovery failed with last."""
         self.stopping: bool = False
 
     async def start(self) -> None:
         """Take up what the last process left; connections may come when this returns."""
         services = self.services
+        services.timekeeper.start()
         services.turn.now_us = services.clock.now_us()
-        services.metrics.sessions_offline = await cut_connections(services)
+        await cut_connections(services)
         await services.shares.load()
         await services.reaper.run()
+        await services.retention.look_at_disk()
         services.retention.start()
         services.banning.start()
         services.sys.start()
+        if services.database.server is not None:
+            self._watch_server()
 
     def connection(self, stream: ByteStream, peer: PeerInfo, *, durability: str = "") -> Connection:
         """A new connection on a transport.
@@ -177,10 +213,12 @@ class Broker:
     def stop_taking(self, reason_code: int) -> None:
         """Take leave of every client with a reason code (0x8B: server shutting down)."""
         self.stopping = True
+        self.services.timekeeper.stop()
         self.services.reaper.stop()
         self.services.retention.stop()
         self.services.banning.stop()
         self.services.sys.stop()
+        self.services.refusals.close()
         for session in list(self.services.registry.live.values()):
             session.holder.close(reason_code)
 
@@ -200,12 +238,31 @@ class Broker:
         """
         services = self.services
         services.log.error("storage.failed", error=error.message, code=error.code, hint=error.hint)
+        if self._is_fenced(error):
+            return
         for session in list(services.registry.live.values()):
             if session.feeding or session.groups or (in_doubt and session.durable):
                 session.holder.storage_lost(UNSPECIFIED_ERROR)
         if not self._recovering:
             self._recovering = True
             self.services.scheduler.call_later(RECOVERY_INTERVAL_US, self._try_recovery)
+
+    def _is_fenced(self, error: StorageError) -> bool:
+        """End the process if another broker has the store: it is not coming back to this one."""
+        if not isinstance(error, Fenced | StorageLocked) or self.services.database.server is None:
+            return False
+        # Raised in a task of the broker's: that ends the process with the error's exit code.
+        self.services.scheduler.spawn(_raise(error), name="fenced")
+        return True
+
+    def _watch_server(self) -> None:
+        """A server may be lost, or taken by another broker, while nothing is written."""
+        if self.stopping:
+            return
+        services = self.services
+        if services.database.has_failed and services.committer.writable:
+            services.committer.lost(StorageUnavailable("the server takes no writes"))
+        services.scheduler.call_later(RECOVERY_INTERVAL_US, self._watch_server)
 
     def _try_recovery(self) -> None:
         if not self.stopping:
@@ -221,12 +278,20 @@ class Broker:
                 # and their wills fall due from now on.
                 await cut_connections(services)
         except StorageError as error:
-            services.log.error("storage.failed", error=error.message, code=error.code)
+            if error.message != self._told:
+                # Asked once a second: the same answer is told once.
+                self._told = error.message
+                services.log.error(
+                    "storage.failed", error=error.message, code=error.code, hint=error.hint
+                )
+            if self._is_fenced(error):
+                return
             recovered = False
         if not recovered:
             services.scheduler.call_later(RECOVERY_INTERVAL_US, self._try_recovery)
             return
         self._recovering = False
+        self._told = ""
         services.log.info("storage.recovered")
         services.committer.recovered()
         # What was in doubt is in the log or it is not: everybody reads it from there.
@@ -240,6 +305,11 @@ class Broker:
             services.room.made(session)
         services.turn.schedule()
         services.scheduler.spawn(services.reaper.run(), name="reaper")
+
+
+async def _raise(error: StorageError) -> None:
+    hint = error.hint or "this one ends: only one broker may have the server"
+    raise type(error)(error.message, hint=hint) from error
 
 
 def _has_fsync_listener(config: Config) -> bool:

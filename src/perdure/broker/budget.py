@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from perdure.broker.dropping import make_durable, visit_session
+from perdure.broker.keeping import Keeping
 from perdure.broker.owed import merged, read_page, without_payload
 from perdure.model import InboxEntry, Message, StoredSession
 from perdure.session.interest import Interest, Wanted
@@ -48,12 +49,20 @@ def generation_bytes_max(config: RetentionConfig) -> int:
 
 @final
 class DiskBudget:
-    """Keeps the data directory within ``retention.disk_bytes_max``."""
+    """Keeps the data directory within ``retention.disk_bytes_max``.
 
-    def __init__(self, services: Services) -> None:
+    Args:
+        services: the parts of the broker.
+        keeping: what pipelines lose is told to it.
+    """
+
+    def __init__(self, services: Services, keeping: Keeping | None = None) -> None:
         self._services = services
+        self._keeping = keeping or Keeping(services)
         self._is_over: bool = False
         """The log says that it is over, and not yet that it is not any more."""
+        self.over: str = ""
+        """What there is too much of, for people; empty = there is room."""
 
     async def keep(self, config: RetentionConfig) -> None:
         """Refuse publishes, or drop the oldest generations, as long as there is too much."""
@@ -62,6 +71,7 @@ class DiskBudget:
         used = services.database.disk_bytes() if budget else 0
         dropped = 0
         if config.disk_policy == "drop_oldest":
+            self._keeping.look(config)
             while used > budget and len(services.database.generations()) > 1:
                 info = services.database.generations()[0]
                 await self.drop(info)
@@ -71,10 +81,17 @@ class DiskBudget:
                 dropped += 1
         over = used > budget
         services.publishing.disk_full = over and config.disk_policy == "refuse"
+        self.over = ""
+        if over:
+            self.over = f"{used} bytes of data, retention.disk_bytes_max is {budget}"
         if over and not dropped and not self._is_over:
             self._is_over = True
             services.log.error(
-                "disk.full", budget_bytes=budget, used_bytes=used, policy=config.disk_policy
+                "disk.full",
+                budget_bytes=budget,
+                used_bytes=used,
+                policy=config.disk_policy,
+                hint="raise retention.disk_bytes_max (live), or lower retention.time_s or bytes",
             )
         elif self._is_over and not over:
             self._is_over = False
@@ -110,6 +127,7 @@ class DiskBudget:
                         "group.lost_messages", group=group.key, lost=count, reason="disk budget"
                     )
         await make_durable(services, failures)
+        await self._keeping.dropped(info, "retention.disk_bytes_max")
         services.database.drop_generation(info.generation)
         services.metrics.messages_dropped_retention += lost
         services.log.warning(

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 
 UNSPECIFIED_ERROR: Final = 0x80
 
+TURN_US: Final = 4_000
+"""Time in a turn for further pages, of all sessions together; each has one page in any case."""
+
+PAGE_MAX: Final = 4_096
+"""Messages of one page at most, for a client that takes so many at once."""
+
 
 @final
 class CatchUp:
@@ -30,6 +36,10 @@ class CatchUp:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._turn: int = 0
+        """The turn in which pages were read last."""
+        self._until_us: int = 0
+        """Up to when further pages are read in it, monotonic."""
 
     def start(self, session: LiveSession) -> None:
         """Begin to read for a lagging session, unless that goes on already."""
@@ -52,15 +62,26 @@ class CatchUp:
                     interest = Interest(session.client_id, [*session.subs.values(), *session.ended])
                 services.turn.now_us = services.clock.now_us()
                 await self._step(session, interest)
-                if session.lagging:
+                if session.lagging and not self._goes_on(session):
                     await services.room.breathe()
         except StorageError as error:
             # The client comes again for what it is owed; others may be able to read theirs.
             services.read_failed(error, client_id=session.client_id)
             if session.is_open:
                 session.holder.storage_lost(UNSPECIFIED_ERROR)
+        except Exception as error:  # noqa: BLE001 - it costs the one session
+            services.session_failed(session, error, "catch-up")
         finally:
             session.catching_up = False
+
+    def _goes_on(self, session: LiveSession) -> bool:
+        """Whether a session that has had its page may have another one in this turn."""
+        turn = self._services.turn
+        now_us = self._services.clock.monotonic_us()
+        if turn.number != self._turn:
+            self._turn = turn.number
+            self._until_us = now_us + TURN_US
+        return now_us < self._until_us and session.has_room()
 
     async def _step(self, session: LiveSession, interest: Interest) -> None:
         """Read and offer one page; the session is live when there is no more."""
@@ -69,6 +90,7 @@ class CatchUp:
         after = session.position
         filters = interest.filters(after)
         begun_us = services.clock.monotonic_us()
+        chunk = services.session_config.feed_chunk
         page = await read_page(
             services.database,
             session.client_id,
@@ -76,7 +98,7 @@ class CatchUp:
             durable=session.durable,
             after=after,
             fence=fence,
-            chunk=services.session_config.feed_chunk,
+            chunk=max(chunk, min(session.outbound.window_left(), PAGE_MAX)),
             bytes_max=services.session_config.outbound_buffer_bytes,
         )
         if filters and fence > after:
@@ -84,25 +106,70 @@ class CatchUp:
             services.metrics.storage_read_seconds.observe(elapsed_us)
         if not session.is_open or session.position != after:
             return
+        sent = session.outbound.sent_serial
         self._offer(session, interest, page)
+        sent = session.outbound.sent_serial - sent
         session.position = page.through
         if page.through >= services.dispatcher.offset:
             session.lagging = False
             session.outbound.lift(page.through)
             services.room.made(session)
+        if sent > 0:
+            services.turn.admission.served(session, sent)
         services.turn.schedule()
 
     def _offer(self, session: LiveSession, interest: Interest, page: OwedPage) -> None:
         limited = self._services.limiter.may_drop(session)
         if not page.entries:
-            for message in page.messages:
-                self._offer_message(session, interest, message, limited)
+            if limited:
+                for message in page.messages:
+                    self._offer_message(session, interest, message, limited)
+            else:
+                self._offer_runs(session, interest, page.messages)
             return
         for item in merged(page.messages, page.entries):
             if isinstance(item, InboxEntry):
                 self._offer_entry(session, item)
             else:
                 self._offer_message(session, interest, item, limited)
+
+    def _offer_runs(
+        self, session: LiveSession, interest: Interest, messages: list[Message]
+    ) -> None:
+        """Offer messages of the log: what follows each other and can be sent alike is one step."""
+        at = 0
+        while at < len(messages):
+            message = messages[at]
+            at += 1
+            wanted = interest.wants(message)
+            if wanted is None or not wanted.qos:
+                continue
+            room = 0
+            if wanted.qos == 1 and not wanted.retain and not message.expires_at_us:
+                room = session.room_to_send(message)
+            if room < 2:
+                session.offer(
+                    message, wanted.qos, wanted.retain, wanted.identifiers, message.offset
+                )
+                continue
+            run = [message]
+            while len(run) < room and at < len(messages):
+                following = messages[at]
+                if following.expires_at_us:
+                    break
+                same = interest.wants(following)
+                if (
+                    same is None
+                    or same.qos != 1
+                    or same.retain
+                    or same.identifiers != wanted.identifiers
+                    or not session.may_have(following)
+                ):
+                    break
+                run.append(following)
+                at += 1
+            # What comes after the connection is congested is offered again, one by one.
+            at -= len(run) - session.deliver_run(run, wanted.identifiers)
 
     def _offer_message(
         self, session: LiveSession, interest: Interest, message: Message, limited: bool

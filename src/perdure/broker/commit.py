@@ -149,6 +149,7 @@ class Committer:
     ) -> None:
         self._database = database
         self._server = database.server
+        self.has_server: bool = database.server is not None
         self._scheduler = scheduler
         self.clock: Clock = clock
         self._metrics = metrics
@@ -230,12 +231,13 @@ class Committer:
         self._answer_memory()
         return True
 
-    def rest(self, *, gathering: bool) -> bool:
+    def rest(self, *, gathering: bool, still: bool = True) -> bool:
         """Let the spacing go by: the last thing that a turn does.
 
         Args:
             gathering: the open batch gathers, so ``commit_due`` must come when it should be
                 written, also if it has stopped to gather meanwhile.
+            still: the loop may stand still meanwhile; False if it has something to do.
 
         Returns:
             Whether a sync has ended the rest: what it allows is to be sent, and the rest to be
@@ -243,7 +245,7 @@ class Committer:
         """
         pace = self.pace
         # A server's answers come by the loop: it must not stand still.
-        rests = pace.rests and pace.spaced and self.writable and self._server is None
+        rests = still and pace.rests and pace.spaced and self.writable and self._server is None
         if not rests and not gathering:
             return False
         now_us = self.clock.monotonic_us()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 from perdure.broker.auth.authenticate import AuthRequest, AuthStep
 from perdure.broker.auth.authorize import Identity
 from perdure.broker.commit import LEVEL_FSYNC
+from perdure.broker.flapping import LIMIT as FLAPPING_LIMIT
 from perdure.broker.quotas import TokenBucket
 from perdure.broker.sessions import SessionOpened, SessionRequest
 from perdure.errors import MqttError
@@ -14,6 +15,7 @@ from perdure.model import Will
 from perdure.mqtt.aliases import OutboundAliases
 from perdure.mqtt.packets import Connack, Connect, Properties
 from perdure.mqtt.reason_codes import (
+    BAD_USERNAME_OR_PASSWORD,
     BANNED,
     CLIENT_IDENTIFIER_NOT_VALID,
     NOT_AUTHORIZED,
@@ -83,6 +85,7 @@ class Connecting:
         connection.sender.packet_size_max = packet.properties.maximum_packet_size or 0
         connection.problem_information = packet.properties.request_problem_information != 0
         connection.count(packet.protocol)
+        connection.opening = packet
         admission = await self._admit(connection, packet)
         if admission is None:
             return
@@ -107,6 +110,9 @@ class Connecting:
         client_id, assigned = self._client_id(packet)
         if packet.will is not None:
             self._check_will(packet.will)
+        if services.flapping.refuses(client_id, services.clock.monotonic_us()):
+            add(services.metrics.limit_refusals, (FLAPPING_LIMIT,))
+            raise MqttError(BANNED, "the client identifier connects too often")
         banning = services.banning
         banning.check(connection, client_id, packet.username)
         identity, step = await self._identify(connection, client_id, packet)
@@ -178,7 +184,10 @@ class Connecting:
             if connection.is_closed:
                 services.sessions.detach(session, connection, send_will=True)
                 return None
-            # Who was not among the live sessions was not seen when the list changed.
+            # Who was not among the live sessions was not seen when the list, or the rules, changed.
+            if not services.standing.keeps(admission.identity, loopback=connection.peer.loopback):
+                connection.disconnect(NOT_AUTHORIZED, "access was withdrawn", send_will=False)
+                return None
             banning = services.banning
             if banning.version != admission.bans_version and banning.refuses(
                 connection, client_id, admission.identity.username
@@ -206,8 +215,12 @@ class Connecting:
         log.info(
             "connection.opened",
             client_id=admission.client_id,
+            username=admission.identity.username,
             address=peer.address,
+            listener=peer.listener,
             protocol=packet.protocol,
+            clean_start=packet.clean_start,
+            keep_alive_s=admission.keep_alive_s,
             session_present=present,
         )
         if admission.identity.superuser:
@@ -221,7 +234,7 @@ class Connecting:
 
     def _limit_rates(self, connection: Connection) -> None:
         """Hold the client to ``limits.*_rate``; clients that are connected keep their own."""
-        limits = self._services.limits_config
+        limits = self._services.limits_of(connection.peer.listener)
         now_us = connection.received_us
 
         def bucket(rate: int) -> TokenBucket | None:
@@ -261,7 +274,14 @@ class Connecting:
         if packet.properties.authentication_method is None:
             return await self._authenticate(connection, client_id, packet), None
         step = await self._services.enhanced.authenticate(connection, client_id, packet)
-        return Identity(client_id, step.username, step.superuser), step
+        identity = Identity(
+            client_id,
+            step.username,
+            step.superuser,
+            method=packet.properties.authentication_method,
+            proof=step.proof,
+        )
+        return identity, step
 
     async def _authenticate(
         self, connection: Connection, client_id: str, packet: Connect
@@ -279,21 +299,26 @@ class Connecting:
                 listener=peer.listener,
                 certificate_subject=peer.certificate_subject,
                 protocol=packet.protocol,
+                now_us=started_us,
             )
         )
         services.metrics.auth_seconds.observe(services.clock.monotonic_us() - started_us)
         add(services.metrics.auth, ("ok" if result.ok else "refused", result.method))
         if not result.ok:
-            services.log.warning(
-                "connection.refused",
-                client_id=client_id,
-                address=peer.address,
-                username=packet.username,
-                method=result.method,
-                reason_code=result.reason_code,
-            )
+            connection.about = {"method": result.method}
+            if result.limit:
+                add(services.metrics.limit_refusals, (result.limit,))
+            elif result.reason_code == BAD_USERNAME_OR_PASSWORD:
+                services.metrics.logins_failed += 1
+                services.banning.login_banned(result.ban)
             raise MqttError(result.reason_code, "authentication failed")
-        return Identity(client_id, result.username, result.superuser)
+        return Identity(
+            client_id,
+            result.username,
+            result.superuser,
+            method=result.method,
+            proof=result.proof,
+        )
 
     def _keep_alive(self, packet: Connect) -> int:
         """The keep alive that the client is held to, seconds; 0 = none."""

@@ -7,6 +7,9 @@ that finish at once unless they must wait, and until then the packets behind the
 States::
 
     NEW --CONNECT--> OPENING --commit, CONNACK--> CONNECTED --DISCONNECT or error--> CLOSED
+
+A client has a slice of each turn (``shifts``): what it sent beyond it waits, and nothing more of it
+is read. Invariant: whatever a client sends costs at most its own connection (``accidents``).
 """
 
 from __future__ import annotations
@@ -19,12 +22,17 @@ from perdure.broker.exchange import Exchange
 from perdure.broker.farewell import refuse, send_disconnect, version_of_refusal
 from perdure.broker.intake import Intake
 from perdure.broker.keep_alive import KeepAlive
+from perdure.broker.parcels import PARCEL_BYTES
 from perdure.broker.publishing import REFUSALS, UNSPECIFIED_ERROR
+from perdure.broker.refusals import foreign
 from perdure.broker.scheduler import run_eagerly
 from perdure.broker.sender import Sender
+from perdure.broker.shifts import BULK_BYTES, FAN_SHIFT, FEW, SLICE, SLICE_MIN
 from perdure.errors import MqttError, ProtocolViolation, StorageError
+from perdure.limits import CONNECT_HEAD_BYTES
 from perdure.mqtt.decode import Decoder
 from perdure.mqtt.packets import (
+    KIND_NAMES,
     PINGREQ,
     PUBACK,
     Ack,
@@ -38,7 +46,14 @@ from perdure.mqtt.packets import (
     Subscribe,
     Unsubscribe,
 )
-from perdure.mqtt.reason_codes import MALFORMED_PACKET, PROTOCOL_ERROR, SERVER_UNAVAILABLE
+from perdure.mqtt.reason_codes import (
+    IMPLEMENTATION_SPECIFIC_ERROR,
+    MALFORMED_PACKET,
+    PROTOCOL_ERROR,
+    QUOTA_EXCEEDED,
+    SERVER_SHUTTING_DOWN,
+    SERVER_UNAVAILABLE,
+)
 
 if TYPE_CHECKING:
     from perdure.broker.auth.authenticate import EnhancedMethod
@@ -66,17 +81,23 @@ class Connection:
 
     __slots__ = (
         "_decoder",
+        "_fan",
+        "_has_parcel",
+        "_published",
         "_services",
         "_state",
         "_stream",
         "_subscribe_bucket",
+        "about",
         "auth_method",
         "auth_name",
         "counted_protocol",
         "exchange",
+        "foreign",
         "intake",
         "is_connected",
         "keep_alive",
+        "opening",
         "peer",
         "problem_information",
         "received_us",
@@ -91,23 +112,44 @@ class Connection:
         self._services = services
         self._stream = stream
         self.peer: PeerInfo = peer
-        self._decoder = Decoder(server_side=True, packet_size_max=config.packet_size_max)
+        self._decoder = Decoder(
+            server_side=True,
+            # Nobody knows yet who it is.
+            packet_size_max=min(
+                config.connect_size_max + CONNECT_HEAD_BYTES, config.packet_size_max
+            ),
+            filters_max=config.subscribe_filters_max,
+            properties_max=config.properties_max,
+        )
+        self._fan: int = 0
+        """Deliveries that a message of this client causes, where they are many."""
+        self._published: int = 0
+        """Messages of its slice before, whose deliveries are counted."""
+        self._has_parcel: bool = False
+        """It has room for a large packet, or waits for it."""
         self._state: int = NEW
         self.is_connected: bool = False
         """CONNACK was sent and the connection has not been closed."""
-        self.intake = Intake(services.scheduler, stream, self._decoder)
+        self.intake = Intake(services.scheduler, stream, self._decoder, self)
         self._subscribe_bucket: TokenBucket | None = None
         self.sender = Sender(
             stream,
             services.turn,
             services.metrics,
             buffer_bytes=services.session_config.outbound_buffer_bytes,
+            owner=self,
         )
         self.exchange = Exchange(services, self, level=level)
         self.session: LiveSession | None = None
         self.problem_information: bool = True
         self.counted_protocol: str = ""
         """Label under which the connection was counted; empty = not counted."""
+        self.opening: Connect | None = None
+        """The CONNECT, until it is answered."""
+        self.about: dict[str, str] | None = None
+        """What the log may know of a refusal and the client may not."""
+        self.foreign: str = ""
+        """The protocol of what came in place of a CONNECT, as far as it is known."""
         self.auth_method: EnhancedMethod | None = None
         self.auth_name: str = ""
         self.received_us: int = services.clock.monotonic_us()
@@ -130,15 +172,99 @@ class Connection:
         turn = services.turn
         turn.arrived(received_us)
         services.metrics.bytes_received += len(data)
-        packets = self._decoder.feed(data)
-        intake = self.intake
-        if intake.is_held:
-            intake.keep(packets)
+        if self.intake.waits:
+            self._decoder.feed(data, 0)
+            self.intake.arrived()
             return
-        self._process(packets)
-        if turn.is_overloaded() and not intake.is_paused:
-            intake.pause()
-            turn.pause(intake)
+        if (len(data) > BULK_BYTES and (services.shifts.is_busy or self._state == NEW)) or (
+            self._published > FEW and self._fan and services.shifts.is_full(turn.number)
+        ):
+            self._decoder.feed(data, 0)
+            self.go_on()
+            return
+        self._slice(data)
+
+    def work_on(self) -> bool:
+        """Process another slice of what was received; whether there is more to do now."""
+        if not self.intake.catch_up():
+            return False
+        turn = self._services.turn
+        turn.now_us = self._services.clock.now_us()
+        return self._slice(b"")
+
+    def go_on(self) -> None:
+        """Nothing keeps us from processing what was received, or from reading more of it."""
+        if self._state == CLOSED:
+            return
+        if not self._decoder.has_more:
+            self.intake.read_on()
+        elif self.intake.fall_behind():
+            self._services.shifts.add(self)
+
+    def _slice(self, data: bytes) -> bool:
+        """Process what the budget of a slice allows.
+
+        Returns:
+            Whether the caller, who gives out slices, should give it another one.
+        """
+        intake = self.intake
+        decoder = self._decoder
+        is_extra = not data
+        turn = self._services.turn
+        admission = turn.admission
+        taken = admission.taken
+        units = SLICE
+        if self._fan:
+            units = max(SLICE_MIN, SLICE // (1 + (self._fan >> FAN_SHIFT)))
+        try:
+            packets = decoder.feed(data, units)
+            if self._state == NEW and decoder.failure is not None:
+                self.foreign = foreign(data)
+            self._process(packets)
+        except Exception as error:  # noqa: BLE001 - the invariant of the module
+            self.broke(error, "packet")
+            return False
+        if self._state == CLOSED:
+            return False
+        dispatcher = turn.dispatcher
+        if self._fan or (dispatcher is not None and dispatcher.caused):
+            self._learn_fan(admission.taken - taken)
+        if not intake.is_paused:
+            if turn.is_overloaded():
+                intake.pause()
+                turn.pause(intake)
+            elif admission.taken != taken and admission.published(intake):
+                # Only who has published: acknowledgements are what the sessions behind wait for.
+                intake.pause()
+        size = decoder.incomplete_bytes
+        if size > PARCEL_BYTES or self._has_parcel:
+            self._hold_parcel(size)
+        if decoder.has_more:
+            if intake.waits or not intake.fall_behind():
+                return False
+            if is_extra:
+                return True
+            self._services.shifts.add(self)
+        elif is_extra:
+            intake.read_on()
+        return False
+
+    def _learn_fan(self, published: int) -> None:
+        """Look at what the messages of the slices before have caused.
+
+        Args:
+            published: messages in this slice, which have caused nothing yet.
+        """
+        dispatcher = self._services.turn.dispatcher
+        session = self.session
+        if dispatcher is None or session is None or not published:
+            return
+        caused = dispatcher.caused.pop(session.client_id, 0)
+        # Who alternates between topics is held to the worse one for some slices.
+        self._fan = max(caused // max(1, self._published), self._fan - 1 - (self._fan >> 3), 0)
+        self._published = published
+        if self._fan and published > FEW:
+            self._services.shifts.will_cause(self._fan * published, self._services.turn.number)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The transport is gone."""
@@ -146,16 +272,51 @@ class Connection:
             self._end("connection lost" if exc is None else type(exc).__name__, send_will=True)
 
     def pause_writing(self) -> None:
-        """The send buffer is above its high-water mark."""
+        """The send buffer is above its high-water mark: who does not read is not read from."""
         self.sender.paused = True
         self.sender.congested = True
+        self.intake.block()
 
     def resume_writing(self) -> None:
         """The send buffer is below its low-water mark again."""
         self.sender.paused = False
         self.sender.congested = False
-        if self.session is not None:
-            self.session.pump()
+        try:
+            if self.session is not None:
+                self.session.pump()
+        except Exception as error:  # noqa: BLE001 - the invariant of the module
+            self.broke(error, "delivery")
+        self.intake.unblock()
+
+    def write_buffer_size(self) -> int:
+        """Bytes that the client has not taken yet."""
+        return self._stream.write_buffer_size()
+
+    # Large packets.
+
+    @property
+    def kept_bytes(self) -> int:
+        """How much of an incomplete packet has come."""
+        return self._decoder.kept_bytes
+
+    def has_room(self) -> None:
+        """The large packet that has begun may come now."""
+        self.intake.has_room()
+
+    def too_slow(self) -> None:
+        """Others wait for the room that its large packet takes."""
+        self.disconnect(QUOTA_EXCEEDED, "the packet takes too long", send_will=True)
+
+    def _hold_parcel(self, size: int) -> None:
+        """Take room for a large packet, once, and give it back when it is complete."""
+        parcels = self._services.parcels
+        if size <= PARCEL_BYTES:
+            self._has_parcel = False
+            parcels.give_back(self)
+        elif not self._has_parcel:
+            self._has_parcel = True
+            if not parcels.take(self, size):
+                self.intake.run_short()
 
     def close(self, reason_code: int) -> None:
         """Take leave of the peer with a reason code, then close."""
@@ -163,8 +324,17 @@ class Connection:
 
     # Ending.
 
-    def disconnect(self, reason_code: int, reason: str, *, send_will: bool) -> None:
-        """Send DISCONNECT (5.0; CONNACK if that was not sent yet) and close."""
+    def disconnect(
+        self, reason_code: int, reason: str, *, send_will: bool, is_logged: bool = False
+    ) -> None:
+        """Send DISCONNECT (5.0; CONNACK if that was not sent yet) and close.
+
+        Args:
+            reason_code: why.
+            reason: for people.
+            send_will: the will is due.
+            is_logged: the log has a line of it already.
+        """
         if self._state == CLOSED:
             return
         told = reason if self.problem_information else ""  # [MQTT-3.1.2-29]
@@ -173,9 +343,12 @@ class Connection:
             send_disconnect(self.sender, reason_code, told)
         else:
             refuse(self.sender, metrics, reason_code, told)
+            if reason_code != SERVER_SHUTTING_DOWN:
+                self._services.refusals.connect(self, reason_code, reason)
         if reason_code in (MALFORMED_PACKET, PROTOCOL_ERROR):
             metrics.protocol_errors[reason_code] += 1
-        self._end(f"0x{reason_code:02x} {reason}".rstrip(), send_will=send_will)
+        why = f"0x{reason_code:02x} {reason}".rstrip()
+        self._end(why, send_will=send_will, is_logged=is_logged)
 
     def storage_lost(self, reason_code: int) -> None:
         """A commit that this client waits for has failed."""
@@ -187,14 +360,58 @@ class Connection:
 
     def fail(self, error: MqttError) -> None:
         """The peer broke the protocol or was refused."""
-        self.disconnect(error.reason_code, error.message, send_will=True)
+        is_client = self._state == CONNECTED
+        if is_client:
+            self._services.refusals.dropped(self, error.reason_code, error.message)
+        self.disconnect(error.reason_code, error.message, send_will=True, is_logged=is_client)
 
     def give_up(self, why: str) -> None:
         """Close without a word, if CONNACK was not sent yet."""
         if self._state == NEW or self._state == OPENING:
+            self._services.refusals.connect(self, 0, why)
             self._end(why, send_will=False)
 
-    def _end(self, why: str, *, send_will: bool) -> None:
+    def broke(self, error: Exception, where: str, packet: Packet | None = None) -> None:
+        """Something of this connection failed as nobody expected: it ends, the others go on.
+
+        Args:
+            error: what was raised.
+            where: kind of step.
+            packet: what was worked on.
+        """
+        services = self._services
+        if isinstance(error, StorageError):
+            services.read_failed(error, address=self.peer.address)
+            self._try_to_end(UNSPECIFIED_ERROR, REFUSALS[UNSPECIFIED_ERROR])
+            return
+        session = self.session
+        services.accidents.report(
+            error,
+            where,
+            client_id=session.client_id if session is not None else "",
+            username=session.identity.username if session is not None else "",
+            address=self.peer.address,
+            listener=self.peer.listener,
+            packet=KIND_NAMES[packet.kind] if packet is not None else "",
+        )
+        self._try_to_end(IMPLEMENTATION_SPECIFIC_ERROR, "internal error")
+
+    def _try_to_end(self, reason_code: int, reason: str) -> None:
+        """End a connection whose state cannot be trusted; the transport goes in any case."""
+        try:
+            self.disconnect(reason_code, reason, send_will=True)
+        except Exception as error:  # noqa: BLE001 - the invariant of the module
+            self._services.accidents.report(error, "close", address=self.peer.address)
+            self.abort()
+
+    def abort(self) -> None:
+        """Cut the connection without a word; whatever it holds may stay as it is."""
+        self._state = CLOSED
+        self.is_connected = False
+        self.intake.close()
+        self._stream.abort()
+
+    def _end(self, why: str, *, send_will: bool, is_logged: bool = False) -> None:
         """Leave the session and close the stream after what was sent."""
         was_connected = self._state == CONNECTED
         self._state = CLOSED
@@ -202,17 +419,22 @@ class Connection:
         self.intake.close()
         self.keep_alive.stop()
         services = self._services
+        if self._has_parcel:
+            services.parcels.give_back(self)
         services.turn.now_us = services.clock.now_us()
         session = self.session
         if session is not None and session.is_open:
             services.sessions.detach(session, self, send_will=send_will)
         if self.counted_protocol:
             services.metrics.connection_closed(self.peer.listener, why.split(" ", 1)[0])
-        if was_connected and session is not None:
+        self.opening = self.about = None
+        if was_connected and session is not None and not is_logged:
             services.log.info(
                 "connection.closed",
                 client_id=session.client_id,
+                username=session.identity.username,
                 address=self.peer.address,
+                listener=self.peer.listener,
                 reason=why,
             )
         self.sender.flush()
@@ -225,8 +447,11 @@ class Connection:
     def _go_on(self) -> None:
         """Process the packets that were kept."""
         packets = self.intake.release()
-        if self._state != CLOSED:
-            self._process(packets)
+        if self._state == CLOSED:
+            return
+        self._process(packets)
+        if not self.intake.waits:
+            self.go_on()
 
     def opened(self, session: LiveSession, connack: Connack) -> None:
         """The session is durable: CONNACK, then what waits behind the CONNECT."""
@@ -234,6 +459,8 @@ class Connection:
             return
         self._state = CONNECTED
         self.is_connected = True
+        self.opening = self.about = None
+        self._decoder.packet_size_max = self._services.mqtt_config.packet_size_max
         metrics = self._services.metrics
         metrics.connack_sent[0] += 1
         if session.resumed:
@@ -283,30 +510,34 @@ class Connection:
             self.intake.hold()
             run_eagerly(
                 services.scheduler,
-                self._guard(services.connecting.connect(self, packet)),
+                self._guard(services.connecting.connect(self, packet), packet),
                 name="connect",
             )
             return not self.intake.is_held
         if isinstance(packet, Subscribe):
-            wait_us = 0
-            if self._subscribe_bucket is not None:
-                wait_us = self._subscribe_bucket.take(1, self.received_us)
-            if wait_us:
-                self.intake.throttle(wait_us)
+            self._take_rate()
             work = services.subscribing.subscribe(self, packet)
         elif isinstance(packet, Unsubscribe):
+            self._take_rate()
             work = services.subscribing.unsubscribe(self, packet)
         elif isinstance(packet, Auth):
             work = services.enhanced.auth(self, packet)
         else:
             raise ProtocolViolation("a server does not take this packet")
-        finished = run_eagerly(services.scheduler, self._guard(work), name="packet")
+        finished = run_eagerly(services.scheduler, self._guard(work, packet), name="packet")
         if finished:
             return True
         self.intake.hold()
         return False
 
-    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
+    def _take_rate(self) -> None:
+        """A SUBSCRIBE or UNSUBSCRIBE came: read no more for a while if there were too many."""
+        if self._subscribe_bucket is not None:
+            wait_us = self._subscribe_bucket.take(1, self.received_us)
+            if wait_us:
+                self.intake.throttle(wait_us)
+
+    async def _guard(self, work: Coroutine[Any, Any, None], packet: Packet) -> None:
         """Run a slow packet's work; a fault of the peer ends the connection, not the task."""
         try:
             await work
@@ -315,8 +546,13 @@ class Connection:
         except StorageError as error:
             self._services.read_failed(error, address=self.peer.address)
             self.storage_lost(UNSPECIFIED_ERROR)
-        if self.intake.is_held and self._state == CONNECTED:
-            self._go_on()
+        except Exception as error:  # noqa: BLE001 - the invariant of the module
+            self.broke(error, "packet", packet)
+        try:
+            if self.intake.is_held and self._state == CONNECTED:
+                self._go_on()
+        except Exception as error:  # noqa: BLE001 - the invariant of the module
+            self.broke(error, "packet")
 
     def _process(self, packets: list[Packet]) -> None:
         """Handle packets in order, until one of them must be waited for."""
@@ -350,9 +586,14 @@ class Connection:
             exchange.end_run()
             self.fail(error)
             return
+        except Exception as error:  # noqa: BLE001 - the invariant of the module
+            exchange.end_run()
+            self.broke(error, "packet", packets[at - 1])
+            return
         finally:
             exchange.end_run()
             metrics.publishes_received += publishes
+            self._services.turn.admission.taken += publishes
             metrics.pubacks_received += pubacks
         failure = self._decoder.failure
         if failure is not None and not self.intake.is_held:

@@ -9,6 +9,7 @@ beyond it to none.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias, final
 
 from perdure.broker.router import Audience, Router, Wish
@@ -54,18 +55,18 @@ class Passed:
         self.qos: int = 0
 
 
-def is_alike(first: Message, other: Message) -> bool:
-    """Whether what holds for one recorded QoS 1 message holds for another: who may have it, and in
-    which form."""
+def is_plain(message: Message) -> bool:
+    """Whether a message may be one of a run: recorded, QoS 1, sent as it came."""
     return (
-        other.topic is first.topic
-        and other.qos == 1
-        and other.publisher is first.publisher
-        and not other.retain
-        and not other.expires_at_us
-        and other.offset != 0
+        message.qos == 1
+        and not message.retain
+        and not message.expires_at_us
+        and message.offset != 0
     )
 
+
+CAUSED_MAX: Final = 10_000
+"""Publishers whose deliveries are counted until they publish again: wills have none who does."""
 
 UNHEARD_MAX: Final = 10_000
 """Messages without a subscriber that are remembered until they are acknowledged."""
@@ -85,6 +86,8 @@ class Barrier:
 
 Item: TypeAlias = Message | Addressed | Passed | Barrier
 
+FailureListener: TypeAlias = Callable[["LiveSession", Exception, str], None]
+
 
 @final
 class Dispatcher:
@@ -97,7 +100,17 @@ class Dispatcher:
         gate_qos2: hold QoS 2 messages back until they are synced.
     """
 
-    __slots__ = ("_at", "_gate_qos2", "_index", "_metrics", "_queue", "offset", "unheard")
+    __slots__ = (
+        "_at",
+        "_gate_qos2",
+        "_index",
+        "_metrics",
+        "_queue",
+        "caused",
+        "offset",
+        "on_failed",
+        "unheard",
+    )
 
     def __init__(self, router: Router, metrics: Metrics, *, offset: int, gate_qos2: bool) -> None:
         self._index: FilterIndex[Audience] = router.index
@@ -110,6 +123,11 @@ class Dispatcher:
         """The fence: see the module."""
         self.unheard: set[int] = set()
         """Offsets of recent QoS 1 messages that no connected session and no group wanted."""
+        self.caused: dict[str, int] = {}
+        """Deliveries by publisher that went to several sessions each; who publishes takes its own
+        away (``fan_out``)."""
+        self.on_failed: FailureListener | None = None
+        """Told what has failed for one subscriber; None = it is raised."""
 
     def accept(self, items: list[Item]) -> None:
         """Items that are written (or not recorded), in log order."""
@@ -132,7 +150,10 @@ class Dispatcher:
                 self._dispatch(item)
             elif isinstance(item, Addressed):
                 if item.session.is_open:
-                    item.session.deliver_entry(item.entry)
+                    try:
+                        item.session.deliver_entry(item.entry)
+                    except Exception as error:  # noqa: BLE001 - see ``_failed``
+                        self._failed(item.session, item.offset, error)
             elif isinstance(item, Barrier):
                 item.gate.open()
         if self._at:
@@ -162,7 +183,7 @@ class Dispatcher:
                 item.session.deliver_entry(item.entry)
 
     def _dispatch_run(self, first: Message) -> bool:
-        """Hand messages that came together to their only subscriber in one step.
+        """Hand messages to their only subscriber in one step, whoever they are from.
 
         Args:
             first: the next item.
@@ -176,9 +197,10 @@ class Dispatcher:
         if at >= len(queue):
             return False
         following = queue[at]
-        if not isinstance(following, Message) or not is_alike(first, following):
+        if not isinstance(following, Message) or not is_plain(following) or not is_plain(first):
             return False
-        audiences = self._index.match(first.topic)
+        topic, publisher = first.topic, first.publisher
+        audiences = self._index.match(topic)
         if len(audiences) != 1:
             return False
         audience = audiences[0]
@@ -186,17 +208,30 @@ class Dispatcher:
         if only is None or audience.groups:
             return False
         session = only.session
-        room = session.room_for_run(first, only)
+        room = session.room_for_run(first, only)  # decides on the first, too
         if room < 2:
             return False
         run = [first]
         while len(run) < room and at < len(queue):
             following = queue[at]
-            if not isinstance(following, Message) or not is_alike(first, following):
+            if not isinstance(following, Message) or not is_plain(following):
                 break
+            if following.topic is not topic or following.publisher is not publisher:
+                if following.topic is not topic:
+                    topic = following.topic
+                    found = self._index.match(topic)
+                    if len(found) != 1 or found[0] is not audience:
+                        break
+                publisher = following.publisher
+                if not session.may_have(following):
+                    break
             run.append(following)
             at += 1
-        count = session.deliver_run(run, only.identifiers)
+        try:
+            count = session.deliver_run(run, only.identifiers)
+        except Exception as error:  # noqa: BLE001 - see ``_failed``
+            self._failed(session, first.offset, error)
+            count = len(run)
         self._at += count
         self.offset = run[count - 1].offset
         return True
@@ -215,16 +250,41 @@ class Dispatcher:
             audience = audiences[0]
             only = audience.only
             if only is not None:
-                only.session.deliver_one(message, only)
+                try:
+                    only.session.deliver_one(message, only)
+                except Exception as error:  # noqa: BLE001 - see ``_failed``
+                    self._failed(only.session, message.offset, error)
             else:
+                self._charge(message, len(audience.sessions))
                 for wish in audience.sessions.values():
-                    wish.session.deliver_one(message, wish)
+                    try:
+                        wish.session.deliver_one(message, wish)
+                    except Exception as error:  # noqa: BLE001 - see ``_failed``
+                        self._failed(wish.session, message.offset, error)
         else:
             self._dispatch_overlapping(message, audiences)
         for audience in audiences:
             if audience.groups:
                 for group in list(audience.groups.values()):
-                    group.deliver(message)
+                    try:
+                        group.deliver(message)
+                    except Exception as error:  # noqa: BLE001 - it reads the message again
+                        group.failed(message, error)
+
+    def _charge(self, message: Message, deliveries: int) -> None:
+        """Remember who has caused deliveries to several sessions."""
+        caused = self.caused
+        if len(caused) >= CAUSED_MAX:
+            caused.clear()
+        caused[message.publisher] = caused.get(message.publisher, 0) + deliveries
+
+    def _failed(self, session: LiveSession, offset: int, error: Exception) -> None:
+        """Giving something to one session failed as nobody expected: that one ends, and takes
+        nothing more, so that its order has no gap; what it is owed is in the log or its stream."""
+        if self.on_failed is None:
+            raise error
+        session.cut_off(offset - 1)
+        self.on_failed(session, error, "delivery")
 
     def _dispatch_overlapping(self, message: Message, audiences: list[Audience]) -> None:
         found: dict[LiveSession, list[Wish]] = {}
@@ -235,16 +295,25 @@ class Dispatcher:
                     found[session] = [wish]
                 else:
                     same.append(wish)
+        self._charge(message, len(found))
         for session, wishes in found.items():
-            if len(wishes) == 1:
-                session.deliver_one(message, wishes[0])
-                continue
-            ready: list[Subscription] = []
-            for wish in wishes:
-                if wish.sub.feed is not None and message.offset and session.feeding:
-                    session.deliver_one(message, wish)
+            try:
+                if len(wishes) == 1:
+                    session.deliver_one(message, wishes[0])
                 else:
-                    ready.append(wish.sub)
-            wanted = combine(ready, message, session.client_id)
-            if wanted is not None:
-                session.deliver(message, wanted.qos, wanted.retain, wanted.identifiers)
+                    _deliver_combined(session, message, wishes)
+            except Exception as error:  # noqa: BLE001 - see ``_failed``
+                self._failed(session, message.offset, error)
+
+
+def _deliver_combined(session: LiveSession, message: Message, wishes: list[Wish]) -> None:
+    """Deliver once what several subscriptions of a session match."""
+    ready: list[Subscription] = []
+    for wish in wishes:
+        if wish.sub.feed is not None and message.offset and session.feeding:
+            session.deliver_one(message, wish)
+        else:
+            ready.append(wish.sub)
+    wanted = combine(ready, message, session.client_id)
+    if wanted is not None:
+        session.deliver(message, wanted.qos, wanted.retain, wanted.identifiers)

@@ -12,7 +12,9 @@ from perdure.broker.auth.authenticate import AuthState, AuthStep
 from perdure.errors import MqttError
 from perdure.mqtt.packets import Auth, Connect, Properties
 from perdure.mqtt.reason_codes import (
+    BANNED,
     CONTINUE_AUTHENTICATION,
+    NOT_AUTHORIZED,
     PACKET_TOO_LARGE,
     PROTOCOL_ERROR,
     REAUTHENTICATE,
@@ -39,12 +41,21 @@ class Enhanced:
         self, connection: Connection, client_id: str, packet: Connect
     ) -> AuthStep:
         """Run the exchange that a CONNECT begins; raises the CONNACK's refusal."""
+        services = self._services
+        peer = connection.peer
         name = packet.properties.authentication_method
         assert name is not None
-        method = self._services.methods.begin(name)
+        certified: str | None = None
+        if services.standing.takes_certificates(peer.listener):
+            # The certificate has named the user; the exchange may prove that one besides.
+            certified = peer.certificate_subject
+            if not certified:
+                raise MqttError(NOT_AUTHORIZED, "a client certificate is required")
+        method = services.methods.begin(name, username=certified)
         connection.auth_name = name
         step = method.start(client_id, packet.properties.authentication_data)
         while step.state is AuthState.CONTINUE:
+            self._keep_guessers_out(connection, client_id, step)
             _send_auth(connection, CONTINUE_AUTHENTICATION, name, step)
             answer = await connection.next_auth()
             self._check(answer, name)
@@ -52,17 +63,43 @@ class Enhanced:
                 raise MqttError(PROTOCOL_ERROR, "AUTH with reason code 0x18 expected")
             step = method.step(answer.properties.authentication_data)
         ok = step.state is AuthState.DONE
-        add(self._services.metrics.auth, ("ok" if ok else "refused", name))
+        add(services.metrics.auth, ("ok" if ok else "refused", name))
+        now_us = services.clock.monotonic_us()
         if step.state is AuthState.FAILED:
-            self._services.log.warning(
-                "connection.refused",
-                client_id=client_id,
-                address=connection.peer.address,
-                method=name,
-                reason=step.reason,
-            )
+            connection.about = {"method": name, "reason": step.reason}
+            if step.claimed:
+                services.metrics.logins_failed += 1
+                services.banning.login_banned(
+                    services.guard.failed(
+                        username=step.claimed,
+                        address=peer.address,
+                        client_id=client_id,
+                        now_us=now_us,
+                    )
+                )
             raise MqttError(step.reason_code, "authentication failed")
+        services.guard.succeeded(
+            username=step.username or "",
+            address=peer.address,
+            client_id=client_id,
+            now_us=now_us,
+        )
         return step
+
+    def _keep_guessers_out(self, connection: Connection, client_id: str, step: AuthStep) -> None:
+        """End an exchange for a user name that has failed too often from there."""
+        if not step.claimed:
+            return
+        services = self._services
+        ban = services.guard.verdict(
+            username=step.claimed,
+            address=connection.peer.address,
+            client_id=client_id,
+            now_us=services.clock.monotonic_us(),
+        )
+        if ban is not None:
+            add(services.metrics.limit_refusals, (ban.limit,))
+            raise MqttError(BANNED, "too many failed logins")
 
     async def auth(self, connection: Connection, packet: Auth) -> None:
         """AUTH on an open connection: re-authentication, begun or continued."""

@@ -22,6 +22,7 @@ from perdure.model import Message
 from perdure.mqtt.aliases import InboundAliases
 from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Properties, Publish
 from perdure.mqtt.primitives import UINT16_BYTES
+from perdure.observe.instruments import add
 from perdure.session.inbound import RECEIVE_DUPLICATE, RECEIVE_EXCEEDED
 from perdure.session.outbound import ACK_RELEASE, ACK_SETTLED
 
@@ -52,6 +53,7 @@ class Exchange:
     __slots__ = (
         "_aliases",
         "_connection",
+        "_has_room",
         "_level",
         "_owed_ids",
         "_owed_kind",
@@ -79,6 +81,8 @@ class Exchange:
         # Acknowledgements of one kind that wait for session state and were not queued yet.
         self._owed_ids: list[bytes] | None = None
         self._owed_kind: int = 0
+        self._has_room: bool = False
+        """Acknowledgements have made room for messages that wait."""
 
     @property
     def has_reason_codes(self) -> bool:
@@ -143,21 +147,28 @@ class Exchange:
             if (not authorizer.allow_all or topic[0] == "$") and not authorizer.publish(
                 session.identity, topic
             ):
-                self._deny(packet)
+                self._deny(packet, topic)
                 return
             if qos and (publishing.disk_full or not services.committer.writable):
-                self._refuse_in_turn(packet, publishing.refusal())
+                self._refuse_in_turn(packet, publishing.refusal(), topic)
                 return
+        retain = packet.retain
+        if retain:
+            limit = publishing.refuses_retained(topic, packet.payload, packet.forward)
+            if limit:
+                if self._refuse_retained(packet, limit):
+                    return
+                retain = False
         now_us = services.turn.now_us
         message = Message(
             topic,
             packet.payload,
             qos,
-            packet.retain,
+            retain,
             session.client_id,
             packet.forward,
             now_us + packet.expiry_s * 1_000_000 if packet.expiry_s >= 0 else 0,
-            now_us,
+            services.turn.published_us(),
         )
         if qos == 2 and session.durable:
             services.committer.batch.put_awaiting_release(
@@ -191,6 +202,11 @@ class Exchange:
         if owed is not None:
             self._owed_ids = None
             self._end_owed(owed)
+        if self._has_room:
+            self._has_room = False
+            session = self._connection.session
+            if session is not None and session.is_open:
+                session.pump()
         run = self._run
         if run is None:
             return
@@ -281,9 +297,12 @@ class Exchange:
                 return
         self._sender.ack(kind, packet_id, reason_code)
 
-    def _refuse_in_turn(self, packet: Publish, reason_code: int) -> None:
+    def _refuse_in_turn(self, packet: Publish, reason_code: int, topic: str) -> None:
         """The store takes no messages. 3.1.1 has no way to say so but to close."""
         self.end_run()
+        self._services.refusals.publish(
+            self._connection, reason_code, REFUSALS.get(reason_code, ""), topic, packet.qos
+        )
         if reason_code == QUOTA_EXCEEDED:
             self.count_full()
         if not self.has_reason_codes:
@@ -296,17 +315,48 @@ class Exchange:
             # Whatever was before it in the commit queue has failed already.
             self.refuse(kind, packet.packet_id, reason_code)
 
+    def _refuse_retained(self, packet: Publish, limit: str) -> bool:
+        """No room for another retained message.
+
+        Returns:
+            Whether the message is refused. A client that cannot be told (QoS 0, 3.1.1) has its
+            message delivered and not retained, which the log and the metrics show.
+        """
+        services = self._services
+        session = self._connection.session
+        assert session is not None
+        add(services.metrics.limit_refusals, (limit,))
+        services.log.warning(
+            "retained.refused",
+            client_id=session.client_id,
+            topic=packet.topic,
+            limit=limit,
+        )
+        if not packet.qos or not self.has_reason_codes:
+            return False
+        services.metrics.messages_dropped_quota += 1
+        kind = PUBACK if packet.qos == 1 else PUBREC
+        self._wait_denial(kind, packet.packet_id, QUOTA_EXCEEDED)
+        return True
+
+    def broke(self, error: Exception) -> None:
+        """Answering failed as nobody expected: the connection ends."""
+        self._connection.broke(error, "answer")
+
     def count_full(self, count: int = 1) -> None:
         """Messages were turned away because the disk or its budget is full."""
         self._services.metrics.messages_dropped_quota += count
 
-    def _deny(self, packet: Publish) -> None:
+    def _deny(self, packet: Publish, topic: str) -> None:
         """The client may not publish there: 5.0 is told so; 3.1.1 has no way to say it, so the
         message is acknowledged and dropped [MQTT-3.3.5-2]."""
         services = self._services
         services.metrics.messages_dropped_not_authorized += 1
         session = self._connection.session
         assert session is not None
+        services.refusals.publish(
+            self._connection, NOT_AUTHORIZED, "not authorised", topic, packet.qos
+        )
         if not packet.qos:
             return
         kind = PUBACK if packet.qos == 1 else PUBREC
@@ -365,7 +415,7 @@ class Exchange:
         ):
             session.moved()
         if outbound.pending or session.room_wanted:
-            session.pump()
+            self._has_room = True
 
     def _release(self, session: LiveSession, packet: Ack) -> None:
         """PUBREL: forget the identifier, durably, before PUBCOMP lets the client reuse it."""

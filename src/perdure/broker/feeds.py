@@ -114,6 +114,8 @@ class Feeds:
             self._services.read_failed(error, client_id=session.client_id)
             if session.is_open:
                 session.holder.storage_lost(UNSPECIFIED_ERROR)
+        except Exception as error:  # noqa: BLE001 - it costs the one session
+            self._services.session_failed(session, error, "feed")
 
     async def _feed(self, session: LiveSession, name: str) -> None:
         services = self._services
@@ -122,6 +124,9 @@ class Feeds:
             if sub is None or sub.feed is None or name in session.joining:
                 return
             await services.room.wait_live(session)
+            if session.feeding > 1:
+                # The feeds of thousands of filters would each read a page in this turn.
+                await services.shifts.step(session)
             if not session.is_open or session.subs.get(name) is not sub:
                 continue
             services.turn.now_us = services.clock.now_us()

@@ -5,6 +5,10 @@ lagging otherwise. What it gives to a member becomes an entry of that member's p
 an offset and a serial number of its own, and the group's position moves in the same batch: after a
 crash the message is with the member or still with the group, never with both and never lost.
 
+A message goes to a member that may read it and whose packets have room for it. While such a
+member is connected and has no room in its window, the group waits for it. A message that no
+connected member may have is passed over and counted: it would hold up all that follow.
+
 An ephemeral member's entries are kept by the group until they are settled, because nobody else
 would know of them after a crash. Who is a member, and what comes back from those who go, is said
 by ``shared``.
@@ -21,12 +25,20 @@ import msgspec
 from perdure.broker.services import RETRY_US
 from perdure.errors import StorageError
 from perdure.model import GroupRecord, InboxEntry, Message, Subscription
+from perdure.mqtt.encode import publish_size
 from perdure.storage.contract import Batch
 from perdure.topic.shared import NOBODY, Chooser
 
 if TYPE_CHECKING:
+    from perdure.broker.auth.authorize import Authorizer
     from perdure.broker.live_session import LiveSession
     from perdure.broker.services import Services
+
+NO_TAKER: Final = -2
+"""What ``_choose`` returns when no connected member may have the message, now or later."""
+
+FAILED_US: Final = 10_000_000
+"""How long a group waits whose reading has failed as nobody expected."""
 
 RETURNED_PAGE: Final = 256
 """Returned entries read at once from the store."""
@@ -36,11 +48,15 @@ RETURNED_PAGE: Final = 256
 class GroupMember:
     """A connected session as a member of one group."""
 
-    __slots__ = ("session", "sub")
+    __slots__ = ("is_able", "packet_size_max", "session", "sub")
 
     def __init__(self, session: LiveSession, sub: Subscription) -> None:
         self.session = session
         self.sub = sub
+        self.packet_size_max: int = session.sender.packet_size_max
+        """As the client said at CONNECT, bytes; 0 = no limit."""
+        self.is_able: bool = True
+        """It may have the message that a member is being chosen for."""
 
     @property
     def client_id(self) -> str:
@@ -54,14 +70,40 @@ class GroupMember:
 
     @property
     def is_available(self) -> bool:
-        """Whether its window has room now."""
+        """Whether its window has room now, and it may have the message in question."""
         session = self.session
         return (
-            not session.lagging
+            self.is_able
+            and not session.lagging
             and not session.sender.congested
             and session.holder.is_connected
             and not session.outbound.pending
             and self.inflight_count < session.outbound.window_max
+        )
+
+    def has_room_for(self, message: Message) -> bool:
+        """Whether the client's Maximum Packet Size leaves room for a message."""
+        limit = self.packet_size_max
+        if not limit:
+            return True
+        sub = self.sub
+        size = publish_size(
+            message,
+            self.session.sender.version,
+            min(sub.qos, message.qos),
+            sub.retain_as_published and message.retain,
+            False,
+            1,
+            # However much of it remains: the property has one length.
+            1 if message.expires_at_us else -1,
+            (sub.identifier,) if sub.identifier else (),
+        )
+        return size <= limit
+
+    def may_read(self, message: Message, authorizer: Authorizer) -> bool:
+        """Whether the rules let the member have a message."""
+        return authorizer.allow_all or authorizer.deliver(
+            self.session.identity, message.topic, message.publisher
         )
 
 
@@ -78,11 +120,15 @@ class SharedGroup:
         self.members: list[GroupMember] = []
         """Connected members."""
         self.lagging: bool = True
+        self.served: int = 0
+        """Messages given out while it was behind (the admission's own mark)."""
         self.returned: deque[InboxEntry] = deque()
         """Entries that came back from members, to be given before anything from the log; in the
         log's order, whenever they came back."""
         self.returned_loaded: bool = False
         self._chooser = chooser
+        self._is_limited: bool = False
+        """A member has a Maximum Packet Size."""
         self._catching_up: bool = False
 
     def deliver(self, message: Message) -> None:
@@ -97,7 +143,24 @@ class SharedGroup:
             self.fall_behind(message.offset - 1)
             return
         self.position = message.offset
-        self._give(self.members[index], message)
+        if index == NO_TAKER:
+            self._pass_over(message)
+        else:
+            self._give(self.members[index], message)
+
+    def use(self, members: list[GroupMember]) -> None:
+        """Other members are connected from now on."""
+        self.members = members
+        self._is_limited = any(member.packet_size_max for member in members)
+
+    def failed(self, message: Message, error: Exception) -> None:
+        """Giving a message to a member failed as nobody expected: read it from the log, later."""
+        services = self._services
+        services.accidents.report(error, "group", group=self.key)
+        if not self.lagging and message.offset:
+            self.lagging = True
+            self.position = message.offset - 1
+            services.scheduler.call_later(FAILED_US, self.start)
 
     def fall_behind(self, position: int) -> None:
         """Stop taking dispatched messages; read from the log after ``position`` instead."""
@@ -105,6 +168,15 @@ class SharedGroup:
             self.lagging = True
             self.position = position
             self.start()
+
+    def lag_us(self, fence: int) -> int:
+        """How old the next message is that a member is to be given (``Admission``)."""
+        return max(0, fence - self.position) if self.lagging else 0
+
+    def took_all(self, served: int) -> bool:
+        """Whether so many messages are most of what its members can be sent (``Admission``)."""
+        windows = sum([member.session.outbound.window_max for member in self.members])
+        return served * 4 >= windows * 3
 
     def reload(self, record: GroupRecord) -> None:
         """Go on from what the store has."""
@@ -145,13 +217,41 @@ class SharedGroup:
         self.start()
 
     def _choose(self, message: Message) -> int:
-        return self._chooser.choose(self.members, topic=message.topic, publisher=message.publisher)
+        """The index of the member that gets a message, ``NOBODY`` or ``NO_TAKER``."""
+        members = self.members
+        authorizer = self._services.authorizer
+        if authorizer.allow_all and not self._is_limited:
+            return self._chooser.choose(members, topic=message.topic, publisher=message.publisher)
+        able = 0
+        for member in members:
+            member.is_able = member.may_read(message, authorizer) and member.has_room_for(message)
+            able += member.is_able
+        if not able and members:
+            index = NO_TAKER
+        else:
+            index = self._chooser.choose(members, topic=message.topic, publisher=message.publisher)
+        for member in members:
+            member.is_able = True
+        return index
+
+    def _pass_over(self, message: Message) -> None:
+        """No connected member may have the message: count why."""
+        services = self._services
+        services.turn.dirty_group(self)
+        authorizer = services.authorizer
+        if any(member.may_read(message, authorizer) for member in self.members):
+            services.metrics.messages_dropped_too_large += 1
+        else:
+            services.metrics.messages_dropped_not_authorized += 1
 
     def _give_unrecorded(self, message: Message) -> None:
         """QoS 0, or not recorded: to whoever is there, with no promise."""
         index = self._choose(message)
         if index == NOBODY:
             self._services.metrics.messages_dropped_queue_full += 1
+            return
+        if index == NO_TAKER:
+            self._pass_over(message)
             return
         member = self.members[index]
         sub = member.sub
@@ -197,12 +297,19 @@ class SharedGroup:
                     continue
                 services.turn.now_us = services.clock.now_us()
                 if self.returned:
-                    self._give_returned()
+                    moved = self._give_returned()
                 else:
-                    await self._page()
+                    moved = await self._page()
+                if not moved:
+                    # The members that may have the next message have no room; others have.
+                    full = [m.session for m in self.members if not m.is_available]
+                    await services.room.wait_any(full)
         except StorageError as error:
             services.read_failed(error, group=self.key)
             services.scheduler.call_later(RETRY_US, self.start)
+        except Exception as error:  # noqa: BLE001 - it costs the group some time
+            services.accidents.report(error, "group", group=self.key)
+            services.scheduler.call_later(FAILED_US, self.start)
         finally:
             self._catching_up = False
 
@@ -222,7 +329,8 @@ class SharedGroup:
         self.returned = deque(sorted(returned, key=_log_offset))
         self.returned_loaded = True
 
-    def _give_returned(self) -> None:
+    def _give_returned(self) -> bool:
+        """Give out what has come back; False if who may have the next one has no room."""
         services = self._services
         while self.returned:
             entry = self.returned[0]
@@ -230,12 +338,17 @@ class SharedGroup:
             assert message is not None
             index = self._choose(message)
             if index == NOBODY:
-                return
+                return False
             self.returned.popleft()
             services.committer.batch.delete_group_entry(self.key, entry.offset)
-            self._give(self.members[index], message)
+            if index == NO_TAKER:
+                self._pass_over(message)
+            else:
+                self._give(self.members[index], message)
+        return True
 
-    async def _page(self) -> None:
+    async def _page(self) -> bool:
+        """Give out what the log has; False if who may have the next one has no room."""
         services = self._services
         fence = services.dispatcher.offset
         after = self.position
@@ -255,21 +368,30 @@ class SharedGroup:
             messages = page.messages
             through = page.through_offset
         if not self.lagging or self.position != after:
-            return
+            return True
+        is_through = False
+        given = 0
         for message in messages:
             if message.qos:
                 index = self._choose(message)
                 if index == NOBODY:
-                    services.turn.schedule()
-                    return
+                    break
                 self.position = message.offset
-                self._give(self.members[index], message)
-            else:
-                self.position = message.offset
-        self.position = through
-        if through >= services.dispatcher.offset:
+                if index == NO_TAKER:
+                    self._pass_over(message)
+                else:
+                    given += 1
+                    self._give(self.members[index], message)
+            self.position = message.offset
+        else:
+            is_through = True
+            self.position = through
+        if given:
+            services.turn.admission.served(self, given)
+        if self.position >= services.dispatcher.offset:
             self.lagging = False
         services.turn.schedule()
+        return is_through
 
 
 def _log_offset(entry: InboxEntry) -> int:

@@ -37,7 +37,7 @@ class Inbox:
         """Address a QoS 1 or 2 message to a session; it goes out once its commit allows."""
         assert qos
         services = self._services
-        offset = services.database.allocate_offset(services.turn.now_us)
+        offset = services.database.allocate_offset(services.turn.wall_us())
         entry = InboxEntry(
             offset,
             message,

@@ -17,19 +17,22 @@ class KeepAlive:
     """Ends a connection on which nothing comes.
 
     A packet costs nothing here: the timer looks at when the last bytes came, and is set anew for
-    the rest.
+    the rest. A client that does not take what it is sent is not read from, so there the timer looks
+    whether it takes anything at all.
 
     Args:
         services: the parts of the broker.
         connection: which is ended.
     """
 
-    __slots__ = ("_connection", "_limit_us", "_services", "_timer")
+    __slots__ = ("_connection", "_limit_us", "_services", "_timer", "_unsent_bytes")
 
     def __init__(self, services: Services, connection: Connection) -> None:
         self._services: Services = services
         self._connection: Connection = connection
         self._limit_us: int = 0
+        self._unsent_bytes: int = 0
+        """What the client had not taken when the timer looked last; 0 = it was not blocked."""
         self._timer: Timer | None = services.scheduler.call_later(
             services.mqtt_config.connect_timeout_ms * 1000, self._connect_is_late
         )
@@ -48,11 +51,25 @@ class KeepAlive:
             self._timer = None
 
     def _look(self) -> None:
+        try:
+            self._look_now()
+        except Exception as error:  # noqa: BLE001 - a timer of one connection costs that one
+            self._connection.broke(error, "timer")
+
+    def _look_now(self) -> None:
         connection = self._connection
         silent_us = self._services.clock.monotonic_us() - connection.received_us
         left_us = self._limit_us - silent_us
-        if connection.intake.is_held or connection.intake.is_paused:
-            left_us = max(left_us, self._limit_us // 2)  # it is we who do not read
+        intake = connection.intake
+        if intake.is_blocked:
+            unsent_bytes = connection.write_buffer_size()
+            is_stuck = 0 < self._unsent_bytes <= unsent_bytes
+            self._unsent_bytes = unsent_bytes
+            left_us = 0 if is_stuck else self._limit_us
+        else:
+            self._unsent_bytes = 0
+            if intake.waits:
+                left_us = max(left_us, self._limit_us // 2)  # it is we who do not read
         if left_us > 0:
             self._timer = self._services.scheduler.call_later(left_us, self._look)
             return
@@ -60,4 +77,7 @@ class KeepAlive:
 
     def _connect_is_late(self) -> None:
         self._timer = None
-        self._connection.give_up("connect timeout")
+        try:
+            self._connection.give_up("connect timeout")
+        except Exception as error:  # noqa: BLE001 - as above
+            self._connection.broke(error, "timer")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from perdure.config.schema import SessionConfig
 from perdure.model import InboxEntry, Message
 from perdure.mqtt.encode import forward_properties
 from perdure.mqtt.packets import Properties
@@ -24,6 +25,30 @@ if TYPE_CHECKING:
 
 DROPPED_PROPERTY: Final = "perdure-dropped"
 """User property with the number of messages dropped before the one that carries it."""
+
+
+def excess(sizes: list[int], config: SessionConfig) -> int:
+    """How many of the oldest messages of a backlog are too many.
+
+    Args:
+        sizes: payload bytes of each, oldest first.
+        config: ``pending_messages_max`` and ``pending_bytes_max``; 0 = no bound.
+    """
+    drop = 0
+    if config.pending_messages_max and len(sizes) > config.pending_messages_max:
+        drop = len(sizes) - config.pending_messages_max
+    if config.pending_bytes_max:
+        total = sum(sizes[drop:])
+        while drop < len(sizes) and total > config.pending_bytes_max:
+            total -= sizes[drop]
+            drop += 1
+    return drop
+
+
+def is_too_old(published_us: int, config: SessionConfig, now_us: int) -> bool:
+    """Whether ``pending_age_max_s`` drops a message that was never sent."""
+    age_s = config.pending_age_max_s
+    return age_s > 0 and published_us + age_s * 1_000_000 < now_us
 
 
 @final
@@ -52,15 +77,7 @@ class Limiter:
                 if wanted is not None and wanted.qos:
                     sizes.append(len(message.payload))
             after = page.through_offset
-        drop = 0
-        if config.pending_messages_max and len(sizes) > config.pending_messages_max:
-            drop = len(sizes) - config.pending_messages_max
-        if config.pending_bytes_max:
-            total = sum(sizes[drop:])
-            while drop < len(sizes) and total > config.pending_bytes_max:
-                total -= sizes[drop]
-                drop += 1
-        session.to_drop = drop
+        session.to_drop = excess(sizes, config)
 
     async def _page(self, session: LiveSession, filters: list[str], after: int) -> ReadResult:
         """What a session may be owed next, from its queue or from the log."""
@@ -132,10 +149,14 @@ class Limiter:
         )
 
     def _is_old(self, message: Message) -> bool:
-        age_s = self._services.session_config.pending_age_max_s
-        if not age_s:
+        services = self._services
+        config = services.session_config
+        if not config.pending_age_max_s:
             return False
-        return message.published_at_us + age_s * 1_000_000 < self._services.turn.now_us
+        published_us = message.published_at_us
+        if not services.committer.has_server:
+            published_us = services.clock.steady_at(published_us, message.offset)
+        return is_too_old(published_us, config, services.turn.now_us)
 
     def _drop(self, session: LiveSession, offset: int) -> None:
         session.outbound.skip(offset)

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol, final
 
+import msgspec
+
 from perdure.broker.auth.authorize import Identity
 from perdure.broker.sender import EXPIRED, SENT, Sender
 from perdure.model import InboxEntry, Message, SessionRecord, Subscription
@@ -61,6 +63,10 @@ class Holder(Protocol):
         """Close because the store has failed what the client waits for."""
         ...
 
+    def abort(self) -> None:
+        """Cut the connection without a word."""
+        ...
+
 
 @final
 class LiveSession:
@@ -94,6 +100,7 @@ class LiveSession:
         "resumed",
         "room_wanted",
         "sender",
+        "served",
         "shares",
         "stored",
         "subs",
@@ -145,6 +152,8 @@ class LiveSession:
         """Those of them that have read all there is and wait to join the live flow."""
         self.room_wanted: bool = False
         """Somebody waits for the window to have room."""
+        self.served: int = 0
+        """Messages sent while it was behind (the admission's own mark)."""
         self.addressed: int = 0
         """Entries of its private stream that stand in the dispatch queue."""
         self.shares: dict[int, InboxEntry] = {}
@@ -208,27 +217,31 @@ class LiveSession:
         """How many messages ``deliver_run`` may be given now for one matching subscription.
 
         Args:
-            first: the first of them, recorded and of QoS 1; the others are alike.
+            first: the first of them; all are ``dispatch.is_plain``.
         """
-        if (
-            not wish.is_plain
-            or not wish.qos
-            or self.lagging
-            or self.drop_note
-            or first.retain
-            or first.expires_at_us
-            or not self.sender.is_plain()
-        ):
+        if not wish.is_plain or not wish.qos or self.lagging:
             return 0
-        authorizer = self._services.authorizer
-        if not authorizer.allow_all and not authorizer.deliver(
-            self.identity, first.topic, first.publisher
-        ):
+        return self.room_to_send(first)
+
+    def room_to_send(self, first: Message) -> int:
+        """How many messages ``deliver_run`` may be given now, whatever they are owed for.
+
+        Args:
+            first: the first of them; none of them expires.
+        """
+        if self.drop_note or not self.sender.is_plain() or not self.may_have(first):
             return 0
         return self.outbound.room_for_run(first.offset)
 
+    def may_have(self, message: Message) -> bool:
+        """Whether the rules let the client have a message."""
+        authorizer = self._services.authorizer
+        return authorizer.allow_all or authorizer.deliver(
+            self.identity, message.topic, message.publisher
+        )
+
     def deliver_run(self, run: list[Message], identifiers: tuple[int, ...]) -> int:
-        """Deliver QoS 1 messages that are alike; as ``deliver_one`` for each.
+        """Deliver messages with QoS 1 and without RETAIN; as ``offer`` for each.
 
         Returns:
             How many, at least one: the others find the connection congested.
@@ -278,7 +291,8 @@ class LiveSession:
         ):
             # Its serial number is taken all the same: rules may change, the order may not.
             # An exchange past its PUBREC is session state and is completed (trap 13).
-            services.metrics.messages_dropped_not_authorized += 1
+            if not group_key or not services.shares.refused(self, offset):
+                services.metrics.messages_dropped_not_authorized += 1
             outbound.skip(offset)
             self.moved()
             return
@@ -361,14 +375,53 @@ class LiveSession:
         """Send pending messages for which there is room now."""
         outbound = self.outbound
         sender = self.sender
+        sent = 0
         while outbound.pending and not sender.congested:
             delivery = outbound.next_to_send()
             if delivery is None:
                 break
             self.transmit(delivery)
+            sent += 1
+        if sent:
+            self._services.turn.admission.served(self, sent)
         if self.room_wanted and self.has_room():
             self.room_wanted = False
             self._services.room.made(self)
+
+    def withdraw_pending(self) -> None:
+        """Rules have changed: take out what waits for the window and may not be sent any more."""
+        outbound = self.outbound
+        authorizer = self._services.authorizer
+        if authorizer.allow_all or not outbound.pending:
+            return
+        denied = [
+            delivery
+            for delivery in outbound.pending
+            if delivery.state != RELEASED
+            and delivery.message is not None
+            and not authorizer.deliver(
+                self.identity, delivery.message.topic, delivery.message.publisher
+            )
+        ]
+        if not denied:
+            return
+        outbound.withdraw(denied)
+        for delivery in denied:
+            if not delivery.group_key or not self._services.shares.refused(self, delivery.offset):
+                self._services.metrics.messages_dropped_not_authorized += 1
+        self.moved()
+        self.pump()
+
+    def lag_us(self, fence: int) -> int:
+        """How old the next message is that its client is to be sent (``Admission``)."""
+        pending = self.outbound.pending
+        if pending:
+            return max(0, fence - pending[0].offset)
+        return max(0, fence - self.position) if self.lagging else 0
+
+    def took_all(self, served: int) -> bool:
+        """Whether so many messages are most of what can be sent at once (``Admission``)."""
+        return served * 4 >= self.outbound.window_max * 3 or self.sender.congested
 
     def has_room(self) -> bool:
         """Whether reading more for it makes sense."""
@@ -387,6 +440,22 @@ class LiveSession:
             self.position = position
             self._services.metrics.inflight_full += 1
             self._services.catchup.start(self)
+
+    def put_subscription_count(self) -> None:
+        """Have the record say how many subscriptions there are, in the batch that changes them."""
+        count = len(self.subs)
+        if self.durable and self.record.subscription_count != count:
+            self.record = msgspec.structs.replace(self.record, subscription_count=count)
+            self._services.committer.batch.put_session(self.record)
+
+    def cut_off(self, position: int) -> None:
+        """Take nothing more that is dispatched, and read nothing either: the connection ends.
+
+        Its cursor stays where the client's acknowledgements have brought it.
+        """
+        if not self.lagging:
+            self.lagging = True
+            self.position = position
 
     def moved(self) -> None:
         """The cursor may have moved: have it written, let what waits for room go on."""
@@ -427,9 +496,11 @@ class LiveSession:
         )
 
     def _forget_ended(self, batch: Batch) -> None:
-        passed = [s for s in self.ended if s.until_offset <= self.outbound.acked_offset]
+        acked_offset = self.outbound.acked_offset
+        passed = [s for s in self.ended if s.until_offset <= acked_offset]
+        if passed:
+            self.ended = [s for s in self.ended if s.until_offset > acked_offset]
         for sub in passed:
-            self.ended.remove(sub)
             batch.delete_subscription(self.client_id, sub, epoch=self.record.epoch)
 
     def give_qos0(self, message: Message, retain: bool, identifiers: tuple[int, ...]) -> None:

@@ -25,6 +25,10 @@ REFUSALS: Final = {
 }
 """What a client is told when the store takes no messages, by reason code."""
 
+RETAINED_OVERHEAD_BYTES: Final = 20
+"""What the record of a retained message has besides topic, payload and properties, at least: what
+is as large as the message before it must never seem larger."""
+
 TOPICS_MAX: Final = TOPICS_CACHED_MAX
 """Checked topic names that are remembered: as many as the decoder shares the strings of."""
 
@@ -57,6 +61,11 @@ class Publishing:
         self._levels_max: int = config.topic_levels_max
         self.topics: set[str] = set()
         """Topic names that are in order; to be asked before ``check_topic``."""
+        # Retained messages that were let in and may not be written yet.
+        self._open_batch: Batch | None = None
+        self._open_sizes: dict[str, int] = {}
+        self._open_count: int = 0
+        self._open_bytes: int = 0
         self.disk_full: bool = False
         """The disk budget is used up and its policy is to refuse."""
 
@@ -76,9 +85,8 @@ class Publishing:
         """Add a message to the open batch and to this turn's dispatch."""
         services = self._services
         batch = services.committer.batch
-        now_us = services.turn.now_us
-        if (self._record_all and message.qos) or self._is_recorded(message):
-            batch.append(message, now_us)
+        if (self._record_all and message.qos) or self.is_recorded(message):
+            batch.append(message, services.turn.wall_us())
         services.turn.dispatch(message)
         if message.retain:
             self._retain(batch, message)
@@ -95,7 +103,7 @@ class Publishing:
             return 0
         services = self._services
         batch = services.committer.batch
-        batch.extend(messages, services.turn.now_us)
+        batch.extend(messages, services.turn.wall_us())
         services.turn.dispatch_run(messages)
         for message in messages:
             if message.retain:
@@ -111,6 +119,38 @@ class Publishing:
             return QUOTA_EXCEEDED
         return 0
 
+    def refuses_retained(self, topic: str, payload: bytes, properties: bytes) -> str:
+        """Whether a quota leaves no room for a retained message; else its room is taken.
+
+        A message in the place of one that is as large is always let in, and so is one that clears
+        its topic.
+
+        Returns:
+            The setting that refuses it; empty = it may be retained.
+        """
+        services = self._services
+        limits, database = services.limits_config, services.database
+        if not payload or not (limits.retained_messages_max or limits.retained_bytes_max):
+            return ""
+        batch = services.committer.batch
+        if batch is not self._open_batch:
+            # What was let in before has been written, and the database counts it.
+            self._open_batch = batch
+            self._open_sizes = {}
+            self._open_count = self._open_bytes = 0
+        old = self._open_sizes.get(topic) or database.retained_size_of(topic)
+        size = RETAINED_OVERHEAD_BYTES + len(topic.encode()) + len(payload) + len(properties)
+        count_max, bytes_max = limits.retained_messages_max, limits.retained_bytes_max
+        if not old and count_max and database.retained_count + self._open_count >= count_max:
+            return "limits.retained_messages_max"
+        total = database.retained_bytes + self._open_bytes + size - old
+        if bytes_max and size > old and total > bytes_max:
+            return "limits.retained_bytes_max"
+        self._open_sizes[topic] = size
+        self._open_count += not old
+        self._open_bytes += size - old
+        return ""
+
     def _retain(self, batch: Batch, message: Message) -> None:
         """Add a message that was just handed to the dispatch to the retained ones."""
         if not message.payload:
@@ -119,11 +159,12 @@ class Publishing:
         elif message.offset:
             batch.put_retained(message)
         else:
-            kept = self._with_offset(message, self._services.turn.now_us)
+            kept = self._with_offset(message, self._services.turn.wall_us())
             batch.put_retained(kept)
             self._services.turn.dispatch(Passed(kept.offset))
 
-    def _is_recorded(self, message: Message) -> bool:
+    def is_recorded(self, message: Message) -> bool:
+        """Whether the log takes a message."""
         if message.qos:
             if self._record_all:
                 return True
@@ -134,7 +175,7 @@ class Publishing:
                 return False
         return any(matches(topic_filter, message.topic) for topic_filter in filters)
 
-    def _with_offset(self, message: Message, now_us: int) -> Message:
+    def _with_offset(self, message: Message, wall_us: int) -> Message:
         """A copy to retain: an unrecorded message has no offset, a retained one needs one."""
         return Message(
             message.topic,
@@ -145,5 +186,5 @@ class Publishing:
             message.properties,
             message.expires_at_us,
             message.published_at_us,
-            self._services.database.allocate_offset(now_us),
+            self._services.database.allocate_offset(wall_us),
         )

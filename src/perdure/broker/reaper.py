@@ -1,7 +1,8 @@
 """What is due: delayed wills, expired sessions, expired retained messages.
 
 Deadlines are in the store's index, so they survive a restart and cost no memory; one timer stands
-for the earliest.
+for the earliest. They are in steady time (``clock.SteadyClock``): a wall clock that is set moves
+none of them.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
 
 DUE_PAGE: Final = 256
 """Sessions handled in one go."""
+FAILED_US: Final = 60_000_000
+"""How long a session waits whose expiry or will has failed as nobody expected."""
 DELAY_MAX_US: Final = 86_400_000_000
-"""Longest timer, so that a change of the wall clock is noticed within a day."""
+"""Longest timer."""
 
 
 @final
@@ -66,6 +69,7 @@ class Reaper:
     async def run(self) -> None:
         """Handle all that is due, then set the timer for what is next."""
         services = self._services
+        failed: set[str] = set()
         try:
             while not self.stopped:
                 if not services.committer.writable:
@@ -73,10 +77,11 @@ class Reaper:
                     return
                 now_us = services.clock.now_us()
                 due = await services.database.due_sessions(now_us, limit=DUE_PAGE)
-                if not due:
+                if all(record.client_id in failed for record in due):
                     break
                 for record in due:
-                    await self._handle(record.client_id)
+                    if record.client_id not in failed:
+                        await self._try(record.client_id, failed)
                 services.turn.run()
                 await services.room.breathe()
             next_us = await services.database.next_deadline_us()
@@ -85,7 +90,19 @@ class Reaper:
             next_us = services.clock.now_us() + RETRY_US
         finally:
             self._running = False
+        if failed and next_us:
+            next_us = max(next_us, services.clock.now_us() + FAILED_US)
         self.note(next_us)
+
+    async def _try(self, client_id: str, failed: set[str]) -> None:
+        """Handle one session; one that fails as nobody expected does not keep the others."""
+        try:
+            await self._handle(client_id)
+        except StorageError:
+            raise
+        except Exception as error:  # noqa: BLE001 - it is about one session
+            self._services.accidents.report(error, "expiry", client_id=client_id)
+            failed.add(client_id)
 
     async def _handle(self, client_id: str) -> None:
         services = self._services
@@ -110,33 +127,39 @@ class Reaper:
     def _publish_will(self, record: SessionRecord) -> None:
         services = self._services
         assert record.will is not None
-        services.sessions.publish_will(record.will, record.client_id)
+        services.sessions.publish_will(record)
         services.committer.batch.put_session(
             msgspec.structs.replace(record, will=None, will_at_us=0)
         )
 
 
-async def cut_connections(services: Services) -> int:
+async def cut_connections(services: Services) -> None:
     """At start, or when the store is there again: sessions that the store takes for connected
     and that nobody holds are offline.
 
-    Wills fall due and expiry starts now, as after any lost connection. Returns the number of
-    stored sessions.
+    Wills fall due and expiry starts now, as after any lost connection. Sessions are counted on
+    the way: nobody has counted what the last process, or a store that failed, has left.
     """
-    count = 0
+    offline = 0
+    tally = services.tally
+    tally.clear()
+    for session in services.registry.live.values():
+        tally.added(session.record.username)
     now_us = services.clock.now_us()
     services.turn.now_us = now_us
     last_offset = services.database.last_offset
     cut: list[SessionRecord] = []
     async for record in services.database.sessions():
-        count += 1
+        if record.client_id not in services.registry.live:
+            offline += 1
+            tally.found(record)
         if record.connected and not services.registry.is_busy(record.client_id):
             cut.append(record)
             if len(cut) >= DUE_PAGE:
                 _put_cut(services, cut, now_us=now_us, cut_offset=last_offset)
                 cut = []
     _put_cut(services, cut, now_us=now_us, cut_offset=last_offset)
-    return count
+    services.metrics.sessions_offline = offline
 
 
 def _put_cut(
@@ -148,7 +171,7 @@ def _put_cut(
             msgspec.structs.replace(
                 record,
                 connected=False,
-                changed_at_us=now_us,
+                changed_at_us=services.turn.wall_us(),
                 will_at_us=will_due_us(will, disconnected_at_us=now_us, expiry_s=record.expiry_s)
                 if will is not None
                 else 0,

@@ -17,6 +17,10 @@ REPLAY_PROPERTY: Final = "replay-from"
 REPLAY_PREFIX: Final = "$replay/"
 TOPIC_FILTER_INVALID: Final = 0x8F
 
+TIME_CHARS_MAX: Final = 64
+"""Longest text that can be a time; RFC 3339 with an offset and nanoseconds has 35 characters, an
+offset of the log 19 digits. A longer one is not looked at: Python refuses to read 4,301 digits."""
+
 
 def parse_time_us(text: str) -> int:
     """Microseconds since the epoch.
@@ -24,22 +28,29 @@ def parse_time_us(text: str) -> int:
     Raises:
         MqttError: 0x8F, not a time.
     """
+    if len(text) > TIME_CHARS_MAX:
+        raise _no_time(text)
     if text.isascii() and text.isdigit():
         at_us = int(text)
     else:
         try:
             moment = datetime.fromisoformat(text)
-        except ValueError:
-            moment = None
-        if moment is None or moment.tzinfo is None:
-            raise MqttError(
-                TOPIC_FILTER_INVALID,
-                f"replay from {text[:40]!r}: RFC 3339 with a zone, or microseconds, expected",
-            )
-        at_us = round(moment.timestamp() * 1_000_000)
+            if moment.tzinfo is None:
+                raise _no_time(text)
+            at_us = round(moment.timestamp() * 1_000_000)
+        except (ValueError, OverflowError):
+            # The first and the last day of the calendar have no time in other zones.
+            raise _no_time(text) from None
     if not 0 <= at_us <= OFFSET_MAX:
         raise MqttError(TOPIC_FILTER_INVALID, "replay time is out of range")
     return at_us
+
+
+def _no_time(text: str) -> MqttError:
+    return MqttError(
+        TOPIC_FILTER_INVALID,
+        f"replay from {text[:40]!r}: RFC 3339 with a zone, or microseconds, expected",
+    )
 
 
 def requested_by_property(packet: Subscribe) -> int:

@@ -10,6 +10,7 @@ generation without that (``budget``).
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -17,6 +18,7 @@ import msgspec
 from perdure.broker.budget import DiskBudget, generation_bytes_max
 from perdure.broker.dispatch import Passed
 from perdure.broker.dropping import make_durable, visit_session
+from perdure.broker.keeping import Keeping
 from perdure.errors import StorageError
 from perdure.model import InboxEntry, Message, StoredSession
 from perdure.session.interest import Interest, Wanted, combine
@@ -45,7 +47,8 @@ class Retention:
         self.config = config
         self._running: bool = False
         self._stopped: bool = False
-        self._budget = DiskBudget(services)
+        self._keeping = Keeping(services)
+        self._budget = DiskBudget(services, self._keeping)
 
     def stop(self) -> None:
         """Begin nothing more."""
@@ -54,6 +57,18 @@ class Retention:
     def start(self) -> None:
         """Look at age and size every ``check_interval_s``."""
         self._services.scheduler.call_later(self.config.check_interval_s * 1_000_000, self._tick)
+
+    async def look_at_disk(self) -> None:
+        """Keep the disk budget from the first message on (at start)."""
+        try:
+            await self._budget.keep(self.config)
+        except StorageError as error:
+            self._services.log.error("retention.failed", error=error.message, code=error.code)
+
+    @property
+    def disk_over(self) -> str:
+        """What the disk budget cannot hold, for people; empty = it does."""
+        return self._budget.over
 
     def _tick(self) -> None:
         if self._stopped:
@@ -70,6 +85,7 @@ class Retention:
         self._running = True
         try:
             now_us = services.clock.now_us()
+            self._keeping.look(self.config)
             self._rotate_if_due(now_us)
             for info in self._due(now_us):
                 await self.drop(info)
@@ -99,6 +115,7 @@ class Retention:
         for group in list(services.shares.groups.values()):
             carried += await self._carry_group(group.key, info)
         await make_durable(services, failures)
+        await self._keeping.dropped(info, "retention.bytes")
         services.database.drop_generation(info.generation)
         services.log.info(
             "generation.dropped",
@@ -112,30 +129,41 @@ class Retention:
     def _rotate_if_due(self, now_us: int) -> None:
         services = self._services
         current = services.database.generations()[-1]
-        age_us = now_us - current.created_at_us
+        age_us = now_us - self._begun_us(current)
         if not current.message_count:
             return
         if (
             age_us >= self.config.generation_time_s * 1_000_000
             or current.bytes >= generation_bytes_max(self.config)
         ):
-            info = services.database.rotate(now_us)
+            info = services.database.rotate(services.clock.wall_us())
             services.log.info("generation.added", generation=info.generation)
 
     def _due(self, now_us: int) -> list[GenerationInfo]:
         """Generations beyond the bounds, oldest first; never the current one."""
         config = self.config
-        old = self._services.database.generations()[:-1]
-        total = sum(info.bytes for info in self._services.database.generations())
+        generations = self._services.database.generations()
+        total = sum(info.bytes for info in generations)
         due: list[GenerationInfo] = []
-        for info in old:
-            too_old = config.time_s > 0 and info.until_offset <= now_us - config.time_s * 1_000_000
+        held: list[GenerationInfo] = []
+        for info, successor in itertools.pairwise(generations):
+            age_us = now_us - self._begun_us(successor)
+            too_old = config.time_s > 0 and age_us >= config.time_s * 1_000_000
             too_big = config.bytes > 0 and total > config.bytes
             if not too_old and not too_big:
                 break
+            if not too_big and (held or self._keeping.waits_for(info)):
+                held.append(info)
+                continue
             due.append(info)
             total -= info.bytes
+        self._keeping.held(held)
         return due
+
+    def _begun_us(self, info: GenerationInfo) -> int:
+        """Steady time at which a generation was begun. Offsets do not tell it: after a clock that
+        was ahead they stay ahead."""
+        return self._services.clock.steady_at(info.created_at_us, info.since_offset)
 
     async def _carry_session(
         self, client_id: str, info: GenerationInfo, live: LiveSession | None
@@ -206,13 +234,13 @@ class Retention:
                     until_offset=until,
                     limit=CARRY_PAGE,
                 )
-                now_us = services.clock.now_us()
+                wall_us = services.clock.wall_us()
                 batch = services.committer.batch
                 for message in page.messages:
                     wanted = combine([sub], message, client_id)
                     if wanted is None or not wanted.qos:
                         continue
-                    offset = services.database.allocate_offset(now_us)
+                    offset = services.database.allocate_offset(wall_us)
                     entry = _session_entry(offset, message, wanted)
                     batch.put_inbox(client_id, entry, epoch=epoch)
                     # A session that comes back reads up to the fence, so that must pass it.

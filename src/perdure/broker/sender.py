@@ -45,6 +45,14 @@ class Relief(Protocol):
         ...
 
 
+class Owner(Protocol):
+    """The connection that sends."""
+
+    def broke(self, error: Exception, where: str) -> None:
+        """Sending failed as nobody expected: end the connection."""
+        ...
+
+
 SENT: Final = 0
 EXPIRED: Final = 1
 TOO_LARGE: Final = 2
@@ -66,12 +74,14 @@ class Sender:
         metrics: packets and bytes sent.
         buffer_bytes: bytes gathered or in the transport's buffer beyond which the connection is
             congested.
+        owner: told when sending fails; None = what fails is raised.
     """
 
     __slots__ = (
         "_buffer_bytes",
         "_metrics",
         "_out",
+        "_owner",
         "_queued",
         "_sink",
         "_turn",
@@ -85,12 +95,21 @@ class Sender:
         "version",
     )
 
-    def __init__(self, sink: Sink, turn: Turn, metrics: Metrics, *, buffer_bytes: int) -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        turn: Turn,
+        metrics: Metrics,
+        *,
+        buffer_bytes: int,
+        owner: Owner | None = None,
+    ) -> None:
         self._sink = sink
         self._turn = turn
         self._metrics = metrics
         self._buffer_bytes = buffer_bytes
         self._out: list[bytes] = []
+        self._owner: Owner | None = owner
         self._queued: bool = False
         self.out_bytes: int = 0
         self.version: int = 4
@@ -278,6 +297,15 @@ class Sender:
         if not self._queued:
             self._queued = True
             self._turn.flush_later(self)
+
+    def flush_turn(self) -> None:
+        """Write what was gathered, at the end of a turn: a failure is this connection's alone."""
+        try:
+            self.flush()
+        except Exception as error:
+            if self._owner is None:
+                raise
+            self._owner.broke(error, "send")
 
     def flush(self) -> None:
         """Write what was gathered."""

@@ -5,16 +5,20 @@ A record, not an actor: it decides nothing.
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, final
 
-from perdure.broker.auth.authenticate import Authenticator, EnhancedMethods
+from perdure.broker.auth.authenticate import Authenticator, EnhancedMethods, Standing
 from perdure.broker.auth.authorize import Authorizer
+from perdure.broker.auth.guard import LoginGuard
+from perdure.broker.flapping import Flapping
 from perdure.broker.scheduler import Scheduler
-from perdure.clock import Clock
-from perdure.config.schema import LimitsConfig, MqttConfig, SessionConfig, StorageConfig
+from perdure.clock import SteadyClock
+from perdure.config.schema import AuthConfig, LimitsConfig, MqttConfig, SessionConfig, StorageConfig
 from perdure.errors import StorageError
+from perdure.mqtt.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR
 from perdure.observe.instruments import add
 from perdure.observe.metrics import Metrics
 from perdure.storage.contract import Database
@@ -22,6 +26,7 @@ from perdure.storage.contract import Database
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
+    from perdure.broker.accidents import Accidents
     from perdure.broker.banning import Banning
     from perdure.broker.catchup import CatchUp
     from perdure.broker.commit import Committer
@@ -31,16 +36,22 @@ if TYPE_CHECKING:
     from perdure.broker.feeds import Feeds
     from perdure.broker.inbox import Inbox
     from perdure.broker.limiter import Limiter
+    from perdure.broker.live_session import LiveSession
+    from perdure.broker.parcels import Parcels
     from perdure.broker.publishing import Publishing
     from perdure.broker.reaper import Reaper
+    from perdure.broker.refusals import Refusals
     from perdure.broker.registry import Registry
     from perdure.broker.retention import Retention
     from perdure.broker.room import Room
     from perdure.broker.router import Router
     from perdure.broker.sessions import Sessions
     from perdure.broker.shared import Shares
+    from perdure.broker.shifts import Shifts
     from perdure.broker.subscribing import Subscribing
     from perdure.broker.sys_publisher import SysPublisher
+    from perdure.broker.tally import Tally
+    from perdure.broker.timekeeping import Timekeeper
     from perdure.broker.turn import Turn
 
 
@@ -48,11 +59,17 @@ RETRY_US: Final = 1_000_000
 """How long work waits that found the store unreadable."""
 
 
+HELD_UP_US: Final = 5_000_000
+"""How long a session is held up before the log is told: one that is slow has moved on by then."""
+
+
 @final
 class Services:
     """The parts of one broker."""
 
     __slots__ = (
+        "accidents",
+        "auth_config",
         "authenticator",
         "authorizer",
         "banning",
@@ -64,16 +81,22 @@ class Services:
         "dispatcher",
         "enhanced",
         "feeds",
+        "flapping",
+        "guard",
+        "held_up",
         "inbox",
         "limiter",
         "limits_config",
+        "listener_limits",
         "log",
         "methods",
         "metrics",
         "mqtt_config",
+        "parcels",
         "publishing",
         "random",
         "reaper",
+        "refusals",
         "registry",
         "retention",
         "room",
@@ -82,33 +105,48 @@ class Services:
         "session_config",
         "sessions",
         "shares",
+        "shifts",
+        "standing",
         "storage_config",
         "subscribing",
         "sys",
+        "tally",
+        "timekeeper",
         "turn",
     )
 
+    accidents: Accidents
+    auth_config: AuthConfig
     authenticator: Authenticator
     authorizer: Authorizer
     banning: Banning
     catchup: CatchUp
-    clock: Clock
+    clock: SteadyClock
     committer: Committer
     connecting: Connecting
     database: Database
     dispatcher: Dispatcher
     enhanced: Enhanced
     feeds: Feeds
+    flapping: Flapping
+    guard: LoginGuard
+    held_up: dict[str, tuple[int, int]]
+    """Sessions that wait for one acknowledgement: its serial number, and since when (monotonic
+    time; -1 = the log was told)."""
     inbox: Inbox
     limiter: Limiter
     limits_config: LimitsConfig
+    listener_limits: dict[str, LimitsConfig]
+    """What holds instead for the clients of a listener that has limits of its own, by name."""
     log: FilteringBoundLogger
     methods: EnhancedMethods
     metrics: Metrics
     mqtt_config: MqttConfig
+    parcels: Parcels
     publishing: Publishing
     random: random.Random
     reaper: Reaper
+    refusals: Refusals
     registry: Registry
     retention: Retention
     room: Room
@@ -117,9 +155,13 @@ class Services:
     session_config: SessionConfig
     sessions: Sessions
     shares: Shares
+    shifts: Shifts
+    standing: Standing
     storage_config: StorageConfig
     subscribing: Subscribing
     sys: SysPublisher
+    timekeeper: Timekeeper
+    tally: Tally
     turn: Turn
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> None:
@@ -137,11 +179,40 @@ class Services:
                 await work()
             except StorageError as error:
                 self.read_failed(error, task=name)
+            except Exception as error:  # noqa: BLE001 - it is about one session or one group
+                self.accidents.report(error, "background", task=name)
+                return
             else:
                 return
             gate = self.scheduler.gate()
             self.scheduler.call_later(RETRY_US, gate.open)
             await gate
+
+    def session_failed(self, session: LiveSession, error: Exception, where: str) -> None:
+        """A step of one session failed as nobody expected: its connection ends, others go on.
+
+        The session takes nothing more that is dispatched, and its client is told in the next turn,
+        since whoever found this may be going through the subscribers of a message.
+        """
+        holder = session.holder
+        identity = session.identity
+        self.accidents.report(
+            error,
+            where,
+            client_id=session.client_id,
+            username=identity.username,
+            address=holder.peer.address,
+            listener=holder.peer.listener,
+        )
+        self.scheduler.call_soon(functools.partial(self._close_failed, session))
+
+    def _close_failed(self, session: LiveSession) -> None:
+        try:
+            if session.is_open:
+                session.holder.close(IMPLEMENTATION_SPECIFIC_ERROR)
+        except Exception as error:  # noqa: BLE001 - what could not be closed in order is cut
+            self.accidents.report(error, "close", client_id=session.client_id)
+            session.holder.abort()
 
     def read_failed(self, error: StorageError, **about: str) -> None:
         """Say that something could not be read; whoever wanted it tries again."""
@@ -149,6 +220,10 @@ class Services:
         self.log.error(
             "storage.read_failed", error=error.message, code=error.code, hint=error.hint, **about
         )
+
+    def limits_of(self, listener: str) -> LimitsConfig:
+        """The limits of a listener's clients."""
+        return self.listener_limits.get(listener, self.limits_config)
 
     def gauges(self) -> None:
         """Bring the metrics that are states, not counts, up to date.
@@ -158,6 +233,8 @@ class Services:
         metrics = self.metrics
         database = self.database
         metrics.retained_messages = database.retained_count
+        metrics.retained_bytes = database.retained_bytes
+        metrics.bans_temporary = len(self.banning.temporary())
         metrics.shared_groups = len(self.shares.groups)
         metrics.inflight_messages = sum(
             session.outbound.inflight.count for session in self.registry.live.values()
@@ -166,7 +243,9 @@ class Services:
             len(session.outbound.pending) for session in self.registry.live.values()
         )
         metrics.oldest_unacked_seconds = self._oldest_unacked_s()
+        self._look_for_held_up()
         metrics.storage_backlog_messages = self.committer.backlog()
+        metrics.clock_offset_lead_seconds = self.timekeeper.lead_us() // 1_000_000
         if not self.committer.writable:
             return
         generations = database.generations()
@@ -175,6 +254,36 @@ class Services:
         metrics.storage_bytes = sum(info.bytes for info in generations)
         metrics.storage_streams = sum(info.stream_count for info in generations)
 
+    def _look_for_held_up(self) -> None:
+        """Count the sessions that wait for one acknowledgement, and say which, once for each."""
+        before = self.held_up
+        now: dict[str, tuple[int, int]] = {}
+        now_us = self.clock.monotonic_us()
+        for session in self.registry.live.values():
+            outbound = session.outbound
+            if not outbound.is_held_up():
+                continue
+            head = outbound.oldest()
+            assert head is not None
+            serial, since_us = before.get(session.client_id, (0, 0))
+            if serial != head.serial:
+                since_us = now_us
+            elif since_us >= 0 and now_us - since_us >= HELD_UP_US:
+                since_us = -1
+                self.log.warning(
+                    "session.held_up",
+                    client_id=session.client_id,
+                    username=session.identity.username,
+                    packet_id=head.packet_id,
+                    age_s=max(0, self.clock.now_us() - head.offset) // 1_000_000,
+                    behind=outbound.next_serial - 1 - head.serial,
+                    hint="the client does not acknowledge this message; its topic: "
+                    "perdure sessions show",
+                )
+            now[session.client_id] = head.serial, since_us
+        self.held_up = now
+        self.metrics.sessions_held_up = len(now)
+
     def _oldest_unacked_s(self) -> int:
         """Age of the oldest message in flight; offsets are times."""
         oldest = 0
@@ -182,4 +291,4 @@ class Services:
             offset = session.outbound.oldest_offset()
             if offset and (not oldest or offset < oldest):
                 oldest = offset
-        return max(0, self.clock.now_us() - oldest) // 1_000_000 if oldest else 0
+        return max(0, self.clock.wall_us() - oldest) // 1_000_000 if oldest else 0

@@ -11,18 +11,21 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from perdure.broker.auth.authorize import Identity
+from perdure.broker.auth.owning import may_hold, owner_after
 from perdure.broker.live_session import LiveSession
-from perdure.errors import StorageError
+from perdure.errors import MqttError, StorageError
 from perdure.limits import PACKET_ID_MAX
 from perdure.model import Cursor, SessionRecord, StoredSession, Will
 from perdure.mqtt.packets import Connack
+from perdure.mqtt.reason_codes import NOT_AUTHORIZED, QUOTA_EXCEEDED
+from perdure.observe.instruments import add
 from perdure.session.expiry import expires_at_us
 from perdure.session.inbound import Inbound
 from perdure.session.outbound import Outbound
 from perdure.session.will import will_due_us, will_message
 
 if TYPE_CHECKING:
-    from perdure.broker.auth.authorize import Identity
     from perdure.broker.connection import Connection
     from perdure.broker.services import Services
 
@@ -43,11 +46,17 @@ class SessionOpened:
 
     def committed(self) -> None:
         """The session is durable."""
-        self._connection.opened(self._session, self._connack)
+        try:
+            self._connection.opened(self._session, self._connack)
+        except Exception as error:  # noqa: BLE001 - it costs the client, not who waits behind it
+            self._connection.broke(error, "answer")
 
     def failed(self, error: StorageError, *, in_doubt: bool) -> None:
         """No session without a store."""
-        self._connection.storage_lost(SERVER_UNAVAILABLE)
+        try:
+            self._connection.storage_lost(SERVER_UNAVAILABLE)
+        except Exception as unexpected:  # noqa: BLE001 - as above
+            self._connection.broke(unexpected, "answer")
 
 
 @final
@@ -108,9 +117,16 @@ class Sessions:
 
         Returns:
             The session, and whether it existed (Session Present).
+
+        Raises:
+            MqttError: the session belongs to another user (0x87); it is as it was. Or a quota
+                leaves no room for a new one (0x97).
         """
         services = self._services
-        self._take_over(request.client_id, clean_start=request.clean_start)
+        live = services.registry.live.get(request.client_id)
+        if live is not None:
+            self._check_owner(live.record, request.identity)
+            self._take_over(live, clean_start=request.clean_start)
         if services.committer.batch.names_session(request.client_id):
             # The last connection has gone in this very turn, and all that it left (its cursor,
             # identifiers that await release) is in the open batch, where no read sees it.
@@ -121,12 +137,20 @@ class Sessions:
         replaced = False
         if stored is not None:
             expired = stored.record.expires_at_us and stored.record.expires_at_us <= now_us
+            if not expired:
+                self._check_owner(stored.record, request.identity)
             if request.clean_start or expired:
                 await self.discard(stored, expired=bool(expired))
                 stored = None
                 replaced = True
+        if stored is None and not replaced and live is None:
+            # Who has a session already gets it back, or a new one for it, however many there are.
+            limit = services.tally.refusal(request.identity.username or "", services.limits_config)
+            if limit:
+                add(services.metrics.limit_refusals, (limit,))
+                raise MqttError(QUOTA_EXCEEDED, "too many sessions")
         cursor = stored.cursor if stored else Cursor(offset=services.dispatcher.offset)
-        session = self._session(connection, request, stored, cursor, now_us=now_us)
+        session = self._session(connection, request, stored, cursor)
         session.replaced = replaced
         session.stored = session.durable or request.will is not None
         if session.stored:
@@ -163,6 +187,8 @@ class Sessions:
         ends = record.expiry_s == 0
         del services.registry.live[session.client_id]
         services.metrics.sessions_connected -= 1
+        if send_will and not session.taken_over:
+            services.banning.flapped(session.client_id)
         services.turn.clean(session)
         for sub in session.subs.values():
             services.metrics.subscriptions -= 1
@@ -178,10 +204,12 @@ class Sessions:
             if not writable and session.stored:
                 pass  # the store still has it, and it is due when the store is there again
             elif due_us <= now_us or not session.durable:
-                self.publish_will(will, session.client_id)
+                self.publish_will(record, session.identity)
                 will = None
             else:
                 will_at_us = due_us
+        if ends or not session.stored:
+            services.tally.removed(record.username)
         if not writable:
             return  # the store still has the session as it was
         batch = services.committer.batch
@@ -196,7 +224,8 @@ class Sessions:
         record = msgspec.structs.replace(
             record,
             connected=False,
-            changed_at_us=now_us,
+            changed_at_us=services.turn.wall_us(),
+            subscription_count=len(session.subs),
             will=will,
             will_at_us=will_at_us,
             expires_at_us=expires_at_us(now_us, record.expiry_s),
@@ -205,6 +234,7 @@ class Sessions:
             else 0,
         )
         session.record = record
+        services.metrics.subscriptions_offline += record.subscription_count
         batch.put_session(record)
         services.reaper.note(record.deadline_us)
         services.turn.schedule()
@@ -214,15 +244,58 @@ class Sessions:
         expiry_s = min(expiry_s, self._services.session_config.expiry_max_s)
         session.record = msgspec.structs.replace(session.record, expiry_s=expiry_s)
 
-    def publish_will(self, will: Will, client_id: str) -> None:
-        """Publish a will now, as part of the open batch."""
+    def publish_will(self, record: SessionRecord, identity: Identity | None = None) -> None:
+        """Publish the will of a session now, as part of the open batch.
+
+        Rights are asked again: between the CONNECT and this its user may have been removed or
+        banned, or the topic been withdrawn.
+
+        Args:
+            record: the session.
+            identity: who held it until now; None = nobody did.
+        """
         services = self._services
-        if services.banning.mutes(client_id) or (will.qos and services.publishing.refusal()):
-            services.log.warning("will.refused", client_id=client_id, topic=will.topic)
+        will, client_id = record.will, record.client_id
+        assert will is not None
+        if services.banning.mutes(client_id):
+            why = "banned"
+        elif not self.may_publish(record, will.topic, identity):
+            why = "not authorized"
+        elif will.qos and services.publishing.refusal():
+            why = "storage is full or not available"
+        else:
+            why = ""
+        if why:
+            services.log.warning("will.refused", client_id=client_id, topic=will.topic, reason=why)
             return
+        if will.retain:
+            limit = services.publishing.refuses_retained(will.topic, will.payload, will.properties)
+            if limit:
+                add(services.metrics.limit_refusals, (limit,))
+                will = msgspec.structs.replace(will, retain=False)
         services.metrics.wills_published += 1
-        services.publishing.take(will_message(will, client_id, services.turn.now_us))
+        turn = services.turn
+        services.publishing.take(will_message(will, client_id, turn.now_us, turn.published_us()))
         services.turn.schedule()
+
+    def may_publish(
+        self, record: SessionRecord, topic: str, identity: Identity | None = None
+    ) -> bool:
+        """Whether the owner of a session may publish to a topic now, with a connection
+        (``identity``) or without."""
+        services = self._services
+        username = record.username or None
+        if not services.standing.stands(username, record.method):
+            return False
+        if services.banning.bans_user(username):
+            return False
+        authorizer = services.authorizer
+        if authorizer.allow_all and topic[0] != "$":
+            return True
+        if identity is None:
+            superuser = services.standing.is_superuser(username)
+            identity = Identity(record.client_id, username, superuser, method=record.method)
+        return authorizer.publish(identity, topic)
 
     async def discard(self, stored: StoredSession, *, expired: bool) -> None:
         """End a session that is not connected: its will is published, its shares pass on."""
@@ -230,21 +303,31 @@ class Sessions:
         record = stored.record
         if record.will is not None and (record.will_at_us or record.connected):
             # [MQTT-3.1.2-8] the will is due when the session ends, delay or not.
-            self.publish_will(record.will, record.client_id)
+            self.publish_will(record)
         await services.shares.reclaim(stored, ends=True)
         services.committer.batch.discard_session(record.client_id)
         services.metrics.sessions_offline -= 1
+        services.tally.gone(record)
         if expired:
             services.metrics.sessions_expired += 1
         else:
             services.metrics.sessions_discarded += 1
         services.turn.schedule()
 
-    def _take_over(self, client_id: str, *, clean_start: bool) -> None:
+    def _check_owner(self, record: SessionRecord, identity: Identity) -> None:
+        """Refuse a session that belongs to another user, before anything of it is touched.
+
+        Whoever opens a session has acquired its client id, so two that come at once are asked one
+        after the other, and the second finds what the first has made.
+        """
+        binding = self._services.auth_config.client_id_binding
+        if not may_hold(identity, username=record.username, method=record.method, binding=binding):
+            add(self._services.metrics.limit_refusals, ("auth.client_id_binding",))
+            raise MqttError(NOT_AUTHORIZED, "the client identifier belongs to another user")
+
+    def _take_over(self, old: LiveSession, *, clean_start: bool) -> None:
         services = self._services
-        old = services.registry.live.get(client_id)
-        if old is None:
-            return
+        client_id = old.client_id
         begun_us = services.clock.monotonic_us()
         services.metrics.sessions_taken_over += 1
         services.log.info("session.taken_over", client_id=client_id)
@@ -252,6 +335,7 @@ class Sessions:
         if clean_start:
             # [MQTT-3.1.4-3] and 3.1.2.5: the old session ends with this, so its will is due.
             old.record = msgspec.structs.replace(old.record, expiry_s=0)
+        services.banning.flapped(client_id)
         old.holder.close(SESSION_TAKEN_OVER)
         # The old owner's cursor must be there before the new one reads it.
         services.turn.run()
@@ -263,24 +347,30 @@ class Sessions:
         request: SessionRequest,
         stored: StoredSession | None,
         cursor: Cursor,
-        *,
-        now_us: int,
     ) -> LiveSession:
         """A session in memory: a new one, or what was stored under the next epoch."""
         services = self._services
         old = stored.record if stored is not None else None
+        wall_us = services.turn.wall_us()
+        username, method = owner_after(
+            request.identity,
+            username=old.username if old is not None else "",
+            method=old.method if old is not None else "",
+        )
         record = SessionRecord(
             request.client_id,
             epoch=(old.epoch if old is not None else 0) + 1,
-            created_at_us=old.created_at_us if old is not None else now_us,
+            created_at_us=old.created_at_us if old is not None else wall_us,
             expiry_s=request.expiry_s,
             connected=True,
-            changed_at_us=now_us,
+            changed_at_us=wall_us,
             will=request.will,
-            username=request.identity.username or "",
+            username=username,
             protocol=request.protocol,
             dropped_count=old.dropped_count if old is not None else 0,
             cut_offset=old.cut_offset if old is not None else 0,
+            method=method,
+            subscription_count=old.subscription_count if old is not None else 0,
         )
         return LiveSession(
             services,
@@ -310,8 +400,10 @@ class Sessions:
             session.lagging = True
             services.metrics.sessions_resumed += 1
             services.metrics.sessions_offline -= 1
+            services.tally.gone(stored.record)
         else:
             services.metrics.sessions_created += 1
+        services.tally.added(session.record.username)
         services.registry.live[session.client_id] = session
         services.metrics.sessions_connected += 1
         if stored is not None:

@@ -67,7 +67,7 @@ class Shares:
             position = services.dispatcher.offset
             if replay_us >= 0:
                 position = min(max(0, replay_us - 1), position)
-            record = GroupRecord(sub.group, sub.filter, position, services.turn.now_us)
+            record = GroupRecord(sub.group, sub.filter, position, services.turn.wall_us())
             group = self._group(record)
             group.returned_loaded = True
             self.groups[key] = group
@@ -80,7 +80,7 @@ class Shares:
             if existing.session is session:
                 group.members[index] = member
                 return
-        group.members.append(member)
+        group.use([*group.members, member])
         session.groups[key] = group
         services.metrics.shared_subscriptions += 1
         if len(group.members) == 1:
@@ -138,6 +138,21 @@ class Shares:
                 services.turn.schedule()
         if session.room_wanted:
             session.pump()
+
+    def refused(self, session: LiveSession, offset: int) -> bool:
+        """A member may not have any more what its group gave it, and was not sent it.
+
+        Returns:
+            Whether it went back to the group.
+        """
+        entry = session.shares.pop(offset, None)
+        group = self.groups.get(entry.group_key) if entry is not None else None
+        if entry is None or entry.message is None or group is None:
+            return False
+        if not self._services.committer.writable:
+            return False
+        self._return(session, group, entry)
+        return True
 
     async def reclaim(self, stored: StoredSession, *, ends: bool) -> None:
         """Take back what an offline session holds of its groups.
@@ -220,7 +235,7 @@ class Shares:
     def _remove(self, group: SharedGroup, session: LiveSession) -> None:
         services = self._services
         before = len(group.members)
-        group.members = [m for m in group.members if m.session is not session]
+        group.use([m for m in group.members if m.session is not session])
         services.metrics.shared_subscriptions -= before - len(group.members)
         if before and not group.members:
             services.router.remove_group(group)

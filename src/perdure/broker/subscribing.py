@@ -17,6 +17,7 @@ from perdure.broker.replay import REPLAY_PREFIX, requested_by_property, split_re
 from perdure.errors import MalformedPacket, MqttError, ProtocolViolation, StorageError
 from perdure.model import Feed, Subscription
 from perdure.mqtt.packets import EMPTY, Suback, Subscribe, SubscribeFilter, Unsuback, Unsubscribe
+from perdure.observe.instruments import add
 from perdure.topic.names import (
     is_wildcard,
     parse_shared,
@@ -36,6 +37,9 @@ SHARED_NOT_SUPPORTED: Final = 0x9E
 IDENTIFIERS_NOT_SUPPORTED: Final = 0xA1
 WILDCARDS_NOT_SUPPORTED: Final = 0xA2
 NO_SUBSCRIPTION_EXISTED: Final = 0x11
+
+FILTERS_PER_STEP: Final = 32
+"""Topic filters of one packet that are worked on at once; the others wait for their turn."""
 
 
 @final
@@ -58,6 +62,12 @@ class Answer:
 
     def committed(self) -> None:
         """The subscriptions are durable."""
+        try:
+            self._answer()
+        except Exception as error:  # noqa: BLE001 - it costs the client, not who waits behind it
+            self._connection.broke(error, "answer")
+
+    def _answer(self) -> None:
         connection = self._connection
         if not connection.is_connected:
             return
@@ -69,7 +79,10 @@ class Answer:
 
     def failed(self, error: StorageError, *, in_doubt: bool) -> None:
         """The client must subscribe again after a reconnect."""
-        self._connection.storage_lost(UNSPECIFIED_ERROR)
+        try:
+            self._connection.storage_lost(UNSPECIFIED_ERROR)
+        except Exception as unexpected:  # noqa: BLE001 - as above
+            self._connection.broke(unexpected, "answer")
 
 
 @final
@@ -94,19 +107,24 @@ class Subscribing:
         config = self._services.mqtt_config
         if identifier and not config.subscription_identifier_available:
             raise MqttError(IDENTIFIERS_NOT_SUPPORTED, "subscription identifiers not supported")
-        _check_syntax([wish.filter for wish in packet.filters])
+        await self._check_syntax(connection, [wish.filter for wish in packet.filters])
         replay_us = requested_by_property(packet)
         await self._services.turn.settled()
         if connection.is_closed:
             return
         reasons: list[int] = []
         feeds: list[str] = []
-        for wish in packet.filters:
+        for number, wish in enumerate(packet.filters, start=1):
+            if not number % FILTERS_PER_STEP and not await self._next_step(connection):
+                return
             try:
                 reasons.append(await self._subscribe(session, wish, identifier, replay_us, feeds))
             except MqttError as error:
                 if isinstance(error, (MalformedPacket, ProtocolViolation)):
                     raise
+                self._services.refusals.subscribe(
+                    connection, error.reason_code, error.message, wish.filter
+                )
                 reasons.append(self._reason(connection, error.reason_code))
             if connection.is_closed:
                 return
@@ -117,12 +135,14 @@ class Subscribing:
         """Give up subscriptions; what was already matched may still be delivered."""
         session = connection.session
         assert session is not None
-        _check_syntax(packet.filters)
+        await self._check_syntax(connection, packet.filters)
         await self._services.turn.settled()
         if connection.is_closed:
             return
         reasons: list[int] = []
-        for name in packet.filters:
+        for number, name in enumerate(packet.filters, start=1):
+            if not number % FILTERS_PER_STEP and not await self._next_step(connection):
+                return
             existing = session.subs.get(self._stored_name(name))
             if existing is None:
                 reasons.append(NO_SUBSCRIPTION_EXISTED)
@@ -135,8 +155,30 @@ class Subscribing:
         answer = Answer(self._services, connection, Unsuback(packet.packet_id, reasons, EMPTY), [])
         self._wait(session, answer)
 
+    async def _check_syntax(self, connection: Connection, filters: list[str]) -> None:
+        """Refuse what is no topic filter before any of the packet takes effect."""
+        levels_max = self._services.mqtt_config.topic_levels_max
+        for number, topic_filter in enumerate(filters, start=1):
+            _check_filter(topic_filter, levels_max)
+            if not number % FILTERS_PER_STEP and len(filters) > number:
+                await self._services.shifts.step(connection)
+                if connection.is_closed:
+                    return
+
+    async def _next_step(self, connection: Connection) -> bool:
+        """Let others have their turn in the middle of a packet; False if the client has gone.
+
+        What was taken meanwhile is handed out before the next filter takes effect.
+        """
+        services = self._services
+        await services.shifts.step(connection)
+        await services.turn.settled()
+        services.turn.now_us = services.clock.now_us()
+        return not connection.is_closed
+
     def _wait(self, session: LiveSession, answer: Answer) -> None:
         services = self._services
+        session.put_subscription_count()
         if session.durable or session.groups:
             services.committer.wait(answer, self._level)
             services.turn.schedule()
@@ -179,8 +221,12 @@ class Subscribing:
         if group and wish.no_local:
             raise ProtocolViolation("no-local on a shared subscription")  # [MQTT-3.8.3-4]
         existing = session.subs.get(name)
-        if existing is None and len(session.subs) >= services.session_config.subscriptions_max:
+        held_max = services.session_config.subscriptions_max
+        if existing is None and len(session.subs) + len(session.ended) >= held_max:
+            add(services.metrics.limit_refusals, ("session.subscriptions_max",))
             raise MqttError(QUOTA_EXCEEDED, "too many subscriptions")
+        if existing is None:
+            self._check_total()
         sub = Subscription(
             topic_filter,
             group,
@@ -206,6 +252,14 @@ class Subscribing:
                 feeds=feeds,
             )
         return sub.qos
+
+    def _check_total(self) -> None:
+        """Refuse a new subscription if all sessions together have too many."""
+        metrics = self._services.metrics
+        most = self._services.limits_config.subscriptions_max
+        if most and metrics.subscriptions + metrics.subscriptions_offline >= most:
+            add(metrics.limit_refusals, ("limits.subscriptions_max",))
+            raise MqttError(QUOTA_EXCEEDED, "too many subscriptions in the broker")
 
     def _subscribe_shared(
         self,
@@ -243,10 +297,21 @@ class Subscribing:
     ) -> None:
         services = self._services
         fence = services.dispatcher.offset
+        if wants_retained:
+            wants_retained = await services.feeds.may_have_retained(sub.filter)
+            if not session.is_open:
+                return
+            # A store in a server takes its time, and messages and feeds go on meanwhile: the
+            # subscription holds from where the router gets it. What was handed out since the
+            # store was asked may be retained as well.
+            wants_retained = wants_retained or fence != services.dispatcher.offset
+            fence = services.dispatcher.offset
+            existing = session.subs.get(sub.name)
+        sub = msgspec.structs.replace(sub, since_offset=fence)
         feed: Feed | None = None
         if replay_us >= 0:
             feed = Feed(False, "", 0, max(0, replay_us - 1))
-        elif wants_retained and await services.feeds.may_have_retained(sub.filter):
+        elif wants_retained:
             after = fence
             if existing is not None and existing.feed is not None:
                 after = existing.feed.after_offset
@@ -273,6 +338,9 @@ class Subscribing:
                     session.feeding -= 1
                     session.joining.pop(sub.name, None)
             else:
+                if len(session.ended) >= services.session_config.subscriptions_max:
+                    # What its unacknowledged messages remember may not grow without end either.
+                    raise MqttError(QUOTA_EXCEEDED, "too many changes of subscriptions")
                 self._end(session, existing)
         else:
             services.metrics.subscriptions += 1
@@ -286,7 +354,9 @@ class Subscribing:
 
     def _end(self, session: LiveSession, sub: Subscription) -> None:
         """A subscription holds no longer. A durable session remembers it until its cursor has
-        passed this point, so that its enumeration of the log stays the same (trap 29)."""
+        passed this point, so that its enumeration of the log stays the same (trap 29). One of
+        QoS 0 too: where others overlap it, its identifier and RETAIN are in what they were sent
+        [MQTT-4.4.0-1]."""
         services = self._services
         if sub.group:
             services.shares.leave(session, sub)
@@ -304,7 +374,6 @@ class Subscribing:
             not sub.group
             and (session.durable or session.lagging)
             and sub.feed is None
-            and sub.qos > 0
             and sub.since_offset < fence
             and session.outbound.acked_offset < fence
         )
@@ -321,26 +390,27 @@ class Subscribing:
             )
 
 
-def _check_syntax(filters: list[str]) -> None:
-    """Refuse what is no topic filter before any of the packet takes effect.
+def _check_filter(topic_filter: str, levels_max: int) -> None:
+    """Refuse the packet of what is no topic filter.
 
     [MQTT-4.7.1-1] [MQTT-4.7.1-2]: such a packet is malformed. [MQTT-4.8.2-1] [MQTT-4.8.2-2]: a
     filter that is well formed and no shared subscription, though it begins like one, is against
     the protocol (1.2). The reason code 0x8F is for what could be allowed and is not (3.9.3).
     """
-    for topic_filter in filters:
-        plain = topic_filter
-        if plain.startswith(REPLAY_PREFIX):
-            # The time before the filter may have an offset from UTC, with a + in it.
-            plain = plain.removeprefix(REPLAY_PREFIX).partition("/")[2]
-        try:
-            parse_shared(plain)
-        except MqttError as error:
-            raise ProtocolViolation(error.message) from error
-        try:
-            validate_wildcards(plain)
-        except MqttError as error:
-            raise MalformedPacket(error.message) from error
+    plain = topic_filter
+    if plain.startswith(REPLAY_PREFIX):
+        # The time before the filter may have an offset from UTC, with a + in it.
+        plain = plain.removeprefix(REPLAY_PREFIX).partition("/")[2]
+    try:
+        _, own = parse_shared(plain)
+    except MqttError as error:
+        raise ProtocolViolation(error.message) from error
+    if own.count("/") >= levels_max:
+        return  # refused by itself, and thousands of levels are not looked through for that
+    try:
+        validate_wildcards(plain)
+    except MqttError as error:
+        raise MalformedPacket(error.message) from error
 
 
 def _same_options(one: Subscription, other: Subscription) -> bool:

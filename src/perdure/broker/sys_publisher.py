@@ -51,12 +51,12 @@ class SysPublisher:
         if self._stopped:
             return
         services = self._services
-        now_us = services.clock.now_us()
-        services.turn.now_us = now_us
+        services.turn.now_us = services.clock.now_us()
+        published_us = services.turn.published_us()
         services.gauges()
         changes = self._topics.changes(services.metrics, now_us=services.clock.monotonic_us())
         for topic, value in changes:
-            message = Message(topic, value.encode(), 0, True, "", b"", 0, now_us)
+            message = Message(topic, value.encode(), 0, True, "", b"", 0, published_us)
             self._retained[topic] = message
             services.turn.dispatch(message)
         services.scheduler.call_later(self._interval_us, self._publish)

@@ -20,9 +20,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol, final
 
+from perdure.broker.admission import Admission
 from perdure.broker.commit import Committer
 from perdure.broker.dispatch import Addressed, Barrier, Dispatcher, Item, Passed
 from perdure.broker.scheduler import Scheduler
+from perdure.broker.shifts import Shifts
+from perdure.clock import SteadyClock
 from perdure.errors import StorageError
 from perdure.model import Message
 
@@ -32,8 +35,8 @@ if TYPE_CHECKING:
     from perdure.broker.sender import Sender
 
 WALL_READ_US: Final = 1_000
-"""How often the wall clock is read while bytes come from clients: in between the monotonic clock
-tells how far it has gone. A clock that was set is noticed so much later."""
+"""How often the wall clock is looked at while bytes come from clients: a clock that was set is
+noticed so much later."""
 
 CURSOR_DELAY_US: Final = 500_000
 """A cursor that nothing waits for is written after this time, once for all that was acknowledged
@@ -70,29 +73,40 @@ class Turn:
     Args:
         scheduler: runs the turn.
         committer: writes the batch.
+        clock: the broker's time.
         commit_queue_max: waiters beyond which peers pause.
     """
 
     def __init__(
-        self, scheduler: Scheduler, committer: Committer, *, commit_queue_max: int
+        self,
+        scheduler: Scheduler,
+        committer: Committer,
+        clock: SteadyClock,
+        *,
+        commit_queue_max: int,
     ) -> None:
         self._scheduler = scheduler
         self._committer = committer
+        self._clock: SteadyClock = clock
+        self._has_server: bool = committer.has_server
         self._commit_queue_max = commit_queue_max
         self.dispatcher: Dispatcher | None = None
+        self.shifts: Shifts = Shifts(scheduler, committer.clock)
+        """Who has work left for the next turn."""
         self.on_storage_failed: list[StorageFailureListener] = []
+        self.number: int = 0
+        """Turns so far."""
         self._scheduled: bool = False
         self._gathering: bool = False
         """The open batch gathers: it needs no turn of its own for what is added to it."""
         self._items: list[Item] = []
         self.now_us: int = 0
-        """Wall time of this turn, microseconds; whoever brings something sets it."""
+        """Steady time of this turn, microseconds, which deadlines go by; whoever brings something
+        sets it."""
         self._arrived_us: int = 0
         """Monotonic time at which something came last."""
         self._read_us: int = -WALL_READ_US
-        """Monotonic time at which ``arrived`` read the wall clock last."""
-        self._ahead_us: int = 0
-        """What the wall clock was ahead of the monotonic one then."""
+        """Monotonic time at which ``arrived`` looked at the wall clock last."""
         # Cursors that moved, and when they first did; in order: the same events, the same batch.
         self._dirty: dict[LiveSession, int] = {}
         self._dirty_soon: dict[LiveSession, None] = {}
@@ -102,6 +116,8 @@ class Turn:
         self._positions_due: bool = False
         self._senders: list[Sender] = []
         self._paused: list[Paused] = []
+        self.admission: Admission = Admission()
+        """Who is read from while sessions are behind."""
         committer.listener = self
 
     def arrived(self, monotonic_us: int) -> None:
@@ -113,8 +129,17 @@ class Turn:
         self._arrived_us = monotonic_us
         if monotonic_us - self._read_us >= WALL_READ_US:
             self._read_us = monotonic_us
-            self._ahead_us = self._committer.clock.now_us() - monotonic_us
-        self.now_us = monotonic_us + self._ahead_us
+            self._clock.look()
+        self.now_us = self._clock.at(monotonic_us)
+
+    def wall_us(self) -> int:
+        """Wall time of this turn, microseconds: what offsets and people go by."""
+        return self.now_us + self._clock.skew_us
+
+    def published_us(self) -> int:
+        """Time of publishing of what is taken in this turn: the wall's. With a server it is the
+        steady one, for queues there keep an expiry as its distance from it."""
+        return self.now_us if self._has_server else self.now_us + self._clock.skew_us
 
     def schedule(self) -> None:
         """Make sure that something is done at the end of this turn."""
@@ -205,19 +230,31 @@ class Turn:
 
     def _end(self) -> None:
         """End the turn as the loop asks for it."""
+        self.number += 1
         if len(self._items) < GATHERED_MAX and self._committer.gathers():
             self._gathering = True
             self._finish()
         else:
             self.run()
+        self._admit()
         self._rest()
+
+    def _admit(self) -> None:
+        """Go on to read from some of those that wait for it."""
+        assert self.dispatcher is not None
+        now_us = self._committer.clock.monotonic_us()
+        if self.admission.end_turn(now_us, self.dispatcher.offset):
+            self.schedule()
 
     def _rest(self) -> None:
         """Let what comes next gather, if it does; what a sync allows is sent at once."""
         committer = self._committer
         # Who has asked for another turn while this one sent does not have to wait. A turn that a
         # sync asks for does: it comes when the rest is over, and mostly finds nothing to do.
-        while not self._scheduled and committer.rest(gathering=self._gathering):
+        # Nor does who has work left (``shifts``): the loop comes round for that.
+        while not self._scheduled and committer.rest(
+            gathering=self._gathering, still=not self.shifts.is_busy
+        ):
             self._finish()
 
     def commit_due(self) -> None:
@@ -250,7 +287,7 @@ class Turn:
         senders = self._senders
         self._senders = []
         for sender in senders:
-            sender.flush()
+            sender.flush_turn()
 
     def write(self) -> None:
         """Write the open batch, so that reads see it; what it brought may be dispatched then."""

@@ -155,6 +155,29 @@ def open_database(path: Path, *, read_only: bool = True) -> Iterator[OpenDatabas
         database.close()
 
 
+def database_directory(storage: StorageConfig) -> Path:
+    """The data directory, which holds at least parts of a database.
+
+    Raises:
+        CommandFailed: it does not.
+    """
+    if storage.backend != "rocksdb":
+        raise elsewhere(storage.backend)
+    path = Path(storage.path)
+    if not path.is_dir() or not any(map(_holds_data, path.iterdir())):
+        raise CommandFailed(
+            f"{path} holds no database",
+            ExitCode.NOT_FOUND,
+            hint="name the broker's data directory with --data",
+        )
+    return path
+
+
+def _holds_data(file: Path) -> bool:
+    name = file.name
+    return name == "CURRENT" or name.startswith("MANIFEST-") or file.suffix in (".sst", ".log")
+
+
 def elsewhere(backend: str) -> CommandFailed:
     """Nothing can be done in a directory: the broker keeps its state somewhere else."""
     if backend == "memory":

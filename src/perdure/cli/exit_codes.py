@@ -6,10 +6,13 @@ from enum import IntEnum
 from typing import final
 
 from perdure.errors import (
+    AddressUnavailable,
     ConfigError,
+    Fenced,
     FormatTooNew,
     MqttError,
     PerdureError,
+    StartTimeout,
     StorageCorrupt,
     StorageError,
     StorageFull,
@@ -56,12 +59,16 @@ def exit_code_of(error: PerdureError) -> ExitCode:
         return error.exit_code
     if isinstance(error, ConfigError):
         return ExitCode.CONFIG
+    if isinstance(error, AddressUnavailable):
+        return ExitCode.TEMPORARY if error.permitted else ExitCode.NOT_PERMITTED
     if isinstance(error, MqttError):
         refused = error.reason_code in _NOT_AUTHORISED
         return ExitCode.NOT_PERMITTED if refused else ExitCode.UNAVAILABLE
     if isinstance(error, StorageCorrupt | FormatTooNew):
         return ExitCode.DATA
-    if isinstance(error, StorageLocked | StorageFull):
+    if isinstance(error, StartTimeout):
+        return ExitCode.TEMPORARY
+    if isinstance(error, StorageLocked | StorageFull | Fenced):
         return ExitCode.TEMPORARY
     if isinstance(error, StorageError):
         return ExitCode.TEMPORARY if error.retriable else ExitCode.UNAVAILABLE

@@ -19,6 +19,7 @@ import click
 
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.mqtt_properties import PacketProperties, parse_properties, split_arguments
+from perdure.cli.mqtt_syntax import check_text, check_topic
 from perdure.limits import SESSION_EXPIRY_NEVER_S, UTF8_STRING_BYTES_MAX
 from perdure.model import Will
 from perdure.mqtt.client_protocol import ClientProtocol
@@ -284,6 +285,10 @@ def _check(options: ClientOptions) -> None:
         options.will_payload or options.will_qos or options.will_retain
     ):
         raise click.UsageError("a will needs --will-topic")
+    if options.will_topic:
+        check_topic(options.will_topic, "--will-topic")
+    if options.client_id:
+        check_text(options.client_id, "-i")
     if not options.is_v5:
         if options.session_expiry_s is not None:
             raise click.UsageError("-x needs MQTT 5.0")

@@ -10,16 +10,22 @@ from __future__ import annotations
 import csv
 import functools
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Literal, TextIO, TypeAlias, TypeVar, final
 
 import click
 import msgspec
 
+from perdure.clock import SystemClock
+
 Format: TypeAlias = Literal["auto", "table", "tsv", "json", "jsonl", "csv"]
 Row: TypeAlias = Mapping[str, Any]
 
 FORMATS: tuple[Format, ...] = ("auto", "table", "tsv", "json", "jsonl", "csv")
+
+LISTED_MAX = 50
+"""Items of a list in a record that are shown to people."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -31,10 +37,20 @@ class Column(msgspec.Struct, frozen=True):
     Attributes:
         field: its name; also the heading, with spaces.
         right: aligned right, for numbers.
+        time: a moment, which a table shows as the time since or until then.
+        prose: sentences of ours, whose moments a table shows to the second.
     """
 
     field: str
     right: bool = False
+    time: bool = False
+    prose: bool = False
+
+    @property
+    def heading(self) -> str:
+        """What stands above it in a table."""
+        name = self.field.removesuffix("_at") if self.time else self.field
+        return name.replace("_", " ")
 
 
 def output_options(command: _F) -> _F:
@@ -103,8 +119,11 @@ class Output:
         if self.is_json:
             self._stream.write(f"{encode(record)}\n")
             return
-        fields = [{"field": name, "value": cell(value)} for name, value in record.items()]
-        self.rows((Column("field"), Column("value")), fields)
+        columns = (Column("field"), Column("value"))
+        if self.format == "table":
+            self.rows(columns, _lines_of(record))
+            return
+        self.rows(columns, ({"field": name, "value": value} for name, value in record.items()))
 
     def text(self, text: str) -> None:
         """Write text as it is."""
@@ -127,25 +146,52 @@ class Output:
         return count
 
     def _table(self, columns: Sequence[Column], rows: Iterable[Row]) -> int:
-        # rich takes 50 ms to import; only tables need it.
-        from rich.box import SIMPLE
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
+        from perdure.cli.table import print_table
 
-        table = Table(box=SIMPLE, pad_edge=False)
-        for column in columns:
-            table.add_column(
-                column.field.replace("_", " "),
-                justify="right" if column.right else "left",
-                overflow="fold",
-            )
-        for row in rows:
-            # Text, not str: a topic may look like markup.
-            table.add_row(*(Text(cell(row.get(column.field))) for column in columns))
-        width = None if self._stream.isatty() else 200
-        Console(file=self._stream, width=width, highlight=False).print(table)
-        return table.row_count
+        now = _now()
+        found = [[_shown(row.get(col.field), col, now) for col in columns] for row in rows]
+        print_table(
+            self._stream,
+            [column.heading for column in columns],
+            found,
+            right=[column.right for column in columns],
+            rigid=[column.right or column.time for column in columns],
+        )
+        return len(found)
+
+
+def _now() -> datetime:
+    return datetime.fromtimestamp(SystemClock().now_us() / 1_000_000, UTC)
+
+
+def _shown(value: object, column: Column, now: datetime) -> str:
+    """A value as a table shows it."""
+    from perdure.cli.table import relative, short_stamps
+
+    text = cell(value)
+    if column.time:
+        return relative(text, now)
+    return short_stamps(text) if column.prose else text
+
+
+def _lines_of(record: Row) -> Iterator[Row]:
+    """The fields of a record for people: what is in a list or another record has its own line."""
+    from perdure.cli.table import relative, short_stamps
+
+    now = _now()
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            for inner, inside in value.items():
+                yield {"field": f"{name}.{inner}", "value": inside}
+        elif isinstance(value, list | tuple) and value:
+            for number, item in enumerate(value[:LISTED_MAX]):
+                yield {"field": "" if number else name, "value": item}
+            if len(value) > LISTED_MAX:
+                yield {"field": "", "value": f"and {len(value) - LISTED_MAX} more"}
+        elif isinstance(value, str) and (since := relative(value, now)) != value:
+            yield {"field": name, "value": f"{short_stamps(value)} ({since})"}
+        else:
+            yield {"field": name, "value": value}
 
 
 def encode(value: object) -> str:

@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
+import msgspec
 
+from perdure.cli.archive_place import archive_place, make_place
+from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Output, output_options
 from perdure.cli.pipeline_options import (
     From,
@@ -21,12 +24,23 @@ from perdure.cli.pipeline_options import (
     topic_options,
 )
 from perdure.config.units import format_time, parse_duration
+from perdure.errors import ConfigError
+from perdure.storage.cursors import check_name
 
 if TYPE_CHECKING:
     from perdure.pipeline.jobs.archive import Archive, Round
+    from perdure.pipeline.jobs.archive_state import Gap
 
 EVERY: Final = "1m"
+NAME: Final = "archive"
 COLUMNS_SHOWN: Final = 8
+
+
+def _name(_context: click.Context, option: click.Parameter, text: str) -> str:
+    try:
+        return check_name(text)
+    except ConfigError as error:
+        raise click.BadParameter(error.message, param=option) from error
 
 
 @click.command()
@@ -34,10 +48,18 @@ COLUMNS_SHOWN: Final = 8
 @topic_options
 @click.option(
     "--to",
-    type=click.Path(path_type=Path, file_okay=False),
+    callback=archive_place,
     required=True,
     metavar="DIR",
-    help="Directory of the tables.",
+    help="Directory of the tables, or file:///DIR.",
+)
+@click.option(
+    "--name",
+    callback=_name,
+    default=NAME,
+    show_default=True,
+    metavar="NAME",
+    help="Of this archive, for the broker's retention.keep_for.",
 )
 @click.option(
     "--format",
@@ -85,7 +107,8 @@ COLUMNS_SHOWN: Final = 8
     type=click.Choice(["fail", "skip"]),
     default="fail",
     show_default=True,
-    help="What to do if messages were dropped before they were archived.",
+    help="What to do if messages were dropped before they were archived: fail, or go on behind "
+    "them, and end with exit code 65.",
 )
 @output_options
 def archive(
@@ -95,6 +118,7 @@ def archive(
     master: str | None,
     memory: str,
     to: Path,
+    name: str,
     kind: str,
     tables: tuple[str, ...],
     tables_file: Path | None,
@@ -106,7 +130,10 @@ def archive(
     on_data_loss: str,
     out: Output,
 ) -> None:
-    """Copy the log into tables, exactly once; goes on where it ended."""
+    """Copy the log into tables, exactly once; goes on where it ended.
+
+    Ends with exit code 65 if messages were dropped before they were archived.
+    """
     try:
         pause_s = parse_duration(every, "us") / 1_000_000
     except ValueError as error:
@@ -114,7 +141,9 @@ def archive(
     if catalog is not None and kind != "iceberg":
         raise click.UsageError("--catalog is for --format iceberg")
     options = read_options(log, filters, **{"from": since, "onDataLoss": on_data_loss})
+    make_place(to, None if log.url else log.data)
     try:
+        from perdure.pipeline.cursor import Teller
         from perdure.pipeline.jobs.archive import Archive, Wanted
         from perdure.pipeline.session import build, progress
         from perdure.pipeline.sinks.opening import open_sink
@@ -124,7 +153,6 @@ def archive(
         specs = parse_tables((*tables, *(read_tables(tables_file) if tables_file else ())))
         with opened_log(options) as index:
             database_id = index.database_id
-        to.mkdir(parents=True, exist_ok=True)
         sink = open_sink(kind, to, catalog, database_id)
     except ImportError as error:
         raise missing() from error
@@ -136,6 +164,7 @@ def archive(
             Wanted(specs[:-1], learns, has_fields, kind, catalog),
             directory=to,
             execute=SparkExecute(spark),
+            tell=Teller(options, name, str(to.resolve()), warn=_warn),
         )
         shown = partial(progress, spark, "archiving")
         _run(job, out, shown, pause_s=None if once else pause_s)
@@ -154,14 +183,16 @@ def _run(
     """Round after round; without a pause, to the end of the log."""
     rows = files = misfits = 0
     tables: dict[str, None] = {}
+    gaps: list[Gap] = []
     while True:
         begun = time.monotonic()
         with shown():
-            done = job.run_round()
+            done = _round(job)
         rows, files, misfits = rows + done.rows, files + done.files, misfits + done.misfits
         tables |= dict.fromkeys(done.tables)
-        if done.rows:
-            _tell(done, time.monotonic() - begun)
+        if done.gap is not None:
+            gaps.append(done.gap)
+        _tell(done, time.monotonic() - begun)
         if done.is_last:
             if pause_s is None:
                 break
@@ -174,11 +205,49 @@ def _run(
             "misfits": misfits,
             "through_offset": done.position.offset,
             "through": format_time(done.position.offset),
+            "behind_s": done.behind_us / 1_000_000,
+            "gaps": [msgspec.to_builtins(gap) for gap in gaps] if out.is_json else len(gaps),
         }
     )
+    if gaps:
+        raise CommandFailed(
+            "messages were dropped before they were archived",
+            ExitCode.DATA,
+            hint="archive.json has them as gaps; set retention.keep_for to archive in the broker's "
+            "configuration so that it waits",
+        )
+
+
+def _round(job: Archive) -> Round:
+    """One round; what was dropped before it ends the command."""
+    from perdure.pipeline.offsets import DATA_LOSS
+
+    try:
+        return job.run_round()
+    except ConfigError as error:
+        if error.path != DATA_LOSS:
+            raise
+        raise CommandFailed(
+            error.message,
+            ExitCode.DATA,
+            hint="--on-data-loss skip goes on behind them; retention.keep_for in the broker's "
+            "configuration has the log wait",
+        ) from error
+
+
+def _warn(text: str) -> None:
+    click.echo(f"warning: {text}", err=True)
 
 
 def _tell(done: Round, seconds: float) -> None:
+    """What a round did, and what it found missing."""
+    if done.gap is not None:
+        first, last = format_time(done.gap.after_offset), format_time(done.gap.until_offset)
+        _warn(f"messages after {first}, through {last}, were dropped before they were archived")
+    if done.is_close:
+        _warn("retention dropped messages that had just been read: the archive is nearly too late")
+    if not done.rows:
+        return
     rate = done.rows / max(seconds, 1e-9)
     behind = "" if done.is_last else ", more to come"
     click.echo(

@@ -9,6 +9,7 @@ from typing import Final
 import click
 import msgspec
 
+from perdure.cli.archive_place import archive_place
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
 from perdure.cli.pipeline_options import missing
@@ -22,7 +23,7 @@ FILE_SIZE: Final = "128MiB"
 @click.command()
 @click.option(
     "--to",
-    type=click.Path(path_type=Path, file_okay=False),
+    callback=archive_place,
     required=True,
     metavar="DIR",
     help="Directory of the archive.",

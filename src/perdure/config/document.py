@@ -83,7 +83,10 @@ def read_document(path: Path, environ: Mapping[str, str]) -> Document:
             data = file.read(FILE_BYTES_MAX + 1)
         text = data.decode()
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        raise ConfigError(
+            f"cannot read {path}: {error.strerror}",
+            hint="name a file that the broker's user may read with --config, or none for defaults",
+        ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 text") from error
     if len(data) > FILE_BYTES_MAX:

@@ -72,7 +72,8 @@ def load(
     if problems:
         first = problems[0]
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise ConfigError(f"{first}{more}", path=first.path, hint=first.hint)
+        hint = first.hint or ("perdure config check shows all of them" if more else "")
+        raise ConfigError(f"{first}{more}", path=first.path, hint=hint)
     assert loaded is not None
     return loaded
 

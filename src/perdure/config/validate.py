@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from os.path import normpath
 from typing import Final
 
 from perdure.config.bind import Problem
 from perdure.config.document import Origin
-from perdure.config.schema import AuthConfig, Config, Listener
+from perdure.config.schema import AuthConfig, Config, Listener, StorageConfig
 from perdure.config.units import is_loopback, parse_address
 
 LISTENER_PORTS: Final[Mapping[str, int]] = {"tcp": 1883, "tls": 8883, "ws": 8083, "wss": 8084}
 """Kinds of listeners and the ports that they have by default."""
+
+_ANY: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - to compare with
+"""Hosts that stand for every address."""
 
 _TLS_ONLY = (
     "certificate",
@@ -52,12 +56,14 @@ def validate(config: Config, origins: Mapping[str, Origin]) -> list[Problem]:
     for kind, path, listener in enabled_listeners(config):
         found += _listener(kind, path, listener, origins)
         found += _access(path, listener, config.auth)
-        if listener.bind in bound and parse_address(listener.bind).port:
-            text = f"{listener.bind} is the address of {bound[listener.bind]} too"
-            found.append(Problem(f"{path}.bind", text))
-        bound[listener.bind] = path
+        found += _twice(f"{path}.bind", listener.bind, bound)
     if not bound:
         found.append(Problem("listeners", "no listener is enabled: nobody could connect"))
+    for name in ("metrics", "http"):
+        bind: str = getattr(config, name).bind
+        if ":" in bind.rpartition("]")[2]:
+            found += _twice(f"{name}.bind", bind, bound)
+    found += _storage(config.storage)
     thresholds = config.storage.rocksdb.learn_thresholds
     if not thresholds or min(thresholds) < 1:
         found.append(
@@ -67,6 +73,39 @@ def validate(config: Config, origins: Mapping[str, Origin]) -> list[Problem]:
         found.append(Problem("metrics.bind", "has no port"))
     found += _http(config)
     return [_placed(problem, origins) for problem in found]
+
+
+def _twice(path: str, bind: str, bound: dict[str, str]) -> Iterator[Problem]:
+    """An address that an earlier listener has, by itself or because one of them is every address.
+
+    Args:
+        path: the setting.
+        bind: its value.
+        bound: settings by the addresses before it; this one is added.
+    """
+    try:
+        address = parse_address(bind)
+    except ValueError:
+        return  # told where it is bound
+    for other, owner in bound.items():
+        taken = parse_address(other)
+        if address.port == taken.port and address.port:
+            if address.host == taken.host:
+                yield Problem(path, f"{bind} is the address of {owner} too")
+            elif _ANY & {address.host, taken.host}:
+                yield Problem(path, f"{bind} and {other}, the address of {owner}, share a port")
+    bound[bind] = path.removesuffix(".bind")
+
+
+def _storage(storage: StorageConfig) -> Iterator[Problem]:
+    if not storage.path.strip():
+        yield Problem("storage.path", "is empty", hint="name a directory of the broker's own")
+    elif normpath(storage.path).strip("/") == "":
+        yield Problem(
+            "storage.path",
+            f"{storage.path} is the root of the file system",
+            hint="name a directory of the broker's own, such as /var/lib/perdure",
+        )
 
 
 def _placed(problem: Problem, origins: Mapping[str, Origin]) -> Problem:

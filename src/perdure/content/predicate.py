@@ -62,7 +62,7 @@ class Content:
             self._decoded = True
             try:
                 self._root = msgspec.json.decode(self._payload)
-            except (msgspec.DecodeError, RecursionError, UnicodeError):
+            except (ValueError, RecursionError):
                 self._root = MISSING
         return self._root
 

@@ -22,7 +22,8 @@ class Message:
             length prefix: payload format indicator, content type, response topic, correlation
             data, user properties. Message expiry, topic alias and subscription identifiers are
             never in here.
-        expires_at_us: wall time after which it is not delivered any more; 0 = never.
+        expires_at_us: steady time (``clock.SteadyClock``) after which it is not delivered any
+            more; 0 = never.
         published_at_us: wall time at which the broker took it.
         offset: position in the log; 0 while (or because) it is not recorded.
     """

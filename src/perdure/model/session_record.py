@@ -42,12 +42,16 @@ class SessionRecord(msgspec.Struct, frozen=True, array_like=True):
         changed_at_us: wall time of the last connect or disconnect.
         will: the will not yet published, or None.
         will_at_us: when the will is due (disconnected sessions); 0 = no will pending.
-        expires_at_us: when the session ends; 0 = connected or never.
-        username: authenticated user, empty = anonymous.
+        expires_at_us: steady time at which the session ends; 0 = connected or never.
+        username: user to whom the session belongs, empty = anonymous.
         protocol: 4 (3.1.1) or 5 (5.0) of the last connection.
         dropped_count: messages dropped by a limit since creation.
         cut_offset: the broker died while a connection held the session: messages up to this
             offset may have been sent although the cursor does not say so; 0 = it did not.
+        method: what proved the user name (``password``, ``certificate``, ``SCRAM-SHA-256``), or
+            ``anonymous``; empty = nobody knows (a session from another broker), and it belongs to
+            whoever comes first.
+        subscription_count: subscriptions that hold, those that have ended left out.
     """
 
     client_id: str
@@ -63,6 +67,8 @@ class SessionRecord(msgspec.Struct, frozen=True, array_like=True):
     protocol: int = 4
     dropped_count: int = 0
     cut_offset: int = 0
+    method: str = ""
+    subscription_count: int = 0
 
     @property
     def deadline_us(self) -> int:
@@ -87,8 +93,8 @@ class InboxEntry:
             empty = none.
         serial: serial number that it must have, because a client knows the packet identifier
             from another broker; 0 = the next one. The numbers that it leaves out are settled.
-        forget_at_us: wall time after which it is not sent for the first time, whatever its Message
-            Expiry Interval says, and of which the client is not told; 0 = never.
+        forget_at_us: steady time after which it is not sent for the first time, whatever its
+            Message Expiry Interval says, and of which the client is not told; 0 = never.
     """
 
     __slots__ = (

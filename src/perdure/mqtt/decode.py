@@ -50,6 +50,18 @@ PROPERTIES_CACHED_MAX: Final = 4_096
 PROPERTIES_CACHED_BYTES_MAX: Final = 128
 """Longer properties are not cached."""
 
+UNBOUNDED: Final = 1 << 40
+"""More work than any bytes can make."""
+
+OTHER_COST: Final = 4
+"""Work of a PINGREQ and the like: it is answered by itself."""
+FIELDS_COST: Final = 12
+"""Work of a packet with fields (SUBSCRIBE, UNSUBSCRIBE, AUTH), to begin with."""
+PUBLISH_COST_SHIFT: Final = 12
+"""A PUBLISH is a unit of work, and one more for each 4 KiB."""
+FIELDS_COST_SHIFT: Final = 4
+"""What is read field by field (filters, properties) is a unit for each 16 bytes."""
+
 
 @final
 @mypyc_attr(acyclic=True)
@@ -91,14 +103,27 @@ class Decoder:
         protocol_name_ok: False if the CONNECT named another protocol.
         connected: a CONNECT was decoded (always True on the client's side).
         packet_size_max: longest packet taken, bytes with the fixed header; may be changed.
+
+    Args:
+        server_side: the peer is a client.
+        packet_size_max: as above.
+        version: 4 or 5, on the client's side.
+        filters_max: topic filters that one SUBSCRIBE or UNSUBSCRIBE may have.
+        properties_max: properties that one packet may have (the will's are counted apart).
     """
 
     __slots__ = (
         "_body_at",
+        "_extra",
+        "_filters_max",
         "_needed",
         "_padded",
         "_peer_sends",
+        "_properties_max",
+        "_rest",
+        "_rest_at",
         "_server_side",
+        "_spent",
         "_tail",
         "_topic",
         "connected",
@@ -109,7 +134,15 @@ class Decoder:
         "version",
     )
 
-    def __init__(self, *, server_side: bool, packet_size_max: int, version: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        server_side: bool,
+        packet_size_max: int,
+        version: int = 0,
+        filters_max: int = UNBOUNDED,
+        properties_max: int = UNBOUNDED,
+    ) -> None:
         self.failure: MqttError | None = None
         self.version: int = version
         self.protocol_level: int = 0
@@ -125,9 +158,42 @@ class Decoder:
         self._needed: int = 0
         self._body_at: int = 0
         self._padded: bool = False
+        self._filters_max: int = filters_max
+        self._properties_max: int = properties_max
+        # What the budget had no room for, and from where on.
+        self._rest: bytes | None = None
+        self._rest_at: int = 0
+        self._spent: bool = False
+        # Work that the packet at hand makes beyond its own unit.
+        self._extra: i64 = 0
 
-    def feed(self, data: bytes) -> list[Packet]:
+    @property
+    def has_more(self) -> bool:
+        """Whether bytes are kept that were not looked at: ``feed`` goes on with them."""
+        return self._rest is not None
+
+    @property
+    def incomplete_bytes(self) -> int:
+        """Size of the packet of which some bytes are kept and more are needed; 0 = none is."""
+        return self._needed if self._tail is not None else 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """How much is kept of a packet that is not complete."""
+        return len(self._tail) if self._tail is not None else 0
+
+    def close(self) -> None:
+        """Let go of what is kept: the connection has ended, and may be collected much later."""
+        self._tail = self._rest = None
+
+    def feed(self, data: bytes, budget: int = UNBOUNDED) -> list[Packet]:
         """Take what the peer sent.
+
+        Args:
+            data: more bytes, perhaps none.
+            budget: units of work after which decoding stops (see the ``COST`` constants); what is
+                left is kept and ``has_more`` says so. With 0 everything is kept. A CONNECT ends
+                any budget: what follows it is held to other limits.
 
         Returns:
             The packets that became complete, in order, up to the first bad one.
@@ -135,25 +201,45 @@ class Decoder:
         packets: list[Packet] = []
         if self.failure is not None:
             return packets
+        start = 0
         tail = self._tail
         if tail is not None:
             tail += data
             if len(tail) < self._needed:
                 return packets
             data = bytes(tail)
-            self._tail = None
-        try:
-            at = self._parse(data, packets)
-        except MqttError as error:
-            self.failure = error
-            at = len(data)
+            self._tail = tail = None  # before the payload is copied: it may have megabytes
+        elif self._rest is not None:
+            if data:
+                data = self._rest[self._rest_at :] + data
+            else:
+                data = self._rest
+                start = self._rest_at
+            self._rest = None
+        at = start
+        self._spent = budget <= 0
+        if not self._spent:
+            try:
+                at = self._parse(data, start, budget, packets)
+            except MqttError as error:
+                # Its frames would hold all that was read, in a cycle with this decoder.
+                self.failure = error.with_traceback(None)
+                at = len(data)
         if at < len(data):
-            self._tail = bytearray(data[at:])
+            if self._spent:
+                self._rest = data
+                self._rest_at = at
+            else:
+                self._tail = bytearray(data[at:])
         return packets
 
-    def _parse(self, data: bytes, packets: list[Packet]) -> int:
-        """Append every complete packet of ``data``; return where the incomplete one begins."""
-        at: i64 = 0
+    def _parse(self, data: bytes, start: int, budget: int, packets: list[Packet]) -> int:
+        """Append the complete packets of ``data``; return where what is left begins.
+
+        Sets ``_spent`` if the budget has ended it, which it does not within a packet.
+        """
+        at: i64 = start
+        left: i64 = budget
         end: i64 = len(data)
         while at + 1 < end:
             first: i64 = data[at]
@@ -178,6 +264,10 @@ class Decoder:
                 return at
             if self.connected and first >> 4 == PUBLISH:
                 packets.append(self._publish(first, data, body, stop))
+                left -= 1 + (remaining >> PUBLISH_COST_SHIFT)
+                if self._extra:
+                    left -= self._extra
+                    self._extra = 0
             elif (
                 remaining == 2
                 and self.connected
@@ -187,9 +277,20 @@ class Decoder:
                 if packet_id == 0:
                     raise ProtocolViolation("an acknowledgement has the packet identifier 0")
                 packets.append(Ack(first >> 4, packet_id))
+                left -= 1
             else:
+                was_connected = self.connected
                 packets.append(self._other(first, data, body, stop, stop - at))
+                if remaining:
+                    left -= FIELDS_COST + (remaining >> FIELDS_COST_SHIFT)
+                else:
+                    left -= OTHER_COST
+                if not was_connected and budget < UNBOUNDED:
+                    left = 0
             at = stop
+            if left <= 0:
+                self._spent = True
+                break
         self._needed = 2
         return at
 
@@ -307,7 +408,8 @@ class Decoder:
         raw_properties = data[at:payload_at]
         found = _properties.get(raw_properties)
         if found is None:
-            found = _new_properties(raw_properties)
+            found = _new_properties(raw_properties, self._properties_max)
+            self._extra = len(raw_properties) >> FIELDS_COST_SHIFT
         if topic_end == start and not found.topic_alias:
             raise ProtocolViolation("PUBLISH has neither a topic name nor a topic alias")
         if found.identifiers and self._server_side:
@@ -342,10 +444,24 @@ class Decoder:
             return self._connect(data, at, stop)
         if PUBACK <= kind <= PUBCOMP:
             return decode_body.read_ack(
-                kind, data, at, stop, version=self.version, from_client=self._server_side
+                kind,
+                data,
+                at,
+                stop,
+                version=self.version,
+                from_client=self._server_side,
+                properties_max=self._properties_max,
             )
         if self._server_side:
-            return decode_body.read_from_client(kind, data, at, stop, version=self.version)
+            return decode_body.read_from_client(
+                kind,
+                data,
+                at,
+                stop,
+                version=self.version,
+                filters_max=self._filters_max,
+                properties_max=self._properties_max,
+            )
         if kind == CONNACK and self.version == V5 and data[at:stop] == b"\x00\x01":
             # A server of 3.1.1 alone refuses in its own format, which has no properties.
             raise MqttError(UNSUPPORTED_PROTOCOL_VERSION, "the server does not speak MQTT 5.0")
@@ -354,6 +470,10 @@ class Decoder:
     def _connect(self, data: bytes, at: int, stop: int) -> Packet:
         name, level, at = decode_body.read_protocol(data, at, stop)
         self.protocol_level = level
+        if name == b"MQIsdp" and level & 0x7F == 3:
+            # MQTT 3.1: its clients know return code 1 of 3.1.1, so it is no stranger's name. A
+            # bridge sets the upper bit.
+            raise MqttError(UNSUPPORTED_PROTOCOL_VERSION, "MQTT 3.1 is not spoken here")
         if name != b"MQTT":
             self.protocol_name_ok = False
             raise MqttError(UNSUPPORTED_PROTOCOL_VERSION, "the protocol name is not MQTT")
@@ -365,7 +485,9 @@ class Decoder:
         self.version = level
         if self._padded and level == V5:
             raise MalformedPacket("the remaining length is longer than it must be")
-        packet = decode_body.read_connect(data, at, stop, protocol=level)
+        packet = decode_body.read_connect(
+            data, at, stop, protocol=level, properties_max=self._properties_max
+        )
         self.connected = True
         return packet
 
@@ -385,9 +507,12 @@ def _new_topic(raw: bytes) -> _Topic:
     return topic
 
 
-def _new_properties(raw: bytes) -> MessageProperties:
-    """Read the properties of a PUBLISH that the cache does not hold; never changed afterwards."""
-    found = read_message_properties(raw, 0, len(raw), PUBLISH)
+def _new_properties(raw: bytes, properties_max: int) -> MessageProperties:
+    """Read the properties of a PUBLISH that the cache does not hold; never changed afterwards.
+
+    Those that the cache holds are too short to be too many.
+    """
+    found = read_message_properties(raw, 0, len(raw), PUBLISH, properties_max)
     if len(raw) <= PROPERTIES_CACHED_BYTES_MAX and not found.correlated:
         if len(_properties) >= PROPERTIES_CACHED_MAX:
             _properties.clear()

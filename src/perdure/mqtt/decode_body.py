@@ -41,6 +41,7 @@ from perdure.mqtt.packets import (
 )
 from perdure.mqtt.primitives import name_of, read_binary, read_name, read_uint16, text_of
 from perdure.mqtt.properties import (
+    PROPERTIES_UNBOUNDED,
     WILL,
     check_topic_name,
     read_length,
@@ -58,20 +59,20 @@ def read_protocol(data: bytes, at: int, stop: int) -> tuple[bytes, int, int]:
     return name, level, at
 
 
-def read_connect(data: bytes, at: int, stop: int, *, protocol: int) -> Connect:
+def read_connect(data: bytes, at: int, stop: int, *, protocol: int, properties_max: int) -> Connect:
     """CONNECT, from the connect flags on."""
     flags, at = _byte(data, at, stop)
     _check_connect_flags(flags, protocol)
     keep_alive, at = read_uint16(data, at, stop)
     properties = EMPTY
     if protocol == V5:
-        properties, at = read_properties(data, at, stop, CONNECT)
+        properties, at = read_properties(data, at, stop, CONNECT, properties_max)
         if properties.authentication_data is not None and properties.authentication_method is None:
             raise ProtocolViolation("authentication data without a method")  # 3.1.2.11.10
     client_id, at = _read_client_id(data, at, stop)
     will: Will | None = None
     if flags & 0x04:
-        will, at = _read_will(data, at, stop, flags, protocol)
+        will, at = _read_will(data, at, stop, flags, protocol, properties_max)
     username: str | None = None
     if flags & 0x80:
         username, at = read_name(data, at, stop)
@@ -113,13 +114,15 @@ def _read_client_id(data: bytes, at: int, stop: int) -> tuple[str, int]:
         raise MqttError(reason_codes.CLIENT_IDENTIFIER_NOT_VALID, error.message) from None
 
 
-def _read_will(data: bytes, at: int, stop: int, flags: int, protocol: int) -> tuple[Will, int]:
+def _read_will(
+    data: bytes, at: int, stop: int, flags: int, protocol: int, properties_max: int
+) -> tuple[Will, int]:
     forward = b""
     delay_s = 0
     expiry_s: int | None = None
     if protocol == V5:
         at, end = read_length(data, at, stop)
-        found = read_message_properties(data, at, end, WILL)
+        found = read_message_properties(data, at, end, WILL, properties_max)
         at = end
         forward = found.forward
         delay_s = found.delay_s
@@ -131,27 +134,49 @@ def _read_will(data: bytes, at: int, stop: int, flags: int, protocol: int) -> tu
     return Will(topic, payload, qos, bool(flags & 0x20), forward, delay_s, expiry_s), at
 
 
-def read_ack(kind: int, data: bytes, at: int, stop: int, *, version: int, from_client: bool) -> Ack:
+def read_ack(
+    kind: int,
+    data: bytes,
+    at: int,
+    stop: int,
+    *,
+    version: int,
+    from_client: bool,
+    properties_max: int,
+) -> Ack:
     """PUBACK, PUBREC, PUBREL or PUBCOMP; the short form without a reason is ``decode``'s."""
     packet_id, at = _packet_id(data, at, stop, kind)
     if version != V5:
         _check_end(at, stop, kind)
-    reason, properties = _reason_and_properties(kind, data, at, stop, from_client=from_client)
+    reason, properties = _reason_and_properties(
+        kind, data, at, stop, from_client=from_client, properties_max=properties_max
+    )
     return Ack(kind, packet_id, reason, None if properties is EMPTY else properties)
 
 
-def read_from_client(kind: int, data: bytes, at: int, stop: int, *, version: int) -> Packet:
+def read_from_client(
+    kind: int,
+    data: bytes,
+    at: int,
+    stop: int,
+    *,
+    version: int,
+    filters_max: int,
+    properties_max: int,
+) -> Packet:
     """SUBSCRIBE, UNSUBSCRIBE, PINGREQ, DISCONNECT or AUTH, as a client sends them."""
     if kind == SUBSCRIBE:
-        return _read_subscribe(data, at, stop, version)
+        return _read_subscribe(data, at, stop, version, filters_max, properties_max)
     if kind == UNSUBSCRIBE:
-        return _read_unsubscribe(data, at, stop, version)
+        return _read_unsubscribe(data, at, stop, version, filters_max, properties_max)
     if kind == PINGREQ:
         _check_end(at, stop, kind)
         return Pingreq()
     if kind == DISCONNECT:
-        return _read_disconnect(data, at, stop, version, from_client=True)
-    return _read_auth(data, at, stop, from_client=True)
+        return _read_disconnect(
+            data, at, stop, version, from_client=True, properties_max=properties_max
+        )
+    return _read_auth(data, at, stop, from_client=True, properties_max=properties_max)
 
 
 def read_from_server(kind: int, data: bytes, at: int, stop: int, *, version: int) -> Packet:
@@ -170,15 +195,19 @@ def read_from_server(kind: int, data: bytes, at: int, stop: int, *, version: int
     return Pingresp()
 
 
-def _read_subscribe(data: bytes, at: int, stop: int, version: int) -> Subscribe:
+def _read_subscribe(
+    data: bytes, at: int, stop: int, version: int, filters_max: int, properties_max: int
+) -> Subscribe:
     packet_id, at = _packet_id(data, at, stop, SUBSCRIBE)
     properties = EMPTY
     if version == V5:
-        properties, at = read_properties(data, at, stop, SUBSCRIBE)
+        properties, at = read_properties(data, at, stop, SUBSCRIBE, properties_max)
     if at == stop:
         raise ProtocolViolation("SUBSCRIBE without a topic filter")  # [MQTT-3.8.3-2]
     filters: list[SubscribeFilter] = []
     while at < stop:
+        if len(filters) >= filters_max:
+            raise _too_many_filters(SUBSCRIBE, filters_max)
         topic_filter, at = read_name(data, at, stop)
         options, at = _byte(data, at, stop)
         _check_options(topic_filter, options, version)
@@ -212,20 +241,32 @@ def _check_options(topic_filter: str, options: int, version: int) -> None:
         raise ProtocolViolation("no local on a shared subscription")  # [MQTT-3.8.3-4]
 
 
-def _read_unsubscribe(data: bytes, at: int, stop: int, version: int) -> Unsubscribe:
+def _read_unsubscribe(
+    data: bytes, at: int, stop: int, version: int, filters_max: int, properties_max: int
+) -> Unsubscribe:
     packet_id, at = _packet_id(data, at, stop, UNSUBSCRIBE)
     properties = EMPTY
     if version == V5:
-        properties, at = read_properties(data, at, stop, UNSUBSCRIBE)
+        properties, at = read_properties(data, at, stop, UNSUBSCRIBE, properties_max)
     if at == stop:
         raise ProtocolViolation("UNSUBSCRIBE without a topic filter")  # [MQTT-3.10.3-2]
     filters: list[str] = []
     while at < stop:
+        if len(filters) >= filters_max:
+            raise _too_many_filters(UNSUBSCRIBE, filters_max)
         topic_filter, at = read_name(data, at, stop)
         if not topic_filter:
             raise MalformedPacket("a topic filter is empty")  # [MQTT-4.7.3-1]
         filters.append(topic_filter)
     return Unsubscribe(packet_id, filters, properties)
+
+
+def _too_many_filters(kind: int, filters_max: int) -> MqttError:
+    """A limit of ours, which a larger packet may exceed by far: it is not read to its end."""
+    return MqttError(
+        reason_codes.QUOTA_EXCEEDED,
+        f"{KIND_NAMES[kind]} has more than {filters_max} topic filters",
+    )
 
 
 def _read_suback(kind: int, data: bytes, at: int, stop: int, version: int) -> Suback | Unsuback:
@@ -270,13 +311,21 @@ def _read_connack(data: bytes, at: int, stop: int, version: int) -> Connack:
 
 
 def _read_disconnect(
-    data: bytes, at: int, stop: int, version: int, *, from_client: bool
+    data: bytes,
+    at: int,
+    stop: int,
+    version: int,
+    *,
+    from_client: bool,
+    properties_max: int = PROPERTIES_UNBOUNDED,
 ) -> Disconnect:
     if version != V5:
         _check_end(at, stop, DISCONNECT)
     if at == stop:
         return Disconnect()
-    reason, properties = _reason_and_properties(DISCONNECT, data, at, stop, from_client=from_client)
+    reason, properties = _reason_and_properties(
+        DISCONNECT, data, at, stop, from_client=from_client, properties_max=properties_max
+    )
     if from_client and properties.server_reference is not None:
         raise ProtocolViolation("a client's DISCONNECT has a server reference")  # 3.14.2.2.5
     if not from_client and properties.session_expiry_interval is not None:
@@ -285,26 +334,35 @@ def _read_disconnect(
     return Disconnect(reason, properties)
 
 
-def _read_auth(data: bytes, at: int, stop: int, *, from_client: bool) -> Auth:
+def _read_auth(
+    data: bytes,
+    at: int,
+    stop: int,
+    *,
+    from_client: bool,
+    properties_max: int = PROPERTIES_UNBOUNDED,
+) -> Auth:
     if at == stop:
         # 3.15.2.1: both may be left out if the reason is success, which only a server says.
         _check_reason(reason_codes.SUCCESS, AUTH, from_client=from_client)
         return Auth()
-    reason, properties = _reason_and_properties(AUTH, data, at, stop, from_client=from_client)
+    reason, properties = _reason_and_properties(
+        AUTH, data, at, stop, from_client=from_client, properties_max=properties_max
+    )
     if properties.authentication_method is None:
         raise ProtocolViolation("AUTH without an authentication method")  # 3.15.2.2.2
     return Auth(reason, properties)
 
 
 def _reason_and_properties(
-    kind: int, data: bytes, at: int, stop: int, *, from_client: bool
+    kind: int, data: bytes, at: int, stop: int, *, from_client: bool, properties_max: int
 ) -> tuple[int, Properties]:
     """A reason code and, if anything follows it, the properties."""
     reason, at = _byte(data, at, stop)
     _check_reason(reason, kind, from_client=from_client)
     if at == stop:
         return reason, EMPTY
-    properties, at = read_properties(data, at, stop, kind)
+    properties, at = read_properties(data, at, stop, kind, properties_max)
     _check_end(at, stop, kind)
     return reason, properties
 

@@ -50,6 +50,10 @@ TOPIC_ALIAS: Final = 0x23
 USER_PROPERTY: Final = 0x26
 
 TOPIC_ALIAS_INVALID: Final = 0x94
+QUOTA_EXCEEDED: Final = 0x97
+
+PROPERTIES_UNBOUNDED: Final = 1 << 40
+"""More properties than a packet can have."""
 
 
 @final
@@ -139,6 +143,7 @@ TABLE: Final[tuple[PropertySpec, ...]] = (
 )
 
 BY_ID: Final = {spec.id: spec for spec in TABLE}
+_HAVE_PAIRS: Final = BY_ID[USER_PROPERTY].kinds
 
 
 def _read_value(data: bytes, at: int, end: int, type_: int) -> tuple[int | str | bytes, int]:
@@ -165,7 +170,9 @@ def read_length(data: bytes, at: int, end: int) -> tuple[int, int]:
     return at, at + length
 
 
-def read_properties(data: bytes, at: int, end: int, kind: int) -> tuple[Properties, int]:
+def read_properties(
+    data: bytes, at: int, end: int, kind: int, properties_max: int = PROPERTIES_UNBOUNDED
+) -> tuple[Properties, int]:
     """The properties of one packet, Property Length first.
 
     Args:
@@ -173,6 +180,7 @@ def read_properties(data: bytes, at: int, end: int, kind: int) -> tuple[Properti
         at: where the Property Length stands.
         end: where the packet ends.
         kind: the packet that carries them, or WILL.
+        properties_max: how many there may be; more are refused with 0x97.
 
     Returns:
         The properties, ``EMPTY`` if there are none, and the position after them.
@@ -180,15 +188,28 @@ def read_properties(data: bytes, at: int, end: int, kind: int) -> tuple[Properti
     at, stop = read_length(data, at, end)
     if at == stop:
         return EMPTY, at
-    return _read_all(data, at, stop, kind), stop
+    return _read_all(data, at, stop, kind, properties_max), stop
 
 
-def _read_all(data: bytes, at: int, stop: int, kind: int) -> Properties:
+def _too_many(properties_max: int) -> MqttError:
+    """A limit of ours: what is beyond it is not read."""
+    return MqttError(QUOTA_EXCEEDED, f"the packet has more than {properties_max} properties")
+
+
+def _read_all(data: bytes, at: int, stop: int, kind: int, properties_max: int) -> Properties:
     properties = Properties()
     identifiers: list[int] = []
     pairs: list[tuple[str, str]] = []
     seen = 0
+    left = properties_max
     while at < stop:
+        left -= 1
+        if left < 0:
+            raise _too_many(properties_max)
+        if data[at] == USER_PROPERTY and kind in _HAVE_PAIRS:
+            # In one step: a CONNECT may have a thousand before anyone is authenticated.
+            at = _read_pair(data, at + 1, stop, pairs)
+            continue
         identifier, at = read_varint(data, at, stop)
         spec = BY_ID.get(identifier)
         if spec is None:
@@ -198,11 +219,6 @@ def _read_all(data: bytes, at: int, stop: int, kind: int) -> Properties:
         if seen >> identifier & 1 and kind not in spec.repeatable:
             raise ProtocolViolation(f"the property {spec.name} comes twice")
         seen |= 1 << identifier
-        if spec.type == TEXT_PAIR:
-            key, at = read_text(data, at, stop)
-            value, at = read_text(data, at, stop)
-            pairs.append((key, value))
-            continue
         single, at = _read_value(data, at, stop, spec.type)
         _check_value(spec, single)
         if isinstance(single, int) and identifier == SUBSCRIPTION_IDENTIFIER:
@@ -212,6 +228,27 @@ def _read_all(data: bytes, at: int, stop: int, kind: int) -> Properties:
     properties.subscription_identifiers = tuple(identifiers)
     properties.user_properties = tuple(pairs)
     return properties
+
+
+def _read_pair(data: bytes, at: int, stop: int, pairs: list[tuple[str, str]]) -> int:
+    """Append the user property that begins at ``at``; return where it ends."""
+    middle = at + 2
+    if middle <= stop:
+        middle += data[at] << 8 | data[at + 1]
+        end = middle + 2
+        if end <= stop:
+            end += data[middle] << 8 | data[middle + 1]
+            if end <= stop:
+                key = data[at + 2 : middle]
+                value = data[middle + 2 : end]
+                if key.isascii() and value.isascii() and 0 not in key and 0 not in value:
+                    pairs.append((key.decode(), value.decode()))
+                    return end
+    # What is wrong with it is told by whoever reads one field after the other.
+    name, at = read_text(data, at, stop)
+    text_value, at = read_text(data, at, stop)
+    pairs.append((name, text_value))
+    return at
 
 
 def _check_value(spec: PropertySpec, value: int | str | bytes) -> None:
@@ -271,14 +308,21 @@ class MessageProperties:
         self.identifiers: tuple[int, ...] = ()
 
 
-def read_message_properties(data: bytes, at: int, stop: int, kind: int) -> MessageProperties:
-    """The properties between ``at`` and ``stop`` of a PUBLISH or (``WILL``) of a will."""
+def read_message_properties(
+    data: bytes, at: int, stop: int, kind: int, properties_max: int = PROPERTIES_UNBOUNDED
+) -> MessageProperties:
+    """The properties between ``at`` and ``stop`` of a PUBLISH or (``WILL``) of a will; more than
+    ``properties_max`` are refused with 0x97."""
     result = MessageProperties()
     forward: list[bytes] = []
     identifiers: list[int] = []
     forward_from = at  # start of the run of forwarded properties that ends at ``at``
     seen = 0
+    left = properties_max
     while at < stop:
+        left -= 1
+        if left < 0:
+            raise _too_many(properties_max)
         start = at
         identifier = data[at]
         spec = BY_ID.get(identifier)

@@ -7,14 +7,11 @@ Invariant: every address that was admitted is released exactly once.
 
 from __future__ import annotations
 
-import ipaddress
-from typing import Final, final
+from typing import final
 
+from perdure.broker.auth.addresses import address_key
 from perdure.broker.quotas import TokenBucket
 from perdure.config.schema import LimitsConfig
-
-IPV6_SITE_BITS: Final = 64
-"""What one IPv6 customer has at least: its addresses count as one."""
 
 
 @final
@@ -34,12 +31,23 @@ class Admission:
         self._limits = limits
         self._pace = TokenBucket(limits.connect_rate) if limits.connect_rate else None
 
-    def admit(self, address: str, *, now_s: float) -> str:
+    def admit(
+        self,
+        address: str,
+        *,
+        now_s: float,
+        per_ip_max: int = -1,
+        pace: TokenBucket | None = None,
+        paced: bool = True,
+    ) -> str:
         """Count a new connection, or say which limit refuses it.
 
         Args:
             address: IP address of the peer.
             now_s: monotonic time in seconds.
+            per_ip_max: the listener's own bound for one address; -1 = it has none.
+            pace: the listener's own rate; None = the broker's.
+            paced: whether any rate holds.
 
         Returns:
             Empty when admitted, else the name of the limit.
@@ -50,9 +58,12 @@ class Admission:
         # Counted even without a limit, so that one can be set while connections are there.
         key = address_key(address)
         from_address = self._by_address.get(key, 0)
-        if limits.connections_per_ip_max and from_address >= limits.connections_per_ip_max:
+        if per_ip_max < 0:
+            per_ip_max = limits.connections_per_ip_max
+        if per_ip_max and from_address >= per_ip_max:
             return "connections_per_ip_max"
-        if self._pace is not None and not self._pace.try_take(1, int(now_s * 1_000_000)):
+        pace = pace or self._pace
+        if paced and pace is not None and not pace.try_take(1, int(now_s * 1_000_000)):
             return "connect_rate"
         self.connections += 1
         self._by_address[key] = from_address + 1
@@ -67,20 +78,3 @@ class Admission:
             self._by_address[key] = remaining
         else:
             del self._by_address[key]
-
-
-def address_key(address: str) -> str:
-    """What counts as one address: IPv4 as it is, also when mapped into IPv6; IPv6 by its /64.
-
-    A text that is no address (a Unix socket has none) counts as itself.
-    """
-    if ":" not in address:
-        return address
-    try:
-        parsed = ipaddress.IPv6Address(address)
-    except ValueError:
-        return address
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    shift = 128 - IPV6_SITE_BITS
-    return f"{ipaddress.IPv6Address(int(parsed) >> shift << shift)}/{IPV6_SITE_BITS}"

@@ -13,10 +13,16 @@ import dataclasses
 import errno
 import socket
 import ssl
+from collections.abc import Callable
 from typing import Final, final
 
+from perdure.broker.accidents import Accidents
+from perdure.broker.quotas import TokenBucket
+from perdure.broker.scheduler import Gate
+from perdure.broker.shifts import Shifts
 from perdure.broker.stream import ConnectionFactory, PeerInfo
-from perdure.errors import ConfigError
+from perdure.clock import SystemClock
+from perdure.errors import PerdureError, UsageError
 from perdure.net.admission import Admission
 from perdure.net.proxy_protocol import ProxyFault, ProxyHeader
 from perdure.net.settings import ListenerSettings
@@ -31,12 +37,13 @@ from perdure.net.sockets import (
 from perdure.net.tcp import TcpShell
 from perdure.net.tls import server_context
 from perdure.net.websocket import WebSocketShell
+from perdure.observe.instruments import add
 from perdure.observe.logs import get_logger
 from perdure.observe.metrics import Metrics
 
 log = get_logger("net")
 
-ACCEPT_BURST: Final = 128
+ACCEPT_BURST: Final = 32
 """Sockets accepted in one turn of the loop; the others wait so that traffic is not held up."""
 LEAVE_BURST: Final = 256
 """Connections closed in one turn of the loop when the broker takes leave of all."""
@@ -62,6 +69,19 @@ class ListenerStats:
 
 
 @final
+class _LoopTurns:
+    """Turns of the running loop; nobody takes steps of long work here."""
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Run at the end of this turn of the loop."""
+        asyncio.get_running_loop().call_soon(callback)
+
+    def gate(self) -> Gate:
+        """There is none."""
+        raise UsageError("a listener has no long work")
+
+
+@final
 class Listener:
     """One configured listener.
 
@@ -70,6 +90,8 @@ class Listener:
         factory: makes the connection of each transport.
         admission: bounds that all listeners share.
         metrics: counts TLS handshakes that failed.
+        accidents: told what fails as nobody expects; None = one of its own.
+        shifts: where those wait who have sent more than is read in one turn; None = one of its own.
     """
 
     def __init__(
@@ -79,12 +101,18 @@ class Listener:
         *,
         admission: Admission,
         metrics: Metrics | None = None,
+        accidents: Accidents | None = None,
+        shifts: Shifts | None = None,
     ) -> None:
+        self.shifts: Shifts = shifts or Shifts(_LoopTurns(), SystemClock())
+        self._accidents = accidents or Accidents(metrics or Metrics(), log, SystemClock())
         self.settings = settings
         self.stats = ListenerStats()
         self._factory = factory
         self._admission = admission
         self._metrics = metrics
+        rate = settings.connect_rate
+        self._pace = TokenBucket(rate) if rate > 0 else None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sockets: list[socket.socket] = []
         self._addresses: list[Address] = []
@@ -132,7 +160,8 @@ class Listener:
         """Bind, listen and accept; a listener that was stopped takes its old port again.
 
         Raises:
-            ConfigError: an address cannot be bound.
+            ConfigError: its name stands for no address.
+            AddressUnavailable: an address cannot be bound.
         """
         if self._sockets:
             return
@@ -205,6 +234,15 @@ class Listener:
             reason=reason,
         )
 
+    def shell_failed(self, shell: Shell, error: Exception) -> None:
+        """Report what has cost one connection."""
+        self._accidents.report(
+            error,
+            "transport",
+            listener=self.settings.name,
+            address=self._shells.get(shell, ""),
+        )
+
     # Inside.
 
     def _accept_ready(self, listening: socket.socket) -> None:
@@ -220,7 +258,13 @@ class Listener:
                     raise
                 self._pause_accepting(listening, exc)
                 return
-            self._admit(accepted, plain_address(address))
+            try:
+                self._admit(accepted, plain_address(address))
+            except Exception as error:  # noqa: BLE001 - it costs this client alone
+                self._accidents.report(
+                    error, "accept", listener=self.settings.name, address=str(address[0])
+                )
+                accepted.close()
 
     def _pause_accepting(self, listening: socket.socket, exc: OSError) -> None:
         """Let the backlog wait: the socket stays readable, so the loop would spin on it."""
@@ -246,10 +290,19 @@ class Listener:
         if self._count >= self.settings.connections_max:
             refusal = "listener.connections_max"
         else:
-            refusal = self._admission.admit(address[0], now_s=self._loop.time())
+            refusal = self._admission.admit(
+                address[0],
+                now_s=self._loop.time(),
+                per_ip_max=self.settings.connections_per_ip_max,
+                pace=self._pace,
+                paced=self.settings.connect_rate != 0,
+            )
         if refusal:
             accepted.close()
             self.stats.refused_total += 1
+            if self._metrics is not None:
+                limit = refusal if "." in refusal else f"limits.{refusal}"
+                add(self._metrics.limit_refusals, (limit,))
             log.warning(
                 "listener.refused",
                 listener=self.settings.name,
@@ -304,8 +357,9 @@ class Listener:
                     self._metrics.tls_handshake_failures += 1
                 self.handshake_failed(shell, str(exc) or type(exc).__name__)
             else:
-                context = {"message": "opening a connection failed", "exception": exc}
-                task.get_loop().call_exception_handler(context)
+                self._accidents.report(
+                    exc, "accept", listener=self.settings.name, address=self._shells.get(shell, "")
+                )
         shell.abort()
         if shell.connected:
             # uvloop does not report the loss of a transport whose opening was cancelled.
@@ -347,14 +401,14 @@ def open_listeners(listeners: list[Listener]) -> None:
     """Start all listeners, or none.
 
     Raises:
-        ConfigError: one could not be started; those started before it are stopped again.
+        PerdureError: one could not be started; those started before it are stopped again.
     """
     started: list[Listener] = []
     try:
         for listener in listeners:
             listener.start()
             started.append(listener)
-    except ConfigError:
+    except PerdureError:
         for listener in started:
             listener.stop_accepting()
         raise

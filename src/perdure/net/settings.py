@@ -41,8 +41,12 @@ class ListenerSettings:
     kind: ListenerKind
     host: str
     port: int
-    backlog: int = 1024
+    backlog: int = 4096
     connections_max: int = 100_000
+    connections_per_ip_max: int = -1
+    """In place of the broker's own bound; -1 = that one."""
+    connect_rate: int = -1
+    """In place of the broker's own rate; -1 = that one."""
     proxy_protocol: bool = False
     path: str = "/mqtt"
     message_bytes_max: int = 16 * 1024 * 1024 + FRAME_HEADROOM_BYTES
@@ -133,6 +137,8 @@ def listener_settings(
         port=port,
         backlog=config.backlog,
         connections_max=config.connections_max,
+        connections_per_ip_max=config.connections_per_ip_max,
+        connect_rate=config.connect_rate,
         proxy_protocol=config.proxy_protocol,
         path=config.path,
         origins=config.origins or None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol, final
 
+from perdure.broker.shifts import Shifts
 from perdure.broker.stream import StreamHandler
 
 
@@ -64,12 +65,21 @@ class Shell(Protocol):
 class ShellOwner(Protocol):
     """The listener as its shells see it."""
 
+    @property
+    def shifts(self) -> Shifts:
+        """Who has work left for the next turn."""
+        ...
+
     def shell_lost(self, shell: Shell) -> None:
         """The shell's transport is gone."""
         ...
 
     def handshake_failed(self, shell: Shell, reason: str) -> None:
         """The peer never came as far as MQTT."""
+        ...
+
+    def shell_failed(self, shell: Shell, error: Exception) -> None:
+        """Something of this connection failed as nobody expected; it is cut."""
         ...
 
 

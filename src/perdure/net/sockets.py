@@ -8,7 +8,7 @@ import socket
 from ipaddress import ip_address
 from typing import Final, TypeAlias
 
-from perdure.errors import ConfigError
+from perdure.errors import AddressUnavailable, ConfigError, PerdureError
 from perdure.net.proxy_protocol import (
     HEADER_SIZE_MAX,
     ProxyFault,
@@ -30,7 +30,8 @@ def open_listening(host: str, port: int, *, backlog: int, path: str) -> list[soc
     when ``port`` is 0.
 
     Raises:
-        ConfigError: no address could be bound; ``path`` names the setting.
+        ConfigError: the name stands for no address; ``path`` names the setting.
+        AddressUnavailable: no address could be bound.
     """
     addresses = _resolve(host, port, path=path)
     tries = 1 if port else PORT_TRIES_MAX
@@ -45,12 +46,25 @@ def open_listening(host: str, port: int, *, backlog: int, path: str) -> list[soc
                 opened.close()
             if tries and sockets and exc.errno == errno.EADDRINUSE:
                 continue  # free on the first address and taken on another one
-            raise ConfigError(
-                f"cannot listen on {host or '*'}:{bound_port}: {exc.strerror}",
-                path=f"{path}.bind",
-                hint="another process has the port" if exc.errno == errno.EADDRINUSE else "",
-            ) from exc
+            raise address_unavailable(exc, host, bound_port, path=f"{path}.bind") from exc
         return sockets
+
+
+def address_unavailable(exc: OSError, host: str, port: int, *, path: str) -> PerdureError:
+    """Why an address could not be bound, and what to do."""
+    hint = ""
+    if exc.errno == errno.EADDRINUSE:
+        hint = f"another process has the port: `ss -ltnp sport = :{port}` tells which"
+    elif exc.errno == errno.EADDRNOTAVAIL:
+        hint = "no interface of this machine has the address, or not yet"
+    elif exc.errno in (errno.EACCES, errno.EPERM):
+        hint = "ports below 1024 need CAP_NET_BIND_SERVICE: AmbientCapabilities= under systemd"
+    return AddressUnavailable(
+        f"cannot listen on {host or '*'}:{port}: {exc.strerror or exc}",
+        permitted=exc.errno not in (errno.EACCES, errno.EPERM),
+        path=path,
+        hint=hint,
+    )
 
 
 def _open_all(
@@ -88,7 +102,9 @@ def _resolve(host: str, port: int, *, path: str) -> list[tuple[socket.AddressFam
         )
     except OSError as exc:
         raise ConfigError(
-            f"{host!r} is no address of this machine: {exc.strerror}", path=f"{path}.bind"
+            f"{host!r} is no address of this machine: {exc.strerror}",
+            path=f"{path}.bind",
+            hint="write an address of this machine, or a name that /etc/hosts or DNS knows",
         ) from exc
     return list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found))
 

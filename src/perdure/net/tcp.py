@@ -23,8 +23,13 @@ class TcpShell(TransportShell):
 
     def data_received(self, data: bytes) -> None:
         """Hand bytes to the connection, or drop them when it has closed."""
-        if not self._closing:
+        if self._closing:
+            self._drop(len(data))
+            return
+        try:
             self.handler.receive(data)
+        except Exception as error:  # noqa: BLE001 - it costs this connection alone
+            self._broke(error)
 
     # The connection calls these.
 
@@ -46,9 +51,4 @@ class TcpShell(TransportShell):
     def _begin(self) -> None:
         """Make the connection."""
         self._identify()
-        try:
-            self.handler = self._factory(self, self.peer)
-        except BaseException:
-            # The loop only reports what connection_made raises; it would keep the socket.
-            self.abort()
-            raise
+        self.handler = self._factory(self, self.peer)

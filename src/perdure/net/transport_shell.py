@@ -4,19 +4,23 @@ A shell is an ``asyncio.Protocol`` by its methods, not by inheritance: compiled,
 that is not would be an ordinary one. It knows nothing of MQTT.
 
 Invariant: nothing is received after ``close``; the handler and then the listener are told exactly
-once that the transport is lost.
+once that the transport is lost; whatever raises in between costs this connection alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from typing import cast
+from typing import Final, cast
 
 from perdure.broker.stream import ConnectionFactory, PeerInfo, StreamHandler
 from perdure.net.settings import ListenerSettings
 from perdure.net.shell import NO_HANDLER, ShellOwner
 from perdure.net.tls import certificate_subject
+
+DROPPED_BYTES_MAX: Final = 512 * 1024
+"""What is read and dropped of a client that the broker has taken leave of: the rest of a packet
+that was refused may be megabytes, and to read it costs others time."""
 
 
 class TransportShell:
@@ -36,6 +40,7 @@ class TransportShell:
 
     __slots__ = (
         "_closing",
+        "_dropped_bytes",
         "_factory",
         "_loop",
         "_lost",
@@ -64,6 +69,7 @@ class TransportShell:
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
+        self._dropped_bytes = 0
         self._lost = False
         self.handler: StreamHandler = NO_HANDLER
 
@@ -87,7 +93,10 @@ class TransportShell:
         self._transport.set_write_buffer_limits(
             high=self._settings.write_high_bytes, low=self._settings.write_low_bytes
         )
-        self._begin()
+        try:
+            self._begin()
+        except Exception as error:  # noqa: BLE001 - the invariant of the module
+            self._broke(error)
 
     def eof_received(self) -> None:
         """Close: MQTT has no half-open connection. The transport does it when this returns, after
@@ -95,11 +104,17 @@ class TransportShell:
 
     def pause_writing(self) -> None:
         """Pass the high-water mark on."""
-        self.handler.pause_writing()
+        try:
+            self.handler.pause_writing()
+        except Exception as error:  # noqa: BLE001 - the invariant of the module
+            self._broke(error)
 
     def resume_writing(self) -> None:
         """Pass the low-water mark on."""
-        self.handler.resume_writing()
+        try:
+            self.handler.resume_writing()
+        except Exception as error:  # noqa: BLE001 - the invariant of the module
+            self._broke(error)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Tell the connection, then the listener, and let go of both ends; once."""
@@ -110,6 +125,8 @@ class TransportShell:
         handler, self.handler = self.handler, NO_HANDLER
         try:
             self._tell_lost(handler, exc)
+        except Exception as error:  # noqa: BLE001 - the invariant of the module
+            self._owner.shell_failed(self, error)
         finally:
             self._owner.shell_lost(self)
 
@@ -146,6 +163,20 @@ class TransportShell:
         handler.connection_lost(exc)
 
     # For subclasses.
+
+    def _drop(self, size: int) -> None:
+        """Count what comes after the end; of who sends on and on no more is read.
+
+        It may still read what it was told: nothing is cut before the closing is over.
+        """
+        self._dropped_bytes += size
+        if self._dropped_bytes > DROPPED_BYTES_MAX and not self._lost:
+            self._transport.pause_reading()
+
+    def _broke(self, error: Exception) -> None:
+        """A step of this connection failed as nobody expected: cut it."""
+        self._owner.shell_failed(self, error)
+        self.abort()
 
     def _identify(self) -> None:
         """Remember whose certificate a TLS client has shown."""

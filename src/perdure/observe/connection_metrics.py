@@ -25,6 +25,7 @@ class ConnectionMetrics:
         "pubacks_sent",
         "publishes_received",
         "tls_handshake_failures",
+        "unexpected_errors",
     )
 
     def __init__(self) -> None:
@@ -48,6 +49,7 @@ class ConnectionMetrics:
         self.payload_bytes_received: int = 0
         self.payload_bytes_sent: int = 0
         self.protocol_errors: list[int] = [0] * 256
+        self.unexpected_errors: dict[tuple[str, ...], int] = {}
 
     def connection_opened(self, listener: str, protocol: str) -> None:
         """Count a connection when its CONNECT was accepted or refused by the broker."""

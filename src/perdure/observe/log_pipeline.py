@@ -72,7 +72,8 @@ class RepeatLimiter:
         self, _logger: object, _method: str, event: MutableMapping[str, Any]
     ) -> MutableMapping[str, Any]:
         """Pass or drop an event that did not come through ``_Limited``: a processor."""
-        dropped = self.count(str(event.get("room", "")), str(event.get("event", "")))
+        # Their texts have what a client sent in them, so that each would be another event.
+        dropped = self.count("", str(event.get("logger", "")))
         if dropped < 0:
             raise structlog.DropEvent
         if dropped:
@@ -86,6 +87,9 @@ class _Limited(structlog.BoundLoggerBase):
     limiter: RepeatLimiter
 
     def _proxy_to_logger(self, method_name: str, event: str | None = None, **values: Any) -> Any:
+        if "suppressed" in values:
+            # Its repeats were limited before (``broker.refusals``).
+            return super()._proxy_to_logger(method_name, event, **values)
         dropped = self.limiter.count(self._context.get("room", ""), event or "")
         if dropped < 0:
             return None

@@ -15,11 +15,23 @@ from typing import Final, TextIO, final
 LINES_MAX: Final = 10_000
 """Lines that wait to be written."""
 
+CHARACTERS_MAX: Final = 8 * 1024 * 1024
+"""Text that waits to be written."""
+
 LINE_CHARACTERS_MAX: Final = 8_192
 """Longest line; a client id alone may have 65,535 bytes. The rest is cut."""
 
 CLOSE_TIMEOUT_S: Final = 1.0
 """Time for what waits to be written at the end."""
+
+
+_writers: Final[list[LogWriter]] = []
+
+
+def flush_all() -> None:
+    """Close all that is open: before the process ends without running anything else."""
+    while _writers:
+        _writers[0].close()  # which takes it off the list
 
 
 @final
@@ -29,28 +41,41 @@ class LogWriter:
     Args:
         stream: where the lines go.
         lines_max: lines that may wait.
+        characters_max: text that may wait.
     """
 
-    def __init__(self, stream: TextIO, *, lines_max: int = LINES_MAX) -> None:
+    def __init__(
+        self,
+        stream: TextIO,
+        *,
+        lines_max: int = LINES_MAX,
+        characters_max: int = CHARACTERS_MAX,
+    ) -> None:
         self._stream = stream
         self._lines_max = lines_max
+        self._characters_max = characters_max
+        self._queued = 0
+        self._written = 0
         # Of C: a condition would cost a line more than its text does.
         self._lines: SimpleQueue[str | None] = SimpleQueue()
         self._dropped = 0  # ever; the thread knows how many it has told of
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
+        _writers.append(self)
 
     def write(self, text: str) -> int:
         """Queue text; returns its length, as a stream does. After ``close`` it writes at once."""
         if self._closing:
             self._put(text)
-        elif self._lines.qsize() >= self._lines_max:
+        elif not self._has_room():
             self._dropped += 1
-        elif len(text) > LINE_CHARACTERS_MAX:
-            self._lines.put(text[:LINE_CHARACTERS_MAX] + "...\n")
         else:
-            self._lines.put(text)
+            line = text
+            if len(text) > LINE_CHARACTERS_MAX:
+                line = text[:LINE_CHARACTERS_MAX] + "...\n"
+            self._queued += len(line)
+            self._lines.put(line)
         return len(text)
 
     def flush(self) -> None:
@@ -63,8 +88,17 @@ class LogWriter:
     def close(self) -> None:
         """Write what waits, as far as the stream takes it in ``CLOSE_TIMEOUT_S``."""
         self._closing = True
+        if self in _writers:
+            _writers.remove(self)
         self._lines.put(None)
         self._thread.join(CLOSE_TIMEOUT_S)
+
+    def _has_room(self) -> bool:
+        waiting = self._lines.qsize()
+        if not waiting:
+            # Several threads may count at once: what that lost is made good here.
+            self._queued = self._written
+        return waiting < self._lines_max and self._queued - self._written < self._characters_max
 
     def _run(self) -> None:
         told = 0
@@ -77,6 +111,7 @@ class LogWriter:
                 if line is None:
                     break
                 text.append(line)
+            size = sum(map(len, text))
             dropped = self._dropped
             if dropped > told:
                 text.append(
@@ -84,6 +119,7 @@ class LogWriter:
                 )
                 told = dropped
             self._put("".join(text))
+            self._written += size
             if line is not None:
                 line = lines.get()
 

@@ -119,6 +119,14 @@ TABLE: tuple[MetricInfo, ...] = (
         "list",
     ),
     MetricInfo(
+        "unexpected_errors",
+        "counter",
+        "Exceptions that nobody expected; each has cost one connection, or one background step.",
+        ("where",),
+        (),
+        "dict",
+    ),
+    MetricInfo(
         "messages_received", "counter", "Messages published.", ("qos",), QOS_LEVELS, "fields"
     ),
     MetricInfo(
@@ -154,6 +162,11 @@ TABLE: tuple[MetricInfo, ...] = (
         ("connected", "offline"),
         "fields",
     ),
+    _gauge(
+        "sessions_held_up",
+        "Connected sessions that are sent nothing more before their oldest message is "
+        "acknowledged: 65,535 others went out since.",
+    ),
     _counter("sessions_created", "Sessions created."),
     _counter("sessions_resumed", "Sessions resumed by their client."),
     _counter("sessions_taken_over", "Sessions taken over by a second connection."),
@@ -178,9 +191,11 @@ TABLE: tuple[MetricInfo, ...] = (
     ),
     _histogram("event_loop_lag_seconds", "How late the event loop runs a timer."),
     _gauge("subscriptions", "Subscriptions of all sessions in memory."),
+    _gauge("subscriptions_offline", "Subscriptions of sessions that are not connected."),
     _gauge("shared_subscriptions", "Shared subscriptions of all sessions in memory."),
     _gauge("shared_groups", "Shared groups."),
     _gauge("retained_messages", "Retained messages."),
+    _gauge("retained_bytes", "Bytes of the retained messages, topics included."),
     _histogram("storage_append_seconds", "Time of a write to the log, without the sync."),
     _histogram("storage_commit_seconds", "Time of a sync to the disk."),
     _histogram("storage_commit_batch_messages", "Messages in one commit."),
@@ -191,8 +206,48 @@ TABLE: tuple[MetricInfo, ...] = (
     _gauge("storage_generations", "Generations of the log."),
     _gauge("storage_streams", "Learned streams in the current generation."),
     _gauge("storage_backlog_messages", "Messages waiting for a commit."),
+    _gauge(
+        "retention_held_generations",
+        "Generations beyond `retention.time_s` that wait for a pipeline in `retention.keep_for`.",
+    ),
+    _counter(
+        "retention_unread_messages",
+        "Messages dropped that a pipeline in `retention.keep_for` had not read.",
+    ),
     MetricInfo("auth", "counter", "Authentications.", ("result", "method"), (), "dict"),
-    _gauge("bans", "Bans in force."),
+    _gauge("bans", "Bans in force that an operator has made."),
+    _gauge("bans_temporary", "Bans in force that the broker has made by itself."),
+    _counter("logins_failed", "Passwords and SCRAM proofs that were wrong."),
+    _gauge(
+        "clock_offset_lead_seconds",
+        "What the newest offset is ahead of the wall clock: it was ahead, and was set back.",
+    ),
+    MetricInfo(
+        "clock_steps",
+        "counter",
+        "Times that the wall clock was set by a second or more.",
+        ("direction",),
+        ("forward", "back"),
+        "fields",
+    ),
+    MetricInfo(
+        "refusals",
+        "counter",
+        "Refused CONNECTs, PUBLISHes and filters of SUBSCRIBEs, and clients dropped for a "
+        "`packet`; reason code 0x00: closed without one.",
+        ("packet", "reason_code"),
+        (),
+        "dict",
+    ),
+    MetricInfo(
+        "limit_refusals",
+        "counter",
+        "Connections, sessions, subscriptions and retained messages refused, by the setting that "
+        "refused them.",
+        ("limit",),
+        (),
+        "dict",
+    ),
     MetricInfo(
         "http_requests",
         "counter",
@@ -211,7 +266,24 @@ TABLE: tuple[MetricInfo, ...] = (
         "read",
     ),
     MetricInfo(
+        "http_connections_dropped",
+        "counter",
+        "HTTP connections closed before their time: `evicted` or `refused` for want of a place, "
+        "`head_timeout`, `body_timeout`, `send_timeout`, `malformed`.",
+        ("reason",),
+        (),
+        "dict",
+    ),
+    MetricInfo(
         "http_response_bytes", "counter", "Bytes in bodies of HTTP answers.", ("route",), (), "dict"
+    ),
+    MetricInfo(
+        "metrics_requests",
+        "counter",
+        "Requests for these metrics by status; `timeout` and `evicted` got no answer.",
+        ("status",),
+        (),
+        "dict",
     ),
     _histogram("auth_seconds", "Time of an authentication."),
 )

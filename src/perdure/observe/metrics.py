@@ -27,7 +27,12 @@ class Metrics(ConnectionMetrics):
         "auth",
         "auth_seconds",
         "bans",
+        "bans_temporary",
+        "clock_offset_lead_seconds",
+        "clock_steps_back",
+        "clock_steps_forward",
         "event_loop_lag_seconds",
+        "http_connections_dropped",
         "http_request_seconds_probe",
         "http_request_seconds_query",
         "http_request_seconds_read",
@@ -36,6 +41,8 @@ class Metrics(ConnectionMetrics):
         "http_response_bytes",
         "inflight_full",
         "inflight_messages",
+        "limit_refusals",
+        "logins_failed",
         "messages_delivered_0",
         "messages_delivered_1",
         "messages_delivered_2",
@@ -50,16 +57,22 @@ class Metrics(ConnectionMetrics):
         "messages_received_1",
         "messages_received_2",
         "messages_redelivered",
+        "metrics_requests",
         "oldest_unacked_seconds",
         "pending_messages",
         "publish_to_ack_seconds_1",
         "publish_to_ack_seconds_2",
+        "refusals",
+        "retained_bytes",
         "retained_messages",
+        "retention_held_generations",
+        "retention_unread_messages",
         "session_resume_seconds",
         "sessions_connected",
         "sessions_created",
         "sessions_discarded",
         "sessions_expired",
+        "sessions_held_up",
         "sessions_offline",
         "sessions_resumed",
         "sessions_taken_over",
@@ -76,6 +89,7 @@ class Metrics(ConnectionMetrics):
         "storage_read_seconds",
         "storage_streams",
         "subscriptions",
+        "subscriptions_offline",
         "takeover_seconds",
         "wills_published",
     )
@@ -100,6 +114,7 @@ class Metrics(ConnectionMetrics):
         # Sessions.
         self.sessions_connected: int = 0
         self.sessions_offline: int = 0
+        self.sessions_held_up: int = 0
         self.sessions_created: int = 0
         self.sessions_resumed: int = 0
         self.sessions_taken_over: int = 0
@@ -118,9 +133,11 @@ class Metrics(ConnectionMetrics):
         self.event_loop_lag_seconds = Histogram()
         # Subscriptions and retained messages.
         self.subscriptions: int = 0
+        self.subscriptions_offline: int = 0
         self.shared_subscriptions: int = 0
         self.shared_groups: int = 0
         self.retained_messages: int = 0
+        self.retained_bytes: int = 0
         # Storage.
         self.storage_append_seconds = Histogram()
         self.storage_commit_seconds = Histogram()
@@ -132,15 +149,26 @@ class Metrics(ConnectionMetrics):
         self.storage_generations: int = 0
         self.storage_streams: int = 0
         self.storage_backlog_messages: int = 0
+        self.retention_held_generations: int = 0
+        self.retention_unread_messages: int = 0
         # Authentication.
         self.auth: dict[tuple[str, ...], int] = {}
         self.auth_seconds = Histogram()
         self.bans: int = 0
+        self.clock_offset_lead_seconds: int = 0
+        self.clock_steps_back: int = 0
+        self.clock_steps_forward: int = 0
+        self.refusals: dict[tuple[str, ...], int] = {}
+        self.http_connections_dropped: dict[tuple[str, ...], int] = {}
+        self.bans_temporary: int = 0
+        self.logins_failed: int = 0
+        self.limit_refusals: dict[tuple[str, ...], int] = {}
         self.http_requests: dict[tuple[str, ...], int] = {}
         self.http_requests_in_flight: int = 0
         self.http_request_seconds_probe = Histogram()
         self.http_request_seconds_query = Histogram()
         self.http_request_seconds_read = Histogram()
+        self.metrics_requests: dict[tuple[str, ...], int] = {}
         self.http_response_bytes: dict[tuple[str, ...], int] = {}
 
     @property

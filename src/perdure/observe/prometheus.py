@@ -1,14 +1,13 @@
-"""The Prometheus view of ``Metrics``: one collector, and a small HTTP server for it.
+"""The Prometheus view of ``Metrics``: one collector.
 
-Reads the ints at scrape time, in the server's own thread; the broker's loop is not involved.
+Reads the ints at scrape time, in the thread of ``metrics_server``; the broker's loop has no part.
 """
 
 from __future__ import annotations
 
 import platform
-import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, final
+from typing import final
 
 import prometheus_client
 from prometheus_client.core import (
@@ -19,13 +18,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from perdure.errors import ConfigError
 from perdure.observe.instruments import HISTOGRAM_BUCKETS, Histogram
 from perdure.observe.metric_table import PREFIX, TABLE, MetricInfo, histograms, numbers
 from perdure.observe.metrics import Metrics
-
-if TYPE_CHECKING:
-    from wsgiref.simple_server import WSGIServer
 
 FIRST_BUCKET_US = 4
 """Buckets below 2**4 us are exported as one: no network path is that fast."""
@@ -90,38 +85,3 @@ def make_registry(metrics: Metrics, *, version: str, backend: str) -> CollectorR
     prometheus_client.ProcessCollector(registry=registry)
     prometheus_client.GCCollector(registry=registry)
     return registry
-
-
-@final
-class MetricsServer:
-    """``/metrics`` over HTTP, in a thread of its own."""
-
-    def __init__(self, server: WSGIServer, thread: threading.Thread) -> None:
-        self._server = server
-        self._thread = thread
-
-    @classmethod
-    def start(cls, registry: CollectorRegistry, host: str, port: int) -> MetricsServer:
-        """Listen and serve.
-
-        Raises:
-            ConfigError: the address cannot be bound.
-        """
-        try:
-            server, thread = prometheus_client.start_http_server(port, host, registry)
-        except OSError as error:
-            raise ConfigError(
-                f"cannot listen on {host}:{port}: {error.strerror or error}", path="metrics.bind"
-            ) from error
-        return cls(server, thread)
-
-    @property
-    def port(self) -> int:
-        """The port in use (the real one if 0 was asked for)."""
-        return int(self._server.server_port)
-
-    def close(self) -> None:
-        """Stop serving and release the port."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()

@@ -54,6 +54,16 @@ class Narrowing(msgspec.Struct, frozen=True):
     published_until: int | None = None
 
 
+def latest_of(one: int | None, other: int | None) -> int | None:
+    """The bound from below that holds where both do."""
+    return max((each for each in (one, other) if each is not None), default=None)
+
+
+def earliest_of(one: int | None, other: int | None) -> int | None:
+    """The bound from above that holds where both do."""
+    return min((each for each in (one, other) if each is not None), default=None)
+
+
 def narrow(conditions: Iterable[Condition]) -> Narrowing:
     """The rows that conditions, all of which must hold, leave to be read."""
     sets: list[tuple[str, ...]] = []

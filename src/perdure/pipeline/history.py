@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from perdure.content import parse_filter
 from perdure.errors import ConfigError, StorageUnavailable
 from perdure.pipeline import log_source, offsets
-from perdure.pipeline.conditions import Narrowing
+from perdure.pipeline.conditions import Narrowing, earliest_of, latest_of
 from perdure.pipeline.jobs.archive_state import ArchiveState, load_state
 from perdure.pipeline.log_index import LogIndex
 from perdure.pipeline.log_source import Part
@@ -117,8 +117,8 @@ class History:
             raise ConfigError(
                 f"{self._directory}: {problem}",
                 path="missing",
-                hint="set option missing to skip to read what there is; run pipeline archive more "
-                "often than storage.retention drops generations",
+                hint="set option missing to skip to read what there is; retention.keep_for has the "
+                "log wait for pipeline archive",
             )
 
     def _missing(self, after: int, until: int, filter_sets: FilterSets) -> str:
@@ -194,7 +194,9 @@ def plan(index: LogIndex, options: ReadOptions, narrowing: Narrowing) -> list[An
     history = of(options, index)
     if history is not None:
         after = max(options.after_offset, narrowing.after_offset)
-        until = min(options.until_offset, narrowing.until_offset, history.seam)
+        newest = index.newest()
+        reach = options.reach(newest.offset if newest else history.seam)
+        until = min(reach, narrowing.until_offset, history.seam)
         filter_sets = options.filter_sets + narrowing.filter_sets
         history.check(after, until, filter_sets)
         if after < until:
@@ -204,8 +206,8 @@ def plan(index: LogIndex, options: ReadOptions, narrowing: Narrowing) -> list[An
                     after,
                     until,
                     filter_sets,
-                    narrowing.published_from,
-                    narrowing.published_until,
+                    latest_of(options.published_from, narrowing.published_from),
+                    earliest_of(options.published_until, narrowing.published_until),
                     options.where,
                 )
                 for pieces in _packed(history.files(after, until), options.rows_per_partition)

@@ -54,7 +54,8 @@ def write_stream(
 
     Args:
         batches: record batches, each with the position behind it. An error of ours that they
-            raise becomes the end of the stream; a reader raises it again.
+            raise is told in the stream, for a reader of ours to raise it again, and then raised
+            here: whoever sends the stream must cut it off, because others only see its end.
         columns: of the batches.
         compression: one of ``COMPRESSIONS``.
     """
@@ -64,7 +65,6 @@ def write_stream(
     options = pa.ipc.IpcWriteOptions(compression=compression or None)
     with pa.ipc.new_stream(pa.PythonFile(chunks, mode="w"), schema, options=options) as writer:
         position = rows = 0
-        last: dict[bytes, bytes] = {}
         try:
             for position, batch in batches:
                 rows += batch.num_rows
@@ -72,9 +72,11 @@ def write_stream(
                 yield chunks.take()
         except PerdureError as error:
             problem = problem_of(error.code, error.message, error.hint)
-            last[ERROR_KEY] = msgspec.json.encode(problem)
-        else:
-            last[END_KEY] = msgspec.json.encode({"position": position, "rows": rows})
+            told = {ERROR_KEY: msgspec.json.encode(problem)}
+            writer.write_batch(empty, custom_metadata=told)
+            yield chunks.take()
+            raise
+        last = {END_KEY: msgspec.json.encode({"position": position, "rows": rows})}
         writer.write_batch(empty, custom_metadata=last)
     yield chunks.take()
 

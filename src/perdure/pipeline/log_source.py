@@ -16,7 +16,8 @@ from typing import Any, Final
 import msgspec
 
 from perdure.errors import StorageUnavailable
-from perdure.pipeline.conditions import CLOCK_BACK_MAX_US, Narrowing
+from perdure.pipeline import offsets
+from perdure.pipeline.conditions import CLOCK_BACK_MAX_US, Narrowing, earliest_of, latest_of
 from perdure.pipeline.content import ContentKernel
 from perdure.pipeline.decode import Names, decode_page
 from perdure.pipeline.log_index import LogIndex
@@ -65,9 +66,13 @@ def plan(files: LogIndex, options: ReadOptions, narrowing: Narrowing) -> list[Pa
     """The parts of a read: of about equal size, in the order of the log."""
     filter_sets = options.filter_sets + narrowing.filter_sets
     after = max(options.after_offset, narrowing.after_offset)
-    until = min(options.until_offset, narrowing.until_offset)
     newest = files.newest()
-    if newest is None or after >= until:
+    if options.whole:
+        offsets.check_whole(files, after, options.place)
+    if newest is None:
+        return []
+    until = min(options.reach(newest.offset), narrowing.until_offset)
+    if after >= until:
         return []
     slices = files.slices(
         filter_sets, after, min(until, newest.offset), rows_max=options.rows_per_partition
@@ -82,8 +87,8 @@ def plan(files: LogIndex, options: ReadOptions, narrowing: Narrowing) -> list[Pa
             query=query,
             slices=group,
             filter_sets=filter_sets,
-            published_from=narrowing.published_from,
-            published_until=narrowing.published_until,
+            published_from=latest_of(options.published_from, narrowing.published_from),
+            published_until=earliest_of(options.published_until, narrowing.published_until),
             remote=options.remote,
             where=options.where,
         )

@@ -18,12 +18,18 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure.errors import ConfigError, StorageCorrupt
+from perdure.errors import ConfigError, StorageCorrupt, StorageUnavailable
 from perdure.pipeline.log_index import LogIndex
 from perdure.pipeline.options import ReadOptions
 
 SHARD: Final = "0"
 """The embedded log has one shard."""
+
+DATA_LOSS: Final = "onDataLoss"
+"""The option that an error names if messages were dropped unread."""
+
+FIRST_GENERATION: Final = 1
+"""Where the log begins with a later one, something was dropped."""
 
 
 class ShardPosition(msgspec.Struct, frozen=True):
@@ -76,8 +82,17 @@ def parse_position(data: Mapping[str, Any]) -> StreamPosition:
 
 
 def initial(files: LogIndex, options: ReadOptions) -> StreamPosition:
-    """Where a new stream begins."""
-    return position(files.database_id, 0, options.after_offset)
+    """Where a new stream begins: a place that the log has, so that a drop before its first batch is
+    a loss like any other. Before it there may be an archive, and then generation 0."""
+    if options.catalog:
+        return position(files.database_id, 0, options.after_offset)
+    generations = files.generations()
+    offset = max(options.after_offset, generations[0].since_offset - 1)
+    generation = max(
+        (info.generation for info in generations if info.since_offset <= offset + 1),
+        default=generations[0].generation,
+    )
+    return position(files.database_id, generation, offset)
 
 
 def latest(
@@ -113,21 +128,45 @@ def check(files: LogIndex, start: StreamPosition, options: ReadOptions) -> None:
     Raises:
         ConfigError: messages may have been dropped unread, or the database is another one.
     """
-    if start.database != files.database_id:
-        raise ConfigError(
-            f"{options.place} holds another database than the one that this stream was reading",
-            path="path",
-            hint="give the stream a new checkpoint, or the directory back",
-        )
+    check_same(files, start, options)
     oldest = files.generations()[0]
-    # A stream that has read nothing begins wherever the log begins.
+    # Generation 0: what is before the log comes from an archive, which was asked by itself.
     missed = start.generation and start.generation < oldest.generation
     if missed and start.offset + 1 < oldest.since_offset and not options.skip_data_loss:
         raise ConfigError(
             f"generations {start.generation} to {oldest.generation - 1} were dropped before this "
             f"stream had read them to their end (it stood at offset {start.offset}, the log "
             f"begins at {oldest.since_offset})",
-            path="onDataLoss",
-            hint="set option onDataLoss to skip to go on behind them; raise storage.retention "
-            "so that it does not happen again",
+            path=DATA_LOSS,
+            hint="set option onDataLoss to skip to go on behind them; retention.keep_for and "
+            "retention.time_s say how long the log waits",
+        )
+
+
+def check_same(files: LogIndex, start: StreamPosition, options: ReadOptions) -> None:
+    """Make sure that a position is one in this log.
+
+    Raises:
+        ConfigError: the database is another one.
+    """
+    if start.database != files.database_id:
+        raise ConfigError(
+            f"{options.place} holds another database than the one that this stream was reading",
+            path="path",
+            hint="give the stream a new checkpoint, or the directory back",
+        )
+
+
+def check_whole(files: LogIndex, after_offset: int, place: str) -> None:
+    """Make sure that a log still has all that it ever had after an offset.
+
+    Raises:
+        StorageUnavailable: messages after it may have been dropped.
+    """
+    oldest = files.generations()[0]
+    if oldest.generation > FIRST_GENERATION and after_offset + 1 < oldest.since_offset:
+        raise StorageUnavailable(
+            f"{place} no longer has all after offset {after_offset}: retention has dropped what "
+            f"was before {oldest.since_offset}",
+            hint="retention.keep_for has the log wait for an archive",
         )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -28,6 +28,11 @@ TOKEN_VARIABLE: Final = "PERDURE_TOKEN"  # noqa: S105 - the name of a variable
 """Environment variable with the token for ``url``."""
 
 WAIT_S: Final = 60
+
+UNTIL_SLACK_US: Final = 60_000_000
+"""How much later than it was published a message may have its place in the log: the time that a
+loaded broker takes to write it, and small steps of its clock."""
+
 _COMPRESSIONS: Final = ("none", "lz4", "zstd")
 _LEVELS_MAX: Final = 65_536
 _ONE_LOG: Final = "one log at a time; a union of two frames has both"
@@ -41,13 +46,14 @@ OPTIONS: Final[Mapping[str, str]] = {
     "timeout": "how long a broker that is away is waited for, once a query runs (1m)",
     "compression": "of rows from url: none, lz4 or zstd",
     "topic": "topic filter; a JSON array for several; everything if not given",
-    "from": "first moment: RFC 3339, microseconds (an offset), or how long ago (2h)",
-    "until": "last moment, likewise; batch only",
+    "from": "first moment of publishing: RFC 3339, or how long ago (2h); a number is an offset",
+    "until": "last moment, likewise, inclusive; batch only",
     "where": "content filter: a JSON object of conditions on payload and user properties",
     "rowsPerPartition": "messages in a partition, about",
     "maxRowsPerTrigger": "most messages of a micro-batch; streams only",
     "pushdown": "off, or once: conditions narrow what is read, and each load is used by one query",
     "onDataLoss": "fail or skip, when messages were dropped before a stream read them",
+    "whole": "off, or on: a batch is refused if the log has lost anything after its begin",
     "catalog": "directory of an archive: what retention has dropped from the log is read from it",
     "missing": "fail or skip, when the archive has not all that was dropped",
 }
@@ -91,6 +97,10 @@ class ReadOptions(msgspec.Struct, frozen=True):
         where: a content filter, or empty.
         catalog: directory of an archive with what came before the log, or empty.
         skip_missing: go without what the archive ought to have and has not.
+        whole: refuse a range of which something was dropped.
+        published_from, published_until: first and last ``published_at``, or None: what moments
+            in ``from`` and ``until`` name. Whole numbers name offsets.
+        asked_at_us: wall time at which ``published_until`` was given.
     """
 
     path: str
@@ -105,11 +115,35 @@ class ReadOptions(msgspec.Struct, frozen=True):
     where: str = ""
     catalog: str = ""
     skip_missing: bool = False
+    whole: bool = False
+    published_from: int | None = None
+    published_until: int | None = None
+    asked_at_us: int = 0
 
     @property
     def place(self) -> str:
         """Where the log is, for messages."""
         return self.path if self.remote is None else self.remote.url
+
+    def reach(self, newest_offset: int) -> int:
+        """The highest offset to look at, of a log that ends at ``newest_offset``.
+
+        Offsets that are ahead of the clock say nothing of when a message was published: then all
+        the rest is looked at.
+        """
+        if self.published_until is not None and newest_offset > self.asked_at_us + UNTIL_SLACK_US:
+            return OFFSET_MAX
+        return self.until_offset
+
+    def between(self, after_offset: int, until_offset: int) -> ReadOptions:
+        """These options for a range of offsets, whatever moments they named."""
+        return msgspec.structs.replace(
+            self,
+            after_offset=after_offset,
+            until_offset=until_offset,
+            published_from=None,
+            published_until=None,
+        )
 
 
 def parse_options(
@@ -128,19 +162,32 @@ def parse_options(
     given = _known(options)
     remote = _remote(given, environ or {})
     since, until = given.get("from"), given.get("until")
+    after, first = 0, None
+    if since:
+        after = max(0, _moment("from", since, now_us) - 1)
+        first = None if _is_offset(since) else after + 1
+    end, last = OFFSET_MAX, None
+    if until:
+        end = _moment("until", until, now_us)
+        if not _is_offset(until):
+            end, last = end + UNTIL_SLACK_US, end
     return ReadOptions(
         path="" if remote else given["path"],
         filter_sets=_filter_sets(given.get("topic", "")),
-        after_offset=max(0, _moment("from", since, now_us) - 1) if since else 0,
-        until_offset=min(_moment("until", until, now_us), OFFSET_MAX) if until else OFFSET_MAX,
+        after_offset=after,
+        until_offset=min(end, OFFSET_MAX),
         rows_per_partition=_count(given, "rowsPerPartition", ROWS_PER_PARTITION),
         rows_per_trigger=_count(given, "maxRowsPerTrigger", 0),
         skip_data_loss=_is_second(given, "onDataLoss", ("fail", "skip")),
         pushdown=_is_second(given, "pushdown", ("off", "once")),
         remote=remote,
         where=check_where(given.get("where", "")),
-        catalog=given.get("catalog", ""),
+        catalog=_catalog(given.get("catalog", "")),
         skip_missing=_is_second(given, "missing", ("fail", "skip")),
+        whole=_is_second(given, "whole", ("off", "on")),
+        published_from=first,
+        published_until=last,
+        asked_at_us=now_us if last is not None else 0,
     )
 
 
@@ -253,6 +300,20 @@ def _compression(given: Mapping[str, str]) -> str:
 # -- what is wanted --------------------------------------------------------------------------
 
 
+def _catalog(text: str) -> str:
+    """The directory of an archive, which may be named as ``file:///path``."""
+    scheme, separator, _ = text.partition("://")
+    if not separator:
+        return text
+    if scheme.lower() != "file":
+        raise ConfigError(
+            f"catalog: {scheme}:// is not supported",
+            path="catalog",
+            hint="name the directory that pipeline archive --to wrote to",
+        )
+    return unquote(urlsplit(text).path)
+
+
 def _filter_sets(text: str) -> FilterSets:
     if not text:
         return ()
@@ -286,6 +347,11 @@ def check_where(text: str) -> str:
         except ValueError as error:
             raise ConfigError(f"where: {error}", path="where") from error
     return text
+
+
+def _is_offset(text: str) -> bool:
+    """Whether a bound is a place in the log, and no moment."""
+    return text.strip().isdecimal()
 
 
 def _moment(name: str, text: str, now_us: int) -> int:

@@ -6,6 +6,8 @@ All of it is below ``/api/v1/storage/databases/log``::
     POST slices  SliceQuery   Slices: a range, cut into parts of about equal size
     POST bound   BoundQuery   Bound: where a micro-batch of some rows ends
     POST read    RowQuery     an Arrow IPC stream with the rows of some slices
+    GET  cursors              Cursors: how far pipelines have read it
+    POST cursors PipelineCursor  keeps one, for retention
 
 A ``view`` is the log as it was when a reader first asked with that name: what a query plans and
 reads with one view fits together, and costs the broker one opening.
@@ -22,12 +24,15 @@ from typing import Final
 import msgspec
 
 from perdure.storage.contract import GenerationInfo
+from perdure.storage.cursors import PipelineCursor
 from perdure.storage.rocksdb.bulk import FilterSets
 from perdure.storage.rocksdb.bulk_slices import Slice
 
 API: Final = "/api/v1"
 VERSION_PATH: Final = f"{API}/version"
 LOG_PATH: Final = f"{API}/storage/databases/log"
+
+CURSORS_PATH: Final = f"{LOG_PATH}/cursors"
 
 PRODUCT: Final = "perdure"
 API_VERSION: Final = 1
@@ -69,10 +74,14 @@ class _Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """Attributes:
     view: see above.
     filter_sets: a topic must match a filter of each set.
+    oldest: generation with which the log began when the reader first saw it. A view may have
+        been forgotten since: a range that reaches into what was dropped then is refused.
+        0 = take what there is.
     """
 
     view: str = ""
     filter_sets: FilterSets = ()
+    oldest: int = 0
 
 
 class SliceQuery(_Query, frozen=True, kw_only=True):
@@ -144,6 +153,13 @@ class RowQuery(_Query, frozen=True, kw_only=True):
     where: str = ""
     position: int = 0
     compression: str = ""
+
+
+class Cursors(msgspec.Struct, frozen=True):
+    """How far pipelines have read; ``broken`` has the names of those that cannot be read."""
+
+    items: tuple[PipelineCursor, ...]
+    broken: tuple[str, ...] = ()
 
 
 class Problem(msgspec.Struct, frozen=True):

@@ -28,10 +28,12 @@ from perdure.errors import (
 )
 from perdure.pipeline.options import Remote
 from perdure.pipeline.protocol import (
+    CURSORS_PATH,
     ITEMS_MAX,
     LOG_PATH,
     Bound,
     BoundQuery,
+    Cursors,
     Description,
     Problem,
     RowQuery,
@@ -40,6 +42,7 @@ from perdure.pipeline.protocol import (
     Streams,
 )
 from perdure.storage.contract import GenerationInfo
+from perdure.storage.cursors import PipelineCursor
 from perdure.storage.rocksdb.bulk import FilterSets, Position
 from perdure.storage.rocksdb.bulk_slices import Slice
 
@@ -149,6 +152,7 @@ class RemoteLog:
         query = SliceQuery(
             view=self.view,
             filter_sets=filter_sets,
+            oldest=self.generations()[0].generation,
             after_offset=after_offset,
             until_offset=until_offset,
             rows_max=rows_max,
@@ -160,6 +164,7 @@ class RemoteLog:
         query = BoundQuery(
             view=self.view,
             filter_sets=filter_sets,
+            oldest=self.generations()[0].generation,
             after_offset=after,
             until_offset=until,
             rows_max=rows_max,
@@ -194,6 +199,35 @@ class RemoteLog:
                 return msgspec.json.decode(body, type=kind)
             except msgspec.DecodeError:
                 raise _stranger(self._remote) from None
+
+
+def send_cursor(remote: Remote, cursor: PipelineCursor) -> None:
+    """Have a broker keep how far a pipeline has read.
+
+    Raises:
+        StorageUnavailable: it is away, or an older release.
+        ConfigError: it refuses.
+    """
+    try:
+        with _Exchange(remote, CURSORS_PATH, cursor) as response:
+            _body(remote, response)
+    except _Away as away:
+        raise StorageUnavailable(str(away)) from None
+
+
+def fetch_cursors(remote: Remote) -> Cursors:
+    """How far pipelines have read a broker's log.
+
+    Raises:
+        StorageUnavailable, ConfigError: see ``send_cursor``.
+    """
+    try:
+        with _Exchange(remote, CURSORS_PATH, None) as response:
+            return msgspec.json.decode(_body(remote, response), type=Cursors)
+    except _Away as away:
+        raise StorageUnavailable(str(away)) from None
+    except msgspec.DecodeError:
+        raise _stranger(remote) from None
 
 
 def read_rows(

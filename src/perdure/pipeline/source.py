@@ -21,7 +21,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -241,6 +240,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[LogPartition]:
         """The parts of a micro-batch, the same whenever it is planned."""
+        from perdure.limits import OFFSET_MAX
         from perdure.pipeline import history, offsets
         from perdure.pipeline.conditions import Narrowing
 
@@ -250,7 +250,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             bounds = Narrowing(after_offset=begin.offset, until_offset=stop.offset)
             # ``from`` says where a query began. As an age (2h) it is later at every restart, and
             # must not cut what the positions say.
-            anywhere = msgspec.structs.replace(self._options, after_offset=0)
+            anywhere = self._options.between(0, OFFSET_MAX)
             parts = history.plan(files, anywhere, bounds)
         return [LogPartition(part) for part in parts]
 

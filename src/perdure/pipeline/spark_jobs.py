@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from perdure.config.units import format_time
 from perdure.errors import StorageUnavailable
 from perdure.pipeline.jobs.archive_files import (
     RESULT_DDL,
@@ -52,10 +53,12 @@ def read_log(spark: Any, options: ReadOptions, columns: Iterable[str] = ()) -> A
     reader = (
         spark.read.format("perdure")
         .schema(ddl(names))
-        .option("from", str(options.after_offset + 1))
-        .option("until", str(options.until_offset))
+        .option("from", _bound(options.published_from, options.after_offset + 1))
+        .option("until", _bound(options.published_until, options.until_offset))
         .option("rowsPerPartition", str(options.rows_per_partition))
     )
+    if options.whole:
+        reader = reader.option("whole", "on")
     if options.where:
         reader = reader.option("where", options.where)
     for filters in options.filter_sets:
@@ -68,6 +71,12 @@ def read_log(spark: Any, options: ReadOptions, columns: Iterable[str] = ()) -> A
     given["timeout"] = f"{round(remote.wait_s * 1e3)}ms"
     given["compression"] = remote.compression or "none"
     return reader.options(**given).load()
+
+
+def _bound(moment: int | None, offset: int) -> str:
+    """A bound as the data source reads it: as it was given, or one of offsets."""
+    text = None if moment is None else format_time(moment)
+    return str(offset) if text is None else text
 
 
 def count_patterns(spark: Any, options: ReadOptions) -> list[tuple[str, int]]:

@@ -25,6 +25,7 @@ import msgspec
 from perdure.errors import ConfigError, PerdureError
 from perdure.observe.admin_socket import SOCKET_NAME, socket_address
 from perdure.observe.logs import get_logger
+from perdure.server.explain import What
 from perdure.topic.proposal import Structure, check_structure
 
 log = get_logger("admin")
@@ -52,8 +53,8 @@ class AdminHandler(Protocol):
         """Details of a session (``inspect.session_details``), or None."""
         ...
 
-    async def explain(self, client_id: str, topic: str) -> Row | None:
-        """``inspect.explain`` as a row, or None if there is no such session."""
+    async def explain(self, client_id: str, topic: str, what: What) -> Row | None:
+        """``explain.explain`` as a row, or None if there is no such session."""
         ...
 
     async def discard(self, client_id: str) -> bool:
@@ -228,7 +229,16 @@ class AdminServer:
 
     async def _explain(self, arguments: Row) -> Row:
         client_id = _argument(arguments, "client_id")
-        found = await self._handler.explain(client_id, _argument(arguments, "topic"))
+        asked: Row = {
+            name: int(value) if value.isascii() and value.isdigit() and len(value) < 16 else value
+            for name in ("qos", "size")
+            if (value := arguments.get(name)) is not None
+        }
+        try:
+            what = msgspec.convert({"publisher": arguments.get("publisher"), **asked}, What)
+        except msgspec.ValidationError as error:
+            raise _Refused("bad_request", str(error)) from error
+        found = await self._handler.explain(client_id, _argument(arguments, "topic"), what)
         return _found(found, client_id)
 
     async def _discard(self, arguments: Row) -> Row:
@@ -274,7 +284,7 @@ class AdminServer:
             raise _Refused("not_found", f"there is no ban of {kind} {value!r}")
         return found
 
-    async def _stats(self, _arguments: Row) -> Row:
+    async def _stats(self, arguments: Row) -> Row:
         return self._handler.stats()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final, final
 
 import msgspec
@@ -15,7 +15,7 @@ from perdure.model import StoredSession
 from perdure.pure import build
 from perdure.server.admin import Row
 from perdure.server.bans import BanKeeper
-from perdure.server.explain import explain, explain_session
+from perdure.server.explain import What, explain_session
 from perdure.server.inspect import (
     LiveView,
     describe,
@@ -24,6 +24,7 @@ from perdure.server.inspect import (
     session_rows,
     state_of,
 )
+from perdure.server.rules import Rules
 from perdure.storage.contract import TakesStructure
 from perdure.topic.proposal import Structure
 
@@ -40,15 +41,24 @@ class BrokerAdmin:
         version: release.
         started_us: wall time of the start.
         bans: keeps the bans.
+        is_superuser: whether a user is exempt from the ACL.
     """
 
     def __init__(
-        self, services: Services, *, version: str, started_us: int, bans: BanKeeper
+        self,
+        services: Services,
+        *,
+        version: str,
+        started_us: int,
+        bans: BanKeeper,
+        is_superuser: Callable[[str | None], bool] = lambda _: False,
     ) -> None:
+        self._is_superuser = is_superuser
         self._services = services
         self._bans = bans
         self._version = version
         self._started_us = started_us
+        self._begun_us = services.clock.monotonic_us()
 
     async def sessions(self, *, prefix: str, state: str) -> AsyncIterator[Row]:
         """Stored sessions, and in their places those that are only in memory."""
@@ -92,24 +102,27 @@ class BrokerAdmin:
             services.database, _as_stored(live), now_us, running=True, live=_view(live)
         )
 
-    async def explain(self, client_id: str, topic: str) -> Row | None:
+    async def explain(self, client_id: str, topic: str, what: What) -> Row | None:
         """Why a message on a topic is, or is not, delivered."""
         services = self._services
-        now_us = services.clock.now_us()
         live = services.registry.live.get(client_id)
-        if live is None:
-            found = await explain(services.database, client_id, topic, now_us, running=True)
+        if live is not None:
+            stored = _as_stored(live)
         else:
-            found = await explain_session(
-                services.database,
-                _as_stored(live),
-                topic,
-                now_us,
-                running=True,
-                live=_view(live),
-            )
-        if found is None:
-            return None
+            found_stored = await services.database.open_session(client_id)
+            if found_stored is None:
+                return None
+            stored = found_stored
+        found = await explain_session(
+            services.database,
+            stored,
+            topic,
+            services.clock.now_us(),
+            running=True,
+            live=None if live is None else _view(live),
+            rules=Rules(services, stored.record, self._is_superuser),
+            what=what,
+        )
         row: Row = msgspec.to_builtins(found)
         return row
 
@@ -151,11 +164,11 @@ class BrokerAdmin:
         """Begin a new generation."""
         services = self._services
         self._check_writable()
-        database, now_us = services.database, services.clock.now_us()
+        database, wall_us = services.database, services.clock.wall_us()
         if structure is None:
-            info = database.rotate(now_us)
+            info = database.rotate(wall_us)
         elif isinstance(database, TakesStructure):
-            info = database.rotate_to(structure, now_us)
+            info = database.rotate_to(structure, wall_us)
         else:
             raise ConfigError("the log of this broker learns no topic structures", path="storage")
         services.log.info("generation.added", generation=info.generation)
@@ -178,17 +191,19 @@ class BrokerAdmin:
         services = self._services
         metrics = services.metrics
         services.gauges()
-        now_us = services.clock.now_us()
         return {
             "version": self._version,
             "build": build(),
             "started_at": format_time(self._started_us),
-            "uptime_s": (now_us - self._started_us) // 1_000_000,
-            "storage": "ok" if services.committer.writable else "failed",
+            "uptime_s": (services.clock.monotonic_us() - self._begun_us) // 1_000_000,
+            "storage": self._storage(),
+            "storage_reason": self._storage_reason(),
             "connections": metrics.connections_now,
             "sessions_connected": metrics.sessions_connected,
             "sessions_offline": metrics.sessions_offline,
-            "subscriptions": metrics.subscriptions,
+            "subscriptions": metrics.subscriptions + metrics.subscriptions_offline,
+            "subscriptions_connected": metrics.subscriptions,
+            "subscriptions_offline": metrics.subscriptions_offline,
             "inflight_messages": metrics.inflight_messages,
             "pending_messages": metrics.pending_messages,
             "retained_messages": metrics.retained_messages,
@@ -199,6 +214,17 @@ class BrokerAdmin:
             "log_bytes": metrics.storage_bytes,
             "generations": metrics.storage_generations,
         }
+
+    def _storage(self) -> str:
+        """``ok``, ``refusing`` (the disk budget is used up) or ``failed``."""
+        if not self._services.committer.writable:
+            return "failed"
+        return "refusing" if self._services.publishing.disk_full else "ok"
+
+    def _storage_reason(self) -> str:
+        """Why it is not ``ok``, or cannot keep to its budget."""
+        failure = self._services.committer.failure
+        return failure.message if failure is not None else self._services.retention.disk_over
 
     def _check_writable(self) -> None:
         if not self._services.committer.writable:

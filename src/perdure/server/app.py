@@ -7,19 +7,23 @@ import functools
 import os
 import random
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
+
+import msgspec
 
 from perdure import __version__
+from perdure.broker.accidents import Accidents
 from perdure.broker.auth.bans import BanList
 from perdure.broker.auth.control import AccessControl, AccessFiles, read_files
 from perdure.broker.auth.key_file import KEY_BYTES, load_or_create_key
 from perdure.broker.broker import Broker
 from perdure.broker.connection import Connection
+from perdure.broker.revoking import revoke
 from perdure.broker.stream import ByteStream, ListenerKind, PeerInfo
 from perdure.clock import SystemClock
-from perdure.config.schema import Config
+from perdure.config.schema import Config, LimitsConfig
 from perdure.net.admission import Admission
 from perdure.net.listener import Listener
 from perdure.net.settings import listener_settings
@@ -29,11 +33,15 @@ from perdure.pure import build
 from perdure.server import process
 from perdure.server.admin import AdminServer
 from perdure.server.admin_handler import BrokerAdmin
-from perdure.server.bans import BanKeeper, ban_file, read_bans
+from perdure.server.bans import BanKeeper, ban_file
+from perdure.server.clock_file import ClockFile
+from perdure.server.greeting import greeting
 from perdure.server.http_part import HttpPart
 from perdure.server.lifecycle import Job, Lifecycle, Part, Reload
 from perdure.server.metrics_part import MetricsPart, keep_gauges
+from perdure.server.preflight import look
 from perdure.server.scheduler import LoopScheduler
+from perdure.server.startup import bounded_by_files, say_start
 from perdure.server.stores import RemoteStore, open_embedded, open_remote
 from perdure.server.systemd import Notifier
 from perdure.storage.contract import Database
@@ -96,6 +104,33 @@ class TaskWatch:
         self._failure.cancel()
 
 
+def loop_failures(
+    stop: Callable[[BaseException], None], accidents: Accidents
+) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
+    """What to do with an exception that the event loop has caught.
+
+    Steps of one connection catch their own. A callback that has raised is one of all clients (the
+    end of a turn, a commit): what it left half done must not be built upon, so the broker stops.
+
+    Args:
+        stop: ends the process with an error.
+        accidents: told of what belongs to one transport or to a future that nobody awaited.
+    """
+
+    def handle(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        message = str(context.get("message", ""))
+        if not isinstance(error, BaseException):
+            log.error("loop.warning", message=message)
+        elif "handle" in context and "transport" not in context and "protocol" not in context:
+            log.error("loop.failed", message=message, exc_info=error)
+            stop(error)
+        else:
+            accidents.report(error, "loop", message=message)
+
+    return handle
+
+
 async def _close(store: Database | RemoteStore) -> None:
     if isinstance(store, RemoteStore):
         await store.close()
@@ -121,8 +156,36 @@ def _listeners(
                 return broker.connection(stream, peer, durability=durability)
 
             settings = listener_settings(kind, section, mqtt=config.mqtt, session=config.session)
-            listeners.append(Listener(settings, connect, admission=admission, metrics=metrics))
+            listeners.append(
+                Listener(
+                    settings,
+                    connect,
+                    admission=admission,
+                    metrics=metrics,
+                    accidents=broker.services.accidents,
+                    shifts=broker.services.shifts,
+                )
+            )
     return listeners
+
+
+def listener_limits(config: Config) -> dict[str, LimitsConfig]:
+    """Limits of the listeners that have some of their own, by the listener's name."""
+    found: dict[str, LimitsConfig] = {}
+    kinds: list[ListenerKind] = ["tcp", "tls", "ws", "wss"]
+    for kind in kinds:
+        for section in getattr(config.listeners, kind):
+            own = {
+                name: value
+                for name in ("publish_rate", "publish_bytes_rate", "subscribe_rate")
+                if (value := getattr(section, name)) >= 0
+            }
+            if section.enabled and own:
+                settings = listener_settings(
+                    kind, section, mqtt=config.mqtt, session=config.session
+                )
+                found[settings.name] = msgspec.structs.replace(config.limits, **own)
+    return found
 
 
 def certificate_listeners(config: Config) -> list[str]:
@@ -143,6 +206,7 @@ async def serve(
     config: Config,
     *,
     reload: Callable[[], Config] | None = None,
+    greet: Callable[[str], object] | None = None,
     engine: EngineFactory = Engine,
 ) -> None:
     """Run a broker until a signal stops it.
@@ -150,22 +214,27 @@ async def serve(
     Args:
         config: checked configuration.
         reload: reads the configuration again (SIGHUP).
+        greet: given a few lines for a person once clients can connect.
         engine: what opens RocksDB.
 
     Raises:
         PerdureError: it could not start.
     """
     _say_build()
-    files = await asyncio.to_thread(read_files, config.auth)
-    bans = await asyncio.to_thread(read_bans, config)
+    say_start(config, open_files=process.open_files())
+    files, bans = await _look(config)
     store = await _open_store(config, engine)
     watch = TaskWatch()
     scheduler = LoopScheduler(asyncio.get_running_loop(), watch.task_failed)
     metrics = Metrics()
     access = _access(config, files)
     broker = _broker(config, store, scheduler=scheduler, access=access, metrics=metrics, bans=bans)
+    broker.services.listener_limits = listener_limits(config)
+    asyncio.get_running_loop().set_exception_handler(
+        loop_failures(watch.task_failed, broker.services.accidents)
+    )
     keeper = BanKeeper(broker.services.banning, ban_file(config), SystemClock())
-    admission = Admission(config.limits)
+    admission = Admission(bounded_by_files(config, process.open_files()))
     listeners = _listeners(config, broker, admission, metrics)
     reloads: dict[str, Reload] = {
         "configuration": functools.partial(
@@ -182,18 +251,45 @@ async def serve(
         "tasks": watch.run,
         "gauges": functools.partial(keep_gauges, broker.services),
     }
+    optional = _optional_parts(config, broker, metrics, keeper, access)
     lifecycle = Lifecycle(
-        [BrokerPart(broker, scheduler, store), *_optional_parts(config, broker, metrics, keeper)],
+        [BrokerPart(broker, scheduler, store), *optional],
         listeners,
         jobs=jobs,
         reloads=reloads,
         notifier=Notifier.from_environment(os.environ, pid=os.getpid()),
+        on_ready=functools.partial(_greet, greet, config, listeners),
     )
     try:
         await lifecycle.run()
     finally:
         access.close()
         watch.close()
+
+
+async def _look(config: Config) -> tuple[AccessFiles, BanList]:
+    """Say what is not as it should be, and read the files that are needed.
+
+    Raises:
+        ConfigError: the broker cannot start so.
+    """
+    found = await asyncio.to_thread(look, config, ports=False)
+    for warning in found.warnings:
+        log.warning("config.doubtful", path=warning.path, reason=warning.message, hint=warning.hint)
+    return found.ready()
+
+
+def _greet(
+    greet: Callable[[str], object] | None, config: Config, listeners: Sequence[Listener]
+) -> None:
+    if greet is None:
+        return
+    where = [
+        (listener.settings.kind, f"{host}:{port}")
+        for listener in listeners
+        for host, port in listener.addresses
+    ]
+    greet(greeting(config, __version__, where))
 
 
 async def _open_store(config: Config, engine: EngineFactory) -> Database | RemoteStore:
@@ -225,6 +321,11 @@ def _broker(
         log=get_logger("broker"),
         version=__version__,
         bans=bans,
+        clock_memory=ClockFile(Path(config.storage.path))
+        if config.storage.backend != "memory"
+        else None,
+        standing=access,
+        guard=access.guard,
     )
 
 
@@ -244,13 +345,17 @@ def _reload_settings(
     files, file = read_files(fresh.auth), ban_file(fresh)
     listed = bans.read(file)
     access.reload(fresh.auth, files)
-    for session in broker.services.registry.live.values():
-        # Who is no superuser any more is none at once.
-        session.identity.superuser = access.is_superuser(session.identity.username)
+    services = broker.services
+    services.auth_config = fresh.auth
+    services.limits_config = fresh.limits
+    services.listener_limits = listener_limits(fresh)
+    closed = revoke(services)
+    if closed:
+        log.warning("server.access_withdrawn", closed=closed)
     bans.reload(file, listed)
-    admission.configure(fresh.limits)
-    broker.services.retention.config = fresh.retention
-    broker.services.limits_config = fresh.limits
+    admission.configure(bounded_by_files(fresh, process.open_files()))
+    services.retention.config = fresh.retention
+    services.refusals.config = fresh.log
 
 
 def _say_build() -> None:
@@ -278,20 +383,24 @@ def _access(config: Config, files: AccessFiles) -> AccessControl:
 
 
 def _optional_parts(
-    config: Config, broker: Broker, metrics: Metrics, bans: BanKeeper
+    config: Config, broker: Broker, metrics: Metrics, bans: BanKeeper, access: AccessControl
 ) -> list[Part]:
     """The admin socket beside the data, Prometheus, and HTTP, which asks that socket."""
     parts: list[Part] = []
     if config.storage.backend != "memory":
         handler = BrokerAdmin(
-            broker.services, version=__version__, started_us=SystemClock().now_us(), bans=bans
+            broker.services,
+            version=__version__,
+            started_us=SystemClock().now_us(),
+            bans=bans,
+            is_superuser=access.is_superuser,
         )
         parts.append(AdminServer(handler, Path(config.storage.path)))
     if config.metrics.bind:
         parts.append(
             MetricsPart(
                 metrics,
-                bind=config.metrics.bind,
+                config.metrics,
                 version=__version__,
                 backend=config.storage.backend,
             )
@@ -307,9 +416,11 @@ def run(
     config: Config,
     *,
     reload: Callable[[], Config] | None = None,
+    greet: Callable[[str], object] | None = None,
     engine: EngineFactory = Engine,
 ) -> int:
     """Run a broker in the foreground; returns the exit code."""
     process.raise_open_files()
-    process.run(serve(config, reload=reload, engine=engine))
+    process.settle_allocator()
+    process.run(serve(config, reload=reload, greet=greet, engine=engine))
     return 0

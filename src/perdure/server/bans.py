@@ -22,6 +22,9 @@ log = get_logger("admin")
 BAN_FILE: Final = "bans"
 """In the data directory, if no other file is named."""
 
+TEMPORARY_KIND: Final = "login"
+"""A ban that the broker alone makes, and that stands in no file."""
+
 Row: TypeAlias = dict[str, Any]
 
 
@@ -72,8 +75,20 @@ class BanKeeper:
         self._lock = asyncio.Lock()
 
     def rows(self) -> list[Row]:
-        """The bans in force, and those that are over and not yet taken out."""
-        return [ban_row(ban) for ban in self._banning.bans]
+        """The bans in force, those that the broker has made by itself included, and those that are
+        over and not yet taken out."""
+        rows = [ban_row(ban) for ban in self._banning.bans]
+        rows += [
+            {
+                "kind": ban.kind,
+                "value": ban.value,
+                "until": format_time(ban.until_us),
+                "since": format_time(ban.since_us),
+                "reason": ban.reason,
+            }
+            for ban in self._banning.temporary()
+        ]
+        return rows
 
     def read(self, file: BanFile | None) -> BanList:
         """What a reload will have in force: the file's bans, or without one those of now.
@@ -113,6 +128,12 @@ class BanKeeper:
         Raises:
             ConfigError: there can be no such ban, or the file cannot be written.
         """
+        lifted = self._banning.lift(kind, value)
+        if kind == TEMPORARY_KIND:
+            if not lifted:
+                return None
+            log.warning("ban.removed", kind=kind, value=value)
+            return {"kind": kind, "value": value, "action": "removed"}
         wanted = make_ban(kind, value)
         async with self._lock:
             file = self._file
@@ -127,7 +148,7 @@ class BanKeeper:
                     if (ban.kind, ban.value) != (wanted.kind, wanted.value)
                 )
             self._banning.use(bans)
-        if not found:
+        if not found and not lifted:
             return None
         log.warning("ban.removed", kind=wanted.kind, value=wanted.value)
         return {"kind": wanted.kind, "value": wanted.value, "action": "removed"}

@@ -1,47 +1,60 @@
 """Why a message on a topic is, or is not, delivered to a session.
 
-Follows the way of a message: session, subscription, record, delivery. The database is only read;
-what is in memory comes as ``LiveView``.
+Follows the way of a message: session, subscription, rights, message, record, limits, delivery. The
+database is only read; what is in memory comes as ``LiveView``, and what a running broker decides
+by as ``Rules``. The verdict is about the message that was asked for, or one like the last that is
+recorded on the topic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, final
+from typing import TYPE_CHECKING, Annotated, Final, final
 
 import msgspec
 
 from perdure.config.units import format_time
-from perdure.model import SessionRecord, StoredSession, Subscription
-from perdure.server.inspect import LiveView, Stored, state_of, unacknowledged
+from perdure.limits import REMAINING_LENGTH_MAX
+from perdure.model import Message, SessionRecord, StoredSession, Subscription
+from perdure.server.explain_record import (
+    Finding,
+    addressed,
+    backlog,
+    newest,
+    of_this_kind,
+    recorded,
+)
+from perdure.server.inspect import LiveView, Stored, oldest_owed, state_of, unacknowledged
+from perdure.session.head import unacknowledged_head
+from perdure.session.interest import Wanted, combine
 from perdure.topic.matching import intersects, matches
 from perdure.topic.names import validate_topic_name
 
-EXPLAIN_MESSAGES_MAX: Final = 1000
-"""Messages looked at to explain one topic."""
-
-EXPLAIN_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Payload bytes read for it."""
+if TYPE_CHECKING:
+    from perdure.server.rules import Rules
 
 NEAR_MISSES_MAX: Final = 3
 """Subscriptions named when none matches."""
 
+MEMBERS_NAMED_MAX: Final = 3
+
 
 @final
-class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at on a message's way.
+class What(msgspec.Struct, frozen=True):
+    """The message that is asked about; None = as the last recorded one, or QoS 1 and empty.
 
     Attributes:
-        check: session, subscription, record or delivery.
-        ok: nothing in the way here.
-        code: stable word for programs.
-        detail: a sentence.
+        publisher: client identifier.
+        qos: as published.
+        size: payload bytes.
     """
 
-    check: str
-    ok: bool
-    code: str
-    detail: str
+    publisher: str | None = None
+    qos: Annotated[int, msgspec.Meta(ge=0, le=2)] | None = None
+    size: Annotated[int, msgspec.Meta(ge=0, le=REMAINING_LENGTH_MAX)] | None = None
+
+
+ANY: Final = What()
 
 
 @final
@@ -50,7 +63,8 @@ class Explanation(msgspec.Struct, frozen=True):
 
     Attributes:
         client_id, topic: what was asked.
-        verdict: code of the first finding that is in the way, or ``delivered``.
+        verdict: code of the first finding that is in the way, or ``delivered``; ``shared`` = it
+            goes to one of several members of a group.
         reason: its sentence.
         findings: all, in the order of a message's way.
     """
@@ -70,6 +84,7 @@ async def explain(
     *,
     running: bool,
     live: LiveView | None = None,
+    what: What = ANY,
 ) -> Explanation | None:
     """Follow a message on ``topic`` to a session; None if there is no such session.
 
@@ -79,7 +94,9 @@ async def explain(
     stored = await database.open_session(client_id)
     if stored is None:
         return None
-    return await explain_session(database, stored, topic, now_us, running=running, live=live)
+    return await explain_session(
+        database, stored, topic, now_us, running=running, live=live, what=what
+    )
 
 
 async def explain_session(
@@ -90,6 +107,8 @@ async def explain_session(
     *,
     running: bool,
     live: LiveView | None = None,
+    rules: Rules | None = None,
+    what: What = ANY,
 ) -> Explanation:
     """The same for a session that was read, or that is in memory.
 
@@ -98,25 +117,47 @@ async def explain_session(
     """
     validate_topic_name(topic, levels_max=65_536)
     findings = [_explain_session(stored.record, now_us, running=running)]
+    online = findings[0].ok
+    if rules is not None and rules.ban():
+        text = f"the client is banned ({rules.ban()}) and cannot connect"
+        findings.append(Finding("session", False, "banned", text))
     current = [sub for sub in stored.subscriptions if not sub.until_offset]
     matching = [sub for sub in current if matches(sub.filter, topic)]
-    findings += _explain_subscriptions(current, matching, topic, online=findings[0].ok)
-    ordinary = [sub for sub in matching if sub.qos and not sub.group]
+    page = await newest(database, topic)
+    message = of_this_kind(
+        page, topic, publisher=what.publisher, qos=what.qos, size=what.size, now_us=now_us
+    )
+    findings += _explain_subscriptions(current, matching, topic, message, rules, online=online)
     if matching:
-        inbox = await _explain_inbox(database, stored, topic)
+        findings += _explain_rights(topic, message, rules)
+        findings += _explain_message(stored, matching, message, rules, online=online)
+        inbox = await addressed(database, stored, topic)
         if inbox.code == "addressed" or any(sub.group for sub in matching):
             findings.append(inbox)
-        if ordinary:
-            record = await _explain_record(database, stored, ordinary, topic, now_us)
-            if record.ok or inbox.code != "addressed":
-                findings.append(record)
+        if any(sub.qos and not sub.group for sub in matching):
+            found = await recorded(database, stored, matching, page, topic, now_us, online=online)
+            if what != ANY and not found.ok:
+                # What became of others says nothing of a message that is yet to be published.
+                found = msgspec.structs.replace(found, ok=True)
+            if found.ok or inbox.code != "addressed":
+                findings.append(found)
+        if rules is not None and (not online or (live is not None and live.catching_up)):
+            findings += await backlog(database, stored, topic, message, rules.limits, now_us)
         findings.append(_explain_delivery(stored, live))
+        findings += await _explain_head(database, stored)
+    return _concluded(stored.record.client_id, topic, findings)
+
+
+def _concluded(client_id: str, topic: str, findings: list[Finding]) -> Explanation:
     # An offline client is the last reason: whatever else is in the way stays so when it is back.
     order = sorted((f for f in findings if not f.ok), key=lambda finding: finding.code == "offline")
     verdict, reason = "delivered", "nothing is in the way: messages on this topic are delivered"
+    uncertain = next((f for f in findings if f.code == "shared_with_others"), None)
     if order:
         verdict, reason = order[0].code, order[0].detail
-    return Explanation(stored.record.client_id, topic, verdict, reason, findings)
+    elif uncertain is not None:
+        verdict, reason = "shared", uncertain.detail
+    return Explanation(client_id, topic, verdict, reason, findings)
 
 
 def _explain_session(record: SessionRecord, now_us: int, *, running: bool) -> Finding:
@@ -137,23 +178,27 @@ def _explain_subscriptions(
     current: Sequence[Subscription],
     matching: Sequence[Subscription],
     topic: str,
+    message: Message,
+    rules: Rules | None,
     *,
     online: bool,
 ) -> list[Finding]:
+    refused = ""
+    if rules is not None and not rules.may_subscribe(topic):
+        refused = "; the ACL does not let the client subscribe to the topic"
     if not current:
-        text = "the session has no subscription"
+        text = f"the session has no subscription{refused}"
         return [Finding("subscription", False, "no_subscription", text)]
     if not matching:
         near = _near_misses(current, topic)
-        also = f"; close to it: {', '.join(near)}" if near else ""
+        also = f"; close to it: {', '.join(near)}{refused}" if near else refused
         text = f"none of its {len(current)} subscriptions matches the topic{also}"
         return [Finding("subscription", False, "no_match", text)]
     best = max(sub.qos for sub in matching)
     names = ", ".join(sub.name for sub in matching)
     found = [Finding("subscription", True, "match", f"matched by {names} with QoS {best}")]
     if all(sub.group for sub in matching):
-        text = "the subscription is shared: each message goes to one member of the group only"
-        found.append(Finding("subscription", True, "shared", text))
+        found += _explain_group(matching, topic, message, rules, online=online)
     elif best == 0:
         text = "subscribed with QoS 0: what comes while the client is offline is not kept for it"
         found.append(Finding("subscription", online, "qos0", text))
@@ -161,6 +206,34 @@ def _explain_subscriptions(
     if fed:
         text = f"{fed[0].name} is still given older messages; new ones follow after them"
         found.append(Finding("subscription", True, "feeding", text))
+    return found
+
+
+def _explain_group(
+    matching: Sequence[Subscription],
+    topic: str,
+    message: Message,
+    rules: Rules | None,
+    *,
+    online: bool,
+) -> list[Finding]:
+    """All subscriptions that match are shared ones."""
+    text = "the subscription is shared: each message goes to one member of the group only"
+    found = [Finding("subscription", True, "shared", text)]
+    if rules is None:
+        return found
+    others = [rules.others(sub.group_key, topic, message.publisher) for sub in matching]
+    if not all(others):
+        return found  # of one group at least it is the only member that can be given it
+    names = sorted({name for group in others for name in group})
+    also = "" if len(names) <= MEMBERS_NAMED_MAX else f" and {len(names) - MEMBERS_NAMED_MAX} more"
+    text = f"{', '.join(names[:MEMBERS_NAMED_MAX])}{also}"
+    if online:
+        text = f"one member of the group gets it: this client, or {text}"
+        found.append(Finding("subscription", True, "shared_with_others", text))
+    else:
+        text = f"the client is offline, and the group's messages go to {text}"
+        found.append(Finding("subscription", False, "shared_elsewhere", text))
     return found
 
 
@@ -178,70 +251,60 @@ def _near_misses(current: Sequence[Subscription], topic: str) -> list[str]:
     return found[:NEAR_MISSES_MAX]
 
 
-async def _explain_record(
-    database: Stored,
+def _explain_rights(topic: str, message: Message, rules: Rules | None) -> list[Finding]:
+    if rules is None:
+        text = "the ACL, bans and limits are those of a running broker: none runs"
+        return [Finding("rights", True, "not_checked", text)]
+    publisher = message.publisher
+    found = []
+    if publisher and not rules.may_publish(publisher, topic):
+        text = f"the ACL does not let {publisher} publish to this topic"
+        found.append(Finding("rights", False, "publish_denied", text))
+    if publisher and rules.mutes(publisher):
+        text = f"the publisher {publisher} is banned: what it has published is not delivered"
+        found.append(Finding("rights", False, "publisher_banned", text))
+    elif not rules.may_get(topic, publisher):
+        text = "the ACL does not let the client read this topic"
+        found.append(Finding("rights", False, "acl_denied", text))
+    return found or [Finding("rights", True, "allowed", "the client may read this topic")]
+
+
+def _explain_message(
     stored: StoredSession,
     matching: Sequence[Subscription],
-    topic: str,
-    now_us: int,
-) -> Finding:
-    """What the log has for the session on this topic."""
-    cursor = stored.cursor
-    last = database.last_offset
-    page = await database.read(
-        [topic],
-        after_offset=cursor.offset,
-        until_offset=last,
-        limit=EXPLAIN_MESSAGES_MAX,
-        bytes_max=EXPLAIN_BYTES_MAX,
-    )
-    if not page.messages:
-        seen = await database.count([topic], after_offset=0, until_offset=last, limit=1)
-        if not seen:
-            text = "no message on this topic is recorded: none was published with QoS 1 or 2"
-            return Finding("record", False, "nothing_recorded", text)
-        text = "every recorded message on this topic was delivered, or is older than the session"
-        return Finding("record", True, "settled", text)
-    since = min(sub.since_offset for sub in matching)
-    reasons = {"before_subscription": 0, "no_local": 0, "message_expired": 0, "owed": 0}
-    for message in page.messages:
-        if message.offset <= since:
-            reasons["before_subscription"] += 1
-        elif all(sub.no_local for sub in matching) and (
-            message.publisher == stored.record.client_id
-        ):
-            reasons["no_local"] += 1
-        elif message.expires_at_us and message.expires_at_us <= now_us:
-            reasons["message_expired"] += 1
-        else:
-            reasons["owed"] += 1
-    if reasons["owed"]:
-        more = " or more" if len(page.messages) == EXPLAIN_MESSAGES_MAX else ""
-        oldest = format_time(page.messages[0].published_at_us)
-        text = f"{reasons['owed']}{more} not yet acknowledged on this topic, since {oldest}"
-        return Finding("record", True, "owed", text)
-    words = {
-        "before_subscription": "published before the subscription was made",
-        "no_local": "published by the client itself, which asked for no local messages",
-        "message_expired": "past their message expiry",
-    }
-    code = max(words, key=lambda word: reasons[word])
-    text = f"{reasons[code]} recorded on this topic, {words[code]}"
-    return Finding("record", False, code, text)
-
-
-async def _explain_inbox(database: Stored, stored: StoredSession, topic: str) -> Finding:
-    """What the session's private stream has: shares of a group, what a subscription is fed, and
-    what was carried over from a dropped generation."""
-    entries = await database.read_inbox(
-        stored.record.client_id,
-        after_offset=stored.cursor.offset,
-        until_offset=database.last_offset,
-        limit=EXPLAIN_MESSAGES_MAX,
-    )
-    count = sum(1 for e in entries if e.message is not None and e.message.topic == topic)
-    text = f"{count} on this topic are addressed to the session and not yet acknowledged"
-    return Finding("record", True, "addressed" if count else "none_addressed", text)
+    message: Message,
+    rules: Rules | None,
+    *,
+    online: bool,
+) -> list[Finding]:
+    """What of the message itself, and the options of the subscriptions, is in the way."""
+    wanted: Wanted | None = combine(matching, message, stored.record.client_id)
+    if wanted is None:
+        text = "published by the client itself, which asked for no local messages"
+        return [Finding("message", False, "no_local", text)]
+    found = []
+    if not wanted.qos and not online and max(sub.qos for sub in matching):
+        text = "published with QoS 0: that is not kept for a client that is offline"
+        found.append(Finding("message", False, "qos0", text))
+    elif wanted.qos < message.qos:
+        text = f"published with QoS {message.qos}, delivered with QoS {wanted.qos}"
+        found.append(Finding("message", True, "downgraded", text))
+    if rules is None:
+        return found
+    if wanted.qos and not online and not rules.is_recorded(message):
+        text = "the topic is not recorded (storage.record): nothing is kept for who is offline"
+        found.append(Finding("message", False, "not_recorded", text))
+    if rules.refusal(message):
+        text = "the store takes no messages now: publishers are refused"
+        found.append(Finding("message", False, "storage_refuses", text))
+    size, limit = rules.excess(message, wanted.qos, wanted.retain, wanted.identifiers)
+    if limit:
+        text = f"the PUBLISH has {size} bytes; the client takes packets of up to {limit}"
+        found.append(Finding("message", False, "too_large", text))
+    if not wanted.qos and online and rules.is_congested():
+        text = "QoS 0 is dropped now: the client does not read fast enough"
+        found.append(Finding("message", False, "congested", text))
+    return found
 
 
 def _explain_delivery(stored: StoredSession, live: LiveView | None) -> Finding:
@@ -260,3 +323,24 @@ def _explain_delivery(stored: StoredSession, live: LiveView | None) -> Finding:
         return Finding("delivery", True, "catching_up", "the session is reading the log")
     text = f"{waiting} of {live.inflight_max} in flight, {live.pending} waiting"
     return Finding("delivery", True, "flowing", text)
+
+
+async def _explain_head(database: Stored, stored: StoredSession) -> list[Finding]:
+    """A message that stays unacknowledged while others behind it are done."""
+    head = unacknowledged_head(stored.cursor)
+    if head is None or not (head.is_blocking or head.settled_after):
+        return []
+    message = await oldest_owed(database, stored)
+    what = "" if message is None else f", on {message.topic}"
+    since = "" if message is None else f", owed since {format_time(message.published_at_us)}"
+    text = (
+        f"packet identifier {head.packet_id} (serial {head.serial}{what}{since}) awaits "
+        f"{head.awaits}; {head.sent_after} were sent after it, {head.settled_after} of them are "
+        "acknowledged"
+    )
+    if head.is_blocking:
+        text += (
+            "; no identifier is left, so nothing more is sent until the client acknowledges it: "
+            "let it connect again, when it is sent once more, or discard the session"
+        )
+    return [Finding("delivery", not head.is_blocking, "head_unacknowledged", text)]

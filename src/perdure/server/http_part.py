@@ -19,7 +19,7 @@ from typing import Any, Final, final
 import msgspec
 
 from perdure.config.schema import HttpConfig
-from perdure.errors import ConfigError
+from perdure.errors import AddressUnavailable, ConfigError, StartTimeout
 from perdure.net.settings import split_bind
 from perdure.net.sockets import is_loopback, open_listening
 from perdure.observe.logs import get_logger
@@ -42,8 +42,13 @@ BIND_TIMEOUT_S: Final = 5.0
 RESTART_PAUSES_S: Final = (0.2, 1.0, 5.0, 15.0)
 """Before a process that died is replaced; the last one again and again."""
 
+LINE_BYTES_MAX: Final = 1024 * 1024
+"""Longest line that a process tells; what it says of a client is cut far shorter."""
+
 _POLL_S: Final = 0.05
-_WARNINGS: Final = frozenset({"http.refused", "http.token_file_unreadable", "http.cut"})
+_WARNINGS: Final = frozenset(
+    {"http.refused", "http.dropped", "http.token_file_unreadable", "http.cut"}
+)
 _ERRORS: Final = frozenset({"http.failed"})
 
 
@@ -88,7 +93,9 @@ class HttpPart:
         """Bind, and start the processes.
 
         Raises:
-            ConfigError: the address, a file or the extra is not there, or a process did not start.
+            ConfigError: a file or the extra is not there, or a process ended at its start.
+            AddressUnavailable: the address cannot be had.
+            StartTimeout: a process was not ready in time.
         """
         for module in ("starlette", "uvicorn"):
             if importlib.util.find_spec(module) is None:
@@ -115,7 +122,10 @@ class HttpPart:
                 await asyncio.gather(*ready)
         except TimeoutError:
             await self.stop()
-            raise ConfigError("the HTTP process did not start in time", path="http") from None
+            raise StartTimeout(
+                f"the HTTP process did not start within {READY_TIMEOUT_S:g} s",
+                hint="the machine has too much to do; start again",
+            ) from None
         except BaseException:
             await self.stop()
             raise
@@ -152,7 +162,7 @@ class HttpPart:
         while True:
             try:
                 self._sockets = open_listening(host, port, backlog=BACKLOG, path="http")
-            except ConfigError:
+            except AddressUnavailable:
                 if not port or asyncio.get_running_loop().time() > deadline:
                     raise
                 await asyncio.sleep(_POLL_S)
@@ -190,6 +200,7 @@ class HttpPart:
             *self._command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            limit=LINE_BYTES_MAX,
             pass_fds=descriptors,
         )
         assert process.stdin is not None
@@ -230,6 +241,11 @@ class HttpPart:
             version=self._version,
             reads_max=config.reads_max,
             connections_max=config.connections_max,
+            head_bytes_max=config.head_bytes_max,
+            head_timeout_s=config.head_timeout_s,
+            body_timeout_s=config.body_timeout_s,
+            idle_timeout_s=config.idle_timeout_s,
+            send_timeout_s=config.send_timeout_s,
             page_bytes=config.page_bytes,
             certificate=str(Path(config.certificate).resolve()) if config.certificate else "",
             private_key=str(Path(config.private_key).resolve()) if config.private_key else "",

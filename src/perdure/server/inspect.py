@@ -14,7 +14,9 @@ import msgspec
 
 from perdure.config.units import format_time
 from perdure.limits import SESSION_EXPIRY_NEVER_S
-from perdure.model import InboxEntry, SessionRecord, StoredSession, Subscription
+from perdure.model import InboxEntry, Message, SessionRecord, StoredSession, Subscription
+from perdure.session.head import unacknowledged_head
+from perdure.session.interest import Interest
 from perdure.storage.contract import ReadResult
 
 Row: TypeAlias = dict[str, Any]
@@ -22,6 +24,10 @@ State: TypeAlias = Literal["connected", "offline", "expired"]
 
 PENDING_COUNT_MAX: Final = 10_000
 """Messages counted for one session; beyond it is "at least"."""
+
+HEAD_MESSAGES_MAX: Final = 1_000
+HEAD_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Messages and payload bytes looked at to find the oldest that a session is owed."""
 
 
 class Stored(Protocol):
@@ -178,6 +184,16 @@ async def describe(
     details["acked_serial"] = cursor.serial
     details["sent_serial"] = cursor.sent
     details["unacknowledged"] = unacknowledged(stored)
+    head = unacknowledged_head(cursor)
+    details["oldest_unacknowledged"] = None
+    if head is not None:
+        message = await oldest_owed(database, stored)
+        details["oldest_unacknowledged"] = {
+            **msgspec.to_builtins(head),
+            "awaits": head.awaits,
+            "topic": None if message is None else message.topic,
+            "published_at": None if message is None else format_time(message.published_at_us),
+        }
     details["awaiting_release"] = list(stored.awaiting_release)
     details["awaiting_completion"] = len(cursor.released)
     if live is None or live.catching_up:
@@ -199,6 +215,34 @@ async def describe(
     if live is not None:
         details["live"] = msgspec.to_builtins(live)
     return details
+
+
+async def oldest_owed(database: Stored, stored: StoredSession) -> Message | None:
+    """The message of the first serial number beyond the cursor; None if it is not found at once."""
+    interest = Interest(stored.record.client_id, stored.subscriptions)
+    after, last = stored.cursor.offset, database.last_offset
+    found: Message | None = None
+    offset = last + 1
+    filters = interest.filters(after)
+    if filters:
+        page = await database.read(
+            filters,
+            after_offset=after,
+            until_offset=last,
+            limit=HEAD_MESSAGES_MAX,
+            bytes_max=HEAD_BYTES_MAX,
+        )
+        for message in page.messages:
+            wanted = interest.wants(message)
+            if wanted is not None and wanted.qos:
+                found, offset = message, message.offset
+                break
+    entries = await database.read_inbox(
+        stored.record.client_id, after_offset=after, until_offset=last, limit=1
+    )
+    if entries and entries[0].offset <= offset:
+        return entries[0].message
+    return found
 
 
 def _subscription_row(sub: Subscription) -> Row:

@@ -120,7 +120,17 @@ class Lifecycle:
             try:
                 hook()
             except PerdureError as exc:
-                log.error("server.reload_failed", part=name, error=exc.message, hint=exc.hint)
+                log.error(
+                    "server.reload_failed",
+                    part=name,
+                    error=exc.message,
+                    hint=exc.hint,
+                    kept="what was in force",
+                )
+            except Exception as exc:  # noqa: BLE001 - a reload costs nobody what runs
+                log.error(
+                    "server.reload_failed", part=name, error=repr(exc), kept="what was in force"
+                )
             else:
                 log.info("server.reloaded", part=name)
         self._notifier.ready("Serving")

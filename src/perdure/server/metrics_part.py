@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from pathlib import Path
 from typing import Final, final
 
 from perdure.broker.services import Services
+from perdure.config.schema import MetricsConfig
 from perdure.net.settings import split_bind
+from perdure.net.sockets import is_loopback, open_listening
+from perdure.observe.instruments import add
+from perdure.observe.logs import get_logger
 from perdure.observe.metrics import Metrics
-from perdure.observe.prometheus import MetricsServer, make_registry
+from perdure.observe.metrics_server import MetricsServer
+from perdure.observe.prometheus import make_registry
+from perdure.web.tokens import Tokens, read_tokens
+
+log = get_logger("metrics")
 
 GAUGE_INTERVAL_S: Final = 1.0
 """States (pending messages, log size) are brought up to date this often: the exporter runs in a
 thread of its own and must not walk the broker's tables."""
 
 METRICS_PORT: Final = 9090
+TOKEN_SETTING: Final = "metrics.token_file"  # noqa: S105 - the name of a setting
+BACKLOG: Final = 128
 
 
 @final
@@ -23,27 +35,59 @@ class MetricsPart:
 
     Args:
         metrics: the broker's counters.
-        bind: ``host:port``.
+        config: the section ``metrics``.
         version: release, for ``build_info``.
         backend: storage backend, for ``build_info``.
     """
 
     name: str = "metrics"
 
-    def __init__(self, metrics: Metrics, *, bind: str, version: str, backend: str) -> None:
-        self._host, self._port = split_bind(bind, METRICS_PORT, path="metrics.bind")
+    def __init__(
+        self, metrics: Metrics, config: MetricsConfig, *, version: str, backend: str
+    ) -> None:
+        self._metrics = metrics
+        self._config = config
+        self._host, self._port = split_bind(config.bind, METRICS_PORT, path="metrics.bind")
         self._registry = make_registry(metrics, version=version, backend=backend)
         self._server: MetricsServer | None = None
 
+    @property
+    def port(self) -> int:
+        """The port in use (the real one if 0 was asked for)."""
+        assert self._server is not None
+        return self._server.port
+
     async def start(self) -> None:
-        """Listen; raises ConfigError if the address cannot be had."""
-        self._server = MetricsServer.start(self._registry, self._host, self._port)
+        """Listen.
+
+        Raises:
+            ConfigError: the address cannot be had, or the tokens cannot be read.
+        """
+        knows: Callable[[str], bool] | None = None
+        if self._config.token_file:
+            path = Path(self._config.token_file)
+            read_tokens(path, setting=TOKEN_SETTING)
+            knows = Tokens(path, setting=TOKEN_SETTING).knows
+        elif self._host and not is_loopback(self._host):
+            log.warning(
+                "metrics.open",
+                bind=self._config.bind,
+                hint="everybody who reaches the address may read; see metrics.token_file",
+            )
+        sockets = open_listening(self._host, self._port, backlog=BACKLOG, path="metrics")
+        self._server = MetricsServer(
+            sockets, self._registry, self._config, knows=knows, count=self._count
+        )
+        log.info("metrics.started", port=self.port, token=knows is not None)
 
     async def stop(self) -> None:
         """Stop listening."""
         if self._server is not None:
             await asyncio.to_thread(self._server.close)
             self._server = None
+
+    def _count(self, status: str) -> None:
+        add(self._metrics.metrics_requests, (status,))
 
 
 async def keep_gauges(services: Services) -> None:

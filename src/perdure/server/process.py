@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import resource
 from collections.abc import Callable, Coroutine
@@ -12,9 +13,16 @@ T = TypeVar("T")
 LoopFactory: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
 LoopChoice: TypeAlias = Literal["auto", "uvloop", "asyncio"]
 
+_M_MMAP_THRESHOLD: Final = -3
+MMAP_BYTES: Final = 1024 * 1024
+"""Buffers from this size on are mapped by themselves; a read of a socket is less."""
+
 GC_THRESHOLDS: Final = (50_000, 50, 100)
 """Allocations between collections: messages hold no cycles, so collecting rarely costs nothing
 and saves about 8 % of the broker's time under load."""
+
+
+OPEN_FILES_UNLIMITED: Final = 1 << 30
 
 
 def loop_factory(choice: LoopChoice = "auto") -> LoopFactory:
@@ -47,6 +55,17 @@ def settle_collector() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
 
+def settle_allocator() -> None:
+    """Have large buffers given back to the system when they are freed.
+
+    Else glibc learns from the first large packet that such buffers are common, keeps those that
+    follow in its heap, and the process stays as large as its worst moment.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, MMAP_BYTES)
+
+
 def raise_open_files() -> int:
     """Raise the soft limit of open files to the hard one: each connection is a descriptor.
 
@@ -60,3 +79,9 @@ def raise_open_files() -> int:
         except (ValueError, OSError):
             return soft  # macOS reports an unlimited hard limit that it does not grant
     return hard
+
+
+def open_files() -> int:
+    """How many files this process may have open now."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return OPEN_FILES_UNLIMITED if soft == resource.RLIM_INFINITY else soft

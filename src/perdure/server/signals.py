@@ -18,6 +18,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, final
 
+from perdure.observe.log_writer import flush_all
 from perdure.observe.logs import get_logger
 
 log = get_logger("server")
@@ -63,6 +64,7 @@ class Signals:
     def _stop(self, number: signal.Signals) -> None:
         if self.stopping.is_set():
             log.warning("server.left_at_once", signal=number.name)
+            flush_all()  # what leaves at once runs nothing else any more
             self._leave(128 + number)
             return
         log.info("server.stop_requested", signal=number.name)

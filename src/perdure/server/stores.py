@@ -6,7 +6,9 @@ The drivers are imported when they are asked for: each needs an extra that other
 from __future__ import annotations
 
 import asyncio
+import errno
 import importlib
+import os
 import uuid
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +16,7 @@ from typing import Final
 
 from perdure.clock import SystemClock
 from perdure.config.schema import Config, PostgresConfig, RedisConfig
-from perdure.errors import ConfigError, StorageError, StorageUnavailable
+from perdure.errors import ConfigError, StorageError, StorageFull, StorageUnavailable
 from perdure.observe.logs import get_logger
 from perdure.storage.contract import Database
 from perdure.storage.memory.store import MemoryDatabase
@@ -27,6 +29,9 @@ from perdure.storage.rocksdb.store import RocksDatabase
 log = get_logger("storage")
 
 RETRY_S: Final = 0.5
+MIB: Final = 1024 * 1024
+OPEN_BYTES_MIN: Final = 4 * MIB
+"""What opening a database writes at most besides its write-ahead log."""
 IDENTITY_FILE: Final = "broker.id"
 """In the data directory: who this broker is to a server that two could write to."""
 
@@ -39,13 +44,59 @@ def open_embedded(config: Config, *, engine: EngineFactory = Engine) -> Database
     """
     if config.storage.backend == "memory":
         return MemoryDatabase()
-    database = RocksDatabase.open(config.storage.path, config=config.storage.rocksdb, engine=engine)
+    path = Path(config.storage.path)
+    try:
+        database = RocksDatabase.open(path, config=config.storage.rocksdb, engine=engine)
+    except (StorageFull, StorageUnavailable) as error:
+        if isinstance(error, StorageUnavailable) and os.strerror(errno.ENOSPC) not in str(error):
+            raise
+        hint = "make room on it, or make it larger: no file of the data directory may go"
+        raise StorageFull(no_room(path), hint=hint) from error
+    _tell_start(database)
     try:
         database.warm()
     except StorageError as error:
         # Who wants what cannot be read is told so; all others are served.
         log.warning("storage.tail_unread", error=str(error))
     return database
+
+
+def no_room(path: Path) -> str:
+    """What a start needs and does not find: the write-ahead log becomes table files."""
+    needed = OPEN_BYTES_MIN + sum(log.stat().st_size for log in path.glob("*.log"))
+    resolved = path.resolve()
+    steps = [step for step in (resolved, *resolved.parents) if step.exists()]
+    space = os.statvfs(steps[0])
+    free = space.f_bavail * space.f_frsize
+    mount = next(step for step in steps if os.path.ismount(step))
+    return (
+        f"no space left for {path}: the start needs about {-(-needed // MIB)} MiB, and the file "
+        f"system {mount} has {free // MIB} MiB free"
+    )
+
+
+def _tell_start(database: RocksDatabase) -> None:
+    """Log what a power cut has taken, and what could not be known."""
+    torn = database.torn
+    if torn is not None:
+        tell = log.error if torn.was_synced else log.warning
+        tell(
+            "storage.end_lost" if torn.was_synced else "storage.end_torn",
+            file=torn.file,
+            kept_bytes=torn.keep_bytes,
+            dropped_bytes=torn.dropped_bytes,
+            dropped_writes=torn.dropped_writes,
+            missing_synced_writes=torn.missing_writes,
+            hint="the disk lost what it had reported as synced: check its write cache"
+            if torn.was_synced
+            else "the end of the write-ahead log was not synced when the power went",
+        )
+    if not database.has_record:
+        log.warning(
+            "storage.end_unknown",
+            hint="perdure.synced was missing or damaged: it was not checked whether the newest "
+            "writes are there",
+        )
 
 
 class RemoteStore:

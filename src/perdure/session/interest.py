@@ -16,6 +16,9 @@ from perdure.topic.shapes import FilterIndex
 NAIVE_MAX: Final = 8
 """Subscriptions up to which asking each filter beats building an index."""
 
+_ANSWERS_MAX: Final = 1_024
+"""Topics whose subscriptions are remembered while a session catches up."""
+
 _FAR: Final = 2**62 - 1
 """No offset in use is near it, and the compiled form compares it as it compares small numbers."""
 
@@ -61,6 +64,10 @@ def combine(subs: Iterable[Subscription], message: Message, client_id: str) -> W
             identifiers.append(sub.identifier)
     if qos < 0:
         return None
+    if len(identifiers) > 1:
+        # The same order whoever has found the subscriptions, and however many there are by then:
+        # a message that is sent again is as it was [MQTT-4.4.0-1].
+        identifiers.sort()
     return Wanted(qos, retain, tuple(identifiers))
 
 
@@ -74,6 +81,30 @@ def holds(sub: Subscription, offset: int) -> bool:
 
 
 @final
+class _Answer:
+    """What was found for one topic, which mostly holds for its next message too.
+
+    Attributes:
+        after, until: the subscriptions hold in ``(after, until]``.
+        found: those that match.
+        for_all: what is delivered does not depend on the publisher.
+        qos, retain: of the message that ``wanted`` is for; QoS -1 = of none.
+        wanted: how it is delivered.
+    """
+
+    __slots__ = ("after", "for_all", "found", "qos", "retain", "until", "wanted")
+
+    def __init__(self, found: list[Subscription], after: int, until: int) -> None:
+        self.after: int = after
+        self.until: int = until
+        self.found: list[Subscription] = found
+        self.for_all: bool = not any(sub.no_local for sub in found)
+        self.qos: int = -1
+        self.retain: bool = False
+        self.wanted: Wanted | None = None
+
+
+@final
 class Interest:
     """The ordinary subscriptions of a session, current and ended, asked for old messages.
 
@@ -82,32 +113,10 @@ class Interest:
         subs: subscriptions without shared ones.
     """
 
-    __slots__ = (
-        "_after",
-        "_client_id",
-        "_for_all",
-        "_found",
-        "_index",
-        "_qos",
-        "_retain",
-        "_subs",
-        "_topic",
-        "_until",
-        "_wanted",
-    )
+    __slots__ = ("_answers", "_client_id", "_index", "_subs")
 
     def __init__(self, client_id: str, subs: Iterable[Subscription]) -> None:
-        # What was answered last, which mostly holds for the next message too: the subscriptions
-        # of a topic that hold in (after, until], and how a message of a QoS and RETAIN flag is
-        # delivered for them, if that does not depend on the publisher.
-        self._topic: str = ""
-        self._after: int = 0
-        self._until: int = 0
-        self._found: list[Subscription] = []
-        self._for_all: bool = False
-        self._qos: int = -1
-        self._retain: bool = False
-        self._wanted: Wanted | None = None
+        self._answers: dict[str, _Answer] = {}
         self._client_id: str = client_id
         self._subs: list[Subscription] = [sub for sub in subs if not sub.group]
         self._index: FilterIndex[list[Subscription]] | None = None
@@ -134,29 +143,33 @@ class Interest:
     def wants(self, message: Message) -> Wanted | None:
         """How a recorded message is delivered; None or QoS 0 = it takes no serial number."""
         offset = message.offset
-        if message.topic != self._topic or not self._after < offset <= self._until:
-            self._find(message.topic, offset)
-        elif message.qos == self._qos and message.retain == self._retain and self._for_all:
-            return self._wanted
-        self._qos = message.qos
-        self._retain = message.retain
-        self._wanted = combine(self._found, message, self._client_id) if self._found else None
-        return self._wanted
+        answer = self._answers.get(message.topic)
+        if answer is None or not answer.after < offset <= answer.until:
+            answer = self._find(message.topic, offset)
+        elif message.qos == answer.qos and message.retain == answer.retain and answer.for_all:
+            return answer.wanted
+        answer.qos = message.qos
+        answer.retain = message.retain
+        found = answer.found
+        answer.wanted = combine(found, message, self._client_id) if found else None
+        return answer.wanted
 
-    def _find(self, topic: str, offset: int) -> None:
+    def _find(self, topic: str, offset: int) -> _Answer:
         """The subscriptions that match a topic and hold at an offset, and around it."""
         if self._index is None:
             matching = [s for s in self._subs if s.filter == topic or matches(s.filter, topic)]
         else:
             matching = [s for same in self._index.match(topic) for s in same]
-        self._topic = topic
-        self._after, self._until = -1, _FAR
-        self._found = [s for s in matching if holds(s, offset)]
-        self._for_all = not any(s.no_local for s in self._found)
+        after, until = -1, _FAR
         for sub in matching:
             # A subscription holds after the one and up to the other (``holds``).
             for edge in (sub.since_offset, sub.until_offset or _FAR):
                 if edge < offset:
-                    self._after = max(self._after, edge)
+                    after = max(after, edge)
                 else:
-                    self._until = min(self._until, edge)
+                    until = min(until, edge)
+        answer = _Answer([s for s in matching if holds(s, offset)], after, until)
+        if len(self._answers) >= _ANSWERS_MAX:
+            self._answers.clear()
+        self._answers[topic] = answer
+        return answer

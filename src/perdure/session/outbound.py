@@ -39,6 +39,10 @@ _NONE_PENDING: Final[deque[Delivery]] = deque(maxlen=0)
 """The queue of every session that has nothing pending: one of its own would take 760 bytes."""
 
 
+def _serial_of(delivery: Delivery) -> int:
+    return delivery.serial
+
+
 @final
 class Outbound:
     """The outbound half of a session.
@@ -154,6 +158,10 @@ class Outbound:
             self.window_max - self.inflight.count, self.acked_serial + PACKET_IDS + 1 - serial
         )
 
+    def window_left(self) -> int:
+        """How many more messages may be in flight."""
+        return self.window_max - self.inflight.count
+
     def next_packet_id(self) -> int:
         """The packet identifier of the next message that the session is owed."""
         return packet_id_of(self.next_serial)
@@ -227,6 +235,15 @@ class Outbound:
         self._send(delivery)
         return delivery
 
+    def withdraw(self, deliveries: list[Delivery]) -> None:
+        """Settle deliveries of ``pending`` that are not to be sent any more."""
+        serials = {delivery.serial for delivery in deliveries}
+        kept = deque(delivery for delivery in self.pending if delivery.serial not in serials)
+        self.pending = kept or _NONE_PENDING
+        for delivery in deliveries:
+            self.pending_bytes -= delivery.size
+            self._settle(delivery.serial, delivery.offset)
+
     def settle_unsent(self, delivery: Delivery) -> None:
         """Settle a delivery that ``offer`` or ``next_to_send`` gave out and that cannot be sent
         (expired, too large for the client, not authorised any more)."""
@@ -288,16 +305,30 @@ class Outbound:
         """Whether every message that was offered is settled."""
         return self.acked_serial + 1 == self.next_serial
 
-    def oldest_offset(self) -> int:
-        """Offset of the oldest message in flight; 0 = nothing is."""
+    def oldest(self) -> Delivery | None:
+        """The oldest message in flight: what the cursor waits for; None = nothing is."""
         inflight = self.inflight
         if not inflight.count:
-            return 0
+            return None
         first = inflight.get(self.acked_serial % PACKET_IDS + 1)
         if first is None:
             # Its serial number belongs to no message.
-            return min([delivery.offset for delivery in inflight.values()])
-        return first.offset
+            return min(inflight.values(), key=_serial_of)
+        return first
+
+    def oldest_offset(self) -> int:
+        """Offset of the oldest message in flight; 0 = nothing is."""
+        first = self.oldest()
+        return 0 if first is None else first.offset
+
+    def is_held_up(self) -> bool:
+        """Whether nothing more can be sent before the oldest message is acknowledged, although the
+        window has room: a packet identifier comes again after 65,535 others, and its own is taken.
+        """
+        if self.inflight.count >= self.window_max or not self.inflight.count:
+            return False
+        following = self.pending[0].serial if self.pending else self.next_serial
+        return following > self.acked_serial + PACKET_IDS
 
     def has_room(self) -> bool:
         """Whether a message offered now would be sent at once."""

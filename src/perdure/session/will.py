@@ -7,7 +7,7 @@ from perdure.model import Message, Will
 
 
 def will_due_us(will: Will, *, disconnected_at_us: int, expiry_s: int) -> int:
-    """Wall time at which a will is due: its delay or the session's end, whichever is first
+    """Steady time at which a will is due: its delay or the session's end, whichever is first
     [MQTT-3.1.3-9]. A session that ends with the connection sends it at once (trap 43)."""
     delay_s = will.delay_s
     if expiry_s != SESSION_EXPIRY_NEVER_S:
@@ -15,8 +15,15 @@ def will_due_us(will: Will, *, disconnected_at_us: int, expiry_s: int) -> int:
     return disconnected_at_us + delay_s * 1_000_000
 
 
-def will_message(will: Will, client_id: str, now_us: int) -> Message:
-    """The application message of a will; its expiry starts when it is published (3.1.3.2.4)."""
+def will_message(will: Will, client_id: str, now_us: int, published_us: int) -> Message:
+    """The application message of a will; its expiry starts when it is published (3.1.3.2.4).
+
+    Args:
+        will: of the session.
+        client_id: of the session.
+        now_us: steady time.
+        published_us: time of publishing, for people.
+    """
     return Message(
         will.topic,
         will.payload,
@@ -25,5 +32,5 @@ def will_message(will: Will, client_id: str, now_us: int) -> Message:
         client_id,
         will.properties,
         now_us + will.expiry_s * 1_000_000 if will.expiry_s is not None else 0,
-        now_us,
+        published_us,
     )

@@ -169,6 +169,11 @@ def encode_retained(message: Message) -> bytes:
     return _OFFSET.pack(message.offset) + encode_message(message)
 
 
+def retained_size(message: Message) -> int:
+    """What a retained message counts in bytes: its value and its topic."""
+    return len(encode_retained(message)) + len(message.topic.encode())
+
+
 def decode_retained(topic: str, value: bytes) -> Message:
     """The message in the value of a retained topic."""
     if len(value) < _OFFSET.size:

@@ -203,6 +203,15 @@ class Database(Protocol):
         """Number of retained topics."""
         ...
 
+    @property
+    def retained_bytes(self) -> int:
+        """Bytes of all retained messages, each as ``codec.retained_size`` counts it."""
+        ...
+
+    def retained_size_of(self, topic: str) -> int:
+        """What the written retained message of a topic counts, bytes; 0 = there is none."""
+        ...
+
     def allocate_offset(self, now_us: int) -> int:
         """The next offset: ``max(last + 1, now_us)``."""
         ...

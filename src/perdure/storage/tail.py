@@ -13,144 +13,25 @@ Invariant: every recorded message with an offset above ``floor`` is in the tail,
 from __future__ import annotations
 
 import struct
-import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from typing import Final, final
 
 from perdure.model import Message
-from perdure.storage.bundle import decode_row, encode_run, run_end
-from perdure.storage.codec import VERSION as MESSAGE_VERSION
-from perdure.storage.codec import decode_message
+from perdure.storage.rows import Chunk, Rows
 
 _CUT_MIN: Final = 64
 """Forgotten chunks before the lists are cut, count: that many, and half of all."""
-
-JOIN_BYTES_MAX: Final = 256 * 1024
-"""Values of one write that are copied into one piece; larger ones stay as they are."""
 
 _ROW_BITS: Final = 24
 _ROW_MASK: Final = (1 << _ROW_BITS) - 1
 """The index has the number of a row's chunk, and in these bits that of the row in it."""
 
-_SMALL_BYTES: Final = 1024
-"""A row up to which its message is made anew for each who asks for its topic."""
-
 _MADE_MESSAGES_MAX: Final = 4096
 _MADE_BYTES_MAX: Final = 8 * 1024 * 1024
 """Messages that are kept once made, and bytes of their payloads: sessions that come back together
 want the same ones."""
-
-
-@final
-class Rows:
-    """Rows that are written to the log together.
-
-    Attributes:
-        topics: of each row.
-        offsets: of the last message of each row; they ascend.
-        values: a message or a bundle (``storage.bundle``) each.
-        first: offset of the first message.
-        count: messages.
-        payload_bytes: of all messages.
-    """
-
-    __slots__ = ("_packed", "count", "first", "offsets", "payload_bytes", "topics", "values")
-
-    def __init__(self, first: int) -> None:
-        self.first: int = first
-        self.count: int = 0
-        self.payload_bytes: int = 0
-        self.topics: list[str] = []
-        self.offsets: list[int] = []
-        self.values: list[bytes] = []
-        self._packed: bytes = b""
-
-    def packed_offsets(self) -> bytes:
-        """The offsets, 8 bytes each, big-endian; to be asked when all rows are there."""
-        if not self._packed:
-            self._packed = struct.pack(f">{len(self.offsets)}Q", *self.offsets)
-        return self._packed
-
-    def add(self, topic: str, offset: int, value: bytes) -> None:
-        """The next row."""
-        self.topics.append(topic)
-        self.offsets.append(offset)
-        self.values.append(value)
-
-
-def rows_of(messages: list[Message], *, bundled: bool = True) -> Rows:
-    """Messages (by ascending offset) as rows.
-
-    Args:
-        bundled: consecutive messages of one topic may be one row.
-    """
-    rows = Rows(messages[0].offset)
-    first, count = 0, len(messages)
-    while first < count:
-        stop = run_end(messages, first) if bundled else first + 1
-        rows.add(
-            messages[first].topic, messages[stop - 1].offset, encode_run(messages, first, stop)
-        )
-        first = stop
-    payload_bytes = 0
-    for message in messages:
-        payload_bytes += len(message.payload)
-    rows.count = count
-    rows.payload_bytes = payload_bytes
-    return rows
-
-
-@final
-class _Chunk:
-    """Rows that came together, in few large pieces of memory."""
-
-    __slots__ = ("blob", "count", "ends", "offsets", "payload_bytes", "topics", "values")
-
-    def __init__(self, rows: Rows) -> None:
-        self.count: int = rows.count
-        self.topics: list[str] = rows.topics
-        # Of bytes: an array takes numbers one by one, for several times the cost.
-        self.offsets: array[int] = array("q", rows.packed_offsets())
-        if sys.byteorder == "little":
-            self.offsets.byteswap()
-        ends: list[int] = []
-        end = 0
-        for value in rows.values:
-            end += len(value)
-            ends.append(end)
-        self.ends: array[int] = array("q", struct.pack(f"{len(ends)}q", *ends))
-        self.payload_bytes: int = rows.payload_bytes
-        joined = end <= JOIN_BYTES_MAX
-        self.blob: bytes = b"".join(rows.values) if joined else b""
-        self.values: list[bytes] = [] if joined else rows.values
-
-    def messages(self, row: int, offset: int) -> list[Message]:
-        """The messages of a row; ``offset`` is that of the last."""
-        return decode_row(self.topics[row], offset, self._value(row), -1, offset)
-
-    def small(self, topic: str, row: int, offset: int) -> Message | None:
-        """The message of a row that is one, and small; else None."""
-        blob = self.blob
-        if not blob:
-            return None
-        ends = self.ends
-        start = ends[row - 1] if row else 0
-        stop = ends[row]
-        if stop - start > _SMALL_BYTES or blob[start] != MESSAGE_VERSION:
-            return None
-        return decode_message(topic, offset, blob, start, stop)
-
-    def span(self, after: int, until: int) -> tuple[int, int]:
-        """Rows ``[low, high)`` that may have messages in ``(after, until]``."""
-        low = bisect_right(self.offsets, after)
-        return low, min(bisect_left(self.offsets, until, low) + 1, len(self.offsets))
-
-    def _value(self, row: int) -> bytes:
-        if self.values:
-            return self.values[row]
-        return self.blob[self.ends[row - 1] if row else 0 : self.ends[row]]
 
 
 @final
@@ -184,7 +65,7 @@ class Tail:
     def __init__(self, *, messages_max: int, bytes_max: int, floor: int) -> None:
         self.messages_max: int = messages_max
         self.bytes_max: int = bytes_max
-        self._chunks: list[_Chunk] = []
+        self._chunks: list[Chunk] = []
         self._lasts: list[int] = []
         """The last offset of each chunk."""
         self._count = 0
@@ -210,7 +91,7 @@ class Tail:
             # A batch begun earlier was written later. Rare: forget rather than sort.
             self.clear(max(newest, last))
             return
-        chunk = _Chunk(rows)
+        chunk = Chunk(rows)
         self._chunks.append(chunk)
         self._lasts.append(last)
         self._count += chunk.count
@@ -237,15 +118,9 @@ class Tail:
         self.floor = max(self.floor, offset)
         self._cut()
 
-    def between(
-        self,
-        after_offset: int,
-        until_offset: int,
-        most: int,
-        wants: Callable[[str], bool] | None = None,
-    ) -> list[Message] | None:
-        """The messages in ``(after_offset, until_offset]`` of the topics that are wanted; None if
-        the tail does not hold them all, or would have to look at more than about ``most``."""
+    def between(self, after_offset: int, until_offset: int, most: int) -> list[Message] | None:
+        """The messages in ``(after_offset, until_offset]``; None if the tail does not hold them
+        all, or if they are more than about ``most``."""
         if after_offset < self.floor:
             return None
         first = bisect_right(self._lasts, after_offset, self._start)
@@ -261,9 +136,46 @@ class Tail:
         for at, (low, high) in enumerate(spans, first):
             chunk = self._chunks[at]
             for row in range(low, high):
-                if wants is None or wants(chunk.topics[row]):
-                    self._take(found, chunk, row, after_offset, until_offset)
+                self._take(found, chunk, row, after_offset, until_offset)
         return found
+
+    def page(
+        self,
+        after_offset: int,
+        until_offset: int,
+        limit: int,
+        most: int,
+        wants: Callable[[str], bool],
+    ) -> tuple[list[Message], int] | None:
+        """The first ``limit`` messages after an offset of the topics that are wanted, and perhaps
+        some more of the last row.
+
+        However far behind the end of the log a reader is, it pays for what it is given only.
+
+        Returns:
+            The messages, and the offset up to which they are all there are. None if the tail does
+            not hold them, or if they are not among the first ``most`` messages: who leaps over the
+            others finds them sooner.
+        """
+        if after_offset < self.floor:
+            return None
+        found: list[Message] = []
+        looked = 0
+        for at in range(bisect_right(self._lasts, after_offset, self._start), len(self._lasts)):
+            chunk = self._chunks[at]
+            low, high = chunk.span(after_offset, until_offset)
+            in_row = chunk.count // len(chunk.offsets)
+            for row in range(low, high):
+                if wants(chunk.topics[row]):
+                    self._take(found, chunk, row, after_offset, until_offset)
+                    if len(found) >= limit:
+                        return found, min(chunk.offsets[row], until_offset)
+                looked += in_row
+                if looked > most:
+                    return None
+            if self._lasts[at] >= until_offset:
+                break
+        return found, until_offset
 
     def of_topics(
         self, topics: Sequence[str], after_offset: int, until_offset: int, limit: int
@@ -311,7 +223,7 @@ class Tail:
                 high = middle
         return low
 
-    def _take(self, found: list[Message], chunk: _Chunk, row: int, after: int, until: int) -> None:
+    def _take(self, found: list[Message], chunk: Chunk, row: int, after: int, until: int) -> None:
         """Add the messages of a row that are in ``(after, until]``."""
         offset = chunk.offsets[row]
         messages = self._made.get(offset)
@@ -391,7 +303,7 @@ class Tail:
             self._indexed = max(0, self._indexed - start)
 
 
-_GONE: Final = _Chunk(Rows(0))
+_GONE: Final = Chunk(Rows(0))
 
 
 def _offset_of(message: Message) -> int:

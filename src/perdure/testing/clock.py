@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import final
 
-from perdure.clock import Clock
+from perdure.clock import Clock, ClockState
 
 START_US = 1_800_000_000_000_000
 """Wall time at which simulations begin, microseconds since the epoch."""
@@ -39,3 +39,19 @@ class VirtualClock(Clock):
     def step_wall_us(self, change_us: int) -> None:
         """Set the wall clock, forth or back, as an administrator or NTP does."""
         self._wall_us += change_us
+
+
+@final
+class KeptClock:
+    """A ``broker.timekeeping.ClockMemory`` that outlives the broker, as its file does."""
+
+    def __init__(self) -> None:
+        self.state: ClockState | None = None
+
+    def load(self) -> ClockState | None:
+        """What was kept last."""
+        return self.state
+
+    def save(self, state: ClockState) -> None:
+        """Keep it."""
+        self.state = state

@@ -28,6 +28,7 @@ class Plan:
         power_cuts: crashes may take what was not synced with them.
         suspends: reads of the store wait, as a server's would.
         rests: commits are spaced and the broker rests between them, although few messages come.
+        limits: turns take few messages, so that publishers queue to be read from.
         clock_steps: somebody sets the wall clock.
         config: of the broker.
         durability: of the listener; empty = the broker's.
@@ -40,6 +41,7 @@ class Plan:
     generations: bool = True
     suspends: bool = False
     rests: bool = False
+    limits: bool = False
     clock_steps: bool = False
     config: Config = field(default_factory=Config)
     durability: str = ""
@@ -68,6 +70,7 @@ class Plan:
             storage_faults=chance.random() < 0.4,
             generations=chance.random() < 0.4,
             suspends=chance.random() < 0.25,
+            limits=chance.random() < 0.4,
             clock_steps=chance.random() < 0.25,
             config=config,
         )

@@ -85,6 +85,7 @@ class Scene:
         self.group = Receipts("group", {"load/#": 2})
         self.world.suspends = self.plan.suspends
         self.world.rests = self.plan.rests
+        self.world.limits = self.plan.limits
         self.world.power_cuts = self.plan.power_cuts
         self.subscribers = [self.seat(peer) for peer in self._make_subscribers()]
 

@@ -104,6 +104,13 @@ class FaultyDatabase:
     def retained_count(self) -> int:
         return self.inner.retained_count
 
+    @property
+    def retained_bytes(self) -> int:
+        return self.inner.retained_bytes
+
+    def retained_size_of(self, topic: str) -> int:
+        return self.inner.retained_size_of(topic)
+
     def allocate_offset(self, now_us: int) -> int:
         return self.inner.allocate_offset(now_us)
 

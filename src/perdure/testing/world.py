@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, cast, final
 import structlog
 from structlog.testing import CapturingLogger
 
+from perdure.broker.admission import Admission
 from perdure.broker.auth.authenticate import (
     AnonymousPolicy,
     Authenticator,
     EnhancedMethods,
+    Standing,
 )
 from perdure.broker.auth.authorize import AllowAll, Authorizer
 from perdure.broker.broker import Broker
@@ -24,7 +26,7 @@ from perdure.broker.pace import Pace
 from perdure.config.schema import Config, SysConfig
 from perdure.errors import StorageError
 from perdure.observe.metrics import Metrics
-from perdure.testing.clock import VirtualClock
+from perdure.testing.clock import KeptClock, VirtualClock
 from perdure.testing.network import PEER, Network, Weather
 from perdure.testing.scheduler import VirtualLoop, VirtualScheduler
 from perdure.testing.storage import FaultyDatabase, ProcessDied
@@ -49,7 +51,7 @@ class World:
         store: what the first broker opens.
         weather: how the network behaves.
         durability: of the listener; empty = the broker's.
-        authenticator, authorizer: of each broker process.
+        authenticator, authorizer, standing: of each broker process.
 
     Attributes:
         events: what the brokers logged: event and values.
@@ -67,9 +69,11 @@ class World:
         durability: str = "",
         authenticator: Authenticator | None = None,
         authorizer: Authorizer | None = None,
+        standing: Standing | None = None,
     ) -> None:
         self.chance = random.Random(seed)  # noqa: S311 - a simulation needs a seed
         self.clock = VirtualClock()
+        self.kept_clock = KeptClock()
         self.loop = VirtualLoop(self.clock)
         self.network = Network(self.loop, random.Random(seed + 1), weather)  # noqa: S311
         self.store = store or FaultyDatabase()
@@ -77,6 +81,7 @@ class World:
         self.durability = durability
         self.authenticator = authenticator or AnonymousPolicy("always")
         self.authorizer = authorizer or AllowAll()
+        self.standing = standing
         self.broker: Broker | None = None
         self.scheduler: VirtualScheduler | None = None
         self.events: list[tuple[str, dict[str, object]]] = []
@@ -88,6 +93,8 @@ class World:
         """Reads of the store wait now and then, as a server's would."""
         self.rests = False
         """Commits are spaced and the broker rests between them, whatever its pace has learned."""
+        self.limits = False
+        """Turns take few messages, as if sessions were behind, and publishers queue."""
         self.power_cuts = True
         """A broker that dies in a write may take the machine with it."""
 
@@ -119,6 +126,8 @@ class World:
             metrics=Metrics(),
             log=self._log(),
             version="test",
+            clock_memory=self.kept_clock,
+            standing=self.standing,
         )
         self.broker = broker
         self.scheduler = scheduler
@@ -134,12 +143,18 @@ class World:
             return
         if self.rests:
             self._keep_resting(scheduler, broker.services.committer.pace)
+        if self.limits:
+            self._keep_limiting(scheduler, broker.services.turn.admission)
         self.network.listen(lambda wire: broker.connection(wire, PEER, durability=self.durability))
 
     def _keep_resting(self, scheduler: VirtualScheduler, pace: Pace) -> None:
         pace.spaced = True
         pace.rests = True
         scheduler.call_later(PACE_STEP_US, lambda: self._keep_resting(scheduler, pace))
+
+    def _keep_limiting(self, scheduler: VirtualScheduler, admission: Admission) -> None:
+        admission.limit = self.chance.choice((0, 1, 3))
+        scheduler.call_later(PACE_STEP_US, lambda: self._keep_limiting(scheduler, admission))
 
     def kill(self, *, power: bool = False, keep_some: bool = False) -> None:
         """The broker dies at once.

@@ -9,7 +9,9 @@ events for the broker's log, a line of JSON each.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
+import math
 import os
 import signal
 import socket
@@ -17,13 +19,17 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, final
+from typing import Any, Final, cast, final
 
 import msgspec
 import uvicorn
 
+from perdure.web.acceptor import Acceptor
 from perdure.web.app import make_app
+from perdure.web.connection import BoundedConnection
 from perdure.web.context import Context, report_on_stdout
+from perdure.web.gate import Gate
+from perdure.web.guard import ERROR_MAX
 from perdure.web.settings import WebSettings
 from perdure.web.traffic import TELL_S
 
@@ -33,20 +39,51 @@ GRACE_S: Final = 2
 """Time for answers that are under way when the broker stops."""
 
 TIDY_S: Final = 5.0
-KEEP_ALIVE_S: Final = 30
-BACKLOG: Final = 512
+SWEEP_S: Final = 1.0
+"""How often deadlines are looked at."""
 
 
 @final
 class _Server(uvicorn.Server):
-    """Without signal handlers of its own; tells when it listens."""
+    """Without signal handlers of its own, and with connections of ours; tells when it listens.
+
+    Args:
+        config: of uvicorn.
+        context: of the process.
+    """
+
+    def __init__(self, config: uvicorn.Config, context: Context) -> None:
+        super().__init__(config)
+        self._context = context
+        self.gate = Gate(context.settings.connections_max)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        loop = asyncio.get_running_loop()
+        make = functools.partial(
+            BoundedConnection,
+            self.config,
+            self.server_state,
+            loop,
+            gate=self.gate,
+            context=self._context,
+        )
+        # They have what uvicorn uses of a server: ``close`` and ``wait_closed``.
+        acceptors = [
+            Acceptor(
+                each,
+                make,
+                gate=self.gate,
+                context=self.config.ssl,
+                handshake_timeout_s=self._context.settings.head_timeout_s,
+            )
+            for each in sockets or ()
+        ]
+        self.servers = cast("list[asyncio.Server]", acceptors)
+        self.started = True
         report_on_stdout("http.ready")
 
 
@@ -64,17 +101,19 @@ async def serve(settings: WebSettings, stopping: asyncio.Event) -> None:
         proxy_headers=False,
         server_header=False,
         headers=[("server", "perdure")],
-        limit_concurrency=settings.connections_max,
-        timeout_keep_alive=KEEP_ALIVE_S,
+        h11_max_incomplete_event_size=settings.head_bytes_max,
+        timeout_keep_alive=math.ceil(settings.idle_timeout_s),
         timeout_graceful_shutdown=GRACE_S,
-        backlog=BACKLOG,
         ssl_certfile=settings.certificate or None,
         ssl_keyfile=settings.private_key or None,
     )
-    server = _Server(config)
+    asyncio.get_running_loop().set_exception_handler(functools.partial(_failed, context))
+    server = _Server(config, context)
     sockets = [socket.socket(fileno=each) for each in settings.sockets]
     running = asyncio.create_task(server.serve(sockets))
-    beside = [asyncio.create_task(_tidy(context)), asyncio.create_task(_tell(context))]
+    beside = [
+        asyncio.create_task(each) for each in (_tidy(context), _tell(context), _sweep(server.gate))
+    ]
     ended = asyncio.create_task(stopping.wait())
     await asyncio.wait([running, ended], return_when=asyncio.FIRST_COMPLETED)
     server.should_exit = True
@@ -95,6 +134,21 @@ async def _tell(context: Context) -> None:
     while True:
         await asyncio.sleep(TELL_S)
         context.tell()
+
+
+async def _sweep(gate: Gate) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(SWEEP_S)
+        gate.sweep(loop.time())
+
+
+def _failed(context: Context, loop: asyncio.AbstractEventLoop, about: dict[str, Any]) -> None:
+    """What nobody caught is a line of the log, whatever a client has done to bring it about."""
+    error = about.get("exception")
+    if isinstance(error, OSError):
+        return  # of a connection that is gone, or TLS that was none
+    context.report("http.failed", error=f"{about.get('message', '')}: {error!r}"[:ERROR_MAX])
 
 
 def main() -> None:

@@ -24,9 +24,6 @@ from perdure.web.problems import ApiError
 TURN_WAIT_S: Final = 20.0
 """How long a read waits for its turn before the client is told to come again."""
 
-SEND_TIMEOUT_S: Final = 120.0
-"""A client that takes nothing for so long is cut off; it may ask for the rest."""
-
 
 async def stream_rows(context: Context, query: RowQuery) -> Response:
     """The response to a query, once it is this read's turn.
@@ -139,7 +136,7 @@ class ArrowResponse(Response):
             await send(start)
             while not gone.done():
                 piece = await self._context.in_thread(self._rows.piece)
-                async with asyncio.timeout(SEND_TIMEOUT_S):
+                async with asyncio.timeout(self._context.settings.send_timeout_s):
                     message = {"body": piece, "more_body": bool(piece)}
                     await send({"type": "http.response.body", **message})
                 if not piece:

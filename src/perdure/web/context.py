@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,12 +25,44 @@ Report: TypeAlias = Callable[..., None]
 
 T = TypeVar("T")
 
+REPORTS_PER_S_MAX: Final = 20
+
 
 def report_on_stdout(event: str, **fields: Any) -> None:
     """Tell the broker's process, which logs it: one line of JSON."""
     line = msgspec.json.encode({"event": event, **fields}) + b"\n"
     sys.stdout.buffer.write(line)
     sys.stdout.buffer.flush()
+
+
+@final
+class PacedReport:
+    """Writes few lines in a second, whatever is asked: the broker's loop reads each of them.
+
+    Args:
+        report: writes one.
+        clock: monotonic, seconds.
+    """
+
+    def __init__(self, report: Report, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._report = report
+        self._clock = clock
+        self._begun_s = float("-inf")
+        self._written = 0
+        self._left_out = 0
+
+    def __call__(self, event: str, **fields: Any) -> None:
+        """Write a line, or count it; the next one says how many were left out."""
+        now_s = self._clock()
+        if now_s - self._begun_s >= 1:
+            self._begun_s, self._written = now_s, 0
+        if self._written >= REPORTS_PER_S_MAX:
+            self._left_out += 1
+            return
+        self._written += 1
+        if self._left_out:
+            fields["left_out"], self._left_out = self._left_out, 0
+        self._report(event, **fields)
 
 
 @final
@@ -43,7 +76,8 @@ class Context:
 
     def __init__(self, settings: WebSettings, report: Report = report_on_stdout) -> None:
         self.settings = settings
-        self.report = report
+        self.report = PacedReport(report)
+        self._tell = report
         self.views = Views(Path(settings.data))
         self.tokens = Tokens(Path(settings.token_file))
         self.health = Health(Path(settings.data))
@@ -57,7 +91,7 @@ class Context:
         """Tell the broker what was answered since the last time."""
         told = self.traffic.take()
         if told is not None:
-            self.report(TRAFFIC, **msgspec.structs.asdict(told))
+            self._tell(TRAFFIC, **msgspec.structs.asdict(told))
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Run what reads files beside the loop."""

@@ -6,10 +6,12 @@ import secrets
 import time
 from collections.abc import Iterable
 from typing import Final, final
+from urllib.parse import unquote
 
 import msgspec
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from perdure.errors import PerdureError
@@ -26,6 +28,9 @@ OPEN_PATHS: Final = frozenset(
 
 READS: Final = frozenset({f"{LOG_PATH}/read"})
 """What is answered with messages."""
+
+ERROR_MAX: Final = 1_000
+"""Characters of an error in the log: the broker reads lines of a bounded length."""
 
 PATH_MAX: Final = 200
 """Characters of a path in the log; the query, and all else of the request, is not written."""
@@ -50,6 +55,7 @@ class Guard:
         """Answer one request, and count it."""
         if scope["type"] != "http":
             return
+        _to_origin_form(scope)
         # Starlette's routes raise, instead of answering by themselves, inside an application.
         scope["app"] = self
         answering = _Answering(self._context, scope, self._route(scope["path"]), send)
@@ -66,25 +72,33 @@ class Guard:
     async def _answer(self, answering: _Answering, receive: Receive) -> None:
         scope = answering.scope
         try:
-            self._check(Request(scope))
+            self._check(scope)
             await self._inner(scope, receive, answering.send)
         except ClientDisconnect:
             return
         except Exception as error:
             if answering.status:
                 # Only a connection that is cut tells a client now that something is missing.
-                self._context.report("http.cut", request_id=answering.name, error=repr(error))
+                self._context.report(
+                    "http.cut", request_id=answering.name, error=repr(error)[:ERROR_MAX]
+                )
                 raise
             status, problem = self._problem(error, answering.name)
             self._tell(scope, status, problem, answering.name)
             problem = msgspec.structs.replace(problem, request_id=answering.name)
             await answer(status, problem)(scope, receive, answering.send)
 
-    def _check(self, request: Request) -> None:
-        if request.url.path in OPEN_PATHS:
+    def _check(self, scope: Scope) -> None:
+        # The path that the routes go by. The URL of a request has the Host header in it, which a
+        # client can write so that it seems to ask for another path (CVE-2026-48710).
+        if scope["path"] in OPEN_PATHS:
             return
+        if scope.get("state", {}).get("is_reserve"):
+            raise ApiError(
+                "busy", "all connections are being answered", hint="see http.connections_max"
+            )
         tokens = self._context.tokens
-        if tokens.knows(request.headers.get("authorization", "")):
+        if tokens.knows(Headers(scope=scope).get("authorization", "")):
             return
         if tokens.problem:
             self._context.report("http.token_file_unreadable", reason=tokens.problem)
@@ -120,8 +134,17 @@ class Guard:
             if status == CODES["internal"]:
                 self._context.report("http.failed", request_id=name, error=error.message)
             return status, problem
-        self._context.report("http.failed", request_id=name, error=repr(error))
+        self._context.report("http.failed", request_id=name, error=repr(error)[:ERROR_MAX])
         return 500, Problem("internal", "a defect of the server; its log has more")
+
+
+def _to_origin_form(scope: Scope) -> None:
+    """Take the path of ``GET http://host/path``; every server must accept it (RFC 9112 3.2.2)."""
+    raw: bytes = scope.get("raw_path") or b""
+    scheme, separator, rest = raw.partition(b"://")
+    if separator and scheme.lower() in (b"http", b"https"):
+        path = b"/" + rest.partition(b"/")[2]
+        scope["raw_path"], scope["path"] = path, unquote(path.decode("ascii"))
 
 
 @final

@@ -18,6 +18,8 @@ class WebSettings(msgspec.Struct, frozen=True):
         version: release.
         reads_max: reads of the log at once.
         connections_max: connections at once.
+        head_bytes_max: bytes of a request before its body.
+        head_timeout_s, body_timeout_s, idle_timeout_s, send_timeout_s: deadlines, seconds.
         page_bytes: bytes of values after which a page of a read is sent.
         certificate, private_key: PEM files, absolute; empty = no TLS.
     """
@@ -28,6 +30,11 @@ class WebSettings(msgspec.Struct, frozen=True):
     version: str
     reads_max: int = 4
     connections_max: int = 512
+    head_bytes_max: int = 16 * 1024
+    head_timeout_s: float = 10
+    body_timeout_s: float = 30
+    idle_timeout_s: float = 30
+    send_timeout_s: float = 60
     page_bytes: int = 8 * 1024 * 1024
     certificate: str = ""
     private_key: str = ""

@@ -20,8 +20,12 @@ TOKEN_BYTES: Final = 32
 TOKENS_MAX: Final = 1_000
 
 
-def read_tokens(path: Path) -> list[bytes]:
+def read_tokens(path: Path, *, setting: str = "http.token_file") -> list[bytes]:
     """Hashes of the tokens in a file; lines that are empty or begin with ``#`` are not used.
+
+    Args:
+        path: of the file.
+        setting: that names it.
 
     Raises:
         ConfigError: it cannot be read, holds no token, or one that is too short.
@@ -30,9 +34,7 @@ def read_tokens(path: Path) -> list[bytes]:
         lines = path.read_text(encoding="ascii").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not ASCII"
-        raise ConfigError(
-            f"cannot read the tokens in {path}: {reason}", path="http.token_file"
-        ) from error
+        raise ConfigError(f"cannot read the tokens in {path}: {reason}", path=setting) from error
     found = []
     for number, line in enumerate(lines, start=1):
         token = line.strip()
@@ -41,14 +43,14 @@ def read_tokens(path: Path) -> list[bytes]:
         if len(token) < TOKEN_CHARS_MIN or any(char.isspace() for char in token):
             raise ConfigError(
                 f"{path}:{number}: a token has {TOKEN_CHARS_MIN} characters or more, and no space",
-                path="http.token_file",
+                path=setting,
                 hint="openssl rand -hex 32 makes one",
             )
         found.append(_digest(token))
     if not 0 < len(found) <= TOKENS_MAX:
         raise ConfigError(
             f"{path} holds {len(found)} tokens; 1 to {TOKENS_MAX} are possible",
-            path="http.token_file",
+            path=setting,
         )
     return found
 
@@ -84,10 +86,12 @@ class Tokens:
 
     Args:
         path: of the file.
+        setting: that names it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, setting: str = "http.token_file") -> None:
         self._path = path
+        self._setting = setting
         self._stamp: tuple[int, int, int] | None = None
         self._digests: list[bytes] = []
         self.problem = ""
@@ -112,6 +116,6 @@ class Tokens:
             return
         self._stamp = stamp
         try:
-            self._digests, self.problem = read_tokens(self._path), ""
+            self._digests, self.problem = read_tokens(self._path, setting=self._setting), ""
         except ConfigError as error:
             self._digests, self.problem = [], error.message

@@ -29,6 +29,11 @@ GONE: Final = "gone"
 CUT: Final = "cut"
 """Status of an answer that was begun and broken off, by either side."""
 
+Drop: TypeAlias = Literal[
+    "evicted", "head_timeout", "body_timeout", "send_timeout", "malformed", "refused"
+]
+"""Why a connection was closed by us before its time."""
+
 Kind: TypeAlias = Literal["probe", "query", "read"]
 KINDS: Final[tuple[Kind, ...]] = ("probe", "query", "read")
 """What a request is about: health and version, what the log holds, messages. Their durations have
@@ -44,12 +49,14 @@ class Told(msgspec.Struct, frozen=True):
         response_bytes: route and bytes of bodies.
         seconds: kind, and buckets and sum of durations in microseconds.
         in_flight: requests under way now.
+        dropped: reason and number of connections that were closed before their time.
     """
 
     requests: list[tuple[str, str, str, int]]
     response_bytes: list[tuple[str, int]]
     seconds: list[tuple[Kind, list[int], int]]
     in_flight: int
+    dropped: list[tuple[str, int]] = []
 
 
 @final
@@ -65,6 +72,7 @@ class Traffic:
         self._requests: dict[tuple[str, ...], int] = {}
         self._bytes: dict[str, int] = {}
         self._seconds: dict[Kind, Histogram] = {}
+        self._dropped: dict[str, int] = {}
         self._told_in_flight: int = 0
 
     def begun(self) -> None:
@@ -100,17 +108,23 @@ class Traffic:
         """Bytes of a body were given to the network."""
         self._bytes[route] = self._bytes.get(route, 0) + size
 
+    def dropped(self, why: Drop, count: int = 1) -> None:
+        """Connections were closed before their time."""
+        self._dropped[why] = self._dropped.get(why, 0) + count
+
     def take(self) -> Told | None:
         """What was not told yet; None = nothing."""
-        if not self._requests and not self._bytes and self.in_flight == self._told_in_flight:
+        is_same = self.in_flight == self._told_in_flight
+        if not self._requests and not self._bytes and not self._dropped and is_same:
             return None
         told = Told(
             [(*labels, count) for labels, count in self._requests.items()],  # type: ignore[misc]
             list(self._bytes.items()),
             [(kind, found.counts, found.sum) for kind, found in self._seconds.items()],
             self.in_flight,
+            list(self._dropped.items()),
         )
-        self._requests, self._bytes, self._seconds = {}, {}, {}
+        self._requests, self._bytes, self._seconds, self._dropped = {}, {}, {}, {}
         self._told_in_flight = self.in_flight
         return told
 
@@ -132,6 +146,8 @@ class TrafficMetrics:
         metrics = self._metrics
         for route, method, status, count in told.requests:
             add(metrics.http_requests, (route, method, status), count)
+        for why, count in told.dropped:
+            add(metrics.http_connections_dropped, (why,), count)
         for route, size in told.response_bytes:
             add(metrics.http_response_bytes, (route,), size)
         by_kind = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.bench.helpers import connack, output, packets_of
 
-from perdure.bench.client import Client
+from perdure.bench.client import KEEP_ALIVE_S, Client
 from perdure.bench.errors import BenchError
 from perdure.mqtt.encode import encode
 from perdure.mqtt.packets import (
@@ -33,7 +33,7 @@ def test_a_durable_client_connects_and_subscribes(version: int) -> None:
     client.open()
     (connect,) = sent(client)
     expected = Properties(session_expiry_interval=3600) if version == 5 else Properties()
-    assert connect == Connect(version, False, 0, "c", "u", b"p", None, expected)
+    assert connect == Connect(version, False, KEEP_ALIVE_S, "c", "u", b"p", None, expected)
     client.received(connack(version), 10)
     assert sent(client) == [Subscribe(1, [SubscribeFilter("a/+", 1)])]
     assert not client.is_ready

@@ -14,7 +14,8 @@ from perdure.bench import compare
 from perdure.bench.compare import Comparison, Spread, available, markdown, record, summarise
 from perdure.bench.contestants import Contestant
 from perdure.bench.errors import BenchError
-from perdure.bench.peers import Launch, Peer
+from perdure.bench.launches import Launch
+from perdure.bench.peers import Peer
 from perdure.bench.result import Broker, Result, Totals
 from perdure.bench.settings import Settings
 from perdure.bench.target import Target
@@ -131,7 +132,7 @@ def peer(name: str) -> Peer:
     return Peer(
         name,
         program=sys.executable,
-        version_args=["--version"],
+        version=["--version"],
         durability="none",
         launch=launch,
         speaks=(4,),

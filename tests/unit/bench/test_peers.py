@@ -28,13 +28,15 @@ def test_a_peer_is_described_by_its_configuration(name: str, tmp_path: Path) -> 
     assert str(tmp_path) not in broker.configuration
     assert str(started.port) not in broker.configuration
     assert "PUBACK" in broker.durability
-    written = list((tmp_path / "a").iterdir())
-    assert any(str(started.port) in path.read_text() for path in written)
+    written = "".join(path.read_text() for path in (tmp_path / "a").iterdir())
+    assert str(started.port) in written or str(started.port) in " ".join(started.process._command())
 
 
 def test_a_peer_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr("perdure.bench.peers._SYSTEM_PATH", "")
+    for variable in ("GOBIN", "GOPATH", "CARGO_HOME"):
+        monkeypatch.setenv(variable, str(tmp_path / "none"))
     monkeypatch.setattr(PEERS["rabbitmq"], "_folder", "")
     for name, peer in PEERS.items():
         if name != "perdure":
@@ -64,3 +66,39 @@ def test_a_folder_of_its_own_comes_before_the_search_path(
     assert PEERS["rabbitmq"].program() == str(tmp_path / "own/rabbitmq-server")
     monkeypatch.setattr(PEERS["rabbitmq"], "_folder", str(tmp_path / "none"))
     assert PEERS["rabbitmq"].program() == str(tmp_path / "path/rabbitmq-server")
+
+
+def program(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+MOCHI = "#!/bin/sh\n# mod\tgithub.com/mochi-mqtt/server/v2\tv2.7.9\n"
+
+
+def test_what_other_installers_have_built_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("perdure.bench.peers._SYSTEM_PATH", "")
+    monkeypatch.delenv("GOBIN", raising=False)
+    monkeypatch.setenv("GOPATH", str(tmp_path / "go"))
+    monkeypatch.setenv("CARGO_HOME", str(tmp_path / "cargo"))
+    assert PEERS["mochi"].program() is None
+    # Go names a program after its folder; another one of that name is not Mochi.
+    other = program(tmp_path / "go/bin/cmd", "#!/bin/sh\n")
+    assert PEERS["mochi"].program() is None
+    other.write_text(MOCHI, encoding="utf-8")
+    assert PEERS["mochi"].program() == str(other)
+    rust = program(tmp_path / "cargo/bin/rumqttd", "#!/bin/sh\n")
+    assert PEERS["rumqttd"].program() == str(rust)
+
+
+@pytest.mark.parametrize("option", ["-config", "-tcp"])
+def test_mochi_is_started_as_its_program_takes_it(option: str, tmp_path: Path) -> None:
+    path = program(tmp_path / "mochi", MOCHI + f"echo '  {option} string' >&2\n")
+    started = PEERS["mochi"].prepare(tmp_path / "a", program=str(path))
+    assert started.broker.version == "2.7.9"
+    assert (tmp_path / "a/mochi.yaml").exists() == (option == "-config")

@@ -79,3 +79,15 @@ def test_a_known_process_is_measured() -> None:
     assert phase.cpu_s_per_million is not None
     assert phase.memory_bytes
     assert phase.others_cpu_share is not None
+
+
+@pytest.mark.parametrize(
+    ("received", "fan_out", "warned"),
+    [(94, 1, True), (96, 1, False), (180, 2, True), (0, 0, False)],
+)
+def test_subscribers_that_fall_behind_are_told(received: int, fan_out: int, warned: bool) -> None:
+    meter, warnings = Meter(), list[str]()
+    watch = Stopwatch(meter, None, warnings=warnings)
+    meter.acked, meter.received = 100, received
+    watch.stop("flow", fan_out=fan_out)
+    assert any("fall behind" in warning for warning in warnings) is warned

@@ -115,6 +115,7 @@ class Client:
         expiry_s: int = SESSION_EXPIRY_NEVER_S,
         will: Will | None = None,
         receive_maximum: int | None = None,
+        packet_size_max: int | None = None,
         keep_alive_s: int = 0,
         problem_information: bool = True,
         wait: bool = True,
@@ -126,6 +127,7 @@ class Client:
             properties = Properties(
                 session_expiry_interval=expiry_s,
                 receive_maximum=receive_maximum,
+                maximum_packet_size=packet_size_max,
                 request_problem_information=None if problem_information else 0,
             )
         self.send(

@@ -13,6 +13,7 @@ from perdure.config.schema import GIB, MIB, Config, RetentionConfig
 from perdure.model import SessionRecord
 from perdure.mqtt.encode import properties_from_forward
 from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
+from perdure.testing.storage import FaultyDatabase
 from perdure.testing.world import World
 
 T = TypeVar("T")
@@ -77,6 +78,27 @@ def test_the_disk_budget_refuses() -> None:
     publisher.deliver("t")
     assert world.logged("disk.full")
     assert world.logged("disk.recovered")
+
+
+def test_the_disk_budget_holds_from_the_first_message_on() -> None:
+    """Not only from the first look of the timer on."""
+    config = Config(
+        sys=QUIET,
+        retention=RetentionConfig(disk_bytes_max=1000, check_interval_s=3600),
+    )
+    store = FaultyDatabase()
+    store.disk_bytes = lambda: 2000  # type: ignore[method-assign]
+    world = make_world(config=config, store=store)
+    retention = world.live.services.retention
+    assert retention.disk_over == "2000 bytes of data, retention.disk_bytes_max is 1000"
+    publisher = _publisher(world)
+    publisher.publish("t")
+    assert publisher.take(Ack).reason == 0x97
+    store.disk_bytes = lambda: 10  # type: ignore[method-assign]
+    world.run_for(3_600_000_000)
+    assert retention.disk_over == ""
+    publisher = _publisher(world)
+    publisher.deliver("t")
 
 
 def test_the_disk_budget_drops_the_oldest_and_counts_it() -> None:

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import random
+from typing import TYPE_CHECKING
+
 import pytest
 from tests.unit.broker.harness import QUIET, Client, make_world
 
+from perdure.broker.catchup import CatchUp
 from perdure.broker.turn import CURSOR_DELAY_US
 from perdure.config.schema import Config, SessionConfig
 from perdure.model import Cursor, InboxEntry, Message, SessionRecord, Subscription
-from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
+from perdure.mqtt.packets import (
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
+    Ack,
+    Packet,
+    Properties,
+    Publish,
+)
 from perdure.testing.world import World
+
+if TYPE_CHECKING:
+    from perdure.broker.live_session import LiveSession
+    from perdure.session.interest import Interest
 
 SMALL = Config(
     sys=QUIET,
@@ -271,3 +288,111 @@ def test_what_was_taken_over_keeps_its_identifiers(crash: bool) -> None:
     reader.cut()
     assert reader.connect().session_present
     reader.none_comes()
+
+
+def _return_to_bursts(seed: int) -> tuple[list[Publish], int]:
+    """What a subscriber gets that goes and comes back while random bursts are published."""
+    chance = random.Random(seed)
+    config = Config(
+        sys=QUIET,
+        session=SessionConfig(
+            inflight_max=chance.choice((5, 40, 1_000)),
+            memory_pending_max=chance.choice((4, 1_000)),
+            feed_chunk=chance.choice((3, 64)),
+            outbound_buffer_bytes=4096,
+        ),
+    )
+    world = make_world(config=config)
+    publishers = [Client(world, name, acks=False) for name in "ab"]
+    reader = Client(world, "r", acks=chance.random() < 0.7)
+    reader.connect(receive_maximum=chance.choice((None, 3, 20)))
+    identifiers = chance.choice(((), (9,)))
+    reader.subscribe(
+        "t/#",
+        qos=chance.choice((0, 1, 1, 1, 2)),
+        properties=Properties(subscription_identifiers=identifiers),
+        retain_as_published=chance.choice((0, 1)),
+    )
+    if chance.random() < 0.3:
+        reader.subscribe("t/2", qos=chance.choice((0, 1, 2)))
+    for publisher in publishers:
+        publisher.connect()
+    number = 0
+    for _ in range(12):
+        if chance.random() < 0.3:
+            reader.cut()
+        elif reader.is_lost and chance.random() < 0.5:
+            reader.connect(receive_maximum=chance.choice((None, 3, 20)))
+        burst: list[Packet] = []
+        for _ in range(chance.randint(1, 40)):
+            number += 1
+            topic = chance.choice(("t/1", "t/1", "t/2", "t/3", "u"))
+            qos = chance.choice((0, 1, 1, 1, 1, 2))
+            payload = b"%d " % number * chance.choice((1, 1, 1, 200))
+            retain = chance.random() < 0.03
+            expiry_s = 60 if chance.random() < 0.05 else -1
+            burst.append(
+                Publish(topic, payload, qos, retain, False, number if qos else 0, 0, expiry_s)
+            )
+        chance.choice(publishers).send(*burst)
+        world.run_for(chance.choice((0, 500, 20_000)))
+        if not reader.acks and not reader.is_lost:
+            last = [packet for packet in reader.messages if packet.qos == 1][-5:]
+            reader.send(*(Ack(PUBACK, packet.packet_id) for packet in last))
+    if reader.is_lost:
+        reader.connect()
+    world.run_for(1_000_000)
+    return reader.messages, world.live.services.metrics.payload_bytes_sent
+
+
+@pytest.mark.trap(33)
+@pytest.mark.spec("MQTT-4.6.0-6")
+@pytest.mark.parametrize("seed", range(24))
+def test_what_catches_up_in_one_step_is_what_would_one_by_one(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Order, packet identifiers, flags and properties."""
+    in_steps = _return_to_bursts(seed)
+    assert in_steps[0]
+
+    def one_by_one(
+        self: CatchUp, session: LiveSession, interest: Interest, messages: list[Message]
+    ) -> None:
+        for message in messages:
+            self._offer_message(session, interest, message, limited=False)
+
+    monkeypatch.setattr(CatchUp, "_offer_runs", one_by_one)
+    assert in_steps == _return_to_bursts(seed)
+
+
+def test_a_client_that_is_ready_is_not_outrun() -> None:
+    """It acknowledges its whole window at each look, and twice as much comes: turns are limited,
+    and still nobody who publishes is forgotten."""
+    world = make_world(config=Config(sys=QUIET, session=SessionConfig(inflight_max=400)))
+    publishers = [Client(world, f"p{number}", acks=False) for number in range(20)]
+    reader = Client(world, "r", acks=False)
+    reader.connect()
+    reader.subscribe("t/#", qos=1)
+    for publisher in publishers:
+        publisher.connect(expiry_s=0, clean=True)
+    admission = world.live.services.turn.admission
+    sent = acked = 0
+    limits: set[int] = set()
+    for _ in range(40):
+        for publisher in publishers:
+            publisher.send(*(Publish("t/1", b"x", 1, packet_id=1 + n) for n in range(40)))
+            sent += 40
+        world.run_for(3_000)
+        limits.add(admission.limit)
+        reader.send(*(Ack(PUBACK, each.packet_id) for each in reader.messages[acked:]))
+        acked = len(reader.messages)
+    assert limits - {0}
+    for _ in range(120):
+        world.run_for(3_000)
+        reader.send(*(Ack(PUBACK, each.packet_id) for each in reader.messages[acked:]))
+        acked = len(reader.messages)
+    assert acked == sent
+    assert [each.packet_id for each in reader.messages] == [
+        serial % 65_535 + 1 for serial in range(sent)
+    ]
+    assert not world.live.services.registry.live["r"].lagging

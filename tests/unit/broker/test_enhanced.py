@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import dataclasses
+import hashlib
+import hmac
+
 import pytest
 from tests.unit.broker.harness import Client, make_world
 
-from perdure.broker.auth.authenticate import AuthState, AuthStep
+from perdure.broker.auth.authenticate import AllStand, AuthState, AuthStep
+from perdure.broker.auth.credentials import CredentialsFile
+from perdure.broker.auth.scram import NAME, scram_factory
+from perdure.config.schema import AuthConfig
 from perdure.mqtt.packets import Auth, Connack, Connect, Disconnect, Properties, Publish
+from perdure.testing.network import PEER
 from perdure.testing.world import World
 
 METHOD = "COUNT"
@@ -144,3 +153,75 @@ def test_auth_from_a_client_that_used_no_method() -> None:
     client.connect()
     client.send(_auth(0x19, b"1"))
     assert client.take(Disconnect).reason == 0x82
+
+
+class Certified(AllStand):
+    """Takes certificates on every listener."""
+
+    def takes_certificates(self, listener: str) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("subject", "reason"), [("ada", 0), ("bob", 0x87), (None, 0x87), ("", 0x87)]
+)
+def test_a_certificate_names_the_user_and_an_exchange_can_only_agree(
+    subject: str | None, reason: int
+) -> None:
+    """``username_from_certificate``: no other user can be had by SCRAM on such a listener."""
+    world = make_world()
+    services = world.live.services
+    services.standing = Certified()
+    users = CredentialsFile("unused")
+    users.set_password("ada", "pw", salt=bytes(16), schemes=["scram-sha-256"])
+    services.methods.register(NAME, scram_factory(users, nonce=lambda: "x", decoy_key=bytes(32)))
+    peer = dataclasses.replace(PEER, certificate_subject=subject)
+    world.network.listen(lambda wire: world.live.connection(wire, peer))
+    client = _connect(world, b"n,,n=ada,r=abc", method=NAME)
+    if not subject:
+        assert client.take(Connack).reason == reason
+        return
+    server_first = client.take(Auth).properties.authentication_data
+    assert server_first is not None
+    client.send(_auth(0x18, _proof("n=ada,r=abc", server_first.decode(), "pw"), method=NAME))
+    assert client.take(Connack).reason == reason
+    if not reason:
+        assert services.registry.live["c"].identity.username == "ada"
+
+
+def test_failed_exchanges_are_counted_and_end_in_a_ban() -> None:
+    world = make_world()
+    services = world.live.services
+    services.guard.config = AuthConfig(failures_max=2)
+    users = CredentialsFile("unused")
+    users.set_password("ada", "pw", salt=bytes(16), schemes=["scram-sha-256"])
+    services.methods.register(NAME, scram_factory(users, nonce=lambda: "x", decoy_key=bytes(32)))
+    for user in ("ada", "eve"):
+        for _ in range(2):
+            client = _connect(world, f"n,,n={user},r=abc".encode(), method=NAME)
+            server_first = client.take(Auth).properties.authentication_data
+            assert server_first is not None
+            proof = _proof(f"n={user},r=abc", server_first.decode(), "guess")
+            client.send(_auth(0x18, proof, method=NAME))
+            assert client.take(Connack).reason == 0x87
+        client = _connect(world, f"n,,n={user},r=abc".encode(), method=NAME)
+        assert client.take(Connack).reason == 0x8A
+    assert services.metrics.logins_failed == 4
+    assert services.metrics.limit_refusals == {("auth.failures_max",): 2}
+    found = [(ban.kind, ban.value) for ban in services.banning.temporary()]
+    assert found == [("login", "ada@127.0.0.1"), ("login", "eve@127.0.0.1")]
+    assert len(world.logged("login.banned")) == 2
+
+
+def _proof(client_first_bare: str, server_first: str, password: str) -> bytes:
+    """``client-final-message`` (RFC 5802 section 3)."""
+    nonce, salt, iterations = (field[2:] for field in server_first.split(","))
+    salted = hashlib.pbkdf2_hmac(
+        "sha256", password.encode(), base64.b64decode(salt), int(iterations)
+    )
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    without_proof = f"c=biws,r={nonce}"
+    message = f"{client_first_bare},{server_first},{without_proof}".encode()
+    signature = hmac.digest(hashlib.sha256(client_key).digest(), message, "sha256")
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()

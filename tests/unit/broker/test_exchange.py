@@ -247,7 +247,7 @@ def test_a_message_carries_the_wall_time_of_its_arrival(change_us: int) -> None:
     world.run_for(WALL_READ_US)
     client.publish("t", b"later")
     world.run_for(137)
-    assert 0 <= world.clock.now_us() - world.live.services.turn.now_us <= 137
+    assert 0 <= world.clock.now_us() - world.live.services.turn.wall_us() <= 137
     for number, moment_us in enumerate(moments):
         reader.subscribe(f"$replay/{moment_us}/t", qos=1)
         world.run_for(50_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.unit.broker.harness import QUIET, Client, make_world
+from tests.unit.broker.naming import connect_as, make_named_world, use_acl
 from tests.unit.broker.sharing import (
     NAME,
     connect_member,
@@ -12,6 +13,7 @@ from tests.unit.broker.sharing import (
     send_numbers,
 )
 
+from perdure.broker.revoking import revoke
 from perdure.config.schema import Config, SessionConfig
 from perdure.mqtt.packets import PUBACK, Ack, Publish
 
@@ -151,3 +153,121 @@ def test_what_comes_back_keeps_its_place_before_the_log(restarts: bool) -> None:
     taker.subscribe(NAME, qos=1)
     world.run_for(200_000)
     assert [message.payload for message in taker.messages] == bodies[5:]
+
+
+ACL = """
+topic readwrite #
+user reader
+topic read t/#
+user other
+topic read other/#
+topic read t/b
+"""
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_member_without_rights_swallows_nothing(qos: int) -> None:
+    world = make_named_world(acl=ACL)
+    publisher = connect_publisher(world)
+    able, unable = Client(world, "a"), Client(world, "b")
+    connect_as(able, "reader")
+    connect_as(unable, "other")
+    for member in (able, unable):
+        assert member.subscribe(NAME, qos=2).reasons == [2]
+    bodies = send_numbers(publisher, 20, qos=qos)
+    assert payloads_of(able) == bodies
+    assert unable.messages == []
+    assert world.live.services.metrics.messages_dropped_not_authorized == 0
+
+
+def test_the_group_waits_for_the_member_that_may_read() -> None:
+    """While its window is full the others, which have room, get nothing of it; then it goes on."""
+    world = make_named_world(acl=ACL)
+    publisher = connect_publisher(world)
+    able, unable = Client(world, "a", acks=False), Client(world, "b")
+    connect_as(able, "reader", receive_maximum=2)
+    connect_as(unable, "other")
+    for member in (able, unable):
+        member.subscribe(NAME, qos=1)
+    bodies = send_numbers(publisher, 10)
+    assert payloads_of(able) == bodies[:2]
+    able.acks = True
+    for message in able.messages[:2]:
+        able.send(Ack(PUBACK, message.packet_id))
+    assert payloads_of(able, unable) == bodies
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_what_nobody_may_have_is_passed_over_and_counted(qos: int) -> None:
+    world = make_named_world(acl=ACL)
+    publisher = connect_publisher(world)
+    member = Client(world, "b")
+    connect_as(member, "other")
+    member.subscribe(NAME, qos=1)
+    send_numbers(publisher, 5, qos=qos)
+    publisher.publish("t/b", b"99", qos=qos)
+    assert payloads_of(member) == [b"99"]
+    assert world.live.services.metrics.messages_dropped_not_authorized == 5
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_is_too_large_for_one_goes_to_another(qos: int) -> None:
+    world = make_named_world()
+    publisher = connect_publisher(world)
+    small, large = Client(world, "a"), Client(world, "b")
+    connect_as(small, None, size_max=100)
+    connect_as(large, None)
+    for member in (small, large):
+        member.subscribe(NAME, qos=2)
+    for _ in range(6):
+        publisher.publish("t/a", bytes(200), qos=qos)
+        publisher.publish("t/a", b"s", qos=qos)
+    world.run_for(300_000)
+    assert [len(message.payload) for message in large.messages].count(200) == 6
+    assert {len(message.payload) for message in small.messages} == {1}
+    metrics = world.live.services.metrics
+    assert metrics.messages_dropped_too_large == 0
+    large.cut()
+    publisher.publish("t/a", bytes(200), qos=qos)
+    publisher.publish("t/a", b"s", qos=qos)
+    before = len(small.messages)
+    world.run_for(300_000)
+    assert len(small.messages) == before + 1
+    assert metrics.messages_dropped_too_large == 1
+
+
+def test_what_a_member_may_not_read_any_more_goes_back_to_the_group() -> None:
+    """It waited for the member's window when the right was withdrawn; what was sent stays."""
+    world = make_named_world(acl=ACL)
+    publisher = connect_publisher(world)
+    holder, other = Client(world, "a", acks=False), Client(world, "b")
+    connect_as(holder, "reader", receive_maximum=10)
+    holder.subscribe(NAME, qos=1)
+    bodies = send_numbers(publisher, 4)
+    assert payloads_of(holder) == bodies
+    holder.cut()
+    holder.messages.clear()
+    connect_as(holder, "reader", receive_maximum=1)
+    connect_as(other, "other")
+    other.subscribe(NAME, qos=1)
+    assert payloads_of(holder) == bodies[:1]
+    use_acl(world, "topic readwrite #\nuser other\ntopic read t/#\n")
+    revoke(world.live.services)
+    assert payloads_of(other) == bodies[1:]
+    assert payloads_of(holder) == bodies[:1]
+    assert world.live.services.metrics.messages_dropped_not_authorized == 0
+
+
+def test_a_group_that_waits_for_a_member_goes_on_when_the_rules_change() -> None:
+    world = make_named_world(acl=ACL)
+    publisher = connect_publisher(world)
+    full, other = Client(world, "a", acks=False), Client(world, "b")
+    connect_as(full, "reader", receive_maximum=1)
+    connect_as(other, "other")
+    for member in (full, other):
+        member.subscribe(NAME, qos=1)
+    bodies = send_numbers(publisher, 4)
+    assert payloads_of(full, other) == bodies[:1]
+    use_acl(world, "topic readwrite #\nuser other\ntopic read t/#\n")
+    revoke(world.live.services)
+    assert payloads_of(other) == bodies[1:]

@@ -1,15 +1,16 @@
-"""The intake: kept packets keep their order, and two reasons to stop reading do not mix."""
+"""The intake: kept packets keep their order, and the reasons to stop reading do not mix."""
 
 from __future__ import annotations
 
 import random
 
 import pytest
+from tests.unit.mqtt.feeding import CONNECT_BYTES
 
 from perdure.broker.intake import Intake
 from perdure.errors import MqttError
 from perdure.mqtt.decode import Decoder
-from perdure.mqtt.packets import Packet, Pingreq
+from perdure.mqtt.packets import Disconnect, Packet, Pingreq
 from perdure.testing.clock import VirtualClock
 from perdure.testing.scheduler import VirtualLoop, VirtualScheduler
 
@@ -47,9 +48,19 @@ class Desk:
         self.scheduler = VirtualScheduler(self.loop, random.Random(0))
         self.stream = Stream()
         self.decoder = Decoder(server_side=True, packet_size_max=1000)
-        self.intake = Intake(self.scheduler, self.stream, self.decoder)
+        self.intake = Intake(self.scheduler, self.stream, self.decoder, self)
+        self.decoder.feed(CONNECT_BYTES[5])
         self.got: list[Packet] = []
         self.errors: list[MqttError] = []
+
+    def go_on(self) -> None:
+        self.intake.read_on()
+
+    def arrives(self, data: bytes) -> None:
+        """Bytes come while there is a reason to wait."""
+        assert self.intake.waits
+        self.decoder.feed(data, 0)
+        self.intake.arrived()
 
     async def take(self) -> None:
         """Wait for one packet."""
@@ -73,11 +84,11 @@ def test_kept_packets_come_back_in_order() -> None:
     first, second, third, fourth = _packets(4)
     desk.intake.hold()
     assert not desk.stream.is_read
-    desk.intake.keep([third])
-    desk.intake.keep([fourth])
+    desk.intake.put_back([third, fourth])
     desk.intake.put_back([first, second])
     released = desk.intake.release()
     assert [id(packet) for packet in released] == [id(p) for p in (first, second, third, fourth)]
+    desk.intake.read_on()
     assert desk.stream.is_read
     assert desk.intake.release() == []
 
@@ -87,6 +98,7 @@ def test_a_pause_outlasts_a_hold() -> None:
     desk.intake.hold()
     desk.intake.pause()
     desk.intake.release()
+    desk.intake.read_on()
     assert not desk.stream.is_read
     desk.intake.commits_caught_up()
     assert desk.stream.is_read
@@ -107,24 +119,62 @@ def test_a_closed_intake_reads_and_keeps_nothing() -> None:
     desk = Desk()
     desk.intake.hold()
     desk.intake.pause()
-    desk.intake.keep(_packets(2))
+    desk.intake.put_back(_packets(2))
     desk.intake.close()
     desk.intake.commits_caught_up()
     assert desk.intake.release() == []
+    desk.intake.read_on()
     assert not desk.stream.is_read
 
 
 def test_a_packet_that_must_not_wait() -> None:
     desk = Desk()
-    first, second = _packets(2)
     desk.intake.hold()
     desk.wait()
     assert desk.stream.is_read
     assert not desk.got
-    desk.intake.keep([first, second])
+    desk.arrives(b"\xc0")
     desk.loop.run_ready()
-    assert desk.got[0] is first
-    assert desk.intake.release() == [second]
+    assert not desk.got
+    desk.arrives(b"\x00\xe0\x00")
+    desk.loop.run_ready()
+    assert desk.got == [Pingreq()]
+    assert desk.decoder.has_more
+    assert desk.decoder.feed(b"") == [Disconnect()]
+
+
+def test_a_packet_that_was_there_before_comes_first() -> None:
+    desk = Desk()
+    desk.intake.hold()
+    desk.intake.put_back([Disconnect()])
+    desk.wait()
+    assert desk.got == [Disconnect()]
+
+
+def test_each_reason_to_wait_must_be_over() -> None:
+    desk = Desk()
+    intake = desk.intake
+    intake.block()
+    intake.run_short()
+    assert intake.fall_behind()
+    assert not intake.fall_behind()
+    intake.unblock()
+    intake.has_room()
+    assert intake.waits
+    assert not desk.stream.is_read
+    assert intake.catch_up()
+    assert not intake.waits
+    intake.read_on()
+    assert desk.stream.is_read
+
+
+def test_a_slice_that_comes_too_early_is_not_taken() -> None:
+    desk = Desk()
+    desk.intake.fall_behind()
+    desk.intake.block()
+    assert not desk.intake.catch_up()
+    desk.intake.unblock()
+    assert desk.stream.is_read
 
 
 def test_no_packet_comes_from_a_closed_connection() -> None:
@@ -141,7 +191,7 @@ def test_what_the_decoder_failed_with_is_raised() -> None:
     desk = Desk()
     desk.intake.hold()
     desk.wait()
-    desk.intake.keep(desk.decoder.feed(b"\x00\x00"))
+    desk.arrives(b"\x00\x00")
     desk.loop.run_ready()
     assert desk.decoder.failure is not None
     assert desk.errors == [desk.decoder.failure]

@@ -7,7 +7,9 @@ from tests.unit.broker.harness import QUIET, Client, make_world
 
 from perdure.config.schema import Config, SessionConfig, StorageConfig
 from perdure.errors import StorageCorrupt, StorageError, StorageUnavailable
+from perdure.model import Message
 from perdure.mqtt.packets import PUBACK, Ack, Connack, Disconnect, Publish
+from perdure.session.seqno import PACKET_IDS, packet_id_of
 from perdure.testing.world import World
 
 ERRORS = [StorageUnavailable("broken"), StorageCorrupt("damaged")]
@@ -195,6 +197,29 @@ def test_the_age_of_what_is_not_acknowledged() -> None:
     world.run_for(1_000)
     services.gauges()
     assert services.metrics.oldest_unacked_seconds == 5
+
+
+def test_a_session_that_is_held_up_is_told_once() -> None:
+    world = make_world()
+    client = Client(world, "stuck", acks=False)
+    client.connect()
+    services = world.live.services
+    outbound = services.registry.live["stuck"].outbound
+    message = Message("t", b"x")
+    for offset in range(1, PACKET_IDS + 1):
+        outbound.offer(message, 1, False, (), offset)
+        if offset > 1:
+            outbound.acknowledge(packet_id_of(offset))
+    for _ in range(20):
+        services.gauges()
+        assert services.metrics.sessions_held_up == 1
+        world.run_for(1_000_000)
+    (told,) = world.logged("session.held_up")
+    assert (told["client_id"], told["packet_id"], told["behind"]) == ("stuck", 1, PACKET_IDS - 1)
+    outbound.acknowledge(1)
+    services.gauges()
+    assert services.metrics.sessions_held_up == 0
+    assert not services.held_up
 
 
 def test_writes_reads_resumes_and_takeovers_are_timed() -> None:

@@ -22,6 +22,7 @@ from perdure.broker.commit import (
 from perdure.broker.dispatch import Dispatcher
 from perdure.broker.router import Router
 from perdure.broker.turn import Turn
+from perdure.clock import SteadyClock
 from perdure.errors import StorageError, StorageFull, StorageUnavailable
 from perdure.model import Message
 from perdure.observe.metrics import Metrics
@@ -202,7 +203,9 @@ class Desk:
             interval_us=interval_us,
             messages_max=MESSAGES_MAX,
         )
-        self.turn = Turn(self.scheduler, self.committer, commit_queue_max=1_000)
+        self.turn = Turn(
+            self.scheduler, self.committer, SteadyClock(self.clock), commit_queue_max=1_000
+        )
         self.turn.dispatcher = Dispatcher(Router(), Metrics(), offset=0, gate_qos2=True)
         self.asked: list[int] = []
         self.answered: list[int] = []

@@ -15,6 +15,7 @@ from tests.unit.server.fake_admin import FakeAdmin
 from perdure.errors import PerdureError, StorageFull
 from perdure.model import GroupRecord, Message, SessionRecord, Subscription, Will
 from perdure.server.admin import AdminServer, Row
+from perdure.server.explain import What
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.topic.proposal import Structure
 
@@ -43,7 +44,7 @@ class FakeBroker(FakeAdmin):
             return None
         return {"client_id": client_id, "subscriptions": [{"filter": "t/#", "qos": 1}]}
 
-    async def explain(self, client_id: str, topic: str) -> Row | None:
+    async def explain(self, client_id: str, topic: str, what: What) -> Row | None:
         if client_id != "live":
             return None
         finding = {"check": "delivery", "ok": False, "code": "window_full", "detail": "full"}

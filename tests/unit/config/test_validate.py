@@ -127,8 +127,30 @@ def test_two_listeners_need_two_addresses() -> None:
     assert found(Config(listeners=same)) == [
         ("listeners.tcp.1.bind", "127.0.0.1:1883 is the address of listeners.tcp.0 too")
     ]
+    every = ListenersConfig(tcp=(Listener(),), ws=(Listener(bind=":1883"),))
+    assert (
+        "listeners.ws.0.bind",
+        ":1883 and 127.0.0.1:1883, the address of listeners.tcp.0, share a port",
+    ) in found(Config(listeners=every))
+    assert found(Config(metrics=MetricsConfig(bind="127.0.0.1:1883"))) == [
+        ("metrics.bind", "127.0.0.1:1883 is the address of listeners.tcp.0 too")
+    ]
     any_port = Listener(bind="127.0.0.1:0")
     assert found(Config(listeners=ListenersConfig(tcp=(any_port, any_port)))) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("", "is empty"),
+        (" \t", "is empty"),
+        ("/", "/ is the root of the file system"),
+        ("//", "// is the root of the file system"),
+        ("/var/..", "/var/.. is the root of the file system"),
+    ],
+)
+def test_a_data_directory_is_the_brokers_own(path: str, message: str) -> None:
+    assert found(Config(storage=StorageConfig(path=path))) == [("storage.path", message)]
 
 
 def test_some_listener_must_be_enabled() -> None:

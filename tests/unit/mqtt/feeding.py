@@ -1,4 +1,5 @@
-"""Feeding a decoder: each case goes in whole and byte by byte, and must come out the same."""
+"""Feeding a decoder: each case goes in whole and byte by byte, and must come out the same; so it
+must when the budget is one packet at a time (``sliced``)."""
 
 from __future__ import annotations
 
@@ -47,6 +48,18 @@ def feed_both(one: Decoder, other: Decoder, raw: bytes) -> list[Packet]:
     return packets
 
 
+def sliced(decoder: Decoder, raw: bytes, budget: int) -> list[Packet]:
+    """What ``raw`` holds, taken in slices of a budget."""
+    packets = decoder.feed(raw, 0)
+    assert packets == []
+    slices = 0
+    while decoder.has_more:
+        packets += decoder.feed(b"", budget)
+        slices += 1
+        assert slices <= len(raw) + 1
+    return packets
+
+
 def decoded(raw: bytes, version: int, *, from_client: bool) -> list[Packet]:
     """The packets in ``raw``, which must be good."""
     if raw[0] >> 4 == 1:
@@ -56,6 +69,10 @@ def decoded(raw: bytes, version: int, *, from_client: bool) -> list[Packet]:
         other = decoder(version, from_client=from_client)
     packets = feed_both(one, other, raw)
     assert one.failure is None
+    if raw[0] >> 4 != 1:
+        third = decoder(version, from_client=from_client)
+        assert sliced(third, raw, 1) == packets
+        assert third.failure is None
     return packets
 
 
@@ -65,6 +82,10 @@ def refused(raw: bytes, version: int = 5, *, from_client: bool = True) -> int:
     other = decoder(version, from_client=from_client)
     assert feed_both(one, other, raw) == []
     assert one.failure is not None
+    third = decoder(version, from_client=from_client)
+    assert sliced(third, raw, 1) == []
+    assert third.failure is not None
+    assert third.failure.reason_code == one.failure.reason_code
     assert one.feed(b"\xc0\x00") == []  # all that follows is discarded
     return one.failure.reason_code
 

@@ -34,6 +34,8 @@ class Recorder:
         self.chunks: list[bytes] = []
         self.writing_paused = False
         self.pauses = 0
+        self.stop_after = 0
+        """Pieces after which it wants to be given nothing more; 0 = never."""
         self.lost: list[BaseException | None] = []
         self.reason_codes: list[int] = []
         self._changed = asyncio.Event()
@@ -43,6 +45,8 @@ class Recorder:
         assert type(data) is bytes
         self.received += data
         self.chunks.append(data)
+        if len(self.chunks) == self.stop_after:
+            self.stream.pause_reading()
         if self.echo:
             self.stream.write(data)
         self._changed.set()

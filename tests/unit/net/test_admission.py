@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perdure.broker.auth.addresses import address_key
+from perdure.broker.quotas import TokenBucket
 from perdure.config.schema import LimitsConfig
-from perdure.net.admission import Admission, address_key
+from perdure.net.admission import Admission
 
 
 def test_connections_in_all() -> None:
@@ -94,3 +96,16 @@ def test_counts_follow_a_naive_model(steps: list[tuple[bool, str]]) -> None:
             admission.release(address)
             model.remove(address)
         assert admission.connections == len(model)
+
+
+def test_a_listener_has_limits_of_its_own() -> None:
+    """In place of the broker's: tighter or wider, or none."""
+    admission = Admission(LimitsConfig(connections_per_ip_max=1, connect_rate=1))
+    assert admission.admit("10.0.0.7", now_s=0) == ""
+    assert admission.admit("10.0.0.7", now_s=9) == "connections_per_ip_max"
+    for _ in range(5):
+        assert admission.admit("10.0.0.7", now_s=0, per_ip_max=0, paced=False) == ""
+    own = TokenBucket(2)
+    found = [admission.admit("10.0.0.7", now_s=0, per_ip_max=9, pace=own) for _ in range(4)]
+    assert found == ["", "", "connect_rate", "connect_rate"]
+    assert admission.admit("10.0.0.7", now_s=9, per_ip_max=3) == "connections_per_ip_max"

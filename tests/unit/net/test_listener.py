@@ -13,7 +13,7 @@ from websockets.asyncio.client import connect
 from websockets.typing import Subprotocol
 
 from perdure.config.schema import LimitsConfig
-from perdure.errors import ConfigError
+from perdure.errors import AddressUnavailable
 from perdure.net.listener import Listener, open_listeners
 from perdure.net.settings import ListenerSettings
 from perdure.net.tls import client_context
@@ -281,18 +281,13 @@ async def test_a_connection_that_cannot_be_made_takes_its_socket_with_it(bench: 
         raise RuntimeError("no connection today")
 
     settings = ListenerSettings(name="t", kind="tcp", host="127.0.0.1", port=0)
-    listener = Listener(settings, refuse, admission=bench.admission)
+    listener = Listener(settings, refuse, admission=bench.admission, metrics=bench.metrics)
     listener.start()
-    failures: list[dict[str, Any]] = []
-    loop = asyncio.get_running_loop()
-    previous = loop.get_exception_handler()
-    loop.set_exception_handler(lambda _, context: failures.append(context))
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
     assert await closed_by_peer(reader)
     writer.close()
     await listener.wait_idle()
-    loop.set_exception_handler(previous)
-    assert any("no connection today" in repr(failure) for failure in failures)
+    assert bench.metrics.unexpected_errors == {("transport",): 1}
     await listener.close()
 
 
@@ -303,7 +298,7 @@ async def test_all_listeners_start_or_none(bench: Bench) -> None:
     listeners = [
         Listener(settings, bench.make, admission=bench.admission) for settings in (first, second)
     ]
-    with pytest.raises(ConfigError):
+    with pytest.raises(AddressUnavailable):
         open_listeners(listeners)
     assert not listeners[0].accepting
     open_listeners(listeners[:1])
@@ -342,14 +337,9 @@ async def test_a_defect_while_opening_is_reported_and_releases_the_socket(
         raise RuntimeError("a defect")
 
     monkeypatch.setattr("perdure.net.listener.read_proxy_header", broken)
-    failures: list[dict[str, Any]] = []
-    loop = asyncio.get_running_loop()
-    previous = loop.get_exception_handler()
-    loop.set_exception_handler(lambda _, context: failures.append(context))
     listener = bench.listen(proxy_protocol=True)
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
     assert await closed_by_peer(reader)
     writer.close()
     await listener.wait_idle()
-    loop.set_exception_handler(previous)
-    assert "a defect" in repr(failures[0]["exception"])
+    assert bench.metrics.unexpected_errors == {("accept",): 1}

@@ -60,6 +60,9 @@ class FakeOwner:
     def handshake_failed(self, shell: Any, reason: str) -> None:
         self.told.append(reason)
 
+    def shell_failed(self, shell: Any, error: Exception) -> None:
+        self.told.append(f"failed: {error}")
+
 
 @final
 class Case:
@@ -143,9 +146,8 @@ async def test_a_connection_that_fails_at_its_end_hides_no_loss() -> None:
 
     case = Case(TcpShell, Failing)
     case.connect()
-    with pytest.raises(RuntimeError):
-        case.shell.connection_lost(None)
-    assert case.owner.told == ["lost"]
+    case.shell.connection_lost(None)
+    assert case.owner.told == ["failed: at the end", "lost"]
 
 
 async def test_a_connection_that_cannot_be_made_leaves_no_socket() -> None:
@@ -153,9 +155,26 @@ async def test_a_connection_that_cannot_be_made_leaves_no_socket() -> None:
         raise RuntimeError("no connection")
 
     case = Case(TcpShell, broken)
-    with pytest.raises(RuntimeError):
-        case.connect()
+    case.connect()
+    assert case.owner.told == ["failed: no connection"]
     assert case.transport.told == ["abort"]
+
+
+@pytest.mark.parametrize("step", ["receive", "pause_writing", "resume_writing"])
+async def test_a_step_that_fails_costs_the_connection_and_is_reported(step: str) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    case = Case(TcpShell)
+    case.connect()
+    setattr(case.shell.handler, step, broken)
+    if step == "receive":
+        case.shell.data_received(b"x")
+    else:
+        getattr(case.shell, step)()
+    assert case.owner.told == ["failed: a defect"]
+    assert case.transport.told == ["abort"]
+    case.shell.connection_lost(None)
 
 
 async def test_a_websocket_that_was_never_opened_is_a_failed_handshake() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from tests.unit.net.helpers import Bench, Certificates
@@ -18,6 +18,7 @@ from websockets.uri import parse_uri
 
 from perdure.net.listener import Listener
 from perdure.net.tls import client_context
+from perdure.net.websocket import FRAMES_PER_SLICE
 
 MQTT = Subprotocol("mqtt")
 
@@ -314,6 +315,105 @@ async def test_what_is_no_upgrade_is_answered_and_closed(
     writer.close()
     await listener.wait_idle()
     assert bench.connections == []
+
+
+REQUEST = (
+    b"GET /mqtt HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Protocol: mqtt\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "reason"),
+    [
+        (REQUEST.replace(b": 13", b": 12"), "HTTP 400"),
+        (REQUEST.replace(b"dGhlIHNhbXBsZSBub25jZQ==", b"\xff\xfe"), "HTTP 400"),
+        (b"\x10\x0c\x00\x04MQTT\x04\x02\0\0\0\0\r\n\r\n", "HTTP 400"),
+        (b"\r\n\r\n", "HTTP 400"),
+        (b"GET /mqtt HTTP/1.1\r\nContent-Length: 9999999999\r\n\r\n", "HTTP 400"),
+        (b"GET /mqtt HTTP/1.1\r\nA: " + b"b" * 20_000, "the request has more than 16384 bytes"),
+    ],
+)
+async def test_a_malformed_handshake_is_one_line(
+    bench: Bench,
+    request_bytes: bytes,
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    refusals: list[str] = []
+    monkeypatch.setattr(Listener, "handshake_failed", lambda _l, _s, why: refusals.append(why))
+    listener = bench.listen("ws")
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    writer.write(request_bytes + Frame(Opcode.CLOSE, b"").serialize(mask=True))
+    with suppress(ConnectionError):
+        await reader.read()
+    writer.close()
+    await listener.wait_idle()
+    assert [why[: len(reason)] for why in refusals] == [reason]
+    assert caplog.records == []
+    assert bench.metrics.unexpected_errors == {}
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000])
+async def test_frames_may_follow_the_request_at_once(bench: Bench, step: int) -> None:
+    listener = bench.listen("ws")
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    said = REQUEST + b"".join(
+        Frame(*each).serialize(mask=True)
+        for each in ((Opcode.BINARY, b"hello"), (Opcode.CLOSE, b"\x03\xe8"))
+    )
+    for at in range(0, len(said), step):
+        writer.write(said[at : at + step])
+        await writer.drain()
+    answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 101 ")
+    assert answer.endswith(b"\x88\x02\x03\xe8")
+    connection = await bench.connection()
+    writer.close()
+    await connection.until(lambda c: c.lost)
+    assert connection.received == b"hello"
+
+
+async def test_frames_of_one_byte_are_read_in_slices(bench: Bench) -> None:
+    listener = bench.listen("ws")
+    async with raw(listener) as client:
+        count = 10 * FRAMES_PER_SLICE
+        client.send(*(Frame(Opcode.BINARY, b"x") for _ in range(count)))
+        connection = await bench.connection()
+        await connection.until(lambda c: len(c.received) == count)
+        assert max(map(len, connection.chunks)) <= FRAMES_PER_SLICE
+
+
+async def test_frames_that_are_left_wait_while_the_connection_does(bench: Bench) -> None:
+    listener = bench.listen("ws")
+    async with raw(listener) as client:
+        connection = await bench.connection()
+        count = 4 * FRAMES_PER_SLICE
+        connection.stop_after = 1
+        client.send(*(Frame(Opcode.BINARY, b"x") for _ in range(count)))
+        await connection.until(lambda c: c.chunks)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(connection.chunks) == 1
+        connection.stream.resume_reading()
+        await connection.until(lambda c: len(c.received) == count)
+
+
+async def test_a_step_that_fails_costs_one_connection(bench: Bench) -> None:
+    def broken(_data: bytes) -> None:
+        raise RuntimeError("a defect")
+
+    listener = bench.listen("ws")
+    async with raw(listener) as client, raw(listener) as other:
+        connection, second = await bench.connection(), await bench.connection(1)
+        connection.receive = broken  # type: ignore[method-assign]
+        client.send(Frame(Opcode.BINARY, b"x"))
+        await connection.until(lambda c: c.lost)
+        other.send(Frame(Opcode.BINARY, b"y"))
+        await second.until(lambda c: c.received == b"y")
+    assert bench.metrics.unexpected_errors == {("transport",): 1}
 
 
 async def test_a_silent_peer_is_dropped(bench: Bench) -> None:

@@ -106,11 +106,22 @@ def test_repeats_are_dropped_and_counted() -> None:
     ]
 
 
-def test_foreign_repeats_are_dropped_too() -> None:
+def test_what_is_limited_already_is_not_limited_again() -> None:
     out = io.StringIO()
     pipeline.configure(level="info", format="json", stream=out, repeat_max=1, monotonic=FakeTime())
     for _ in range(3):
-        logging.getLogger("x").error("again")
+        get_logger("x").warning("publish.refused", suppressed=0)
+    get_logger("x").info("publish.refused", suppressed=0)
+    get_logger("x").debug("publish.refused", suppressed=0)
+    assert len(lines(out)) == 4
+
+
+def test_foreign_repeats_are_dropped_too() -> None:
+    out = io.StringIO()
+    pipeline.configure(level="info", format="json", stream=out, repeat_max=1, monotonic=FakeTime())
+    for number in range(3):
+        # What a client sent stands in such texts: they are one event all the same.
+        logging.getLogger("x").error(f"bad request {number}")  # noqa: G004
     assert len(lines(out)) == 1
 
 
@@ -118,6 +129,6 @@ def test_limiter_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "REPEAT_KEYS_MAX", 3)
     limiter = pipeline.RepeatLimiter(1, window_s=10, monotonic=FakeTime())
     for number in range(10):
-        assert limiter(None, "info", {"event": f"e{number}"}) == {"event": f"e{number}"}
+        assert limiter(None, "info", {"logger": f"e{number}"}) == {"logger": f"e{number}"}
     with pytest.raises(structlog.DropEvent):
-        limiter(None, "info", {"event": "e9"})
+        limiter(None, "info", {"logger": "e9"})

@@ -6,7 +6,7 @@ import io
 import os
 import threading
 
-from perdure.observe.log_writer import LINE_CHARACTERS_MAX, LogWriter
+from perdure.observe.log_writer import LINE_CHARACTERS_MAX, LogWriter, flush_all
 
 
 class Gated(io.StringIO):
@@ -48,6 +48,20 @@ def test_a_reader_that_is_held_up_costs_lines_not_time() -> None:
     assert lines[4] == '{"event":"log.dropped","level":"warning","lines":2}'
 
 
+def test_text_that_waits_is_bounded_too() -> None:
+    stream = Gated()
+    writer = LogWriter(stream, characters_max=5_000)
+    writer.write("first\n")
+    assert stream.reached.wait(10)
+    for _ in range(100):
+        writer.write("x" * 999 + "\n")
+    stream.gate.set()
+    writer.close()
+    written = stream.getvalue()
+    assert len(written) < 10_000
+    assert '"log.dropped"' in written
+
+
 def test_a_pipe_that_nobody_reads() -> None:
     """As a child whose parent holds standard error and never reads it."""
     reading, writing = os.pipe()
@@ -81,3 +95,14 @@ def test_after_the_end_it_writes_at_once() -> None:
     writer.close()
     writer.write("late\n")
     assert stream.getvalue() == "late\n"
+
+
+def test_all_is_written_before_a_process_leaves_at_once() -> None:
+    streams = [io.StringIO(), io.StringIO()]
+    writers = [LogWriter(stream) for stream in streams]
+    for writer in writers:
+        for _ in range(1000):
+            writer.write("x\n")
+    flush_all()
+    assert [stream.getvalue().count("x") for stream in streams] == [1000, 1000]
+    flush_all()  # harmless again

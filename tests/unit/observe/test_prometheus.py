@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import socket
-import urllib.request
-
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from perdure.errors import ConfigError
 from perdure.observe import Metrics
-from perdure.observe.prometheus import MetricsServer, make_registry
+from perdure.observe.prometheus import make_registry
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -61,27 +57,3 @@ def test_batch_sizes_are_messages() -> None:
     name = "perdure_storage_commit_batch_messages"
     assert found[f"{name}_bucket", (("le", "4.0"),)] == 0
     assert found[f"{name}_bucket", (("le", "8.0"),)] == 1
-
-
-def test_server_serves_and_releases_its_port() -> None:
-    metrics = Metrics()
-    metrics.bytes_sent = 99
-    registry = make_registry(metrics, version="1", backend="memory")
-    server = MetricsServer.start(registry, "127.0.0.1", 0)
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics") as answer:
-            assert b"perdure_bytes_sent_total 99.0" in answer.read()
-    finally:
-        server.close()
-    with socket.create_server(("127.0.0.1", server.port)):
-        pass
-
-
-def test_taken_port_is_a_config_error() -> None:
-    registry = make_registry(Metrics(), version="1", backend="memory")
-    with (
-        socket.create_server(("127.0.0.1", 0)) as taken,
-        pytest.raises(ConfigError, match="cannot listen") as caught,
-    ):
-        MetricsServer.start(registry, "127.0.0.1", taken.getsockname()[1])
-    assert caught.value.path == "metrics.bind"

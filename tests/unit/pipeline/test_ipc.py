@@ -64,7 +64,11 @@ def test_what_its_writer_met_is_told() -> None:
         yield BATCHES[0]
         raise StorageCorrupt("torn", hint="restore it")
 
-    body = b"".join(write_stream(failing(), COLUMNS))
+    pieces: list[bytes] = []
+    with pytest.raises(StorageCorrupt, match="torn"):
+        # Whoever sends it learns of it, and does not end its answer as if all were there.
+        pieces.extend(write_stream(failing(), COLUMNS))
+    body = b"".join(pieces)
     found = read_stream(io.BytesIO(body))
     assert next(found)[0] == 3
     with pytest.raises(RemoteProblem) as caught:

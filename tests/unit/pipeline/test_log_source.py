@@ -9,9 +9,10 @@ import msgspec
 import pytest
 from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
+from perdure.config.units import format_time
 from perdure.errors import StorageUnavailable
 from perdure.pipeline.conditions import Narrowing
-from perdure.pipeline.options import ReadOptions
+from perdure.pipeline.options import ReadOptions, parse_options
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.bulk import LogFiles
 
@@ -54,7 +55,7 @@ def test_options_and_conditions_hold_together(
     database: RocksDatabase, options: ReadOptions
 ) -> None:
     written = append(database, [f"a/{n % 5}/{n % 2}" for n in range(100)], at=START)
-    asked = msgspec.structs.replace(
+    narrow = msgspec.structs.replace(
         options,
         filter_sets=(("a/+/1",),),
         after_offset=written[9].offset,
@@ -62,8 +63,54 @@ def test_options_and_conditions_hold_together(
     )
     narrowing = Narrowing((("a/4/#",),), written[29].offset, written[79].offset)
     expected = [m.offset for m in written[30:80] if m.topic == "a/4/1"]
-    assert offsets(asked, narrowing) == expected
+    assert offsets(narrow, narrowing) == expected
     assert expected
+
+
+def asked(options: ReadOptions, now: int, **bounds: str) -> ReadOptions:
+    given = {name.rstrip("_"): value for name, value in bounds.items()}
+    return parse_options({"path": options.path, **given}, now)
+
+
+def test_moments_are_of_publishing(database: RocksDatabase, options: ReadOptions) -> None:
+    """A loaded broker writes a message some time after it has taken it."""
+    moment = START + 10 * SECOND
+    text = format_time(moment)
+    assert text is not None
+    before = append(database, ["a"] * 3, at=moment - 5, step=1)
+    late = append(database, ["a"] * 3, at=moment + SECOND, published_at=moment - 1)
+    exact = append(database, ["a"] * 2, at=moment + 2 * SECOND, published_at=moment)
+    after = append(database, ["a"] * 3, at=moment + 3 * SECOND, published_at=moment + 1)
+    now = START + HOUR
+
+    def found(**bounds: str) -> list[int]:
+        return offsets(asked(options, now, **bounds))
+
+    assert found(until=text) == [m.offset for m in before + late + exact]
+    assert found(from_=text) == [m.offset for m in exact + after]
+    assert found(from_=text, until=text) == [m.offset for m in exact]
+    ago = f"{(now - moment) // SECOND}s"
+    assert found(until=ago) == found(until=text)
+    # A number is a place in the log.
+    assert found(until=str(moment)) == [m.offset for m in before]
+    assert found(until=str(late[0].offset)) == [m.offset for m in [*before, late[0]]]
+    assert found(from_=str(late[0].offset)) == [m.offset for m in late + exact + after]
+
+
+def test_moments_after_the_clock_was_set_back(
+    database: RocksDatabase, options: ReadOptions
+) -> None:
+    ahead = append(database, ["a"] * 3, at=START + 24 * HOUR)
+    # A day later than the clock, offsets only count on.
+    now = START
+    back = append(database, ["a"] * 3, at=now, published_at=now)
+    later = append(database, ["a"], at=now, published_at=now + SECOND)
+    assert min(message.offset for message in back) > START + 24 * HOUR
+    found = offsets(asked(options, now + 2 * SECOND, until=format_time(now) or ""))
+    assert found == [message.offset for message in back]
+    found = offsets(asked(options, now + 2 * SECOND, until="0s", from_="1s"))
+    assert found == [message.offset for message in later]
+    assert ahead
 
 
 def test_nothing_to_read(database: RocksDatabase, options: ReadOptions) -> None:

@@ -52,7 +52,7 @@ def test_a_foreign_checkpoint_is_refused(data: dict[str, object]) -> None:
 
 def test_an_empty_log_gives_nothing(database: RocksDatabase, options: ReadOptions) -> None:
     start = step(options, None)
-    assert (start.generation, start.offset) == (0, 0)
+    assert (start.generation, start.offset) == (1, 0)
     assert step(options, start) == start
 
 

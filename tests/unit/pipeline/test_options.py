@@ -8,7 +8,7 @@ import pytest
 
 from perdure.errors import ConfigError
 from perdure.limits import OFFSET_MAX
-from perdure.pipeline.options import ReadOptions, Remote, parse_options
+from perdure.pipeline.options import UNTIL_SLACK_US, ReadOptions, Remote, parse_options
 
 NOW = 1_700_000_000_000_000
 
@@ -31,7 +31,29 @@ def test_all_options_in_any_case() -> None:
         },
         NOW,
     )
-    assert options == ReadOptions("d", (("a/+",),), NOW - 7_200_000_000 - 1, NOW, 5, 7, True, True)
+    assert options == ReadOptions(
+        "d",
+        (("a/+",),),
+        NOW - 7_200_000_000 - 1,
+        NOW + UNTIL_SLACK_US,
+        5,
+        7,
+        True,
+        True,
+        published_from=NOW - 7_200_000_000,
+        published_until=NOW,
+        asked_at_us=NOW,
+    )
+
+
+def test_the_catalog_is_a_directory() -> None:
+    assert parse_options({"path": "d", "catalog": "file:///a%20b"}, NOW).catalog == "/a b"
+    assert parse_options({"path": "d", "catalog": "to"}, NOW).catalog == "to"
+
+
+def test_numbers_are_offsets() -> None:
+    options = parse_options({"path": "d", "from": "7", "until": "9"}, NOW)
+    assert options == ReadOptions("d", (), 6, 9)
 
 
 def test_several_filters() -> None:
@@ -53,6 +75,8 @@ def test_several_filters() -> None:
         ({"path": "d", "maxRowsPerTrigger": "many"}, "maxRowsPerTrigger", "whole number"),
         ({"path": "d", "onDataLoss": "ignore"}, "onDataLoss", "fail or skip"),
         ({"path": "d", "pushdown": "true"}, "pushdown", "off or once"),
+        ({"path": "d", "whole": "yes"}, "whole", "off or on"),
+        ({"path": "d", "catalog": "s3://b/a"}, "catalog", "s3:// is not supported"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, str], path: str, text: str) -> None:

@@ -17,6 +17,7 @@ from perdure.errors import ConfigError, StorageFull
 from perdure.observe.admin_socket import SOCKET_NAME, SOCKET_PATH_BYTES_MAX, socket_address
 from perdure.server import admin
 from perdure.server.admin import AdminServer, Row
+from perdure.server.explain import What
 from perdure.topic.proposal import Structure
 
 
@@ -35,7 +36,7 @@ class Broker(FakeAdmin):
     async def session(self, client_id: str) -> Row | None:
         return {"client_id": client_id} if client_id == "a/é" else None
 
-    async def explain(self, client_id: str, topic: str) -> Row | None:
+    async def explain(self, client_id: str, topic: str, what: What) -> Row | None:
         return {"client_id": client_id, "topic": topic} if client_id == "a/é" else None
 
     async def rotate(self, structure: Structure | None) -> Row:

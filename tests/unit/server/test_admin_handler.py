@@ -32,6 +32,7 @@ from perdure.observe import Metrics
 from perdure.server.admin import Row
 from perdure.server.admin_handler import BrokerAdmin
 from perdure.server.bans import BanKeeper
+from perdure.server.explain import ANY
 from perdure.server.scheduler import LoopScheduler
 from perdure.storage.memory import MemoryDatabase
 from perdure.topic.proposal import Structure
@@ -176,13 +177,13 @@ async def test_details_of_sessions_in_memory_and_stored(scene: Scene) -> None:
 async def test_explain(scene: Scene) -> None:
     await scene.connect("a", subscribe="t/#")
     await offline(scene, "b", subscribe="t/#")
-    here = await scene.admin.explain("a", "t/1")
-    there = await scene.admin.explain("b", "x")
+    here = await scene.admin.explain("a", "t/1", ANY)
+    there = await scene.admin.explain("b", "x", ANY)
     assert here is not None
     assert there is not None
     assert here["findings"][0]["code"] == "connected"
     assert there["verdict"] == "no_match"
-    assert await scene.admin.explain("nobody", "t") is None
+    assert await scene.admin.explain("nobody", "t", ANY) is None
 
 
 async def test_discard_an_offline_session(scene: Scene) -> None:
@@ -248,6 +249,15 @@ async def test_stats(scene: Scene) -> None:
     assert (found["version"], found["storage"], found["generations"]) == ("1", "ok", 1)
 
 
+async def test_subscriptions_of_offline_sessions_are_counted(scene: Scene) -> None:
+    await scene.connect("a", subscribe="t")
+    await offline(scene, "b", subscribe="t/#")
+    await offline(scene, "c", subscribe="u")
+    found = scene.admin.stats()
+    names = ("subscriptions", "subscriptions_connected", "subscriptions_offline")
+    assert [found[name] for name in names] == [3, 1, 2]
+
+
 async def test_bans(scene: Scene) -> None:
     client = await scene.connect("a", expiry_s=60)
     client.written.clear()
@@ -259,3 +269,21 @@ async def test_bans(scene: Scene) -> None:
     assert await scene.admin.unban("client_id", "a") is not None
     assert await scene.admin.unban("client_id", "a") is None
     assert scene.admin.bans() == []
+
+
+async def test_status_says_whether_the_storage_takes_messages(scene: Scene) -> None:
+    services = scene.broker.services
+
+    def told() -> tuple[object, object]:
+        found = scene.admin.stats()
+        return found["storage"], found["storage_reason"]
+
+    assert told() == ("ok", "")
+    services.publishing.disk_full = True
+    services.retention._budget.over = "too much"
+    assert told() == ("refusing", "too much")
+    services.committer.writable = False
+    services.committer.failure = StorageUnavailable("no disk")
+    assert told() == ("failed", "no disk")
+    services.committer.writable = True
+    services.committer.failure = None

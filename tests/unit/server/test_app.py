@@ -67,7 +67,7 @@ async def test_who_is_no_superuser_any_more_is_none_at_once(tmp_path: Path) -> N
         random_bytes=bytes,
         decoy_key=bytes(32),
     )
-    world = World(authorizer=access.authorizer)
+    world = World(authorizer=access.authorizer, standing=access)
     world.start()
     registry = world.live.services.registry
     keeper = BanKeeper(world.live.services.banning, None, world.clock)
@@ -75,6 +75,7 @@ async def test_who_is_no_superuser_any_more_is_none_at_once(tmp_path: Path) -> N
 
     class Peer:
         address = "10.0.0.7"
+        loopback = True
 
     class Holder:
         peer = Peer()
@@ -84,8 +85,11 @@ async def test_who_is_no_superuser_any_more_is_none_at_once(tmp_path: Path) -> N
 
     class Session:
         client_id = "c"
-        identity = Identity("c", "ada", superuser=True)
+        identity = Identity("c", "ada", superuser=True, method="certificate")
         holder = Holder()
+
+        def withdraw_pending(self) -> None:
+            pass
 
     registry.live["c"] = Session()  # type: ignore[assignment]
     assert access.authorizer.publish(Session.identity, "any/topic")
@@ -110,3 +114,17 @@ async def test_who_is_no_superuser_any_more_is_none_at_once(tmp_path: Path) -> N
         reload(Config(auth=auth))
     assert Session.identity.superuser, "a reload happens whole or not at all"
     registry.live.clear()
+
+
+def test_limits_of_a_listener_stand_in_for_those_of_the_broker() -> None:
+    listeners = ListenersConfig(
+        tcp=(
+            Listener(bind="127.0.0.1:1", publish_rate=0, subscribe_rate=7),
+            Listener(bind="127.0.0.1:2"),
+        )
+    )
+    limits = LimitsConfig(publish_rate=5, publish_bytes_rate=6, sessions_max=9)
+    found = app.listener_limits(Config(listeners=listeners, limits=limits))
+    assert found == {
+        "tcp:127.0.0.1:1": msgspec.structs.replace(limits, publish_rate=0, subscribe_rate=7)
+    }

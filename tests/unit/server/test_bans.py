@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.broker.auth.bans import BanFile, BanList, make_ban
+from perdure.broker.auth.bans import BanFile, BanList, TemporaryBan, make_ban
 from perdure.clock import SystemClock
 from perdure.config import Config
 from perdure.config.schema import AuthConfig, StorageConfig
@@ -21,11 +21,20 @@ class Enforced:
     def __init__(self) -> None:
         self.bans = BanList()
         self.lists: list[list[str]] = []
+        self.made: list[TemporaryBan] = []
 
     def use(self, bans: BanList) -> int:
         self.bans = bans
         self.lists.append([ban.value for ban in bans])
         return 2
+
+    def temporary(self) -> list[TemporaryBan]:
+        return self.made
+
+    def lift(self, kind: str, value: str) -> bool:
+        before = len(self.made)
+        self.made = [ban for ban in self.made if (ban.kind, ban.value) != (kind, value)]
+        return len(self.made) < before
 
 
 @pytest.fixture
@@ -103,3 +112,24 @@ async def test_without_a_file_bans_are_in_memory(enforced: Enforced) -> None:
     assert await bans.remove("client_id", "d") is None
     assert await bans.remove("client_id", "c") is not None
     assert enforced.lists[-1] == []
+
+
+async def test_temporary_bans_are_listed_and_taken_back(enforced: Enforced, tmp_path: Path) -> None:
+    """They stand in no file, so there is nothing to change there."""
+    file = BanFile(tmp_path / "bans")
+    bans = keeper(enforced, file)
+    enforced.made = [
+        TemporaryBan("login", "ada@203.0.113.7", "30 failed logins", 1_000_000, 61_000_000),
+        TemporaryBan("client_id", "pump", "flapping", 1_000_000, 61_000_000),
+    ]
+    assert [(row["kind"], row["value"]) for row in bans.rows()] == [
+        ("login", "ada@203.0.113.7"),
+        ("client_id", "pump"),
+    ]
+    assert bans.rows()[0]["until"].startswith("1970-01-01T00:01:01")
+    assert await bans.remove("login", "bob@203.0.113.7") is None
+    assert await bans.remove("login", "ada@203.0.113.7") is not None
+    assert await bans.remove("client_id", "pump") is not None
+    assert await bans.remove("client_id", "pump") is None
+    assert bans.rows() == []
+    assert not file.path.exists()

@@ -66,7 +66,13 @@ async def test_delivered() -> None:
     scene.publish("t")
     found = await scene.explain()
     assert found.verdict == "delivered"
-    assert [f.code for f in found.findings] == ["connected", "match", "owed", "flowing"]
+    assert [f.code for f in found.findings] == [
+        "connected",
+        "match",
+        "not_checked",
+        "owed",
+        "flowing",
+    ]
     assert all(f.ok for f in found.findings)
 
 
@@ -133,13 +139,24 @@ async def test_far_misses_are_not_named() -> None:
 
 async def test_qos_0() -> None:
     sub = Subscription("t", qos=0)
-    assert await Scene(sub).codes() == ["connected", "match", "qos0", "flowing"]
+    assert await Scene(sub).codes() == [
+        "connected",
+        "match",
+        "qos0",
+        "not_checked",
+        "downgraded",
+        "flowing",
+    ]
     assert (await Scene(sub).explain()).verdict == "delivered"
     assert (await Scene(sub, connected=False).explain(live=None)).verdict == "qos0"
 
 
 async def test_nothing_recorded() -> None:
-    assert (await Scene(QOS1).explain()).verdict == "nothing_recorded"
+    assert "nothing_recorded" in await Scene(QOS1).codes()
+    # What is not recorded comes to a connected client as well.
+    assert (await Scene(QOS1).explain()).verdict == "delivered"
+    offline = await Scene(QOS1, connected=False).explain(live=None)
+    assert offline.verdict == "nothing_recorded"
 
 
 async def test_everything_settled() -> None:
@@ -171,7 +188,14 @@ async def test_expired_message() -> None:
 
 async def test_shared_and_fed() -> None:
     scene = Scene(Subscription("t", "g", qos=1))
-    assert await scene.codes() == ["connected", "match", "shared", "none_addressed", "flowing"]
+    assert await scene.codes() == [
+        "connected",
+        "match",
+        "shared",
+        "not_checked",
+        "none_addressed",
+        "flowing",
+    ]
     entry = InboxEntry(scene.database.allocate_offset(NOW), Message("t", b"", 1), qos=1)
     batch = scene.database.batch()
     batch.put_inbox("a", entry, epoch=1)
@@ -190,7 +214,7 @@ async def test_carried_over_from_a_dropped_generation() -> None:
     scene.database.write(batch)
     scene.database.allocate_offset(NOW)
     found = await scene.explain()
-    assert (found.verdict, found.findings[2].code) == ("delivered", "addressed")
+    assert (found.verdict, found.findings[3].code) == ("delivered", "addressed")
 
 
 @pytest.mark.parametrize(
@@ -215,3 +239,34 @@ async def test_unacknowledged_messages_of_a_stored_session() -> None:
     scene.publish("t")
     scene.settle(0, sent=1)
     assert (await scene.codes(live=None))[-1] == "unacknowledged"
+
+
+@pytest.mark.parametrize("from_log", [True, False])
+async def test_a_message_that_holds_up_all_others(from_log: bool) -> None:
+    scene = Scene(QOS1)
+    if from_log:
+        scene.publish("t")
+    else:
+        entry = InboxEntry(scene.database.allocate_offset(NOW), Message("t", b"", 1), qos=1)
+        batch = scene.database.batch()
+        batch.put_inbox("a", entry, epoch=1)
+        scene.database.write(batch)
+    batch = scene.database.batch()
+    settled = tuple(range(2, 65_536))
+    batch.put_cursor("a", Cursor(sent=65_535, settled=settled), epoch=1)
+    scene.database.write(batch)
+    found = await scene.explain()
+    assert found.verdict == "head_unacknowledged"
+    assert "packet identifier 1 (serial 1, on t, owed since" in found.reason
+    assert "65534 were sent after it, 65534 of them are acknowledged" in found.reason
+    assert "let it connect again" in found.reason
+
+
+async def test_a_message_behind_which_others_are_done() -> None:
+    scene = Scene(QOS1)
+    batch = scene.database.batch()
+    batch.put_cursor("a", Cursor(sent=3, settled=(2,)), epoch=1)
+    scene.database.write(batch)
+    found = await scene.explain()
+    assert found.findings[-1].code == "head_unacknowledged"
+    assert found.findings[-1].ok

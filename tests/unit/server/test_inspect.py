@@ -139,5 +139,25 @@ async def test_details_of_subscriptions_will_and_memory() -> None:
     assert found["live"]["paused"]
 
 
+async def test_details_name_the_message_that_is_waited_for() -> None:
+    database = MemoryDatabase()
+    batch = database.batch()
+    batch.put_session(OFFLINE)
+    batch.put_subscription("a", Subscription("t/#", qos=1), epoch=1)
+    told = (Message(f"t/{n}", b"x", 1, published_at_us=NOW) for n in range(3))
+    offsets = [batch.append(message, NOW) for message in told]
+    batch.put_cursor("a", Cursor(offset=offsets[0], serial=1, sent=3, settled=(3,)), epoch=1)
+    database.write(batch)
+    head = (await details(database))["oldest_unacknowledged"]
+    assert head["topic"] == "t/1"
+    assert head["published_at"]
+    names = ("serial", "packet_id", "awaits", "sent_after", "settled_after", "is_blocking")
+    assert [head[name] for name in names] == [2, 2, "PUBACK or PUBREC", 1, 1, False]
+    batch = database.batch()
+    batch.put_cursor("a", Cursor(offset=offsets[2], serial=3, sent=3), epoch=1)
+    database.write(batch)
+    assert (await details(database))["oldest_unacknowledged"] is None
+
+
 async def test_no_session_has_no_details() -> None:
     assert await session_details(MemoryDatabase(), "nobody", NOW, running=True) is None

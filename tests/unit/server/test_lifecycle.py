@@ -14,7 +14,7 @@ import pytest
 
 from perdure.broker.stream import ByteStream, PeerInfo
 from perdure.config.schema import LimitsConfig
-from perdure.errors import ConfigError, StorageUnavailable
+from perdure.errors import AddressUnavailable, ConfigError, StorageUnavailable
 from perdure.net.admission import Admission
 from perdure.net.listener import Listener
 from perdure.net.settings import ListenerSettings
@@ -182,7 +182,7 @@ async def test_a_port_that_is_taken_ends_the_start() -> None:
     rig = Rig()
     taken = rig.listener()
     taken.start()
-    with pytest.raises(ConfigError):
+    with pytest.raises(AddressUnavailable):
         await rig.lifecycle(rig.listener(), rig.listener(taken.port)).run()
     assert rig.events[-2:] == ["stop broker", "stop storage"]
     assert not rig.ready.is_set()
@@ -267,10 +267,18 @@ async def test_reload_runs_every_hook_whatever_one_says(tmp_path: Path) -> None:
         calls.append("broken")
         raise ConfigError("no such file", path="listeners.tls.certificate")
 
-    reloads = {"certificates": broken, "access": lambda: calls.append("access")}
+    def unforeseen() -> None:
+        calls.append("unforeseen")
+        raise ValueError("a bug")
+
+    reloads = {
+        "certificates": broken,
+        "more": unforeseen,
+        "access": lambda: calls.append("access"),
+    }
     notifier = Notifier(str(tmp_path / "notify"))
     rig.lifecycle(rig.listener(), reloads=reloads, notifier=notifier).reload()
-    assert calls == ["broken", "access"]
+    assert calls == ["broken", "unforeseen", "access"]
     manager.listen()
     manager.listen()
     assert manager.heard == ["RELOADING=1", "READY=1"]

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from perdure.cli.exit_codes import ExitCode
+from perdure.config.load import load
+from perdure.server.http_part import STOP_TIMEOUT_S
+from perdure.server.lifecycle import DRAIN_TIMEOUT_S
 from perdure.server.systemd import Notifier
 
 
@@ -76,4 +81,39 @@ def test_the_unit_fits_what_the_broker_does() -> None:
     assert service["KillSignal"] == "SIGTERM"
     assert service["WatchdogSec"]
     assert int(service["LimitNOFILE"]) >= 1_000_000
-    assert service["RestartPreventExitStatus"] == "64 77 78"
+    # A port in use, an absent server, a full disk: again, and without an end to it.
+    prevented = [ExitCode.USAGE, ExitCode.DATA, ExitCode.NOT_PERMITTED, ExitCode.CONFIG]
+    assert service["RestartPreventExitStatus"] == " ".join(str(int(code)) for code in prevented)
+    assert parser["Unit"]["StartLimitIntervalSec"] == "0"
+    # The HTTP processes are the broker's to stop.
+    assert service["KillMode"] == "mixed"
+    assert float(service["TimeoutStopSec"].rstrip("s")) > DRAIN_TIMEOUT_S + STOP_TIMEOUT_S
+    assert service["StateDirectoryMode"] == "0700"
+    # Python replaces files with their owner kept: that may be refused, and must not kill.
+    assert service["SystemCallErrorNumber"] == "EPERM"
+
+
+def test_the_guide_and_the_unit_name_the_same_things() -> None:
+    root = Path(__file__).parents[3]
+    guide = (root / "docs" / "howto" / "systemd.md").read_text()
+    unit = (root / "deploy" / "systemd" / "perdure.service").read_text()
+    for line in guide.splitlines():
+        for name in re.findall(r"deploy/systemd/[\w.]+", line):
+            assert (root / name).is_file(), name
+    start = re.search("ExecStart=(.*)", unit)
+    assert start is not None
+    program, *options = start[1].split()
+    assert program == "/usr/local/lib/perdure/bin/perdure"
+    assert "python3 -m venv /usr/local/lib/perdure\n" in guide
+    for path in options[2::2]:
+        assert path in guide, path
+    sysusers = (root / "deploy" / "systemd" / "perdure.sysusers").read_text()
+    user = re.search("^User=(.*)$", unit, re.MULTILINE)
+    assert user is not None
+    assert f"\nu {user[1]} " in sysusers
+
+
+def test_the_configuration_of_the_guide_is_one() -> None:
+    file = Path(__file__).parents[3] / "deploy" / "systemd" / "perdure.yaml"
+    loaded = load(file, environ={})
+    assert loaded.warnings == ()

@@ -8,6 +8,7 @@ from perdure.errors import ProtocolViolation
 from perdure.model import Cursor, Message
 from perdure.session.inflight import RELEASED, SENT, Delivery
 from perdure.session.outbound import ACK_RELEASE, ACK_SETTLED, ACK_UNKNOWN, Outbound
+from perdure.session.seqno import PACKET_IDS, packet_id_of
 
 MESSAGE = Message("t", b"12345")
 
@@ -97,6 +98,31 @@ def test_the_oldest_in_flight_behind_numbers_that_belong_to_no_message() -> None
 
 
 @pytest.mark.trap(6)
+def test_a_message_that_is_never_acknowledged_holds_the_session_up() -> None:
+    """65,535 identifiers: the one of the first message comes again after 65,534 others."""
+    outbound = Outbound(Cursor(), window_max=5)
+    assert outbound.oldest() is None
+    stuck = _sent(outbound, 1)
+    for offset in range(2, PACKET_IDS + 1):
+        assert not outbound.is_held_up()
+        _sent(outbound, offset)
+        outbound.acknowledge(packet_id_of(offset))
+    assert outbound.is_held_up()
+    assert outbound.inflight.count == 1
+    assert _offer(outbound, PACKET_IDS + 1) is None
+    assert outbound.oldest() is stuck
+    outbound.acknowledge(stuck.packet_id)
+    assert not outbound.is_held_up()
+    assert outbound.next_to_send() is not None
+
+
+def test_a_full_window_is_another_matter() -> None:
+    outbound = Outbound(Cursor(), window_max=2)
+    for offset in (10, 20, 30):
+        _offer(outbound, offset)
+    assert not outbound.is_held_up()
+
+
 def test_identifiers_go_on_when_nothing_is_in_flight() -> None:
     """Trap 6: the counter is not reset because the window is empty for a moment."""
     outbound = Outbound(Cursor(), window_max=5)

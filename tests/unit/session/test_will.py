@@ -32,11 +32,11 @@ def test_due_at_the_delay_or_the_end_of_the_session(
 
 def test_message_of_a_will() -> None:
     will = Will("t", b"x", 1, True, b"props", expiry_s=2)
-    assert will_message(will, "c", 7) == Message(
-        "t", b"x", 1, True, "c", b"props", expires_at_us=2_000_007, published_at_us=7
+    assert will_message(will, "c", 7, 9) == Message(
+        "t", b"x", 1, True, "c", b"props", expires_at_us=2_000_007, published_at_us=9
     )
 
 
 @pytest.mark.parametrize(("expiry_s", "expires_at_us"), [(None, 0), (0, 7)])
 def test_no_expiry_is_not_an_expiry_of_zero(expiry_s: int | None, expires_at_us: int) -> None:
-    assert will_message(Will("t", b"", expiry_s=expiry_s), "c", 7).expires_at_us == expires_at_us
+    assert will_message(Will("t", b"", expiry_s=expiry_s), "c", 7, 7).expires_at_us == expires_at_us

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.model import Message
-from perdure.storage.tail import Tail, rows_of
+from perdure.storage.rows import rows_of
+from perdure.storage.tail import Tail
 
 
 def messages(first: int, count: int, size: int = 1) -> list[Message]:

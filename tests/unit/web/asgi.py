@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import MutableMapping
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import msgspec
 
@@ -33,21 +34,28 @@ async def ask(
     body: bytes | msgspec.Struct = b"",
     token: str | None = TOKEN,
     leave_after: int | None = None,
+    sent: list[bytes] | None = None,
+    host: str = "",
 ) -> Answer:
     """Send one request.
 
     Args:
+        path: the target as it is sent: in absolute form, or with percent signs.
+        host: of the header, empty = none is sent.
         leave_after: parts of the body after which the client goes away.
+        sent: gets the parts of the body, also of an answer that is broken off.
     """
     raw = body if isinstance(body, bytes) else msgspec.json.encode(body)
     headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
+    if host:
+        headers.append((b"host", host.encode()))
     scope = {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
         "http_version": "1.1",
         "method": method,
         "scheme": "http",
-        "path": path,
+        "path": unquote(path),
         "raw_path": path.encode(),
         "query_string": query.encode(),
         "root_path": "",
@@ -55,7 +63,7 @@ async def ask(
         "client": ("127.0.0.1", 1234),
         "server": ("127.0.0.1", 80),
     }
-    sent: list[MutableMapping[str, Any]] = []
+    messages: list[MutableMapping[str, Any]] = []
     given = False
     left = asyncio.Event()
 
@@ -68,13 +76,15 @@ async def ask(
         return {"type": "http.disconnect"}
 
     async def send(message: MutableMapping[str, Any]) -> None:
-        sent.append(message)
-        if leave_after is not None and len(sent) > leave_after:
+        messages.append(message)
+        if sent is not None:
+            sent.append(message.get("body", b""))
+        if leave_after is not None and len(messages) > leave_after:
             left.set()
         await asyncio.sleep(0)
 
     await app(scope, receive, send)
-    start, *parts = sent
+    start, *parts = messages
     return Answer(
         start["status"],
         {name.decode(): value.decode() for name, value in start["headers"]},

@@ -48,6 +48,42 @@ async def test_nothing_is_told_without_a_token(
     }
 
 
+LIVEZ = f"{API}/livez"
+
+
+@pytest.mark.parametrize(
+    ("path", "host"),
+    [
+        # The URL of such a request would have the path of what is open (CVE-2026-48710).
+        (LOG_PATH, f"x{LIVEZ}?"),
+        (LOG_PATH, f"x{LIVEZ}#"),
+        (f"{LOG_PATH}/read", f"x@y{LIVEZ}?z="),
+        (f"http://x{LIVEZ}?{LOG_PATH}", "x"),
+        (f"http://x{LOG_PATH}", f"x{LIVEZ}?"),
+        (f"http:%2F%2Fx{LIVEZ}", "x"),
+        (f"{LIVEZ}/../storage/databases/log", "x"),
+        (f"{LIVEZ}%2F..%2Fstorage%2Fdatabases%2Flog", "x"),
+        (f"{LOG_PATH}/../../../livez", "x"),
+        (f"/{LIVEZ}", "x"),
+        (f"{LIVEZ};{LOG_PATH}", "x"),
+        (f"{LIVEZ}%00", "x"),
+        (f"{API}/LIVEZ", "x"),
+        ("*", f"x{LIVEZ}?"),
+    ],
+)
+@pytest.mark.usefixtures("database")
+async def test_access_goes_by_the_path_that_is_routed(app: Any, path: str, host: str) -> None:
+    got = await ask(app, path, host=host, token=None)
+    assert (got.status, got.json["code"]) == (401, "unauthorized")
+
+
+@pytest.mark.usefixtures("database")
+async def test_absolute_form(app: Any) -> None:
+    assert (await ask(app, f"http://x{API}/version", token=None)).status == 200
+    assert (await ask(app, f"HTTPS://x:1{LOG_PATH}")).status == 200
+    assert (await ask(app, "http://x")).status == 404
+
+
 @pytest.mark.parametrize("path", sorted(OPEN_PATHS))
 async def test_health_needs_none(app: Any, path: str) -> None:
     assert (await ask(app, path, token=None)).status in {200, 503}

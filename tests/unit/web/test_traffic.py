@@ -54,3 +54,16 @@ def test_the_metrics_add_up_over_processes() -> None:
     broker.ended(1)
     broker.ended(7)
     assert metrics.http_requests_in_flight == 2
+
+
+def test_connections_that_were_dropped_are_told() -> None:
+    traffic, metrics = Traffic(), Metrics()
+    traffic.dropped("evicted", 2)
+    traffic.dropped("malformed")
+    told = traffic.take()
+    assert told is not None
+    totals = TrafficMetrics(metrics)
+    totals.told(7, told)
+    totals.told(8, msgspec.convert(msgspec.to_builtins(told), Told))
+    assert metrics.http_connections_dropped == {("evicted",): 4, ("malformed",): 2}
+    assert traffic.take() is None

@@ -194,6 +194,15 @@ def test_unknown_protocol_level(broker: Broker, name: str, level: int) -> None:
     peer.expect_closed()
 
 
+@pytest.mark.parametrize("level", [3, 0x83])
+def test_mqtt_3_1(broker: Broker, name: str, level: int) -> None:
+    """Its clients know return code 0x01: another version is spoken here."""
+    peer = broker.peer(4)
+    peer.send(V3.connect(name, protocol="MQIsdp", level=level))
+    peer.expect(b"\x20\x02\x00\x01")
+    peer.expect_closed()
+
+
 @pytest.mark.spec("MQTT-3.1.2-1@3.1.1")
 @pytest.mark.parametrize(
     "protocol",

@@ -38,6 +38,13 @@ ACL_FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 DECISIONS_MAX: Final = 256
 """Topics remembered for each identity and direction; a client uses few, a scan gains nothing."""
 
+DECISION_BYTES: Final = 160
+"""What a remembered decision takes besides the topic's characters: the string and its place in a
+dict that grows by doubling."""
+
+CACHE_BYTES: Final = 16 * 1024 * 1024
+"""Decisions remembered over all identities, unless it is said otherwise: about 80,000 of them."""
+
 
 _BLANKS: Final = " \t\r"
 """What separates words. Other kinds of white space may be part of a topic or a name."""
@@ -236,23 +243,33 @@ class AclAuthorizer(Authorizer):
 
     Args:
         rules: the file; None = there is none.
+        cache_bytes: bound of what is remembered, over all identities; all of it is forgotten when
+            it is reached.
     """
 
-    __slots__ = ("_generation", "_rules")
+    __slots__ = ("_cache_bytes_max", "_filled", "_generation", "_rules", "cache_bytes")
 
-    def __init__(self, rules: AclRules | None) -> None:
+    def __init__(self, rules: AclRules | None, *, cache_bytes: int = CACHE_BYTES) -> None:
         super().__init__(allow_all=rules is None)
         self._rules: AclRules | None = rules
         self._generation: int = 0
+        self._cache_bytes_max: int = cache_bytes
+        self.cache_bytes: int = 0
+        """What the remembered decisions take, those of identities that have gone included."""
+        # Who has remembered something since all was forgotten last. It keeps what it names alive,
+        # so that everything that is counted here can also be given back.
+        self._filled: dict[Access, None] = {}
 
     @property
     def generation(self) -> int:
         """Grows with each ``reload``."""
         return self._generation
 
-    def reload(self, rules: AclRules | None) -> None:
+    def reload(self, rules: AclRules | None, *, cache_bytes: int = CACHE_BYTES) -> None:
         """Decide by other rules from now on; remembered decisions are void."""
         self._rules = rules
+        self._cache_bytes_max = cache_bytes
+        self._forget()
         self.mute(self._muted)
         self._generation += 1
 
@@ -272,7 +289,7 @@ class AclAuthorizer(Authorizer):
         decision = decisions.get(topic)
         if decision is None:
             decision = not is_sys_topic(topic) and access.may_write(topic)
-            _remember(decisions, topic, decision)
+            self._remember(access, decisions, topic, decision)
         return decision
 
     def subscribe(self, identity: Identity, topic_filter: str) -> bool:
@@ -299,8 +316,30 @@ class AclAuthorizer(Authorizer):
         decision = decisions.get(topic)
         if decision is None:
             decision = access.may_read(topic)
-            _remember(decisions, topic, decision)
+            self._remember(access, decisions, topic, decision)
         return decision
+
+    def _remember(
+        self, access: Access, decisions: dict[str, bool], topic: str, decision: bool
+    ) -> None:
+        size = len(topic) + DECISION_BYTES
+        if self.cache_bytes + size > self._cache_bytes_max:
+            self._forget()
+            if size > self._cache_bytes_max:
+                return
+        if len(decisions) >= DECISIONS_MAX:
+            # They stay counted until all is forgotten: the bound errs on the side of less.
+            decisions.clear()
+        decisions[topic] = decision
+        self.cache_bytes += size
+        self._filled[access] = None
+
+    def _forget(self) -> None:
+        for access in self._filled:
+            access.publish.clear()
+            access.deliver.clear()
+        self._filled.clear()
+        self.cache_bytes = 0
 
 
 def _reads(permission: Permission) -> bool:
@@ -313,12 +352,6 @@ def _writes(permission: Permission) -> bool:
 
 def _any_matches(filters: tuple[str, ...], topic: str) -> bool:
     return any(matches(topic_filter, topic) for topic_filter in filters)
-
-
-def _remember(decisions: dict[str, bool], topic: str, decision: bool) -> None:
-    if len(decisions) >= DECISIONS_MAX:
-        decisions.clear()
-    decisions[topic] = decision
 
 
 def _first_word(text: str) -> tuple[str, str]:

@@ -17,6 +17,8 @@ from typing import Final, Literal, Protocol, TypeAlias, final
 
 import msgspec
 
+from perdure.broker.auth.authorize import Identity
+from perdure.broker.auth.guard import LoginBan
 from perdure.errors import MqttError
 
 SUCCESS: Final = 0x00
@@ -24,7 +26,11 @@ BAD_USER_NAME_OR_PASSWORD: Final = 0x86
 NOT_AUTHORIZED: Final = 0x87
 SERVER_UNAVAILABLE: Final = 0x88
 SERVER_BUSY: Final = 0x89
+BANNED: Final = 0x8A
 BAD_AUTHENTICATION_METHOD: Final = 0x8C
+QUOTA_EXCEEDED: Final = 0x97
+
+CERTIFICATE: Final = "certificate"
 
 AnonymousMode: TypeAlias = Literal["loopback", "always", "never"]
 
@@ -41,6 +47,7 @@ class AuthRequest(msgspec.Struct, frozen=True, kw_only=True):
         listener: name of the listener (``tcp``, ``tls``, ...).
         certificate_subject: common name of a verified client certificate.
         protocol: MQTT protocol level, 4 or 5.
+        now_us: monotonic time of the request.
     """
 
     client_id: str
@@ -51,6 +58,7 @@ class AuthRequest(msgspec.Struct, frozen=True, kw_only=True):
     listener: str = ""
     certificate_subject: str | None = None
     protocol: int = 5
+    now_us: int = 0
 
 
 class AuthResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +72,9 @@ class AuthResult(msgspec.Struct, frozen=True, kw_only=True):
         superuser: exempt from the ACL.
         method: what decided: ``anonymous``, ``password``, ``certificate``, ``none``.
         undecided: the method has no opinion on such a request; a chain asks the next one.
+        proof: the entry of the credentials file that the client fitted; None = none was asked.
+        limit: the setting that refused the client before its password was looked at.
+        ban: a temporary ban that this failure brings.
     """
 
     ok: bool
@@ -72,6 +83,9 @@ class AuthResult(msgspec.Struct, frozen=True, kw_only=True):
     superuser: bool = False
     method: str = "none"
     undecided: bool = False
+    proof: object | None = None
+    limit: str = ""
+    ban: LoginBan | None = None
 
 
 class Authenticator(Protocol):
@@ -82,16 +96,65 @@ class Authenticator(Protocol):
         ...
 
 
-def accepted(method: str, username: str | None, *, superuser: bool = False) -> AuthResult:
+class Standing(Protocol):
+    """Says of clients that were let in whether they still would be, after rules have changed."""
+
+    def takes_certificates(self, listener: str) -> bool:
+        """Whether a client certificate is the user's name on a listener."""
+        ...
+
+    def keeps(self, identity: Identity, *, loopback: bool) -> bool:
+        """Whether a connected client may stay."""
+        ...
+
+    def stands(self, username: str | None, method: str) -> bool:
+        """Whether a user may still be there; of a session without a connection."""
+        ...
+
+    def is_superuser(self, username: str | None) -> bool:
+        """Whether a proved user is exempt from the ACL, as of now."""
+        ...
+
+
+class AllStand:
+    """Nobody is ever removed: a broker without users."""
+
+    def takes_certificates(self, listener: str) -> bool:
+        """None does."""
+        return False
+
+    def keeps(self, identity: Identity, *, loopback: bool) -> bool:
+        """Everybody."""
+        return True
+
+    def stands(self, username: str | None, method: str) -> bool:
+        """Everybody."""
+        return True
+
+    def is_superuser(self, username: str | None) -> bool:
+        """Nobody."""
+        return False
+
+
+def accepted(
+    method: str, username: str | None, *, superuser: bool = False, proof: object | None = None
+) -> AuthResult:
     """The client is who it says."""
     return AuthResult(
-        ok=True, reason_code=SUCCESS, username=username, superuser=superuser, method=method
+        ok=True,
+        reason_code=SUCCESS,
+        username=username,
+        superuser=superuser,
+        method=method,
+        proof=proof,
     )
 
 
-def refused(method: str, reason_code: int) -> AuthResult:
+def refused(
+    method: str, reason_code: int, *, limit: str = "", ban: LoginBan | None = None
+) -> AuthResult:
     """The client is turned away."""
-    return AuthResult(ok=False, reason_code=reason_code, method=method)
+    return AuthResult(ok=False, reason_code=reason_code, method=method, limit=limit, ban=ban)
 
 
 def undecided(method: str) -> AuthResult:
@@ -113,9 +176,13 @@ class AnonymousPolicy:
 
     async def authenticate(self, request: AuthRequest) -> AuthResult:
         """Accept the client as anonymous, or have no opinion."""
-        if self.mode == "always" or (self.mode == "loopback" and request.loopback):
+        if self.lets_in(loopback=request.loopback):
             return accepted("anonymous", None)
         return undecided("anonymous")
+
+    def lets_in(self, *, loopback: bool) -> bool:
+        """Whether a client without credentials may come."""
+        return self.mode == "always" or (self.mode == "loopback" and loopback)
 
 
 @final
@@ -140,11 +207,11 @@ class CertificateAuthenticator:
         packet are not looked at. A certificate without a common name identifies nobody.
         """
         if request.listener not in self.listeners:
-            return undecided("certificate")
+            return undecided(CERTIFICATE)
         subject = request.certificate_subject
         if not subject:
-            return refused("certificate", NOT_AUTHORIZED)
-        return accepted("certificate", subject, superuser=subject in self.superusers)
+            return refused(CERTIFICATE, NOT_AUTHORIZED)
+        return accepted(CERTIFICATE, subject, superuser=subject in self.superusers)
 
 
 @final
@@ -190,16 +257,20 @@ class AuthStep:
         data: Authentication Data to send; None = no property.
         username: the proved user name, once done.
         superuser: exempt from the ACL, once done.
+        proof: the entry of the credentials file that the client fitted, once done.
         reason_code: 0x18, 0x00, or that of the failure.
         reason: text for the log, never for the peer: it may tell a guesser too much.
+        claimed: the user name that the client states, proved or not; empty = none yet.
     """
 
     state: AuthState
     data: bytes | None = None
     username: str | None = None
     superuser: bool = False
+    proof: object | None = None
     reason_code: int = SUCCESS
     reason: str = ""
+    claimed: str = ""
 
 
 class EnhancedMethod(Protocol):
@@ -245,13 +316,18 @@ class EnhancedMethods:
         """Names of the methods on offer."""
         return tuple(self._factories)
 
-    def begin(self, name: str) -> EnhancedMethod:
+    def begin(self, name: str, *, username: str | None = None) -> EnhancedMethod:
         """Make an exchange for a CONNECT.
+
+        Args:
+            name: the method of the CONNECT packet.
+            username: the only user that it may prove, because a certificate names it already;
+                None = any.
 
         Raises:
             MqttError: 0x8C, the method is not known [MQTT-4.12.0-1].
         """
-        return self._make(name, None)
+        return self._make(name, username)
 
     def begin_again(
         self, name: str, *, connected_with: str, username: str | None

@@ -30,18 +30,29 @@ class Identity:
         client_id: client identifier.
         username: proved user name; None = anonymous.
         superuser: exempt from the ACL.
+        method: what proved the user name; ``anonymous`` without one.
+        proof: the entry of the credentials file that the client fitted; None = it was no such
+            entry. The connection may stay while the entry does.
         access: the authorizer's own cache of decisions for this identity. It lives and dies
             with the identity, so that there is no table of identities to bound or to clean up.
     """
 
-    __slots__ = ("access", "client_id", "superuser", "username")
+    __slots__ = ("access", "client_id", "method", "proof", "superuser", "username")
 
     def __init__(
-        self, client_id: str, username: str | None = None, superuser: bool = False
+        self,
+        client_id: str,
+        username: str | None = None,
+        superuser: bool = False,
+        *,
+        method: str = "",
+        proof: object | None = None,
     ) -> None:
         self.client_id: str = client_id
         self.username: str | None = username
         self.superuser: bool = superuser
+        self.method: str = method
+        self.proof: object | None = proof
         self.access: object | None = None
 
     def __eq__(self, other: object) -> bool:

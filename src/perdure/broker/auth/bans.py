@@ -93,6 +93,24 @@ def _network(text: str) -> _Network:
 
 
 @final
+class TemporaryBan(msgspec.Struct, frozen=True):
+    """A ban that the broker has made by itself, for a while.
+
+    Attributes:
+        kind: ``login`` (a user name from an address) or ``client_id``.
+        value: as it is lifted.
+        reason: what brought it.
+        since_us, until_us: wall times.
+    """
+
+    kind: str
+    value: str
+    reason: str
+    since_us: int
+    until_us: int
+
+
+@final
 class BanList:
     """Bans, and the questions about them.
 

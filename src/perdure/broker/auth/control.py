@@ -16,6 +16,7 @@ from typing import Final, final
 
 from perdure.broker.auth.acl import AclAuthorizer, AclRules
 from perdure.broker.auth.authenticate import (
+    CERTIFICATE,
     AnonymousPolicy,
     Authenticator,
     AuthRequest,
@@ -24,7 +25,9 @@ from perdure.broker.auth.authenticate import (
     Chain,
     EnhancedMethods,
 )
+from perdure.broker.auth.authorize import Identity
 from perdure.broker.auth.credentials import CredentialsFile
+from perdure.broker.auth.guard import LoginGuard
 from perdure.broker.auth.passwords import PasswordAuthenticator
 from perdure.broker.auth.scram import NAME as SCRAM_SHA_256
 from perdure.broker.auth.scram import scram_factory
@@ -71,6 +74,7 @@ class AccessControl:
 
     Attributes:
         authorizer: stays the same object through a reload.
+        guard: stays the same object through a reload, with what it has counted.
         methods: stays the same object through a reload.
     """
 
@@ -83,12 +87,15 @@ class AccessControl:
         random_bytes: Callable[[int], bytes],
         decoy_key: bytes,
     ) -> None:
-        self.authorizer = AclAuthorizer(files.rules)
+        self.authorizer = AclAuthorizer(files.rules, cache_bytes=config.acl_cache_bytes)
+        self.guard = LoginGuard(config)
         self.methods = EnhancedMethods()
-        self._certificate_listeners = tuple(certificate_listeners)
+        self._certificate_listeners = frozenset(certificate_listeners)
         self._random_bytes = random_bytes
         self._decoy_key = decoy_key
         self._passwords: PasswordAuthenticator | None = None
+        self._credentials: CredentialsFile | None = None
+        self._anonymous = AnonymousPolicy(config.allow_anonymous)
         self._superusers: frozenset[str] = frozenset()
         self._chain = Chain(())
         self._use(config, files.credentials)
@@ -101,13 +108,40 @@ class AccessControl:
         """Whether a proved user is exempt from the ACL, as of now."""
         return username is not None and username in self._superusers
 
-    def reload(self, config: AuthConfig, files: AccessFiles) -> None:
-        """Use other settings from now on; connections that are open stay.
+    def takes_certificates(self, listener: str) -> bool:
+        """Whether a client certificate is the user's name on a listener."""
+        return listener in self._certificate_listeners
 
-        Threads and bounds of password checks are fixed while there is a password file.
+    def keeps(self, identity: Identity, *, loopback: bool) -> bool:
+        """Whether a client that was let in would be let in again: its user is still there, with
+        the entry that it fitted, or anonymous clients still may come."""
+        if identity.username is None:
+            return self._anonymous.lets_in(loopback=loopback)
+        if identity.proof is None or self._credentials is None:
+            return self.stands(identity.username, identity.method)
+        return identity.proof in self._credentials.entries(identity.username)
+
+    def stands(self, username: str | None, method: str) -> bool:
+        """Whether such a user may still be there, as far as its name and method tell.
+
+        Args:
+            username: as it was proved; None = anonymous.
+            method: what proved it; empty = nobody knows.
         """
+        if not method or method == CERTIFICATE:
+            return True
+        if username is None:
+            return self._anonymous.lets_in(loopback=True)
+        return self._credentials is not None and username in self._credentials
+
+    def reload(self, config: AuthConfig, files: AccessFiles) -> None:
+        """Use other settings from now on; who may not stay is for the caller to close.
+
+        The threads of password checks are fixed while there is a password file.
+        """
+        self.guard.config = config
         self._use(config, files.credentials)
-        self.authorizer.reload(files.rules)
+        self.authorizer.reload(files.rules, cache_bytes=config.acl_cache_bytes)
 
     def close(self) -> None:
         """Stop the threads."""
@@ -116,6 +150,8 @@ class AccessControl:
 
     def _use(self, config: AuthConfig, credentials: CredentialsFile | None) -> None:
         superusers = self._superusers = frozenset(config.superusers)
+        self._credentials = credentials
+        self._anonymous = AnonymousPolicy(config.allow_anonymous)
         if credentials is None:
             if self._passwords is not None:
                 self._passwords.close()
@@ -124,19 +160,24 @@ class AccessControl:
             self._passwords = PasswordAuthenticator(
                 credentials,
                 cache_key=self._random_bytes(CACHE_KEY_BYTES),
+                guard=self.guard,
                 threads=config.verify_threads,
-                queue_max=config.verify_queue_max,
                 cache_max=config.verify_cache_max,
                 superusers=superusers,
             )
         else:
             self._passwords.reload(credentials, superusers=superusers)
+        if self._passwords is not None:
+            queue = self._passwords.queue
+            queue.total_max = config.verify_queue_max
+            queue.address_max = config.verify_pending_per_address_max
+            queue.user_max = config.verify_pending_per_user_max
         methods: list[Authenticator] = [
             CertificateAuthenticator(self._certificate_listeners, superusers=superusers)
         ]
         if self._passwords is not None:
             methods.append(self._passwords)
-        methods.append(AnonymousPolicy(config.allow_anonymous))
+        methods.append(self._anonymous)
         self._chain = Chain(methods)
         # Offered only if someone can use it: a client that may choose should choose what works.
         if credentials is not None and credentials.has_scram():

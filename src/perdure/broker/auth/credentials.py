@@ -49,6 +49,10 @@ TOKEN_BYTES_MIN: Final = 32
 """Generated tokens have 256 bits or more: only then may their hash be a quick one."""
 
 
+DECOYS_MAX: Final = 4
+"""Costs that a wrong password pays for; a file whose passwords were set over years has a few."""
+
+
 @final
 @dataclass(slots=True)
 class _Line:
@@ -155,20 +159,21 @@ class CredentialsFile:
                 counts[keys.iterations] += 1
         return counts.most_common(1)[0][0] if counts else SCRAM_ITERATIONS
 
-    def decoy(self) -> SlowHash | None:
-        """An entry that costs what most entries of the file cost; None when all are quick.
+    def decoys(self) -> tuple[SlowHash, ...]:
+        """An entry for each cost that the file has, the most common ones; empty = all are quick.
 
-        Checking an unknown user's password against it, and ignoring the outcome, takes as long
-        as for a known user.
+        Who has no entry of a cost is checked against that one, and the outcome ignored: so every
+        wrong password takes the same time, whether the user is known and whatever its entries
+        are.
         """
         costs: Counter[tuple[object, ...]] = Counter()
         samples: dict[tuple[object, ...], SlowHash] = {}
         for known in self._users.values():
             for entry in known.hashes:
-                cost = _cost(entry)
+                cost = entry_cost(entry)
                 costs[cost] += 1
                 samples.setdefault(cost, entry)
-        return samples[costs.most_common(1)[0][0]] if costs else None
+        return tuple(samples[cost] for cost, _ in costs.most_common(DECOYS_MAX))
 
     def set_password(
         self, user: str, password: str, *, salt: bytes, schemes: Sequence[Scheme] = ("scrypt",)
@@ -310,7 +315,8 @@ class CredentialsFile:
             )
 
 
-def _cost(entry: SlowHash) -> tuple[object, ...]:
+def entry_cost(entry: SlowHash) -> tuple[object, ...]:
+    """What the time of a check depends on: the kind of entry and its parameters."""
     parameters = {
         name: value
         for name in ("log2_n", "r", "p", "iterations")

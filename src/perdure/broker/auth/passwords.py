@@ -1,46 +1,108 @@
 """User names and passwords of CONNECT packets, checked against the credentials file.
 
-Holds the threads in which slow hashes are checked, the bound on what waits for them, and the
-memory of passwords that were right. It must not know how the file or a hash is written.
+Holds the threads in which slow hashes are checked, what waits for them (``verify_queue``), and the
+memory of passwords that were right. Who has failed too often is kept out by ``guard``. It must not
+know how the file or a hash is written.
 
 Invariant: what waits is bounded, and the loop never computes a slow hash. A reconnect storm
 costs one check for each user: a check under way serves all who ask the same question, and its
 good outcome is remembered. A client that hangs up while it waits does not stop its check, so
 that its next attempt finds the answer and a storm always ends.
+
+Invariant: a wrong password takes as long for a user that is known as for one that is not, and is
+counted the same way.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import hmac
+import os
+import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Final, TypeAlias, final
 
+from perdure.broker.auth.addresses import address_key
 from perdure.broker.auth.authenticate import (
     BAD_USER_NAME_OR_PASSWORD,
+    BANNED,
+    QUOTA_EXCEEDED,
     SERVER_BUSY,
     SERVER_UNAVAILABLE,
+    SUCCESS,
     AuthRequest,
     AuthResult,
     accepted,
     refused,
     undecided,
 )
-from perdure.broker.auth.credentials import CredentialsFile
-from perdure.broker.auth.hashes import SlowHash
+from perdure.broker.auth.credentials import CredentialsFile, entry_cost
+from perdure.broker.auth.guard import LoginGuard
+from perdure.broker.auth.hashes import Hash, SlowHash
+from perdure.broker.auth.verify_queue import VerifyQueue
 
 METHOD: Final = "password"
 
 VERIFY_THREADS: Final = 2
 VERIFY_QUEUE_MAX: Final = 1000
-"""Checks under way and waiting; at 0.12 s and two threads the last one waits a minute, longer
-than clients do."""
+"""Checks that wait; at 0.12 s and two threads the last one waits a minute, longer than clients
+do."""
 
 VERIFY_CACHE_MAX: Final = 10_000
 """Users whose last good password is remembered; about 300 bytes each."""
 
+VERIFY_NICENESS: Final = 2
+"""Of the threads, where the system knows it for a thread (Linux): they compute without the
+interpreter's lock, so on a machine with few cores they would take the loop's time."""
+
+TOTAL_BOUND: Final = "auth.verify_queue_max"
+
 _Question: TypeAlias = tuple[str, bytes]
+_Known: TypeAlias = tuple[bytes, Hash]
+
+
+@final
+class _Outcome:
+    """How a check ended.
+
+    Attributes:
+        reason_code: 0 = the password fits.
+        proof: the entry that it fits.
+        limit: the setting that refused it, if none was checked.
+    """
+
+    __slots__ = ("limit", "proof", "reason_code")
+
+    def __init__(self, reason_code: int, proof: Hash | None = None, limit: str = "") -> None:
+        self.reason_code = reason_code
+        self.proof = proof
+        self.limit = limit
+
+
+_WRONG: Final = _Outcome(BAD_USER_NAME_OR_PASSWORD)
+_CLOSED: Final = _Outcome(SERVER_UNAVAILABLE)
+
+
+@final
+class _Check:
+    """One password of one user, for everyone who asks about it."""
+
+    __slots__ = ("done", "hashes", "password", "question")
+
+    def __init__(
+        self,
+        question: _Question,
+        hashes: Sequence[SlowHash],
+        password: bytes,
+        done: asyncio.Future[_Outcome],
+    ) -> None:
+        self.question = question
+        self.hashes = tuple(hashes)
+        self.password = password
+        self.done = done
 
 
 @final
@@ -51,8 +113,9 @@ class PasswordAuthenticator:
         credentials: the users.
         cache_key: random bytes of this process. What is remembered of a password is its
             HMAC under this key, which is never stored.
+        guard: counts failures, and keeps out who has too many.
         threads: threads for slow hashes.
-        queue_max: checks under way and waiting, past which clients hear 0x89 Server busy.
+        queue: what waits for them, and its bounds.
         cache_max: users whose last good password is remembered; 0 = none.
         superusers: user names exempt from the ACL.
         pool: where slow hashes are checked instead of in threads of our own.
@@ -63,22 +126,27 @@ class PasswordAuthenticator:
         credentials: CredentialsFile,
         *,
         cache_key: bytes,
+        guard: LoginGuard,
         threads: int = VERIFY_THREADS,
-        queue_max: int = VERIFY_QUEUE_MAX,
+        queue: VerifyQueue[_Check] | None = None,
         cache_max: int = VERIFY_CACHE_MAX,
         superusers: Iterable[str] = (),
         pool: Executor | None = None,
     ) -> None:
         self._credentials = credentials
-        self._decoy = credentials.decoy()
+        self._decoys = credentials.decoys()
         self._cache_key = cache_key
-        self._queue_max = queue_max
+        self._guard = guard
+        self.queue: VerifyQueue[_Check] = queue or VerifyQueue(total_max=VERIFY_QUEUE_MAX)
         self._cache_max = cache_max
         self._superusers = frozenset(superusers)
-        self._pool = pool or ThreadPoolExecutor(threads, thread_name_prefix="perdure-verify")
-        self._cache: dict[str, bytes] = {}
-        self._checks: dict[_Question, asyncio.Future[bool]] = {}
-        self._pending_count = 0
+        self._threads = threads
+        self._pool = pool or ThreadPoolExecutor(
+            threads, thread_name_prefix="perdure-verify", initializer=_give_way
+        )
+        self._cache: dict[str, _Known] = {}
+        self._checks: dict[_Question, _Check] = {}
+        self._running: int = 0
         self._closed = False
 
     @property
@@ -89,12 +157,12 @@ class PasswordAuthenticator:
     @property
     def pending_count(self) -> int:
         """Checks under way and waiting."""
-        return self._pending_count
+        return self._running + self.queue.count
 
     def reload(self, credentials: CredentialsFile, *, superusers: Iterable[str] = ()) -> None:
         """Use other credentials from now on; nothing that was remembered survives."""
         self._credentials = credentials
-        self._decoy = credentials.decoy()
+        self._decoys = credentials.decoys()
         self._superusers = frozenset(superusers)
         self._cache = {}
         self._checks = {}
@@ -102,6 +170,8 @@ class PasswordAuthenticator:
     def close(self) -> None:
         """Drop what waits; clients that still ask hear 0x88 Server unavailable."""
         self._closed = True
+        while (check := self.queue.take()) is not None:
+            _end(check, _CLOSED)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def authenticate(self, request: AuthRequest) -> AuthResult:
@@ -113,66 +183,95 @@ class PasswordAuthenticator:
             return refused(METHOD, BAD_USER_NAME_OR_PASSWORD)
         if self._closed:
             return refused(METHOD, SERVER_UNAVAILABLE)
-        if any(token.verify(request.password) for token in self._credentials.tokens(user)):
-            return self._accept(user)
-        digest = hmac.digest(self._cache_key, request.password, "sha256")
-        known = self._cache.get(user)
-        if known is not None and hmac.compare_digest(known, digest):
-            return self._accept(user)
+        guard, client_id = self._guard, request.client_id
+        address, now_us = request.address, request.now_us
+        ban = guard.verdict(username=user, address=address, client_id=client_id, now_us=now_us)
+        if ban is not None:
+            return refused(METHOD, BANNED, limit=ban.limit)
         credentials = self._credentials
-        result = await self._ask(user, request.password, digest)
-        if result.ok and credentials is not self._credentials:
-            # The answer is about a file that was replaced meanwhile: ask the new one.
-            return await self.authenticate(request)
-        return result
+        outcome = await self._outcome(user, request, request.password)
+        if outcome.reason_code == SUCCESS:
+            if credentials is not self._credentials:
+                # The answer is about a file that was replaced meanwhile: ask the new one.
+                return await self.authenticate(request)
+            guard.succeeded(username=user, address=address, client_id=client_id, now_us=now_us)
+            superuser = user in self._superusers
+            return accepted(METHOD, user, superuser=superuser, proof=outcome.proof)
+        made = None
+        if outcome is _WRONG:
+            made = guard.failed(username=user, address=address, client_id=client_id, now_us=now_us)
+        return refused(METHOD, outcome.reason_code, limit=outcome.limit, ban=made)
 
-    async def _ask(self, user: str, password: bytes, digest: bytes) -> AuthResult:
-        """Wait for a thread's answer, unless there is nothing to ask or no room to wait."""
-        hashes = self._credentials.hashes(user)
-        if not hashes and (self._decoy is None or user in self._credentials):
-            # A user with tokens only is answered at once: nothing is to be learned by guessing
-            # tokens, and a fleet whose tokens were withdrawn must not keep the threads busy.
-            return refused(METHOD, BAD_USER_NAME_OR_PASSWORD)
+    async def _outcome(self, user: str, request: AuthRequest, password: bytes) -> _Outcome:
+        """What is known of a password, or what a thread says of it."""
+        for token in self._credentials.tokens(user):
+            if token.verify(password):
+                return _Outcome(SUCCESS, token)
+        digest = hmac.digest(self._cache_key, password, "sha256")
+        known = self._cache.get(user)
+        if known is not None and hmac.compare_digest(known[0], digest):
+            return _Outcome(SUCCESS, known[1])
+        if not self._decoys:
+            # All entries of the file are quick, so nobody is told from anybody by the time.
+            return _WRONG
         check = self._checks.get((user, digest))
         if check is None:
-            if self._pending_count >= self._queue_max:
-                return refused(METHOD, SERVER_BUSY)
-            check = self._start((user, digest), hashes, password)
-        try:
-            ok = await asyncio.shield(check)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if self._closed and check.cancelled() and task is not None and not task.cancelling():
-                return refused(METHOD, SERVER_UNAVAILABLE)
-            raise
-        return self._accept(user) if ok else refused(METHOD, BAD_USER_NAME_OR_PASSWORD)
+            check = self._start((user, digest), request, password)
+        return await asyncio.shield(check.done)
 
-    def _start(
-        self, question: _Question, hashes: Sequence[SlowHash], password: bytes
-    ) -> asyncio.Future[bool]:
-        """Give a check to the threads and arrange for its outcome to be remembered."""
-        loop = asyncio.get_running_loop()
-        if hashes:
-            check = loop.run_in_executor(self._pool, _verify_any, tuple(hashes), password)
-        else:
-            assert self._decoy is not None
-            check = loop.run_in_executor(self._pool, _verify_nobody, self._decoy, password)
+    def _start(self, question: _Question, request: AuthRequest, password: bytes) -> _Check:
+        """Let a check wait for a thread, and arrange for its outcome to be remembered."""
+        user = question[0]
+        done: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
+        check = _Check(question, self._credentials.hashes(user), password, done)
         # Both belong to the credentials of now: after a reload they are others, and what this
         # check finds goes nowhere.
         checks, cache = self._checks, self._cache
         checks[question] = check
-        self._pending_count += 1
 
-        def finish(done: asyncio.Future[bool]) -> None:
-            self._pending_count -= 1
+        def finish(ended: asyncio.Future[_Outcome]) -> None:
             checks.pop(question, None)
-            if not done.cancelled() and done.exception() is None and done.result():
-                self._remember(cache, question)
+            proof = ended.result().proof
+            if proof is not None:
+                self._remember(cache, question, proof)
 
-        check.add_done_callback(finish)
+        done.add_done_callback(finish)
+        trusted = self._guard.is_trusted(
+            username=user, address=request.address, client_id=request.client_id
+        )
+        given_up = self.queue.add(address_key(request.address), user, check, trusted=trusted)
+        if given_up is not None:
+            loser, limit = given_up
+            reason = SERVER_BUSY if limit == TOTAL_BOUND else QUOTA_EXCEEDED
+            _end(loser, _Outcome(reason, limit=limit))
+        self._pump()
         return check
 
-    def _remember(self, cache: dict[str, bytes], question: _Question) -> None:
+    def _pump(self) -> None:
+        """Give the threads what is next."""
+        loop = asyncio.get_running_loop()
+        while self._running < self._threads and (check := self.queue.take()) is not None:
+            self._running += 1
+            answer = loop.run_in_executor(
+                self._pool, _verify, check.hashes, self._decoys, check.password
+            )
+            answer.add_done_callback(functools.partial(self._answered, check))
+
+    def _answered(self, check: _Check, answer: asyncio.Future[SlowHash | None]) -> None:
+        self._running -= 1
+        if answer.cancelled():
+            _end(check, _CLOSED)
+            return
+        if answer.exception() is not None:
+            # No memory for a hash: nobody is let in for it, and nobody waits for ever.
+            _end(check, _CLOSED)
+        else:
+            proof = answer.result()
+            _end(check, _WRONG if proof is None else _Outcome(SUCCESS, proof))
+        if not self._closed:
+            self._pump()
+
+    def _remember(self, cache: dict[str, _Known], question: _Question, proof: Hash) -> None:
         user, digest = question
         if self._cache_max == 0:
             return
@@ -181,18 +280,33 @@ class PasswordAuthenticator:
             # The oldest good check goes; a storm that is larger than the cache only pays for
             # the part that does not fit.
             del cache[next(iter(cache))]
-        cache[user] = digest
-
-    def _accept(self, user: str) -> AuthResult:
-        return accepted(METHOD, user, superuser=user in self._superusers)
+        cache[user] = digest, proof
 
 
-def _verify_any(hashes: tuple[SlowHash, ...], password: bytes) -> bool:
-    """Whether the password fits one of the user's hashes. Runs in a thread."""
-    return any(entry.verify(password) for entry in hashes)
+def _end(check: _Check, outcome: _Outcome) -> None:
+    if not check.done.done():
+        check.done.set_result(outcome)
 
 
-def _verify_nobody(decoy: SlowHash, password: bytes) -> bool:
-    """Take the time of a check, so that unknown users cannot be told apart. Runs in a thread."""
-    decoy.verify(password)
-    return False
+def _verify(
+    hashes: tuple[SlowHash, ...], decoys: tuple[SlowHash, ...], password: bytes
+) -> SlowHash | None:
+    """The entry of a user that a password fits; None = none does. Runs in a thread.
+
+    A wrong password is checked at every cost that the file has, with entries of others where the
+    user has none, so that the time tells neither whether the user exists nor what it has.
+    """
+    for entry in hashes:
+        if entry.verify(password):
+            return entry
+    paid = {entry_cost(entry) for entry in hashes}
+    for decoy in decoys:
+        if entry_cost(decoy) not in paid:
+            decoy.verify(password)
+    return None
+
+
+def _give_way() -> None:
+    """Let the loop's thread go first. Runs in each thread as it begins."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), VERIFY_NICENESS)

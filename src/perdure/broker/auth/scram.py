@@ -86,7 +86,8 @@ class ScramSha256:
             restart, else a salt that changes gives the name away.
         decoy_iterations: iteration count told for unknown users: what most users have.
         superusers: user names exempt from the ACL.
-        bound_to: the only user that may be proved (re-authentication); None = any.
+        bound_to: the only user that may be proved (re-authentication, or a certificate that names
+            the user); None = any.
     """
 
     def __init__(
@@ -155,6 +156,7 @@ class ScramSha256:
                 data=f"e={failure.error}".encode(),
                 reason_code=NOT_AUTHORIZED,
                 reason=failure.reason,
+                claimed=self._username,
             )
 
     def _client_first(self, text: str) -> AuthStep:
@@ -182,7 +184,7 @@ class ScramSha256:
         salt = base64.b64encode(self._keys.salt).decode()
         self._server_first = f"r={self._nonce},s={salt},i={self._keys.iterations}"
         self._state = _State.FINAL
-        return _continue(self._server_first.encode())
+        return _continue(self._server_first.encode(), claimed=self._username)
 
     def _client_final(self, text: str) -> AuthStep:
         """``client-final-message``: the channel binding, the whole nonce and the proof."""
@@ -204,7 +206,7 @@ class ScramSha256:
         if not (right and self._known):
             raise _Failure("invalid-proof", "wrong password or unknown user")
         if self._bound_to is not None and self._username != self._bound_to:
-            raise _Failure("other-error", "re-authentication proved another user")
+            raise _Failure("other-error", "proved another user than the connection is for")
         self._state = _State.OVER
         verifier = base64.b64encode(hmac.digest(keys.server_key, message, "sha256"))
         return AuthStep(
@@ -212,6 +214,7 @@ class ScramSha256:
             data=b"v=" + verifier,
             username=self._username,
             superuser=self._username in self._superusers,
+            proof=keys,
         )
 
     def _decoy(self, username: str) -> ScramKeys:
@@ -246,8 +249,10 @@ def scram_factory(
     return make
 
 
-def _continue(data: bytes) -> AuthStep:
-    return AuthStep(state=AuthState.CONTINUE, data=data, reason_code=CONTINUE_AUTHENTICATION)
+def _continue(data: bytes, *, claimed: str = "") -> AuthStep:
+    return AuthStep(
+        state=AuthState.CONTINUE, data=data, reason_code=CONTINUE_AUTHENTICATION, claimed=claimed
+    )
 
 
 def _split(text: str, count: int, *, extensible: bool = False) -> list[str]:

@@ -25,8 +25,8 @@ Named = list[tuple[str, str]]
 _LIST: Final = (
     Column("kind"),
     Column("value"),
-    Column("until"),
-    Column("since"),
+    Column("until", time=True),
+    Column("since", time=True),
     Column("reason"),
 )
 
@@ -124,16 +124,27 @@ def add(
 @command.command()
 @broker_options
 @_whom_options
+@click.option(
+    "--login",
+    multiple=True,
+    metavar="USER@ADDRESS",
+    help="Failed logins, as `perdure bans list` shows them. May be repeated.",
+)
 @output_options
 def remove(
     config: Config,
     client_id: tuple[str, ...],
     username: tuple[str, ...],
     address: tuple[str, ...],
+    login: tuple[str, ...],
     out: Output,
 ) -> int:
-    """Take bans back, each as it was made: a network is not left by removing one address."""
-    named = _named(client_id, username, address)
+    """Take bans back, each as it was made: a network is not left by removing one address.
+
+    Bans that the broker has made by itself (failed logins, flapping clients) are taken back from
+    the running broker.
+    """
+    named = _named(client_id, username, address, login)
     client = AdminClient.connect(Path(config.storage.path))
     if client is not None:
         with client:
@@ -144,6 +155,10 @@ def remove(
     now_us = SystemClock().now_us()
 
     def removed(kind: str, value: str) -> dict[str, Any]:
+        if kind == "login":
+            raise CommandFailed(
+                "no broker runs, and bans of failed logins end with it", ExitCode.NOT_FOUND
+            )
         _, found = file.remove(kind, value, now_us=now_us)
         if not found:
             raise CommandFailed(f"there is no ban of {kind} {value!r}", ExitCode.NOT_FOUND)
@@ -172,12 +187,16 @@ def _remove_each(named: Named, act: Callable[[str, str], dict[str, Any]], out: O
 
 
 def _named(
-    client_ids: tuple[str, ...], usernames: tuple[str, ...], addresses: tuple[str, ...]
+    client_ids: tuple[str, ...],
+    usernames: tuple[str, ...],
+    addresses: tuple[str, ...],
+    logins: tuple[str, ...] = (),
 ) -> Named:
     named = [
         *(("client_id", value) for value in client_ids),
         *(("username", value) for value in usernames),
         *(("address", value) for value in addresses),
+        *(("login", value) for value in logins),
     ]
     if not named:
         raise click.UsageError("name somebody: --client-id, --username or --address")

@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import Column, Output, error_line, output_options
 from perdure.cli.settings_options import config_options
+from perdure.config.bind import Problem
 from perdure.config.fields import settings
-from perdure.config.load import effective, examine, load
+from perdure.config.load import Loaded, effective, examine, load
 from perdure.config.reference import default_text, reference
 from perdure.config.schema import Config
 from perdure.config.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    from perdure.server.preflight import Preflight
 
 
 @click.group()
@@ -35,9 +39,20 @@ def command() -> None:
 @config_options
 @output_options
 def check(config_path: Path | None, sets: tuple[str, ...], out: Output) -> int:
-    """Tell every problem of a configuration; exit 78 if there is one."""
+    """Tell all that `serve` would refuse, and what is doubtful; exit 78 if there is a problem.
+
+    Looks at the files, the directory, the packages and the addresses that the configuration names,
+    as the user who runs it: run it as the broker's.
+    """
     loaded, problems = examine(config_path, environ=os.environ, sets=sets)
     warnings = list(loaded.warnings) if loaded else []
+    if loaded is not None:
+        found = _look(loaded)
+        problems = [
+            Problem(each.path, each.message, _where(loaded, each.path), each.hint)
+            for each in found.problems
+        ]
+        warnings += [f"{each} ({each.hint})" if each.hint else str(each) for each in found.warnings]
     rows = [
         {
             "where": problem.where,
@@ -56,6 +71,18 @@ def check(config_path: Path | None, sets: tuple[str, ...], out: Output) -> int:
             error_line(f"warning: {warning}")
         click.echo(_verdict(config_path, len(rows)), err=True)
     return ExitCode.CONFIG if rows else ExitCode.OK
+
+
+def _look(loaded: Loaded) -> Preflight:
+    # Imported late: the other commands do without what the server needs.
+    from perdure.server.preflight import look
+
+    return look(loaded.config, ports=True)
+
+
+def _where(loaded: Loaded, path: str) -> str:
+    origin = loaded.origins.get(path)
+    return origin.where if origin is not None else ""
 
 
 def _verdict(path: Path | None, count: int) -> str:

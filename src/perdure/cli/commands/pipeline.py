@@ -26,6 +26,7 @@ from perdure.cli.pipeline_options import (
     spark_session,
     topic_options,
 )
+from perdure.cli.pipeline_status import status
 from perdure.cli.range_options import until_option
 
 TOP: Final = 20
@@ -41,6 +42,7 @@ def command() -> None:
       perdure pipeline archive --once --to archive
       perdure pipeline archive --to archive --table 'rooms=rooms/{room}/{sensor}'
       perdure pipeline maintain --to archive --keep 1d
+      perdure pipeline status
       perdure pipeline archive --url http://broker:18083 --token-file token --to archive
       perdure pipeline learn --write proposal.json
       perdure pipeline audit --stamp json:number --ledger acknowledged.jsonl
@@ -53,6 +55,7 @@ command.add_command(audit)
 command.add_command(learn)
 command.add_command(maintain)
 command.add_command(migrate)
+command.add_command(status)
 
 
 @command.command()

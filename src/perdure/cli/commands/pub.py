@@ -24,6 +24,7 @@ from perdure.cli.mqtt_options import (
     resolve_url,
 )
 from perdure.cli.mqtt_session import Interrupted, connect, ends_on_signals, unavailable
+from perdure.cli.mqtt_syntax import check_topic
 from perdure.cli.output import Output, error_line, output_options
 from perdure.errors import MqttError
 from perdure.mqtt import reason_codes
@@ -101,8 +102,7 @@ def command(
     topic = topic or url_topic
     if not topic:
         raise click.UsageError("name a topic with -t")
-    if "+" in topic or "#" in topic:
-        raise click.UsageError("a topic to publish to has no wildcards")
+    check_topic(topic, "-t")
     payload = None if lines else _payload(message, file, stdin)
     plan = Plan(topic, qos, retain, payload, repeat, repeat_delay_s)
     client = make_client(options)

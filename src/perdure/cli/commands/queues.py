@@ -43,7 +43,7 @@ _ENTRIES: Final = (
     Column("qos", right=True),
     Column("topic"),
     Column("payload_bytes", right=True),
-    Column("expires_at"),
+    Column("expires_at", time=True),
 )
 _SHOWN: Final = 20
 _TOLD_EVERY: Final = 256

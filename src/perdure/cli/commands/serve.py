@@ -87,7 +87,8 @@ def command(
         from perdure.server.app import run
 
         with _profiled(profile):
-            return run(config, reload=reload)
+            people = writer.isatty() and config.log.format != "json"
+            return run(config, reload=reload, greet=writer.write if people else None)
     finally:
         writer.close()
 

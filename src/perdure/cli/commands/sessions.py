@@ -23,6 +23,7 @@ from perdure.cli.state_open import open_stored
 from perdure.clock import SystemClock
 from perdure.config.schema import StorageConfig
 from perdure.errors import MqttError
+from perdure.limits import REMAINING_LENGTH_MAX
 
 if TYPE_CHECKING:
     from perdure.server.inspect import State
@@ -32,8 +33,8 @@ _LIST = (
     Column("state"),
     Column("username"),
     Column("protocol"),
-    Column("changed_at"),
-    Column("expires_at"),
+    Column("changed_at", time=True),
+    Column("expires_at", time=True),
     Column("dropped_count", right=True),
 )
 
@@ -113,21 +114,48 @@ def _for_people(details: dict[str, Any], out: Output) -> dict[str, Any]:
 @storage_options
 @click.argument("client_id")
 @click.argument("topic")
+@click.option("--from", "publisher", metavar="CLIENT_ID", help="Published by this client.")
+@click.option("-q", "--qos", type=click.IntRange(0, 2), help="Published with this QoS.")
+@click.option("--size", type=click.IntRange(0, REMAINING_LENGTH_MAX), metavar="BYTES",
+              help="Payload of this size.")  # fmt: skip
 @output_options
-def explain(storage: StorageConfig, client_id: str, topic: str, out: Output) -> None:
-    """Say why messages on TOPIC are, or are not, delivered to a session."""
+def explain(
+    storage: StorageConfig,
+    client_id: str,
+    topic: str,
+    publisher: str | None,
+    qos: int | None,
+    size: int | None,
+    out: Output,
+) -> None:
+    """Say why messages on TOPIC are, or are not, delivered to a session.
+
+    The verdict is about a message like the last that is recorded on the topic, or like the one
+    that --from, --qos and --size describe. The ACL, bans, and the client's packet size are known
+    to a running broker only.
+    """
+    given = {"publisher": publisher, "qos": qos, "size": size}
+    asked = {name: str(value) for name, value in given.items() if value is not None}
     client = AdminClient.connect(Path(storage.path))
     if client is not None:
         with client:
-            row = client.call("sessions.explain", client_id=client_id, topic=topic)
+            row = client.call("sessions.explain", client_id=client_id, topic=topic, **asked)
         _explained(row, out)
         return
+    from perdure.server.explain import What
     from perdure.server.explain import explain as explain_session
 
     with open_stored(storage) as (database, opened):
         try:
             found = opened.run(
-                explain_session(database, client_id, topic, SystemClock().now_us(), running=False)
+                explain_session(
+                    database,
+                    client_id,
+                    topic,
+                    SystemClock().now_us(),
+                    running=False,
+                    what=What(publisher=publisher, qos=qos, size=size),
+                )
             )
         except MqttError as error:
             raise CommandFailed(f"{topic!r}: {error.message}", ExitCode.DATA) from error
@@ -141,10 +169,15 @@ def _explained(row: dict[str, Any], out: Output) -> None:
         out.record(row)
         return
     out.rows(
-        (Column("check"), Column("ok"), Column("detail")),
+        (Column("check"), Column("ok"), Column("detail", prose=True)),
         ({**finding, "ok": finding["ok"]} for finding in row["findings"]),
     )
-    click.echo(f"{row['verdict']}: {cell(row['reason'])}", err=True)
+    reason = cell(row["reason"])
+    if out.format == "table":
+        from perdure.cli.table import short_stamps
+
+        reason = short_stamps(reason)
+    click.echo(f"{row['verdict']}: {reason}", err=True)
 
 
 @command.command()

@@ -17,7 +17,8 @@ from perdure.cli.output import Output, output_options
 @data_options
 @output_options
 def command(data: Path, out: Output) -> int:
-    """Show the running broker's numbers; exit 69 if none runs, 75 if its storage has failed.
+    """Show the running broker's numbers; exit 69 if none runs, 75 if its storage has failed
+    or its disk budget is used up.
 
     \b
     Examples:

@@ -12,7 +12,7 @@ import msgspec
 
 from perdure.cli.admin_client import AdminClient
 from perdure.cli.commands.sessions import not_running
-from perdure.cli.data import data_options, storage_options
+from perdure.cli.data import data_options, database_directory, storage_options
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
 from perdure.cli.range_options import since_option, topic_option, until_option
@@ -22,6 +22,7 @@ from perdure.cli.state_open import (
     open_server_state,
     place,
 )
+from perdure.cli.storage_repair import repair
 from perdure.clock import SystemClock
 from perdure.config.schema import StorageConfig
 from perdure.config.units import format_size, format_time, parse_time
@@ -54,6 +55,7 @@ def command() -> None:
       perdure storage info
       perdure storage read --topic 'devices/+/temperature' --from 1h --limit 20
       perdure storage check --data /var/lib/perdure
+      perdure storage repair --data /var/lib/perdure
     """
 
 
@@ -142,7 +144,7 @@ def generations(storage: StorageConfig, out: Output) -> None:
     columns = (
         Column("generation", right=True),
         Column("layout", right=True),
-        Column("created_at"),
+        Column("created_at", time=True),
         Column("state"),
         Column("message_count", right=True),
         Column("bytes", right=True),
@@ -233,7 +235,7 @@ def read(
 
 def _print_messages(out: Output, messages: Iterator[Message]) -> None:
     columns = (
-        Column("published_at"),
+        Column("published_at", time=True),
         Column("topic"),
         Column("qos", right=True),
         Column("publisher"),
@@ -327,16 +329,25 @@ def _shown(row: dict[str, Any]) -> str:
 @storage_options
 @output_options
 def check(storage: StorageConfig, out: Output) -> int:
-    """Verify every record of a broker's state; exit 65 if something is wrong."""
+    """Verify every file and record of a broker's state; exit 65 if something is wrong.
+
+    Goes on behind what cannot be read, and lists the sessions that it touches.
+    """
     if is_in_server(storage):
         with open_server_state(storage) as server:
             count = _print_findings(out, server.each(server.source.check()))
     else:
-        with open_directory_state(storage) as opened:
-            count = _print_findings(out, opened.database.check())
+        count = _print_findings(out, _check_directory(storage))
     verdict = "ok" if count == 0 else f"{count} {'problem' if count == 1 else 'problems'}"
     click.echo(f"{place(storage)}: {verdict}", err=True)
     return ExitCode.DATA if count else ExitCode.OK
+
+
+def _check_directory(storage: StorageConfig) -> Iterator[Finding]:
+    """What is wrong with the files of a directory, and then with its rows."""
+    from perdure.storage.rocksdb.inspection import inspect
+
+    yield from inspect(database_directory(storage), storage.rocksdb)
 
 
 def _print_findings(out: Output, findings: Iterator[Finding]) -> int:
@@ -370,3 +381,6 @@ def rotate(data: Path, proposal: Path | None, out: Output) -> None:
             f"storage.rocksdb.learn_thresholds to {list(found.thresholds)}",
             err=True,
         )
+
+
+command.add_command(repair)

@@ -7,10 +7,11 @@ output, so a reader that dies loses nothing that the broker will not send again.
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
 import time
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final, final
+from typing import Any, BinaryIO, final
 
 import click
 
@@ -25,16 +26,15 @@ from perdure.cli.mqtt_options import (
     resolve_url,
 )
 from perdure.cli.mqtt_session import Interrupted, connect, ends_on_signals, unavailable
+from perdure.cli.mqtt_syntax import check_filter, check_replay_time
 from perdure.cli.output import Output, encode, error_line, output_options
+from perdure.cli.reconnect import PAUSE_FIRST_S, SESSION_TAKEN_OVER, Backoff, is_final
 from perdure.errors import MqttError
 from perdure.mqtt import reason_codes
 from perdure.mqtt.packets import EMPTY, SUBACK, Properties, Publish, SubscribeFilter
 from perdure.net.client import Client
 from perdure.server import process
 from perdure.topic.matching import matches
-
-RECONNECT_FIRST_S: Final = 0.5
-RECONNECT_MAX_S: Final = 15.0
 
 
 @final
@@ -56,6 +56,7 @@ class Plan:
     retain_as_published: bool
     replay_from: str
     reconnect: bool
+    insist: bool
     newline: bytes
     print: Printer
 
@@ -81,6 +82,11 @@ class Plan:
               help="Also what was recorded since TIME (RFC 3339, or microseconds)."
               )  # fmt: skip
 @click.option("--no-reconnect", is_flag=True, help="Exit when the connection is lost.")
+@click.option(
+    "--insist",
+    is_flag=True,
+    help="Connect again when another client has taken the session over, too.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Print the topic before the payload.")
 @click.option("-F", "format_text", metavar="FORMAT", help="Print by a format: %t %p %j %I @H \\n.")
 @click.option("-N", "no_newline", is_flag=True, help="No line end after a message.")
@@ -99,9 +105,13 @@ def command(
 ) -> int:
     """Subscribe and print messages as they come.
 
-    A lost connection is made again. With -c (and -i) the session is kept, and a message is
-    acknowledged after it was printed. -F takes mosquitto_sub's sequences; --json prints one
-    object for each message. -D PACKET PROPERTY VALUE sets an MQTT 5.0 property.
+    A lost connection is made again, after pauses of up to 30 s if it does not last. What would
+    fail again is not tried again: credentials, a client identifier or a filter that the broker
+    refuses, and a session that another client with the same identifier has taken over.
+
+    With -c (and -i) the session is kept, and a message is acknowledged after it was printed. -F
+    takes mosquitto_sub's sequences; --json prints one object for each message. -D PACKET PROPERTY
+    VALUE sets an MQTT 5.0 property.
 
     \b
     Examples:
@@ -121,6 +131,12 @@ def command(
         raise click.UsageError("-R does not go with --retained-only or --remove-retained")
     if not options.is_v5 and (rest["no_local"] or rest["retain_as_published"]):
         raise click.UsageError("--no-local and --retain-as-published need MQTT 5.0")
+    for option, given in (("-t", filters), ("-U", rest["unsubscribe"]), ("-T", rest["filter_out"])):
+        for topic_filter in given:
+            check_filter(topic_filter, option)
+    if rest["no_local"] and any(name.startswith("$share/") for name in filters):
+        raise click.UsageError("--no-local does not go with a shared subscription")
+    check_replay_time(rest["replay_from"])
     plan = Plan(
         filters=filters,
         count=count or 0,
@@ -162,6 +178,8 @@ class Subscriber:
         self._stdout = stdout
         self._printed = 0
         self._failed = False
+        # No secret: it keeps clients apart.
+        self._backoff = Backoff(random.Random(), first_s=PAUSE_FIRST_S)  # noqa: S311
 
     async def run(self) -> int:
         """Subscribe, print, and say how it ended."""
@@ -186,31 +204,48 @@ class Subscriber:
         )
         resumed = False
         while True:
+            begun_s = time.monotonic()
             try:
                 if not (resumed and connected.session_present) and await self._subscribe():
                     return
                 await self._print_messages()
                 return
             except (MqttError, OSError) as error:
-                if not self._plan.reconnect:
-                    raise unavailable(self._client, self._out, error) from error
-                self._tell(f"connection lost: {_reason(error)}; connecting again")
+                self._give_up_if_final(error)
+                self._backoff.connected(time.monotonic() - begun_s)
+                lost = error
             if _keeps_session(self._options):
                 self._client.forget_unacknowledged()
-            connected = await self._reconnect()
+            connected = await self._reconnect(lost)
             resumed = True
 
-    async def _reconnect(self) -> Any:
-        pause_s = RECONNECT_FIRST_S
+    def _give_up_if_final(self, error: MqttError | OSError) -> None:
+        """End the command unless connecting again may help."""
+        taken_over = isinstance(error, MqttError) and error.reason_code == SESSION_TAKEN_OVER
+        if self._plan.reconnect:
+            if taken_over and self._plan.insist:
+                return
+            if not is_final(error, self._options.version):
+                return
+        if taken_over:
+            client_id = self._client.protocol.client_id
+            self._tell(
+                f"another client has connected with the client identifier {client_id!r} and has "
+                "the session now; --insist connects again"
+            )
+        raise unavailable(self._client, self._out, error) from error
+
+    async def _reconnect(self, lost: MqttError | OSError) -> Any:
         while True:
+            pause_s = self._backoff.pause_s()
+            self._tell(f"connection lost: {_reason(lost)}; connecting again in {pause_s:.1f} s")
             await self._client.wait_closed()
+            await asyncio.sleep(pause_s)
             try:
                 return await self._client.connect(timeout_s=self._options.connect_timeout_s)
-            except OSError:
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, RECONNECT_MAX_S)
-            except MqttError as error:
-                raise unavailable(self._client, self._out, error) from error
+            except (MqttError, OSError) as error:
+                self._give_up_if_final(error)
+                lost = error
 
     async def _subscribe(self) -> bool:
         """Subscribe; true if that was all there is to do."""
@@ -229,6 +264,8 @@ class Subscriber:
                     self._out.record({"error": name, "reason_code": code, "filter": topic_filter})
                 error_line(f"{topic_filter}: {name} (reason code {code:#04x})")
             self._failed = granted < len(plan.filters)
+            if not granted:
+                error_line("the broker has refused all filters")
         return plan.exit_after_subscribe or not granted
 
     def _filters(self) -> list[SubscribeFilter]:

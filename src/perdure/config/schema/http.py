@@ -43,8 +43,48 @@ class HttpConfig(Section, frozen=True):
         about("Reads of the log at once in each process; more wait their turn.", ge=1, le=256),
     ] = 4
     connections_max: Annotated[
-        int, about("Connections that each process holds at once.", ge=8, le=65_536)
+        int,
+        about(
+            "Connections that each process holds at once. For one more, the one goes that has "
+            "waited longest without a whole request.",
+            ge=8,
+            le=65_536,
+        ),
     ] = 512
+    head_bytes_max: Annotated[
+        int,
+        about(
+            "Longest request line and headers; longer ones are answered with 431.",
+            unit="bytes",
+            ge=1 * KIB,
+            le=1 * MIB,
+        ),
+    ] = 16 * KIB
+    head_timeout_s: Annotated[
+        int,
+        about(
+            "Time for TLS, and then for the request line and headers; 408 after that.",
+            unit="s",
+            ge=1,
+            le=3_600,
+        ),
+    ] = 10
+    body_timeout_s: Annotated[
+        int, about("Time for the body of a request; 408 after that.", unit="s", ge=1, le=3_600)
+    ] = 30
+    idle_timeout_s: Annotated[
+        int,
+        about("How long a connection may wait for its next request.", unit="s", ge=1, le=3_600),
+    ] = 30
+    send_timeout_s: Annotated[
+        int,
+        about(
+            "A client that takes nothing of its answer for so long is cut off.",
+            unit="s",
+            ge=1,
+            le=3_600,
+        ),
+    ] = 60
     page_bytes: Annotated[
         int,
         about(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, final
 
 from perdure.config.fields import about
-from perdure.config.schema.section import Section
+from perdure.config.schema.section import MIB, Section
 
 
 @final
@@ -22,6 +22,15 @@ class LimitsConfig(Section, frozen=True):
     connect_rate: Annotated[
         int, about("New connections per second; 0 = no limit.", live=True, ge=0)
     ] = 0
+    incomplete_bytes_max: Annotated[
+        int,
+        about(
+            "Bytes of packets over 64 KiB, of all clients, that have begun and are not complete; "
+            "who has no room waits. One packet is always let in.",
+            unit="bytes",
+            ge=1 * MIB,
+        ),
+    ] = 16 * MIB
     publish_rate: Annotated[
         int, about("Messages per second from one connection; 0 = no limit.", live=True, ge=0)
     ] = 0
@@ -31,5 +40,68 @@ class LimitsConfig(Section, frozen=True):
     ] = 0
     subscribe_rate: Annotated[
         int,
-        about("SUBSCRIBE packets per second from one connection; 0 = no limit.", live=True, ge=0),
+        about(
+            "SUBSCRIBE and UNSUBSCRIBE packets per second from one connection; 0 = no limit.",
+            live=True,
+            ge=0,
+        ),
     ] = 0
+    flapping_max: Annotated[
+        int,
+        about(
+            "Takeovers and connections without a DISCONNECT of one client identifier within "
+            "`flapping_window_s`, after which it is banned; 0 = never.",
+            live=True,
+            ge=0,
+        ),
+    ] = 1000
+    flapping_window_s: Annotated[
+        int, about("Time in which they are counted.", unit="s", live=True, ge=1)
+    ] = 10
+    flapping_ban_s: Annotated[
+        int,
+        about(
+            "How long such a ban lasts; `perdure bans` lists and lifts it.",
+            unit="s",
+            live=True,
+            ge=1,
+        ),
+    ] = 60
+    sessions_max: Annotated[
+        int,
+        about(
+            "Sessions of the whole broker, connected or not; 0 = no limit.",
+            live=True,
+            ge=0,
+        ),
+    ] = 1_000_000
+    sessions_per_user_max: Annotated[
+        int,
+        about(
+            "Sessions of one user, connected or not; all anonymous clients are one user. "
+            "0 = no limit.",
+            live=True,
+            ge=0,
+        ),
+    ] = 0
+    subscriptions_max: Annotated[
+        int,
+        about(
+            "Subscriptions of all sessions, connected or not (`session.subscriptions_max` bounds "
+            "those of one); 0 = no limit.",
+            live=True,
+            ge=0,
+        ),
+    ] = 10_000_000
+    retained_messages_max: Annotated[
+        int, about("Topics with a retained message; 0 = no limit.", live=True, ge=0)
+    ] = 1_000_000
+    retained_bytes_max: Annotated[
+        int,
+        about(
+            "Bytes of all retained messages, topics and properties included; 0 = no limit.",
+            unit="bytes",
+            live=True,
+            ge=0,
+        ),
+    ] = 4 * 1024 * 1024 * 1024

@@ -24,6 +24,26 @@ class Listener(Section, frozen=True):
     connections_max: Annotated[
         int, about("Connections that this listener holds at once.", ge=1)
     ] = 100_000
+    connections_per_ip_max: Annotated[
+        int,
+        about("In place of the one in `limits` for connections here; -1 = that one.", ge=-1),
+    ] = -1
+    connect_rate: Annotated[
+        int, about("In place of the one in `limits`; -1 = that one.", ge=-1)
+    ] = -1
+    publish_rate: Annotated[
+        int, about("In place of the one in `limits` for clients here; -1 = that one.", ge=-1)
+    ] = -1
+    publish_bytes_rate: Annotated[
+        int,
+        about(
+            "In place of the one in `limits` for clients here; -1 = that one.",
+            ge=-1,
+        ),
+    ] = -1
+    subscribe_rate: Annotated[
+        int, about("In place of the one in `limits` for clients here; -1 = that one.", ge=-1)
+    ] = -1
     durability: Annotated[
         Literal["", "memory", "os", "fsync"],
         about("Durability for what arrives here; empty means `storage.durability`."),
@@ -32,8 +52,13 @@ class Listener(Section, frozen=True):
         bool, about("Expect a PROXY protocol header (v1 or v2) before the first packet.")
     ] = False
     backlog: Annotated[
-        int, about("Connections that the kernel holds until they are accepted.", ge=1)
-    ] = 1024
+        int,
+        about(
+            "Connections that the kernel holds until they are accepted; no more than "
+            "`net.core.somaxconn`.",
+            ge=1,
+        ),
+    ] = 4096
     path: Annotated[str, about("HTTP path of the WebSocket (ws, wss).")] = "/mqtt"
     origins: Annotated[
         tuple[str, ...],

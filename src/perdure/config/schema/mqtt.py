@@ -22,6 +22,31 @@ class MqttConfig(Section, frozen=True):
             le=limits.REMAINING_LENGTH_MAX + 5,
         ),
     ] = 16 * MIB
+    connect_size_max: Annotated[
+        int,
+        about(
+            "Largest CONNECT accepted, and AUTH before CONNACK: nobody knows yet who sends it. "
+            "There are 4 KiB more, so that two fields of 65,535 bytes fit beside small ones.",
+            unit="bytes",
+            ge=1 * KIB,
+            le=limits.REMAINING_LENGTH_MAX + 5,
+        ),
+    ] = 128 * KIB
+    subscribe_filters_max: Annotated[
+        int,
+        about(
+            "Topic filters that one SUBSCRIBE or UNSUBSCRIBE may have; more are refused with 0x97.",
+            ge=1,
+        ),
+    ] = 4096
+    properties_max: Annotated[
+        int,
+        about(
+            "Properties that one packet may have, user properties included (5.0); more are refused "
+            "with 0x97. The will's are counted by themselves.",
+            ge=32,
+        ),
+    ] = 1024
     receive_maximum: Annotated[
         int,
         about(

@@ -40,6 +40,25 @@ class LogConfig(Section, frozen=True):
     repeat_window_s: Annotated[int, about("Window of `repeat_max`.", unit="s", live=True, ge=1)] = (
         10
     )
+    refusals_max: Annotated[
+        int,
+        about(
+            "Lines in `repeat_window_s` for one kind of refusal (CONNECT, PUBLISH, SUBSCRIBE, "
+            "protocol error) of one client for one reason, or of one address before it is known "
+            "who it is; the rest is counted and told; 0 = no limit.",
+            live=True,
+            ge=0,
+        ),
+    ] = 5
+    refusals_total_max: Annotated[
+        int,
+        about(
+            "Lines in `repeat_window_s` for refusals of all clients, a quarter of them for one "
+            "address at most; 0 = no limit.",
+            live=True,
+            ge=0,
+        ),
+    ] = 200
 
 
 @final
@@ -50,3 +69,36 @@ class MetricsConfig(Section, frozen=True):
         str,
         about("`host:port` that serves `/metrics` over HTTP; empty = off.", unit="address"),
     ] = ""
+    token_file: Annotated[
+        str,
+        about(
+            "File with the tokens that may read the metrics, as `http.token_file`; read again when "
+            "it changes. Empty = everybody who reaches the address may.",
+            unit="path",
+        ),
+    ] = ""
+    cache_ms: Annotated[
+        int,
+        about(
+            "How long the same text is given out: more scrapes than that cost the broker little.",
+            unit="ms",
+            ge=0,
+            le=60_000,
+        ),
+    ] = 1_000
+    connections_max: Annotated[
+        int,
+        about(
+            "Connections at once; for one more, the one goes that has waited longest.",
+            ge=1,
+            le=65_536,
+        ),
+    ] = 64
+    connect_rate: Annotated[
+        int,
+        about("Connections taken in a second, one scrape each; more wait.", ge=1, le=10_000),
+    ] = 100
+    timeout_s: Annotated[
+        int,
+        about("From the connection to the last byte of its answer.", unit="s", ge=1, le=3_600),
+    ] = 10

@@ -46,6 +46,15 @@ class RetentionConfig(Section, frozen=True):
             live=True,
         ),
     ] = "refuse"
+    keep_for: Annotated[
+        tuple[str, ...],
+        about(
+            "Pipelines (`pipeline archive --name`, by default `archive`) that the log waits for: a "
+            "generation beyond `time_s` stays until they have read it. `bytes` and `disk_policy` "
+            "do not wait.",
+            live=True,
+        ),
+    ] = ()
     check_interval_s: Annotated[
         int, about("Time between two looks at age and size.", unit="s", live=True, ge=1)
     ] = 60

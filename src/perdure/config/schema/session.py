@@ -59,7 +59,14 @@ class SessionConfig(Section, frozen=True):
             ge=1,
         ),
     ] = 1000
-    subscriptions_max: Annotated[int, about("Subscriptions of one session.", ge=1)] = 10_000
+    subscriptions_max: Annotated[
+        int,
+        about(
+            "Subscriptions of one session. Those that have ended or changed count as well while a "
+            "message that they matched is unacknowledged.",
+            ge=1,
+        ),
+    ] = 10_000
     outbound_buffer_bytes: Annotated[
         int,
         about(
@@ -69,5 +76,11 @@ class SessionConfig(Section, frozen=True):
         ),
     ] = 1 * MIB
     feed_chunk: Annotated[
-        int, about("Messages read at once for a session that catches up.", ge=1, le=65_535)
+        int,
+        about(
+            "Messages read at once for a session that catches up; more if its window is open for "
+            "more.",
+            ge=1,
+            le=65_535,
+        ),
     ] = 256

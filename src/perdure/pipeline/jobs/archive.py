@@ -3,15 +3,21 @@
 A round takes the messages after the last one, up to the newest or a limit::
 
     state: which tables -> tasks write Parquet files -> columns for what they found
-        -> for each table: commit files and position -> state: how far
+        -> is the log what it was -> for each table: commit files and position
+        -> state: how far -> cursor: what the log need not keep for this archive
 
 A table's own position, committed with its files, is what makes it exactly once: the next round
 leaves out what is in the table already. The state only says where to begin reading, so that it may
 be behind: then the same messages are read again and left out. Which table a message belongs to is
 decided before it is read, and kept (``structures``).
 
+Retention may drop messages at any instant. A task's read is refused unless all of the round's range
+is there when it is planned, and fails if a part of it goes before it is read: so a round that has
+its files has all messages, and one that has not commits nothing. What was dropped before it could
+be read is an error, or a gap in the state that is on disk before anything behind it is.
+
 Invariant: a crash between any two steps leaves no table with a message twice, and the next round
-brings what is missing.
+brings what is missing. The position never passes a message that is neither in a table nor in a gap.
 """
 
 from __future__ import annotations
@@ -22,7 +28,7 @@ from typing import Any, Final, TypeAlias, final
 
 import msgspec
 
-from perdure.errors import ConfigError, StorageConflict
+from perdure.errors import ConfigError, StorageConflict, StorageError
 from perdure.limits import OFFSET_MAX
 from perdure.pipeline import fields, offsets
 from perdure.pipeline.conditions import Narrowing
@@ -39,8 +45,10 @@ from perdure.pipeline.jobs.archive_state import (
     ArchiveState,
     Gap,
     Plan,
+    dropped,
     load_state,
     save_state,
+    together,
 )
 from perdure.pipeline.log_index import LogIndex, opened
 from perdure.pipeline.log_source import plan, read
@@ -55,6 +63,7 @@ from perdure.pipeline.tables import (
     with_catch_all,
     without_fields,
 )
+from perdure.storage.rocksdb.bulk import Position
 
 ROWS_PER_ROUND: Final = 5_000_000
 """Bounds what is read again after a crash, and the size of a commit."""
@@ -92,6 +101,9 @@ class Round(msgspec.Struct, frozen=True):
         tables: that were added to.
         columns: that were added for fields, or became wider, as ``table.column``.
         misfits: values of fields that have no column or another type; they are in payload.
+        gap: messages that were dropped before this round could read them, or None.
+        behind_us: from the position to the end of the log after the round; 0 = it has everything.
+        is_close: retention dropped what this round had just read: the next one may be too late.
     """
 
     rows: int
@@ -101,11 +113,18 @@ class Round(msgspec.Struct, frozen=True):
     tables: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     misfits: int = 0
+    gap: Gap | None = None
+    behind_us: int = 0
+    is_close: bool = False
 
 
 Execute: TypeAlias = Callable[[ReadOptions, WriteTask], Iterable[Written]]
-"""Reads the range of the options and runs ``write_batches`` on its batches, in any number of
-tasks; returns the files of those that succeeded."""
+"""Reads the range of the options, which has ``whole``, and runs ``write_batches`` on its batches,
+in any number of tasks; returns the files of those that succeeded. Raises StorageError if the range
+is not there as a whole."""
+
+Tell: TypeAlias = Callable[[StreamPosition], None]
+"""Says how far the archive has got, where retention finds it."""
 
 
 @final
@@ -119,6 +138,7 @@ class Archive:
         directory: of the state.
         execute: runs the tasks.
         rows_per_round: most messages of a round.
+        tell: is told the position, on disk already, when it has changed.
     """
 
     def __init__(
@@ -130,6 +150,7 @@ class Archive:
         directory: Path,
         execute: Execute,
         rows_per_round: int = ROWS_PER_ROUND,
+        tell: Tell = lambda _: None,
     ) -> None:
         self._options = options
         self._sink = sink
@@ -137,36 +158,76 @@ class Archive:
         self._directory = directory
         self._execute = execute
         self._rows_per_round = rows_per_round
+        self._tell = tell
+        self._told: StreamPosition | None = None
         self._begun: set[TableSpec] = set()
 
     def run_round(self) -> Round:
         """Archive the next messages.
 
         Raises:
-            ConfigError: messages were dropped before they were archived, or what was asked for
-                does not go with what is there.
+            ConfigError: messages were dropped before they were archived (``DATA_LOSS``), or what
+                was asked for does not go with what is there.
+        """
+        lost: Gap | None = None
+        for attempt in range(ATTEMPTS):
+            with opened(self._options, patient=True) as files:
+                state, gap = self._begun_state(files)
+                lost = together(lost, gap)
+                start = state.position
+                end = offsets.latest(
+                    files, start, self._options, rows_max=self._rows_per_round, cap=OFFSET_MAX
+                )
+                newest = files.newest()
+            self._say(start)
+            is_last = newest is None or newest.offset <= end.offset
+            if end.offset <= start.offset:
+                return Round(0, 0, end, is_last, gap=lost, behind_us=_behind_us(newest, end))
+            task = self._task(state.plans[-1].tables)
+            part = self._options.between(start.offset, end.offset)
+            try:
+                written = list(self._execute(msgspec.structs.replace(part, whole=True), task))
+            except StorageError:
+                # Planned again: either that says what was dropped, or it is passed over now.
+                if attempt == ATTEMPTS - 1 or not self._look(start)[0]:
+                    raise
+                continue
+            is_close, newest = self._look(start)
+            done = self._commit(task, written, end)
+            save_state(self._directory, msgspec.structs.replace(state, position=end))
+            self._say(end)
+            behind_us = _behind_us(newest, end)
+            return msgspec.structs.replace(
+                done, is_last=is_last, gap=lost, behind_us=behind_us, is_close=is_close
+            )
+        raise AssertionError("the last attempt returns or raises")
+
+    def _begun_state(self, files: LogIndex) -> tuple[ArchiveState, Gap | None]:
+        """Where this round begins, and what was dropped before that; both are safe on disk."""
+        state = self._planned(files, self._state(files))
+        offsets.check(files, state.position, self._options)
+        gap = dropped(files, state.position)
+        if gap is not None:
+            oldest = files.generations()[0]
+            behind = offsets.position(files.database_id, oldest.generation, gap.until_offset)
+            state = msgspec.structs.replace(state, position=behind, gaps=(*state.gaps, gap))
+            save_state(self._directory, state)
+        return state, gap
+
+    def _look(self, start: StreamPosition) -> tuple[bool, Position | None]:
+        """The log after a read: whether what follows ``start`` has begun to go, and its end.
+
+        Raises:
+            ConfigError: it is another log.
         """
         with opened(self._options, patient=True) as files:
-            state = self._planned(files, self._state(files))
-            start = state.position
-            end = offsets.latest(
-                files, start, self._options, rows_max=self._rows_per_round, cap=OFFSET_MAX
-            )
-            gap = _dropped(files, start)
-            newest = files.newest()
-        is_last = newest is None or newest.offset <= end.offset
-        if end.offset <= start.offset:
-            return Round(0, 0, end, is_last)
-        specs = state.plans[-1].tables
-        part = msgspec.structs.replace(
-            self._options, after_offset=start.offset, until_offset=end.offset
-        )
-        task = self._task(specs)
-        written = list(self._execute(part, task))
-        done = self._commit(task, written, end)
-        gaps = (*state.gaps, gap) if gap else state.gaps
-        save_state(self._directory, msgspec.structs.replace(state, position=end, gaps=gaps))
-        return msgspec.structs.replace(done, is_last=is_last)
+            offsets.check_same(files, start, self._options)
+            return dropped(files, start) is not None, files.newest()
+
+    def _say(self, position: StreamPosition) -> None:
+        if position != self._told:
+            self._tell(position)
+            self._told = position
 
     # -- planning --------------------------------------------------------------------------
 
@@ -321,12 +382,8 @@ def _fitting(each: Written, spec: TableSpec, grown: Fields, directory: str) -> l
     return made
 
 
-def _dropped(files: LogIndex, start: StreamPosition) -> Gap | None:
-    """What was dropped after a position; reading it was allowed to be skipped."""
-    oldest = files.generations()[0]
-    if start.generation and start.offset + 1 < oldest.since_offset:
-        return Gap(start.offset, oldest.since_offset - 1)
-    return None
+def _behind_us(newest: Position | None, end: StreamPosition) -> int:
+    return 0 if newest is None else max(0, newest.offset - end.offset)
 
 
 def execute_here(options: ReadOptions, task: WriteTask) -> list[Written]:

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from perdure.errors import FormatTooNew, StorageCorrupt
+from perdure.pipeline.log_index import LogIndex
 from perdure.pipeline.offsets import StreamPosition
 from perdure.pipeline.tables import TableSpec
 from perdure.storage.rocksdb.bulk import FilterSets
@@ -36,6 +37,21 @@ class Gap(msgspec.Struct, frozen=True):
 
     after_offset: int
     until_offset: int
+
+
+def dropped(files: LogIndex, start: StreamPosition) -> Gap | None:
+    """What was dropped after a position."""
+    oldest = files.generations()[0]
+    if start.generation < oldest.generation and start.offset + 1 < oldest.since_offset:
+        return Gap(start.offset, oldest.since_offset - 1)
+    return None
+
+
+def together(one: Gap | None, other: Gap | None) -> Gap | None:
+    """Two gaps of one round, of which the second follows the first."""
+    if one is None or other is None:
+        return one or other
+    return Gap(one.after_offset, other.until_offset)
 
 
 class ArchiveState(msgspec.Struct, frozen=True):

@@ -137,13 +137,10 @@ class MemoryBatch:
         if not message.offset:
             raise UsageError("a retained message needs an offset")
 
-        def apply(state: State) -> None:
-            state.retained[message.topic] = message
-
-        self.operations.append(apply)
+        self.operations.append(lambda state: state.put_retained(message))
 
     def delete_retained(self, topic: str) -> None:
-        self.operations.append(lambda state: _forget(state.retained, topic))
+        self.operations.append(lambda state: state.delete_retained(topic))
 
     def names_session(self, client_id: str) -> bool:
         return self.fences.names(client_id)

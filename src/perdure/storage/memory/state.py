@@ -13,6 +13,7 @@ from typing import final
 
 from perdure.errors import UsageError
 from perdure.model import Cursor, GroupRecord, InboxEntry, Message, SessionRecord, Subscription
+from perdure.storage.codec import retained_size
 
 
 @final
@@ -69,6 +70,7 @@ class State:
         self.inboxes: dict[str, dict[int, InboxEntry]] = {}
         self.groups: dict[str, GroupState] = {}
         self.retained: dict[str, Message] = {}
+        self.retained_bytes = 0
 
     def append(self, message: Message) -> None:
         """Record a message, unless its generation was dropped since it was staged."""
@@ -101,6 +103,18 @@ class State:
     def group(self, group_key: str) -> GroupState:
         """The state of a group, made when it is first named."""
         return self.groups.setdefault(group_key, GroupState())
+
+    def put_retained(self, message: Message) -> None:
+        """Retain a message for its topic."""
+        self.delete_retained(message.topic)
+        self.retained[message.topic] = message
+        self.retained_bytes += retained_size(message)
+
+    def delete_retained(self, topic: str) -> None:
+        """Clear a topic."""
+        old = self.retained.pop(topic, None)
+        if old is not None:
+            self.retained_bytes -= retained_size(old)
 
     def rotate(self, now_us: int) -> None:
         """Close the current generation and begin the next."""

@@ -15,6 +15,7 @@ from typing import final
 
 from perdure.errors import StorageUnavailable, UsageError
 from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord, StoredSession
+from perdure.storage.codec import retained_size
 from perdure.storage.contract import (
     Batch,
     GenerationInfo,
@@ -61,6 +62,14 @@ class MemoryDatabase:
     @property
     def retained_count(self) -> int:
         return len(self._live.retained)
+
+    @property
+    def retained_bytes(self) -> int:
+        return self._live.retained_bytes
+
+    def retained_size_of(self, topic: str) -> int:
+        message = self._live.retained.get(topic)
+        return 0 if message is None else retained_size(message)
 
     def allocate_offset(self, now_us: int) -> int:
         self._last_offset = max(self._last_offset + 1, now_us)

@@ -114,8 +114,10 @@ class PostgresDriver(PostgresState):
             "SELECT pg_try_advisory_lock($1, $2)", LOCK_CLASS, name
         ):
             if self._token:
-                # It is our own connection that the server has not given up yet, or another's;
-                # the token tells when the lock is free.
+                # Another broker's token: it holds the lock for as long as it runs. Else it is our
+                # own connection that the server has not given up yet.
+                if await connection.fetchval("SELECT token FROM perdure_writer") != self._token:
+                    raise Fenced(f"another broker has written to {self.place}")
                 await connection.execute(
                     "SELECT pg_terminate_backend(l.pid) FROM pg_locks AS l, perdure_writer AS w "
                     "WHERE l.locktype = 'advisory' AND l.classid = $1::bigint::oid "

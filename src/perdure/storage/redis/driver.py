@@ -168,12 +168,23 @@ class RedisDriver(RedisState):
             self._unfinished = []
 
     async def _renew(self, connection: Connection) -> None:
-        """Say that this broker lives, for as long as its connection does."""
-        packed = pack((b"SET", self._names.lease, self._identity, b"PX", LEASE_MS))
+        """Say that this broker lives, for as long as its connection does and it is the writer."""
+        names = self._names
+        parts = [
+            _MULTI,
+            pack((b"SET", names.lease, self._identity, b"PX", LEASE_MS)),
+            _EXEC,
+            pack((b"WATCH", names.owner)),
+            pack((b"GET", names.owner)),
+        ]
+        packed = b"".join(parts)
         with contextlib.suppress(StorageError):
             while connection.is_open:
                 await asyncio.sleep(LEASE_RENEWED_S)
-                await connection.send(packed, 1)
+                replies = await connection.send(packed, len(parts))
+                if replies[2] is None or replies[4] != self._mine():
+                    # Another broker is: the claim that follows a lost connection finds that out.
+                    connection.close()
 
     async def _let_go(self) -> None:
         renewing, self._renewing = self._renewing, None

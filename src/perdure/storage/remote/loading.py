@@ -29,8 +29,10 @@ async def load(driver: Driver, writer: Writer, log: RemoteLog) -> int:
     last_offset = rows.parse_number(high) if high else 0
     writer.reset(last_offset)
     await log.load(meta, last_offset=last_offset)
-    async for page in pages(driver, RETAINED, rows.NOBODY, names_only=True):
-        writer.retained.update(key for key, _ in page)
+    async for page in pages(driver, RETAINED, rows.NOBODY):
+        # Their values too: nothing else tells how large they are.
+        for key, value in page:
+            writer.load_retained(key, len(key) + len(value))
     async for page in pages(driver, CLIENTS, rows.NOBODY):
         await _load_sessions(driver, writer, [key for key, _ in page])
     return last_offset

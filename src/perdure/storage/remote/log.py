@@ -22,7 +22,8 @@ from perdure.storage.codec import decode_record, encode_record
 from perdure.storage.contract import GenerationInfo, ReadResult
 from perdure.storage.remote import rows
 from perdure.storage.remote.driver import LATE, LOG, META, Reads, Row, Transaction
-from perdure.storage.tail import Tail, rows_of
+from perdure.storage.rows import rows_of
+from perdure.storage.tail import Tail
 from perdure.topic.matching import FilterMatcher, compile_filter
 
 POINT_EVERY: Final = 1024
@@ -256,14 +257,15 @@ class RemoteLog:
         """What memory answers of a read; None = it has to be asked of the server."""
         most = _TAIL_SCAN_MIN + limit * _TAIL_SCAN_PER_MESSAGE
         matchers = [_matcher(topic_filter) for topic_filter in filters]
-        fresh = self.tail.between(after, until, most, lambda topic: _any(matchers, topic))
+        fresh = self.tail.page(after, until, limit, most, lambda topic: _any(matchers, topic))
         if fresh is None:
             return None
         page = _Page(limit, bytes_max)
-        for message in fresh:
+        messages, through = fresh
+        for message in messages:
             if not page.add(message):
                 break
-        return page.result(until)
+        return page.result(through)
 
     async def read(
         self, filters: Sequence[str], after: int, until: int, limit: int, bytes_max: int

@@ -63,6 +63,13 @@ class ReadSide:
     def retained_count(self) -> int:
         return len(self._writer.retained)
 
+    @property
+    def retained_bytes(self) -> int:
+        return self._writer.retained_bytes
+
+    def retained_size_of(self, topic: str) -> int:
+        return self._writer.retained.get(retained_key(topic), 0)
+
     async def _settle_here(self) -> None:
         """Wait, on the driver's loop, until the server has what was written so far."""
         await self._pipeline.settle(self._write_count)

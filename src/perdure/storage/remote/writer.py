@@ -90,7 +90,8 @@ class Writer:
     Attributes:
         transaction: the open one.
         owners, interests, log: the state in memory.
-        retained: keys of all retained topics.
+        retained: keys of all retained topics, with what their messages count in bytes.
+        retained_bytes: their sum.
         loaded_offset: what was stored before this process is at or below it.
     """
 
@@ -100,7 +101,8 @@ class Writer:
         self.owners = Owners()
         self.interests = Interests()
         self.log = log
-        self.retained: set[bytes] = set()
+        self.retained: dict[bytes, int] = {}
+        self.retained_bytes: int = 0
         self.loaded_offset = 0
         self._queues: dict[str, QueueEnd] = {}
 
@@ -109,7 +111,8 @@ class Writer:
         self.transaction = Transaction()
         self.owners = Owners()
         self.interests = Interests()
-        self.retained = set()
+        self.retained = {}
+        self.retained_bytes = 0
         self.loaded_offset = loaded_offset
         self._queues = {}
 
@@ -272,11 +275,17 @@ class Writer:
     def put_retained(self, message: Message) -> None:
         """Retain a message."""
         key = retained_key(message.topic)
-        self.retained.add(key)
-        self.transaction.put(RETAINED, rows.NOBODY, key, encode_retained(message))
+        value = encode_retained(message)
+        self.load_retained(key, len(key) + len(value))
+        self.transaction.put(RETAINED, rows.NOBODY, key, value)
+
+    def load_retained(self, key: bytes, size: int) -> None:
+        """A topic has a message that counts so many bytes."""
+        self.retained_bytes += size - self.retained.get(key, 0)
+        self.retained[key] = size
 
     def delete_retained(self, topic: str) -> None:
         """Clear a topic."""
         key = retained_key(topic)
-        self.retained.discard(key)
+        self.retained_bytes -= self.retained.pop(key, 0)
         self.transaction.put(RETAINED, rows.NOBODY, key, None)

@@ -10,6 +10,9 @@ nothing and deletes nothing. What it proves when it finds nothing:
   and no row belongs to a session that is not there;
 - no offset is above the last one that was allocated.
 
+On a ``SkippingEngine`` it goes on behind what cannot be read, and says at the end what that was and
+which sessions it touches.
+
 Invariant: memory is bounded, whatever the size of the database.
 """
 
@@ -43,6 +46,8 @@ from perdure.storage.rocksdb.engine import (
 from perdure.storage.rocksdb.generations import Generation, Generations
 from perdure.storage.rocksdb.layout import table_generation
 from perdure.storage.rocksdb.marks import Marks
+from perdure.storage.rocksdb.skipping import SkippingEngine
+from perdure.storage.rocksdb.touched import explain
 
 _ALL_END: Final = b"\xff" * 64
 _BROKEN = (StorageCorrupt, FormatTooNew, struct.error, UnicodeDecodeError, IndexError)
@@ -66,6 +71,9 @@ class Checker:
         yield from self._check_state()
         yield from self._check_inbox()
         yield from self._check_retained()
+        if isinstance(self._engine, SkippingEngine):
+            for gap in self._engine.gaps.copy():
+                yield from explain(gap, self._engine, self._generations, self._marks.last_offset)
 
     # -- the log ---------------------------------------------------------------------------
 
@@ -207,9 +215,10 @@ class Checker:
         return self._engine.get(STATE, keys.session(client_id)) is not None
 
     def _check_retained(self) -> Iterator[Finding]:
-        counted = 0
+        counted = size = 0
         for key, value in self._engine.items(RETAINED, b"", _ALL_END):
             counted += 1
+            size += len(key) + len(value)
             try:
                 message = decode_retained(retained_topic(key), value)
                 problem = ""
@@ -219,6 +228,12 @@ class Checker:
                 problem = str(error)
             if problem:
                 yield Finding(RETAINED, key.hex(), problem)
+        if size != self._marks.retained_bytes:
+            yield Finding(
+                RETAINED,
+                "",
+                f"{size} bytes of retained messages, but {self._marks.retained_bytes} were counted",
+            )
         if counted != self._marks.retained_count:
             yield Finding(
                 RETAINED,

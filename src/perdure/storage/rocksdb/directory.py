@@ -5,16 +5,30 @@ Invariant: while ``DirectoryLock`` is held, no other process has the directory o
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from pathlib import Path
 from typing import Final, final
 
-from perdure.errors import StorageFull, StorageLocked, StorageUnavailable
+from perdure.errors import ConfigError, StorageFull, StorageLocked, StorageUnavailable
 
-_LOCK_NAME: Final = "perdure.lock"
+LOCK_NAME: Final = "perdure.lock"
 _PROBE_NAME: Final = "perdure.probe"
 _PROBE_BYTES: Final = 1024 * 1024
+
+_LASTING: Final = frozenset(
+    (
+        errno.EACCES,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EPERM,
+        errno.EROFS,
+    )
+)
+"""What does not pass by waiting: a supervisor must not start the broker over and over for it."""
 
 
 @final
@@ -26,15 +40,21 @@ class DirectoryLock:
 
     Raises:
         StorageLocked: another process, or this one, has it open.
-        StorageUnavailable, StorageFull: the directory cannot be used.
+        ConfigError: there is no such directory, or none for this user.
+        StorageUnavailable: it cannot be used now.
     """
 
     def __init__(self, path: Path) -> None:
         try:
             _make(path)
-            self._file = os.open(path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._file = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise StorageUnavailable(f"{path} cannot be used: {error.strerror}") from error
+            text = f"{path} cannot be used: {error.strerror}"
+            if error.errno in _LASTING:
+                raise ConfigError(
+                    text, path="storage.path", hint="name a directory that the broker may write"
+                ) from error
+            raise StorageUnavailable(text) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -78,7 +98,7 @@ def manifest_stamp(path: Path) -> tuple[str, int]:
     try:
         name = (path / "CURRENT").read_text(encoding="ascii").strip()
         return name, (path / name).stat().st_size
-    except OSError:
+    except (OSError, ValueError):  # it is not there, or damaged: its bytes name no file
         return "", 0
 
 

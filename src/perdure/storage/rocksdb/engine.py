@@ -58,6 +58,8 @@ _METADATA_BLOCK_BYTES: Final = 4096
 _INFO_LOG_BYTES_MAX: Final = 1024 * 1024
 _INFO_LOG_COUNT: Final = 3
 _MANIFEST_BYTES: Final = 64 * 1024
+_MANIFEST_BYTES_MAX: Final = 8 * 1024 * 1024
+"""A manifest after which a new one begins: a start reads all of it, twice."""
 
 Operations = list[Any]
 """A flat list: table name, key, value (None = delete), table name, key, ..."""
@@ -78,6 +80,8 @@ class Engine:
         try:
             options = self._database_options()
             if read_only:
+                # A broker may be in the middle of a record.
+                options.set_wal_recovery_mode(rocksdict.DBRecoveryMode.point_in_time())
                 options.set_max_file_opening_threads(_opening_threads(path))
             names = set(FIXED_TABLES)
             if (path / "CURRENT").exists():
@@ -126,6 +130,10 @@ class Engine:
         except Exception as error:
             raise storage_error(error) from error
 
+    def sequence(self) -> int:
+        """RocksDB's number of the last write; each row that is written has the next one."""
+        return int(self._database.latest_sequence_number())
+
     def create_table(self, name: str) -> None:
         """Make a table that does not exist."""
         try:
@@ -135,6 +143,14 @@ class Engine:
             self._handles[name] = self._database.get_column_family_handle(name)
         except Exception as error:
             raise storage_error(error) from error
+
+    def replace_range(self, name: str, first: bytes, end: bytes, rows: Operations) -> None:
+        """Put rows in the place of all that a table has in ``[first, end)``; for a repair."""
+        try:
+            self._tables[name].delete_range(first, end)
+        except Exception as error:
+            raise storage_error(error) from error
+        self.write(rows)
 
     def drop_table(self, name: str) -> None:
         """Delete a table; its space is free when this returns."""
@@ -245,11 +261,11 @@ class Engine:
         options.set_keep_log_file_num(_INFO_LOG_COUNT)
         options.set_max_log_file_size(_INFO_LOG_BYTES_MAX)
         options.set_manifest_preallocation_size(_MANIFEST_BYTES)
+        options.set_max_manifest_file_size(_MANIFEST_BYTES_MAX)
         options.set_stats_dump_period_sec(0)
         options.set_stats_persist_period_sec(0)
-        # A torn record at the end is what a crash leaves. Anything torn before the end must
-        # stop the start, not be skipped.
-        options.set_wal_recovery_mode(rocksdict.DBRecoveryMode.point_in_time())
+        # RocksDB drops nothing: what a power cut left at the end was cut off before (``starting``).
+        options.set_wal_recovery_mode(rocksdict.DBRecoveryMode.absolute_consistency())
         return options
 
     def _table_options(self, name: str) -> rocksdict.Options:
@@ -293,6 +309,20 @@ def _opening_threads(path: Path) -> int:
     """
     files = sum(1 for _ in path.glob("*.sst"))
     return min(1 + files // _FILES_PER_THREAD, _OPENING_THREADS_MAX)
+
+
+def make_manifest(path: Path) -> None:
+    """Let RocksDB make a new manifest from the table files that are there; for a repair.
+
+    Files that it cannot read it moves to ``lost``.
+
+    Raises:
+        StorageError: it cannot.
+    """
+    try:
+        rocksdict.Rdict.repair(str(path), rocksdict.Options(raw_mode=True))
+    except Exception as error:
+        raise storage_error(error) from error
 
 
 def prefix_end(prefix: bytes) -> bytes:

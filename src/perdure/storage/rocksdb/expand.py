@@ -73,7 +73,7 @@ class Expansion:
 
     Attributes:
         rows: the operations, marks expanded.
-        sessions_delta, retained_delta: how the counts change.
+        sessions_delta, retained_delta, retained_bytes_delta: how the counts change.
         deadlines: of the sessions whose records were put, 0 = none; -1 = discarded.
         deadline_low: the lowest deadline put; 0 = none.
         trimmed: offset up to which each inbox was trimmed last.
@@ -83,8 +83,8 @@ class Expansion:
         self._engine = engine
         self._floors = floors
         self._owners = owners
-        self._retained: dict[bytes, bool] = {}
-        """Whether the topics of this batch have a message."""
+        self._retained: dict[bytes, int] = {}
+        """What the messages of the topics of this batch count, bytes; 0 = there is none."""
         # Rows of this batch up to where somebody had to know them, and for those that belong to an
         # owner, their keys by owner.
         self._known = 0
@@ -101,6 +101,7 @@ class Expansion:
         self.rows: Operations = []
         self.sessions_delta = 0
         self.retained_delta = 0
+        self.retained_bytes_delta = 0
         self.deadline_low = 0
         self.deadlines: dict[str, int] = {}
         self.trimmed: dict[str, int] = {}
@@ -179,19 +180,26 @@ class Expansion:
         self._delete_owned(STATE, keys.group_members(group_key))
         self._delete_owned(INBOX, keys.group_inbox(group_key))
 
-    def _has_retained(self, key: bytes) -> bool:
+    def _retained_size(self, key: bytes) -> int:
         """As the batch has left it so far."""
         known = self._retained.get(key)
-        return self._engine.get(RETAINED, key) is not None if known is None else known
+        if known is not None:
+            return known
+        value = self._engine.get(RETAINED, key)
+        return 0 if value is None else len(key) + len(value)
 
     def _put_retained(self, key: bytes, value: bytes) -> None:
-        if not self._has_retained(key):
+        old, new = self._retained_size(key), len(key) + len(value)
+        if not old:
             self.retained_delta += 1
-        self._retained[key] = True
+        self.retained_bytes_delta += new - old
+        self._retained[key] = new
         self.rows += (RETAINED, key, value)
 
     def _delete_retained(self, key: bytes, _: None) -> None:
-        if self._has_retained(key):
+        old = self._retained_size(key)
+        if old:
             self.retained_delta -= 1
+            self.retained_bytes_delta -= old
             self.rows += (RETAINED, key, None)
-        self._retained[key] = False
+        self._retained[key] = 0

@@ -7,7 +7,9 @@ Values in the default table (keys in ``keys.py``)::
     counters    version=1 (1) | messages (8)
     point       messages (8) that were recorded when the offset in the key was reached
 
-A point is kept about every 1024 messages. It bounds from above how many follow an offset.
+A point is kept about every 1024 messages, and after 4 MiB of payload: it bounds from above how
+many messages follow an offset, and what lies between two is never much to read. A generation that
+has neither so many nor so much has no point.
 
 Order on disk: a generation's tables are made before its header is written, and its header is
 deleted, with a mark in its place, before its tables are. So a crash in between leaves tables
@@ -40,6 +42,11 @@ from perdure.storage.rocksdb.layout_v1 import SINGLE, SkipScanLayout
 from perdure.topic.proposal import Structure
 
 _POINT_EVERY: Final = 1024
+"""Messages between points."""
+
+_POINT_BYTES: Final = 4 * 1024 * 1024
+"""Payload bytes after which there is a point, too, behind the batch that reaches them."""
+
 _COUNTERS: Final = struct.Struct(">BQ")
 _COUNT: Final = struct.Struct(">Q")
 _VERSION: Final = 1
@@ -66,6 +73,11 @@ class GenerationHeader(msgspec.Struct, frozen=True, array_like=True):
     thresholds: tuple[int, ...] = ()
 
 
+def counters_value(message_count: int) -> bytes:
+    """The value of a generation's counters."""
+    return _COUNTERS.pack(_VERSION, message_count)
+
+
 _header_decoder = msgspec.msgpack.Decoder(GenerationHeader)
 
 
@@ -73,7 +85,7 @@ _header_decoder = msgspec.msgpack.Decoder(GenerationHeader)
 class Generation:
     """One generation, open."""
 
-    __slots__ = ("counts", "header", "layout", "message_count", "offsets")
+    __slots__ = ("counts", "header", "layout", "message_count", "offsets", "unmarked_bytes")
 
     def __init__(self, header: GenerationHeader, layout: Layout) -> None:
         self.header = header
@@ -82,21 +94,31 @@ class Generation:
         # The points, as two lists of one length.
         self.offsets: list[int] = []
         self.counts: list[int] = []
+        # Payload since the last point, or since the start.
+        self.unmarked_bytes = 0
 
-    def stage_counts(self, operations: Operations, messages: list[Message]) -> None:
-        """Add the counters as they are when these messages are recorded too."""
+    def stage_counts(
+        self, operations: Operations, messages: list[Message], payload_bytes: int
+    ) -> None:
+        """Add the counters as they are when these messages are recorded too.
+
+        Args:
+            payload_bytes: of all of them.
+        """
         number, before = self.header.generation, self.message_count
         after = before + len(messages)
-        operations += (META, keys.generation_counters(number), _COUNTERS.pack(_VERSION, after))
-        for count, offset in self._new_points(messages):
+        operations += (META, keys.generation_counters(number), counters_value(after))
+        for count, offset in self._new_points(messages, payload_bytes):
             operations += (META, keys.generation_point(number, offset), _COUNT.pack(count))
 
-    def count(self, messages: list[Message]) -> None:
-        """Take note that messages were recorded."""
-        for count, offset in self._new_points(messages):
+    def count(self, messages: list[Message], payload_bytes: int) -> None:
+        """Take note that messages were recorded; as ``stage_counts`` was told."""
+        points = self._new_points(messages, payload_bytes)
+        for count, offset in points:
             self.offsets.append(offset)
             self.counts.append(count)
         self.message_count += len(messages)
+        self.unmarked_bytes = 0 if points else self.unmarked_bytes + payload_bytes
 
     def messages_after(self, offset: int) -> int:
         """How many of its messages follow an offset, at most."""
@@ -104,14 +126,18 @@ class Generation:
         return self.message_count - (self.counts[point - 1] if point else 0)
 
     def newest(self, count: int) -> int:
-        """An offset that at most so many of its messages follow, and not many fewer."""
-        left = self.message_count - count
-        if left <= 0:
-            return self.header.since_offset - 1
-        point = bisect_left(self.counts, left)
-        return self.offsets[point] if point < len(self.offsets) else self.offsets[-1]
+        """An offset that about so many of its messages follow.
 
-    def _new_points(self, messages: list[Message]) -> list[tuple[int, int]]:
+        At most so many if a point lies behind them; else all that follow the last point, which
+        are less than 1024 and, but for those of earlier runs, little more than 4 MiB.
+        """
+        left = self.message_count - count
+        point = min(bisect_left(self.counts, left), len(self.offsets) - 1)
+        if left <= 0 or point < 0:
+            return self.header.since_offset - 1
+        return self.offsets[point]
+
+    def _new_points(self, messages: list[Message], payload_bytes: int) -> list[tuple[int, int]]:
         before = self.message_count
         first = before // _POINT_EVERY + 1
         last = (before + len(messages)) // _POINT_EVERY
@@ -119,6 +145,8 @@ class Generation:
             (count, messages[count - before - 1].offset)
             for count in range(first * _POINT_EVERY, last * _POINT_EVERY + 1, _POINT_EVERY)
         ]
+        if not points and self.unmarked_bytes + payload_bytes >= _POINT_BYTES:
+            points = [(before + len(messages), messages[-1].offset)]
         # A batch that was written late has offsets below the last point: no point for it.
         newest = self.offsets[-1] if self.offsets else -1
         return [point for point in points if point[1] > newest]
@@ -155,8 +183,9 @@ class Generations:
         for _, value in engine.items(META, b"G", b"H"):
             header = decode_record(_header_decoder, "generation", value)
             self._open[header.generation] = self._load_one(header)
-        if self._open:
-            self.current = self._open[max(self._open)]
+        if not self._open:
+            raise StorageCorrupt("no generation of the log has a header")
+        self.current = self._open[max(self._open)]
         if not read_only:
             self._remove_leftovers()
 

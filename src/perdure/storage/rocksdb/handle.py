@@ -19,6 +19,7 @@ from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageCorrupt, StorageError, StorageUnavailable, UsageError
 from perdure.storage.rocksdb.directory import DirectoryLock, probe
 from perdure.storage.rocksdb.engine import Engine, EngineFactory, Operations
+from perdure.storage.rocksdb.starting import Watched, open_watched
 
 
 @final
@@ -35,6 +36,7 @@ class EngineHandle:
         path: the data directory.
         read_only: nothing can be written.
         lock: held while the engine is used from another thread, and while it is replaced.
+        watched: the engine that is written to, and how far it was synced; None = read-only.
     """
 
     __slots__ = (
@@ -49,6 +51,7 @@ class EngineHandle:
         "lock",
         "path",
         "read_only",
+        "watched",
     )
 
     def __init__(
@@ -65,11 +68,22 @@ class EngineHandle:
         self._config = config
         self._directory_lock = lock
         self._engine_factory = engine
-        self._engine: Engine | None = engine(path, config, read_only=self.read_only)
+        self._engine: Engine | None = None
+        self.watched: Watched | None = None
+        self._open()
         self._failure: StorageError | None = None
         self._closed = False
         self._written_commit = 0
         self._synced_commit = 0
+
+    def _open(self) -> None:
+        if self.read_only:
+            self._engine = self._engine_factory(self.path, self._config, read_only=True)
+            return
+        self.watched = open_watched(
+            self.path, lambda: self._engine_factory(self.path, self._config, read_only=False)
+        )
+        self._engine = self.watched.engine
 
     def begin(self, load: Callable[[], int]) -> None:
         """Take what memory holds from an engine that was just opened.
@@ -79,6 +93,9 @@ class EngineHandle:
         """
         try:
             self._written_commit = self._synced_commit = load()
+            if self.watched is not None and self.watched.is_new:
+                # From now on the directory is a database that may not lose anything.
+                self._sync()
         except BaseException:
             self._abandon()
             raise
@@ -135,7 +152,7 @@ class EngineHandle:
         with self.lock:
             commit = self._written_commit
             try:
-                self.use().sync()
+                self._sync()
             except StorageError as error:
                 # What the kernel could not write it may have thrown away: everything since the
                 # last good sync is in doubt.
@@ -163,7 +180,7 @@ class EngineHandle:
         try:
             self._reopen(load)
             resume(self._written_commit)
-            self.use().sync()
+            self._sync()
         except StorageCorrupt:
             raise
         except StorageError as error:
@@ -180,7 +197,7 @@ class EngineHandle:
             # While the disk refuses, what is open can still be read: keep it.
             probe(self.path)
             self._abandon()
-        self._engine = self._engine_factory(self.path, self._config, read_only=False)
+        self._open()
         try:
             commit = load()
         except BaseException:
@@ -194,9 +211,18 @@ class EngineHandle:
             )
         self._synced_commit = commit
 
+    def _sync(self) -> None:
+        watched = self.watched
+        if watched is None:
+            raise StorageUnavailable(f"{self.path} is not open")
+        watched.sync()
+
     def _abandon(self) -> None:
         engine, self._engine = self._engine, None
-        if engine is not None:
+        watched, self.watched = self.watched, None
+        if watched is not None:
+            watched.abandon()
+        elif engine is not None:
             engine.abandon()
 
     def close(self) -> None:
@@ -209,12 +235,10 @@ class EngineHandle:
                 if self._failure is not None or self.read_only:
                     self._abandon()
                     return
-                engine, self._engine = self._engine, None
-                if engine is not None:
-                    try:
-                        engine.sync()
-                    finally:
-                        engine.close()
+                self._engine = None
+                watched, self.watched = self.watched, None
+                if watched is not None:
+                    watched.close()
         finally:
             if self._directory_lock is not None:
                 self._directory_lock.release()

@@ -34,6 +34,11 @@ from typing import Final
 
 FORMAT: Final = b"F"
 HIGH: Final = b"H"
+IDENTITY: Final = (FORMAT, HIGH)
+"""Bounds of the rows that say what the database is, and what its generations are."""
+
+TOPICS: Final = (b"T", b"U")
+"""Bounds of the rows that say what topics the streams of all generations are."""
 
 _pack_number: Final = struct.Struct(">I").pack
 _pack_length: Final = struct.Struct(">H").pack

@@ -15,7 +15,7 @@ from typing import Protocol
 from perdure.model import Message
 from perdure.storage.contract import Finding
 from perdure.storage.rocksdb.engine import Operations
-from perdure.storage.tail import Rows
+from perdure.storage.rows import Rows
 
 
 class Layout(Protocol):

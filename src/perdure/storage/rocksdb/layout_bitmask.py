@@ -35,7 +35,7 @@ from perdure.storage.contract import Finding
 from perdure.storage.rocksdb.engine import Engine, Operations
 from perdure.storage.rocksdb.iterators import Seeker
 from perdure.storage.rocksdb.layout import table_names
-from perdure.storage.tail import Rows, rows_of
+from perdure.storage.rows import Rows, rows_of
 from perdure.topic.matching import compile_filter
 
 LAYOUT: Final = 2

@@ -46,7 +46,7 @@ from perdure.storage.rocksdb.layout_v1_scan import (
     tokens_of,
     unpack_data,
 )
-from perdure.storage.tail import Rows, rows_of
+from perdure.storage.rows import Rows, rows_of
 from perdure.topic.records import NodeRecord, decode_record
 from perdure.topic.recurring import Recurring
 from perdure.topic.structure import StreamMatch, StructureTrie
@@ -328,9 +328,19 @@ class SkipScanLayout:
             yield from self._check_index(engine, key)
         yield messages
 
+    def index_rows(self, key: bytes) -> Operations:
+        """The index entries of the row with a data key, as operations."""
+        at = pack_offset(unpack_data(key)[1])
+        operations: Operations = []
+        for prefix in self._learn(self.topic(key))[2]:
+            operations += (self._index, prefix + at, b"")
+        return operations
+
     def _check_index(self, engine: Engine, key: bytes) -> Iterator[Finding]:
         head = key[:8] + key[INDEX_OFFSET_AT:]
-        row = engine.seeker(self._data, prefix_end(head)).seek(head) if len(key) == 25 else None
+        row = (
+            next(engine.keys(self._data, head, prefix_end(head)), None) if len(key) == 25 else None
+        )
         if row is None:
             yield Finding(self._index, key.hex(), "an index entry has no message")
             return

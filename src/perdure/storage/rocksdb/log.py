@@ -1,8 +1,8 @@
 """Reads the log: the tail in memory if it holds what is asked for, else the generations' tables.
 
 Both give the same messages in the same order. For filters without wildcards the tail has an index;
-for others it is looked through message by message, so it is asked only where that is less work
-than opening iterators.
+for others it is looked through from where the reader stands, page by page, unless hardly anything
+of it is wanted.
 
 Invariant: offsets ascend over all messages that a read gives; a generation follows another as a
 whole.
@@ -22,7 +22,8 @@ from perdure.storage.rocksdb.engine import Engine
 from perdure.storage.rocksdb.generations import Generation, Generations
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
 from perdure.storage.rocksdb.marks import Offsets
-from perdure.storage.tail import JOIN_BYTES_MAX, Rows, Tail
+from perdure.storage.rows import JOIN_BYTES_MAX, Rows
+from perdure.storage.tail import Tail
 from perdure.topic.matching import FilterMatcher, compile_filter
 
 _TAIL_SCAN_MIN: Final = 512
@@ -55,9 +56,12 @@ class LogReader:
         exact = self._exact(filters, after_offset, until_offset, limit)
         if exact is not None:
             return _page(exact, until_offset, limit, bytes_max)
+        fresh = self._fresh(filters, after_offset, until_offset, limit)
+        if fresh is not None:
+            return _page(fresh[0], fresh[1], limit, bytes_max)
         messages: list[Message] = []
         size_bytes = 0
-        for message in self._matching(filters, after_offset, until_offset, limit):
+        for message in self._matching(filters, after_offset, until_offset):
             size_bytes += len(message.payload)
             if bytes_max and size_bytes > bytes_max and messages:
                 return ReadResult(messages, messages[-1].offset)
@@ -74,8 +78,8 @@ class LogReader:
         if exact is not None:
             return min(limit, len(exact))
         fresh = self._fresh(filters, after_offset, until_offset, limit)
-        if fresh is not None:
-            return min(limit, len(fresh))
+        if fresh is not None and (fresh[1] == until_offset or len(fresh[0]) >= limit):
+            return min(limit, len(fresh[0]))
         found = 0
         for generation in self._generations.between(after_offset, until_offset):
             low, high = self._clamp(generation, after_offset, until_offset)
@@ -86,13 +90,7 @@ class LogReader:
                 break
         return found
 
-    def _matching(
-        self, filters: Sequence[str], after: int, until: int, limit: int
-    ) -> Iterator[Message]:
-        fresh = self._fresh(filters, after, until, limit)
-        if fresh is not None:
-            yield from fresh
-            return
+    def _matching(self, filters: Sequence[str], after: int, until: int) -> Iterator[Message]:
         for generation in self._generations.between(after, until):
             low, high = self._clamp(generation, after, until)
             yield from generation.layout.scan(filters, after_offset=low, until_offset=high)
@@ -115,10 +113,10 @@ class LogReader:
 
     def _fresh(
         self, filters: Sequence[str], after: int, until: int, limit: int
-    ) -> list[Message] | None:
+    ) -> tuple[list[Message], int] | None:
         most = _TAIL_SCAN_MIN + limit * _TAIL_SCAN_PER_MESSAGE
         matchers = [_matcher(topic_filter) for topic_filter in filters]
-        return self._tail.between(after, until, most, lambda topic: _any(matchers, topic))
+        return self._tail.page(after, until, limit, most, lambda topic: _any(matchers, topic))
 
 
 def fill_tail(

@@ -18,7 +18,7 @@ from typing import Final, final
 
 from perdure.errors import FormatTooNew, StorageCorrupt
 
-_MARKS: Final = struct.Struct(">BQQQQ")
+_MARKS: Final = struct.Struct(">BQQQQQ")
 _VERSION: Final = 1
 
 
@@ -44,7 +44,7 @@ class Offsets:
 class Marks:
     """What the last applied batch left."""
 
-    __slots__ = ("commit", "last_offset", "retained_count", "session_count")
+    __slots__ = ("commit", "last_offset", "retained_bytes", "retained_count", "session_count")
 
     def __init__(
         self,
@@ -52,16 +52,23 @@ class Marks:
         commit: int = 0,
         session_count: int = 0,
         retained_count: int = 0,
+        retained_bytes: int = 0,
     ) -> None:
         self.last_offset = last_offset
         self.commit = commit
         self.session_count = session_count
         self.retained_count = retained_count
+        self.retained_bytes = retained_bytes
 
     def encode(self) -> bytes:
         """The record's value."""
         return _MARKS.pack(
-            _VERSION, self.last_offset, self.commit, self.session_count, self.retained_count
+            _VERSION,
+            self.last_offset,
+            self.commit,
+            self.session_count,
+            self.retained_count,
+            self.retained_bytes,
         )
 
     @classmethod
@@ -72,7 +79,7 @@ class Marks:
         if value[:1] > bytes([_VERSION]):
             raise FormatTooNew(f"the high marks have version {value[0]}")
         try:
-            _, last_offset, commit, session_count, retained_count = _MARKS.unpack(value)
+            _, last_offset, commit, session_count, retained_count, size = _MARKS.unpack(value)
         except struct.error as error:
             raise StorageCorrupt("the high marks do not decode") from error
-        return cls(last_offset, commit, session_count, retained_count)
+        return cls(last_offset, commit, session_count, retained_count, size)

@@ -67,15 +67,24 @@ def read_format(engine: Engine, path: Path) -> DatabaseFormat | None:
 
 
 def create(
-    engine: Engine, path: Path, generations: Generations, *, read_only: bool, now_us: int
+    engine: Engine, path: Path, generations: Generations, *, is_new: bool, now_us: int
 ) -> DatabaseFormat:
     """Make an empty directory a database, with its first generation.
 
+    Args:
+        is_new: nothing was there before, or what the making of one had left.
+
     Raises:
-        StorageCorrupt: something is there, or it is only to be read.
+        StorageCorrupt: something is there.
     """
-    if read_only or next(engine.keys(META, b"", b"\xff"), None) is not None:
+    if next(engine.keys(META, b"", b"\xff"), None) is not None:
         raise StorageCorrupt(f"{path} holds a database that is not Perdure's")
+    if not is_new:
+        raise StorageCorrupt(
+            f"{path} holds tables, but not the row that says what they are: the write-ahead logs "
+            "(*.log) that held it, and recent messages and sessions, are missing",
+            hint="restore the *.log files or a backup; a new database needs an empty directory",
+        )
     made = DatabaseFormat(FORMAT, uuid.uuid4().hex, now_us)
     operations: Operations = [META, keys.FORMAT, encode_record(made)]
     generations.begin(operations, now_us)

@@ -53,6 +53,15 @@ class ReadSide:
     def retained_count(self) -> int:
         return self._marks.retained_count
 
+    @property
+    def retained_bytes(self) -> int:
+        return self._marks.retained_bytes
+
+    def retained_size_of(self, topic: str) -> int:
+        key = retained_key(topic)
+        value = self._handle.use().get(RETAINED, key)
+        return 0 if value is None else len(key) + len(value)
+
     # -- the log ---------------------------------------------------------------------------
 
     async def read(
@@ -95,6 +104,11 @@ class ReadSide:
     def tables(self) -> tuple[Engine, Generations]:
         """What is open now, for ``bulk``, which reads rows and not messages."""
         return self._handle.use(), self._generations
+
+    @property
+    def marks(self) -> Marks:
+        """The high marks, for a repair."""
+        return self._marks
 
     def check(self) -> Iterator[Finding]:
         """Look at every row; yields what is wrong (``check.py``). Nothing may write meanwhile."""

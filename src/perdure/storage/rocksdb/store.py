@@ -19,7 +19,7 @@ from typing import Final, final
 
 from perdure.clock import SystemClock
 from perdure.config.schema import RocksdbConfig
-from perdure.errors import Fenced, StorageError
+from perdure.errors import Fenced, StorageCorrupt, StorageError
 from perdure.storage.contract import Batch, GenerationInfo
 from perdure.storage.rocksdb import keys, layout_bitmask, layout_v1, retained
 from perdure.storage.rocksdb.batch import RocksBatch
@@ -41,7 +41,9 @@ from perdure.storage.rocksdb.opening import (
 from perdure.storage.rocksdb.owners import Owners
 from perdure.storage.rocksdb.read_side import ReadSide
 from perdure.storage.rocksdb.sessions import SessionReader
-from perdure.storage.tail import Rows, Tail
+from perdure.storage.rocksdb.survey import REPAIR_HINT, Torn
+from perdure.storage.rows import Rows
+from perdure.storage.tail import Tail
 from perdure.topic.proposal import Structure, check_structure
 
 LAYOUTS: Final = {"skipscan": layout_v1.LAYOUT, "bitmask": layout_bitmask.LAYOUT}
@@ -112,8 +114,11 @@ class RocksDatabase(ReadSide):
         lock = DirectoryLock(path)
         try:
             return cls._open_once(path, config, engine, now_us=now_us, lock=lock)
-        except BaseException:
+        except BaseException as error:
             lock.release()
+            if isinstance(error, StorageCorrupt) and error.message.startswith("Corruption"):
+                # A block of a table that every start reads.
+                error.hint = REPAIR_HINT
             raise
 
     @classmethod
@@ -144,7 +149,7 @@ class RocksDatabase(ReadSide):
                 engine,
                 handle.path,
                 self._generations,
-                read_only=handle.read_only,
+                is_new=handle.watched is not None and handle.watched.is_new,
                 now_us=now_us,
             )
         else:
@@ -154,6 +159,18 @@ class RocksDatabase(ReadSide):
         self._offsets.last = max(self._offsets.last, self._marks.last_offset)
         self._tail.clear(self._marks.last_offset)
         return self._marks.commit
+
+    @property
+    def torn(self) -> Torn | None:
+        """What the last start has cut off the end of the logs; None = nothing."""
+        watched = self._handle.watched
+        return None if watched is None else watched.torn
+
+    @property
+    def has_record(self) -> bool:
+        """Whether it was known, at the last start, how far the database had been synced."""
+        watched = self._handle.watched
+        return watched is None or watched.has_record
 
     def warm(self) -> None:
         """Read the newest messages of the log into memory, as if they had just been written.
@@ -208,21 +225,28 @@ class RocksDatabase(ReadSide):
         written: list[Rows] = []
         parts = self._generations.split(batch.messages)
         for generation, messages in parts:
-            written.append(generation.layout.append(operations, messages))
+            rows = generation.layout.append(operations, messages)
+            written.append(rows)
             operations += generation.layout.unpersisted()
-            generation.stage_counts(operations, messages)
+            generation.stage_counts(operations, messages, rows.payload_bytes)
         self._apply(
             operations,
             sessions_delta=expansion.sessions_delta if expansion else 0,
             retained_delta=expansion.retained_delta if expansion else 0,
+            retained_bytes_delta=expansion.retained_bytes_delta if expansion else 0,
         )
-        for generation, messages in parts:
+        for (generation, messages), rows in zip(parts, written, strict=True):
             generation.layout.mark_persisted()
-            generation.count(messages)
+            generation.count(messages, rows.payload_bytes)
         self._applied(batch, expansion, written)
 
     def _apply(
-        self, operations: Operations, *, sessions_delta: int = 0, retained_delta: int = 0
+        self,
+        operations: Operations,
+        *,
+        sessions_delta: int = 0,
+        retained_delta: int = 0,
+        retained_bytes_delta: int = 0,
     ) -> None:
         old = self._marks
         marks = Marks(
@@ -230,6 +254,7 @@ class RocksDatabase(ReadSide):
             old.commit + 1,
             old.session_count + sessions_delta,
             old.retained_count + retained_delta,
+            old.retained_bytes + retained_bytes_delta,
         )
         operations += (META, keys.HIGH, marks.encode())
         self._handle.write(operations, commit=marks.commit)

@@ -4,6 +4,7 @@ questions that a data source asks; here are also the ones that a person asks wit
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -12,24 +13,27 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from perdure.clock import SystemClock
-from perdure.errors import MqttError
+from perdure.errors import MqttError, StorageUnavailable
 from perdure.pipeline.conditions import Narrowing
 from perdure.pipeline.options import parse_options
 from perdure.pipeline.protocol import (
+    CURSORS_PATH,
     ITEMS_MAX,
     LOG_PATH,
     ROWS_MIN,
     Bound,
     BoundQuery,
+    Cursors,
     Description,
     Place,
     RowQuery,
     SliceQuery,
     Slices,
 )
+from perdure.storage.cursors import PipelineCursor, load_cursors, save_cursor
 from perdure.storage.rocksdb.bulk import FilterSets, LogFiles
 from perdure.topic.names import validate_topic_filter
-from perdure.web.arrow import stream_rows
+from perdure.web.arrow import check_database, stream_rows
 from perdure.web.context import Context
 from perdure.web.problems import ApiError
 from perdure.web.routes.health import json_response
@@ -54,6 +58,8 @@ def routes(context: Context) -> list[Route]:
         Route(f"{LOG_PATH}/schema", handlers.schema, methods=["GET"]),
         Route(f"{LOG_PATH}/slices", handlers.slices, methods=["POST"]),
         Route(f"{LOG_PATH}/bound", handlers.bound, methods=["POST"]),
+        Route(CURSORS_PATH, handlers.cursors, methods=["GET"]),
+        Route(CURSORS_PATH, handlers.keep_cursor, methods=["POST"]),
         Route(f"{LOG_PATH}/read", handlers.read, methods=["POST"]),
         Route(f"{LOG_PATH}/read", handlers.read_plainly, methods=["GET"]),
     ]
@@ -114,6 +120,7 @@ class LogHandlers:
         query = await _query(request, SliceQuery)
 
         def read(files: LogFiles) -> Slices:
+            _check_oldest(files, query)
             found = files.slices(
                 query.filter_sets,
                 query.after_offset,
@@ -129,12 +136,38 @@ class LogHandlers:
         query = await _query(request, BoundQuery)
 
         def read(files: LogFiles) -> Bound:
+            _check_oldest(files, query)
             rows_max = max(query.rows_max, 1)
             return Bound(
                 files.bound(query.filter_sets, query.after_offset, query.until_offset, rows_max)
             )
 
         return json_response(await self._with_view(query.view, read))
+
+    async def cursors(self, _request: Request) -> Response:
+        """How far pipelines have read."""
+
+        def read() -> Cursors:
+            found, broken = load_cursors(Path(self._context.settings.data))
+            return Cursors(tuple(found), tuple(broken))
+
+        return json_response(await self._context.in_thread(read))
+
+    async def keep_cursor(self, request: Request) -> Response:
+        """Keep how far a pipeline has read, for ``retention.keep_for``."""
+        cursor = await _decoded(request, PipelineCursor)
+
+        def keep(files: LogFiles) -> PipelineCursor:
+            data = Path(self._context.settings.data)
+            check_database(files, cursor.database, data)
+            newest = files.generations()[-1].since_offset - 1
+            last = files.newest()
+            if cursor.offset > max(newest, last.offset if last else 0):
+                raise ApiError("bad_request", "the log does not reach as far as this cursor")
+            save_cursor(data, cursor)
+            return cursor
+
+        return json_response(await self._with_view("", keep))
 
     async def read(self, request: Request) -> Response:
         """The rows of some slices, as an Arrow IPC stream."""
@@ -157,7 +190,7 @@ class LogHandlers:
 
         def plan_all(files: LogFiles) -> RowQuery:
             newest = files.newest()
-            until = min(options.until_offset, newest.offset if newest else 0)
+            until = min(options.reach(newest.offset), newest.offset) if newest else 0
             bounds = Narrowing(after_offset=options.after_offset, until_offset=until)
             slices = (
                 files.slices(
@@ -173,6 +206,8 @@ class LogHandlers:
                 filter_sets=options.filter_sets,
                 slices=tuple(slices),
                 columns=names,
+                published_from=options.published_from,
+                published_until=options.published_until,
                 where=options.where,
             )
 
@@ -193,6 +228,21 @@ def _description(files: LogFiles) -> Description:
         None if newest is None else Place(newest.generation, newest.offset),
         tuple(files.generations()),
     )
+
+
+def _check_oldest(files: LogFiles, query: SliceQuery | BoundQuery) -> None:
+    """Make sure that nothing of a range was dropped since its reader first saw the log.
+
+    Raises:
+        StorageUnavailable: it was.
+    """
+    oldest = files.generations()[0]
+    if 0 < query.oldest < oldest.generation and query.after_offset + 1 < oldest.since_offset:
+        raise StorageUnavailable(
+            f"generations {query.oldest} to {oldest.generation - 1} were dropped while they were "
+            "to be read",
+            hint="read again; retention.keep_for has the log wait for an archive",
+        )
 
 
 def _page(request: Request, items: list[dict[str, Any]], key: str) -> Mapping[str, Any]:
@@ -219,18 +269,23 @@ def _view(request: Request) -> str:
 
 
 async def _query(request: Request, kind: type[Q]) -> Q:
-    """The body of a request, checked."""
+    """The query in the body of a request, checked."""
+    query = await _decoded(request, kind)
+    _check_filters(query.filter_sets)
+    return query
+
+
+async def _decoded(request: Request, kind: type[T]) -> T:
+    """The body of a request."""
     body = bytearray()
     async for part in request.stream():
         body += part
         if len(body) > BODY_BYTES_MAX:
             raise ApiError("too_large", f"a query has at most {BODY_BYTES_MAX} bytes")
     try:
-        query = msgspec.json.decode(bytes(body), type=kind)
+        return msgspec.json.decode(bytes(body), type=kind)
     except msgspec.DecodeError as error:
         raise ApiError("bad_request", f"the body is not a query: {error}") from error
-    _check_filters(query.filter_sets)
-    return query
 
 
 def _check_filters(filter_sets: FilterSets) -> None:

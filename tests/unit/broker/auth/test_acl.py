@@ -318,3 +318,34 @@ def test_pattern_allows_exactly_the_name_as_one_level(name: str, topic: str) -> 
     )
     assert allowed is expected
     assert rules.deliver(Identity(name), f"a/{name}/b") is plain
+
+
+def test_memory_for_decisions_is_bounded_over_all_identities() -> None:
+    """By bytes: topics may be long, and there may be many clients; those that have gone too."""
+    rules = AclRules.parse("topic readwrite #", name="acl")
+    authorizer = AclAuthorizer(rules, cache_bytes=100_000)
+    identities = [Identity(f"c{number}") for number in range(50)]
+    most = 0
+    for number in range(2_000):
+        identity = identities[number % 50]
+        topic = f"{number}/" + "x" * 5_000
+        assert authorizer.publish(identity, topic)
+        assert authorizer.deliver(identity, topic)
+        held = [access for i in identities if isinstance(access := i.access, Access)]
+        most = max(most, sum(len(t) for a in held for t in (*a.publish, *a.deliver)))
+    assert 0 < most <= 100_000
+    assert authorizer.cache_bytes <= 100_000
+    assert authorizer.publish(identities[0], "y" * 60_000)
+    small = AclAuthorizer(rules, cache_bytes=0)
+    assert small.publish(identities[0], "t")
+    assert small.cache_bytes == 0
+
+
+def test_a_reload_gives_the_memory_back() -> None:
+    rules = AclRules.parse("topic readwrite #", name="acl")
+    authorizer = AclAuthorizer(rules)
+    identity = Identity("c")
+    assert authorizer.publish(identity, "t")
+    assert authorizer.cache_bytes
+    authorizer.reload(None)
+    assert authorizer.cache_bytes == 0

@@ -244,14 +244,14 @@ def test_failed_save_keeps_the_old_file(path: Path, monkeypatch: pytest.MonkeyPa
     assert [entry.name for entry in path.parent.iterdir()] == ["users"]
 
 
-def test_decoy_costs_what_most_entries_cost(path: Path) -> None:
+def test_decoys_are_one_of_each_cost_and_the_most_common_first(path: Path) -> None:
     slow = Pbkdf2Hash(7, b"salt", bytes(32))
     file = write(
         path,
         f"a:{QUICK.encode()}\nb:{slow.encode()}\nc:{slow.encode()}\nd:{token_line(1)}\n",
     )
-    assert file.decoy() == slow
-    assert CredentialsFile(path).decoy() is None
+    assert file.decoys() == (slow, QUICK)
+    assert CredentialsFile(path).decoys() == ()
 
 
 def test_scram_iterations_are_those_of_most(path: Path) -> None:

@@ -13,8 +13,11 @@ import pytest
 
 from perdure.broker.auth.authenticate import AuthRequest, AuthResult
 from perdure.broker.auth.credentials import CredentialsFile
+from perdure.broker.auth.guard import LoginGuard
 from perdure.broker.auth.hashes import Pbkdf2Hash, TokenHash
-from perdure.broker.auth.passwords import PasswordAuthenticator
+from perdure.broker.auth.passwords import PasswordAuthenticator, _verify
+from perdure.broker.auth.verify_queue import VerifyQueue
+from perdure.config.schema import AuthConfig
 
 TOKEN = "t" * 43
 
@@ -57,10 +60,23 @@ class ManualPool(Executor):
 class Bench:
     """An authenticator with a manual pool."""
 
-    def __init__(self, path: Path, text: str, **options: Any) -> None:
+    def __init__(
+        self, path: Path, text: str, *, config: AuthConfig | None = None, **options: Any
+    ) -> None:
         self.pool = ManualPool()
+        self.guard = LoginGuard(config or AuthConfig(failures_max=0, failures_per_address_max=0))
+        queue: VerifyQueue[Any] = VerifyQueue(
+            total_max=options.pop("queue_max", 1000),
+            address_max=options.pop("address_max", 0),
+            user_max=options.pop("user_max", 0),
+        )
         self.auth = PasswordAuthenticator(
-            self.load(path, text), cache_key=b"k" * 32, pool=self.pool, **options
+            self.load(path, text),
+            cache_key=b"k" * 32,
+            guard=self.guard,
+            pool=self.pool,
+            queue=queue,
+            **options,
         )
 
     @staticmethod
@@ -68,9 +84,11 @@ class Bench:
         path.write_text(text)
         return CredentialsFile.load(path)
 
-    def start(self, user: str | None, password: str | None) -> asyncio.Task[AuthResult]:
+    def start(
+        self, user: str | None, password: str | None, *, address: str = "a", client_id: str = "c"
+    ) -> asyncio.Task[AuthResult]:
         secret = None if password is None else password.encode()
-        request = AuthRequest(client_id="c", username=user, password=secret)
+        request = AuthRequest(client_id=client_id, username=user, password=secret, address=address)
         return asyncio.create_task(self.auth.authenticate(request))
 
     async def login(self, user: str | None, password: str | None) -> AuthResult:
@@ -124,13 +142,16 @@ async def test_superusers(path: Path) -> None:
     assert not (await bench.login("bob", "pw")).superuser
 
 
-async def test_unknown_user_costs_a_check_and_a_token_user_none(path: Path) -> None:
+async def test_whoever_has_no_password_costs_a_check_and_a_token_that_fits_none(
+    path: Path,
+) -> None:
     bench = Bench(path, line("ada", "pw") + token_line("pump"))
     await bench.login("eve", "guess")
     assert bench.pool.run_count == 1
     await bench.login("pump", "guess")
+    assert bench.pool.run_count == 2
     await bench.login("pump", TOKEN)
-    assert bench.pool.run_count == 1
+    assert bench.pool.run_count == 2
     tokens_only = Bench(path, token_line("pump"))
     assert (await tokens_only.login("eve", "guess")).reason_code == 0x86
     assert tokens_only.pool.run_count == 0
@@ -173,15 +194,105 @@ async def test_clients_with_the_same_question_share_a_check(path: Path) -> None:
 
 
 async def test_full_queue_is_busy_but_what_is_remembered_still_passes(path: Path) -> None:
-    bench = Bench(path, line("ada", "pw") + line("bob", "pw") + token_line("pump"), queue_max=1)
+    text = line("ada", "pw") + line("bob", "pw") + token_line("pump")
+    bench = Bench(path, text, queue_max=1, threads=1)
     await bench.login("ada", "pw")
     waiting = bench.start("bob", "pw")
     await settle()
-    assert (await bench.auth.authenticate(_request("bob", "no"))).reason_code == 0x89
+    older, newer = bench.start("bob", "no"), bench.start("bob", "nor this")
+    await settle()
+    found = await older
+    assert (found.reason_code, found.limit) == (0x89, "auth.verify_queue_max")
     assert (await bench.auth.authenticate(_request("ada", "pw"))).ok
     assert (await bench.auth.authenticate(_request("pump", TOKEN))).ok
     bench.pool.run()
     assert (await waiting).ok
+    await settle()
+    bench.pool.run()
+    assert (await newer).reason_code == 0x86
+    assert bench.auth.pending_count == 0
+
+
+async def test_a_burst_of_wrong_passwords_holds_nobody_else_up(path: Path) -> None:
+    """Three hundred at once: a few are checked, the others refused at once and not counted; who
+    comes meanwhile is next, also from the same address."""
+    bench = Bench(
+        path,
+        line("ada", "pw") + line("bob", "pw"),
+        config=AuthConfig(),
+        address_max=100,
+        user_max=8,
+        threads=2,
+    )
+    burst = [bench.start("ada", f"wrong {number}") for number in range(300)]
+    await settle()
+    assert sum(task.done() for task in burst) == 290
+    assert {task.result().reason_code for task in burst if task.done()} == {0x97}
+    bob = bench.start("bob", "pw")
+    await settle()
+    bench.pool.run()  # the two that were under way
+    await settle()
+    bench.pool.run()
+    await settle()
+    assert (await bob).ok
+    while bench.auth.pending_count:
+        bench.pool.run()
+        await settle()
+    results = [await task for task in burst]
+    assert [found.reason_code for found in results].count(0x86) == 10
+    assert bench.guard.bans(0) == []
+
+
+async def test_who_fails_too_often_is_kept_out_before_a_check(path: Path) -> None:
+    """By name and address: neither the owner elsewhere nor the neighbour is kept out, and not
+    the owner's own client that has logged in from there before."""
+    bench = Bench(path, line("ada", "pw") + line("bob", "pw"), config=AuthConfig(failures_max=3))
+    own = bench.start("ada", "pw", client_id="own")
+    await settle()
+    bench.pool.run()
+    assert (await own).ok
+    made = [(await bench.login("ada", f"guess {number}")).ban for number in range(3)]
+    assert [ban is not None for ban in made] == [False, False, True]
+    count = bench.pool.run_count
+    found = await bench.auth.authenticate(_request("ada", "pw"))
+    assert (found.reason_code, found.limit) == (0x8A, "auth.failures_max")
+    assert bench.pool.run_count == count
+    assert (await bench.login("bob", "pw")).ok
+    elsewhere = bench.start("ada", "pw", address="b")
+    again = bench.start("ada", "pw", client_id="own")
+    await settle()
+    assert (await elsewhere).ok
+    assert (await again).ok
+
+
+async def test_every_wrong_password_pays_for_each_kind_of_entry(path: Path) -> None:
+    """So the time tells neither who exists nor what entries somebody has."""
+    verified: list[object] = []
+
+    class Entry:
+        def __init__(self, iterations: int) -> None:
+            self.iterations = iterations
+
+        def verify(self, password: bytes) -> bool:
+            verified.append(self.iterations)
+            return False
+
+    cheap, dear = Entry(1), Entry(1000)
+    decoys: Any = (cheap, dear)
+    own: list[Any] = [(), (cheap,), (dear,), (cheap, dear), (dear, cheap)]
+    for hashes in own:
+        verified.clear()
+        assert _verify(hashes, decoys, b"guess") is None
+        assert sorted(verified) == [1, 1000]  # type: ignore[type-var]
+
+
+async def test_a_check_that_cannot_be_made_lets_nobody_in_and_nobody_wait(path: Path) -> None:
+    bench = Bench(path, line("ada", "pw"))
+    task = bench.start("ada", "pw")
+    await settle()
+    ((future, _),) = bench.pool.jobs
+    future.set_exception(MemoryError())
+    assert (await task).reason_code == 0x88
     assert bench.auth.pending_count == 0
 
 
@@ -235,7 +346,8 @@ async def test_close_turns_away_those_who_wait_and_those_who_come(path: Path) ->
 
 async def test_real_threads(path: Path) -> None:
     path.write_text(line("ada", "pw"))
-    auth = PasswordAuthenticator(CredentialsFile.load(path), cache_key=b"k" * 32)
+    guard = LoginGuard(AuthConfig())
+    auth = PasswordAuthenticator(CredentialsFile.load(path), cache_key=b"k" * 32, guard=guard)
     try:
         assert (await auth.authenticate(_request("ada", "pw"))).ok
         assert not (await auth.authenticate(_request("ada", "no"))).ok
@@ -244,4 +356,5 @@ async def test_real_threads(path: Path) -> None:
 
 
 def _request(user: str, password: str) -> AuthRequest:
-    return AuthRequest(client_id="c", username=user, password=password.encode())
+    secret = password.encode()
+    return AuthRequest(client_id="c", username=user, password=secret, address="a")

@@ -121,6 +121,7 @@ def test_wrong_password_and_unknown_user_fail_alike(user: str, password: str) ->
         data=b"e=invalid-proof",
         reason_code=0x87,
         reason="wrong password or unknown user",
+        claimed=user,
     )
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
 
 from perdure.cli.main import run
 from perdure.config.reference import reference
+
+ANY_PORT = ["--set", "listeners.tcp.bind=127.0.0.1:0"]
 
 Capture = pytest.CaptureFixture[str]
 
@@ -21,10 +24,10 @@ def bad(tmp_path: Path) -> Path:
 
 
 def test_check_passes(capsys: Capture) -> None:
-    assert run(["config", "check"]) == 0
+    assert run(["config", "check", *ANY_PORT]) == 0
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "configuration: ok\n")
-    assert run(["config", "check", "--json"]) == 0
+    assert run(["config", "check", "--json", *ANY_PORT]) == 0
     assert json.loads(capsys.readouterr().out) == {"ok": True, "problems": [], "warnings": []}
 
 
@@ -40,6 +43,28 @@ def test_check_tells_every_problem(bad: Path, capsys: Capture) -> None:
     found = json.loads(capsys.readouterr().out)
     assert not found["ok"]
     assert found["problems"][0]["hint"] == "did you mean maximum_qos?"
+
+
+def test_check_looks_at_what_the_configuration_names(tmp_path: Path, capsys: Capture) -> None:
+    """What serve would refuse is a problem; what may be otherwise later is a warning."""
+    path = tmp_path / "c.yaml"
+    path.write_text(f"auth:\n  password_file: {tmp_path}/users\n  acl_file: {tmp_path}/acl\n")
+    (tmp_path / "acl").write_text("nonsense\n")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        bind = f"127.0.0.1:{taken.getsockname()[1]}"
+        args = ["config", "check", "-c", str(path), "--set", f"listeners.tcp.bind={bind}"]
+        assert run(args) == 78
+        captured = capsys.readouterr()
+        lines = [line.split("\t")[:2] for line in captured.out.splitlines()]
+        assert lines == [[f"{path}:2", "auth.password_file"], [f"{path}:3", "auth.acl_file"]]
+        assert f"warning: listeners.tcp.0.bind: cannot listen on {bind}" in captured.err
+        path.write_text("")
+        assert run([*args, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["ok"]
+    assert len(found["warnings"]) == 1
 
 
 def test_check_warns_of_unknown_variables(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

@@ -107,6 +107,64 @@ def test_archive_again_and_again(
     assert not list((tmp_path / "to").glob("messages/.staging-*"))
 
 
+def test_what_was_dropped_is_told(
+    database: RocksDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, to = str(tmp_path / "db"), str(tmp_path / "to")
+    command = ["pipeline", "archive", "--data", data, "--to", to, "--format", "parquet"]
+    command += ["--once", "--json", "--name", "lake"]
+    status = ["pipeline", "status", "--data", data, "--json"]
+    assert run(status) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out) == []
+    append(database, ["x"], at=START)
+    assert run(command) == ExitCode.OK
+    record = json.loads(capsys.readouterr().out)
+    assert (record["behind_s"], record["gaps"]) == (0, [])
+    append(database, ["x"], at=START + SECOND)
+    database.rotate(START + 2 * SECOND)
+    append(database, ["x"], at=START + 3 * SECOND)
+    assert run(status) == ExitCode.OK
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["name"], row["place"], row["offset"]) == ("lake", to, START)
+    assert (row["behind_s"], row["gaps"]) == (3, 0)
+    database.drop_generation(1)
+    assert run(command) == ExitCode.DATA
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "were dropped" in told.err
+    assert "--on-data-loss skip" in told.err
+    assert run([*command, "--on-data-loss", "skip"]) == ExitCode.DATA
+    told = capsys.readouterr()
+    record = json.loads(told.out)
+    since = database.generations()[0].since_offset
+    assert (record["rows"], record["behind_s"]) == (1, 0)
+    assert record["gaps"] == [{"after_offset": START, "until_offset": since - 1}]
+    assert "warning: messages after 2023-11-14T22:13:20.000000Z" in told.err
+    assert "retention.keep_for" in told.err
+    # It was told once; what is known to be missing fails no later run.
+    assert run(command) == ExitCode.OK
+    capsys.readouterr()
+    assert run(status) == ExitCode.OK
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["behind_s"], row["gaps"]) == (0, 1)
+    assert run([*status, "--forget", "lake", "--place", "elsewhere"]) == ExitCode.NOT_FOUND
+    assert run([*status, "--forget", "lake"]) == ExitCode.OK
+    assert run([*status, "--forget", "lake"]) == ExitCode.NOT_FOUND
+    assert run([*status, "--place", "x"]) == ExitCode.USAGE
+
+
+def test_a_cursor_that_cannot_be_kept_is_a_warning(
+    database: RocksDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "db" / "pipelines").write_text("in the way")
+    append(database, ["x"], at=START)
+    command = ["pipeline", "archive", "--data", str(tmp_path / "db"), "--to", str(tmp_path / "to")]
+    assert run([*command, "--once", "--json", "--format", "parquet"]) == ExitCode.OK
+    told = capsys.readouterr()
+    assert json.loads(told.out)["rows"] == 1
+    assert told.err.count("warning: retention cannot learn how far") == 1
+
+
 @pytest.mark.parametrize("kind", ["iceberg", "delta", "parquet"])
 def test_maintain(
     kind: str, database: RocksDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -160,6 +218,9 @@ def test_tables_from_a_file_and_what_was_learned(
         (["--table", "nope"], ExitCode.CONFIG, "name=pattern"),
         (["--catalog", "x", "--format", "delta"], ExitCode.USAGE, "--catalog is for"),
         (["--catalog", "no-such-catalog"], ExitCode.CONFIG, "no-such-catalog"),
+        (["--to", "s3://bucket/archive"], ExitCode.USAGE, "s3:// is not supported"),
+        (["--to", "db/archive"], ExitCode.USAGE, "inside the data directory"),
+        (["--name", "A/b"], ExitCode.USAGE, "no name of a pipeline"),
     ],
 )
 def test_bad_input_is_one_line_and_a_code(
@@ -169,7 +230,9 @@ def test_bad_input_is_one_line_and_a_code(
     database: RocksDatabase,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     command = ["pipeline", "archive", "--data", str(tmp_path / "db"), "--to", str(tmp_path / "to")]
     assert run([*command, "--once", *options]) == code
     told = capsys.readouterr()

@@ -21,7 +21,13 @@ class App:
         self.configs: list[Config] = []
         self.reload: Callable[[], Config] | None = None
 
-    def run(self, config: Config, *, reload: Callable[[], Config]) -> int:
+    def run(
+        self,
+        config: Config,
+        *,
+        reload: Callable[[], Config],
+        greet: Callable[[str], object] | None = None,
+    ) -> int:
         self.configs.append(config)
         self.reload = reload
         return 0

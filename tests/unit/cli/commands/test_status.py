@@ -16,9 +16,10 @@ def test_numbers_and_exit_codes(
 ) -> None:
     assert run(["status", "--data", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"storage": "ok"}
-    running.storage = "failed"
-    assert run(["status", "--data", str(tmp_path)]) == 75
-    assert capsys.readouterr().out == "storage\tfailed\n"
+    for state in ("failed", "refusing"):
+        running.storage = state
+        assert run(["status", "--data", str(tmp_path)]) == 75
+        assert capsys.readouterr().out == f"storage\t{state}\n"
 
 
 def test_no_broker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

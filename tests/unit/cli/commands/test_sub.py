@@ -26,7 +26,7 @@ Captured = pytest.CaptureFixture[bytes]
 
 @pytest.fixture(autouse=True)
 def quick_reconnects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.cli.commands.sub.RECONNECT_FIRST_S", 0.01)
+    monkeypatch.setattr("perdure.cli.commands.sub.PAUSE_FIRST_S", 0.01)
 
 
 def test_messages_are_printed_until_the_count(
@@ -255,3 +255,73 @@ def test_a_payload_that_is_no_json(mini_broker: MiniBroker, capsysbinary: Captur
 )
 def test_usage(args: list[str]) -> None:
     assert run(["sub", *args]) == 64
+
+
+@pytest.mark.parametrize("code", [0x81, 0x87, 0x8E, 0x8F, 0x9E])
+def test_what_would_fail_again_is_not_tried_again(
+    mini_broker: MiniBroker, capsysbinary: Captured, code: int
+) -> None:
+    """A filter that ends the connection was tried 900 times a second."""
+    mini_broker.after_subscribe = lambda connection: connection.send(Disconnect(code, Properties()))
+    assert run(["sub", "-p", mini_broker.port, "-t", "a", "-i", "me", "-W", "5"]) == 69
+    assert mini_broker.connects == 1
+    said = capsysbinary.readouterr().err
+    assert b"%#04x" % code in said
+    assert (b"--insist" in said) == (code == 0x8E)
+
+
+def test_insisting_on_a_session(mini_broker: MiniBroker, capsysbinary: Captured) -> None:
+    def take_over(connection: MiniConnection) -> None:
+        if mini_broker.connects < 3:
+            connection.send(Disconnect(0x8E, Properties()))
+        else:
+            connection.send(Publish("a", b"mine"))
+
+    mini_broker.after_subscribe = take_over
+    args = ["sub", "-p", mini_broker.port, "-t", "a", "-i", "me", "--insist", "-C", "1", "-W", "20"]
+    assert run(args) == 0
+    assert capsysbinary.readouterr().out == b"mine\n"
+
+
+def test_a_connection_that_does_not_last_is_not_made_again_at_once(
+    mini_broker: MiniBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3.1.1 closes without a word, so only the pauses keep two clients of one name apart."""
+    monkeypatch.setattr("perdure.cli.commands.sub.PAUSE_FIRST_S", 0.2)
+    mini_broker.after_subscribe = lambda connection: connection.stream.close()
+    args = ["sub", "-V", "311", "-p", mini_broker.port, "-t", "a", "-W", "1", "-C", "1"]
+    assert run(args) == 1
+    # At 0 s, after 0.1 s at least, 0.3 s, and 0.7 s.
+    assert 2 <= mini_broker.connects <= 4
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["-t", "a/#/b"], b"-t 'a/#/b'"),
+        (["-t", "a+"], b"-t 'a+'"),
+        (["-t", "a", "-t", ""], b"-t ''"),
+        (["-t", "$share/g"], b"$share"),
+        (["-t", "$replay/yesterday/a"], b"RFC 3339"),
+        (["-t", "a", "-U", "b#"], b"-U"),
+        (["-t", "a", "-T", "b#"], b"-T"),
+        (["-t", "a", "--replay-from", "yesterday"], b"--replay-from"),
+        (["-t", "$share/g/a", "--no-local"], b"--no-local"),
+        (["-t", "a", "--will-topic", "b/#"], b"--will-topic"),
+        (["-t", "a" * 70_000], b"65535"),
+        (["-t", "a", "-i", "x" * 70_000], b"-i"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_connecting(
+    capsysbinary: Captured, args: list[str], words: bytes
+) -> None:
+    assert run(["sub", "-p", "1", *args]) == 64
+    assert words in capsysbinary.readouterr().err
+
+
+def test_all_filters_refused(mini_broker: MiniBroker, capsysbinary: Captured) -> None:
+    mini_broker.suback = [0x87, 0x8F]
+    assert run(["sub", "-p", mini_broker.port, "-t", "a", "-t", "b"]) == 69
+    said = capsysbinary.readouterr().err
+    assert b"a: Not authorized (reason code 0x87)" in said
+    assert b"refused all filters" in said

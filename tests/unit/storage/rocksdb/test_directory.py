@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from perdure.errors import StorageLocked, StorageUnavailable
+from perdure.errors import ConfigError, StorageLocked, StorageUnavailable
 from perdure.storage.rocksdb.directory import DirectoryLock, manifest_stamp, probe
 
 
@@ -35,9 +36,21 @@ def test_names_of_new_directories_are_synced(
 
 
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    """To try again does not help: it is the configuration that is wrong."""
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(StorageUnavailable, match="cannot be used"):
+    with pytest.raises(ConfigError, match="cannot be used"):
         DirectoryLock(tmp_path / "file" / "data")
+
+
+def test_a_directory_that_cannot_be_had_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(StorageUnavailable, match="cannot be used"):
+        DirectoryLock(tmp_path)
 
 
 def test_owner_without_a_name_is_still_an_owner(tmp_path: Path) -> None:

@@ -122,8 +122,8 @@ def test_points_are_sparse_and_bound_from_above() -> None:
     operations: Operations = []
     messages = [Message("t", b"", offset=10 * number) for number in range(1, 5_001)]
     for first in range(0, 5_000, 1_500):
-        found.stage_counts(operations, messages[first : first + 1_500])
-        found.count(messages[first : first + 1_500])
+        found.stage_counts(operations, messages[first : first + 1_500], 0)
+        found.count(messages[first : first + 1_500], 0)
     assert found.counts == [1_024, 2_048, 3_072, 4_096]
     assert found.offsets == [10_240, 20_480, 30_720, 40_960]
     points = [
@@ -140,11 +140,31 @@ def test_points_are_sparse_and_bound_from_above() -> None:
 
 def test_a_late_batch_makes_no_point_out_of_order() -> None:
     found = generation()
-    found.count([Message("t", b"", offset=5_000 + number) for number in range(1_024)])
-    found.count([Message("t", b"", offset=100 + number) for number in range(1_024)])
+    found.count([Message("t", b"", offset=5_000 + number) for number in range(1_024)], 0)
+    found.count([Message("t", b"", offset=100 + number) for number in range(1_024)], 0)
     assert found.offsets == [6_023]
     assert found.messages_after(0) == 2_048
     assert found.messages_after(6_023) == 1_024
+
+
+def test_large_messages_make_points_too() -> None:
+    found = generation()
+    mebibyte = 1024 * 1024
+    for number in range(1, 11):
+        found.count([Message("t", b"", offset=number)], mebibyte)
+    assert (found.offsets, found.counts) == ([4, 8], [4, 8])
+    assert [found.newest(count) for count in (10, 9, 6, 3, 2, 1)] == [0, 4, 4, 8, 8, 8]
+    # After a start nobody knows how much followed the last point.
+    found.unmarked_bytes = 0
+    found.count([Message("t", b"", offset=11)], 5 * mebibyte)
+    assert found.offsets == [4, 8, 11]
+
+
+def test_the_newest_of_a_generation_without_points() -> None:
+    found = generation()
+    assert found.newest(5) == 0
+    found.count([Message("t", b"", offset=number) for number in range(1, 61)], 0)
+    assert [found.newest(count) for count in (0, 32, 60, 100)] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("layout", ["skipscan", "bitmask"])

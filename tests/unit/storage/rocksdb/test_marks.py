@@ -9,10 +9,10 @@ from perdure.storage.rocksdb.marks import Marks, Offsets
 
 
 def test_marks_round_trip() -> None:
-    marks = Marks(2**60, 7, 8, 9)
+    marks = Marks(2**60, 7, 8, 9, 10)
     found = Marks.decode(marks.encode())
     assert (found.last_offset, found.commit) == (2**60, 7)
-    assert (found.session_count, found.retained_count) == (8, 9)
+    assert (found.session_count, found.retained_count, found.retained_bytes) == (8, 9, 10)
     assert Marks.decode(None).encode() == Marks().encode()
 
 

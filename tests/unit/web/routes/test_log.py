@@ -13,12 +13,15 @@ from tests.unit.web.asgi import ask
 
 pytest.importorskip("starlette")
 from perdure.pipeline.protocol import (
+    CURSORS_PATH,
     LOG_PATH,
     BoundQuery,
+    Cursors,
     Description,
     SliceQuery,
     Slices,
 )
+from perdure.storage.cursors import PipelineCursor, load_cursors
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.bulk import LogFiles
 from perdure.web.routes.log import BODY_BYTES_MAX
@@ -154,3 +157,45 @@ async def test_a_plain_read_that_is_refused(
 async def test_a_directory_that_is_gone(app: Any, tmp_path: Path) -> None:
     got = await ask(app, LOG_PATH)
     assert (got.status, got.json["code"]) == (410, "storage_unavailable")
+
+
+async def test_a_range_that_retention_has_reached_is_refused(
+    app: Any, filled: RocksDatabase
+) -> None:
+    """A view may be forgotten between two questions of one reader."""
+    before = msgspec.json.decode((await ask(app, LOG_PATH)).body, type=Description)
+    filled.drop_generation(1)
+    after, until = before.generations[0].since_offset, START + 3 * HOUR
+    oldest = before.generations[0].generation
+    for path, query in (
+        ("slices", SliceQuery(after_offset=after, until_offset=until, rows_max=9, oldest=oldest)),
+        ("bound", BoundQuery(after_offset=after, until_offset=until, rows_max=9, oldest=oldest)),
+    ):
+        got = await ask(app, f"{LOG_PATH}/{path}", method="POST", body=query)
+        assert (got.status, got.json["code"]) == (410, "storage_unavailable")
+        anything = msgspec.structs.replace(query, oldest=0)
+        assert (await ask(app, f"{LOG_PATH}/{path}", method="POST", body=anything)).status == 200
+    behind = msgspec.structs.replace(query, after_offset=START + HOUR)
+    assert (await ask(app, f"{LOG_PATH}/bound", method="POST", body=behind)).status == 200
+
+
+async def test_cursors(app: Any, filled: RocksDatabase, tmp_path: Path) -> None:
+    async def keep(**changes: Any) -> tuple[int, str]:
+        cursor = PipelineCursor("archive", "/a", filled.format.database_id, START, 1)
+        body = msgspec.structs.replace(cursor, **changes)
+        got = await ask(app, CURSORS_PATH, method="POST", body=body)
+        return got.status, "" if got.status == 200 else got.json["code"]
+
+    assert await keep() == (200, "")
+    assert await keep(offset=START + 2 * HOUR + 1_000) == (200, "")
+    assert await keep(offset=START + 3 * HOUR) == (400, "bad_request")
+    assert await keep(database="other") == (409, "other_database")
+    assert await keep(name="../x") == (400, "config_invalid")
+    assert await keep(place="") == (400, "config_invalid")
+    got = await ask(app, CURSORS_PATH, method="POST", body=b"{}")
+    assert got.status == 400
+    found, broken = load_cursors(tmp_path / "db")
+    assert [(each.name, each.offset) for each in found] == [("archive", START + 2 * HOUR + 1_000)]
+    assert broken == []
+    listed = msgspec.json.decode((await ask(app, CURSORS_PATH)).body, type=Cursors)
+    assert list(listed.items) == found

@@ -244,6 +244,8 @@ class DatabaseTarget:
                     message,
                     qos=owed.qos,
                     retain=owed.retain,
+                    # A member is given its own subscription's, but what was there is kept.
+                    identifiers=owed.identifiers,
                     # Groups count no serial numbers: it only tells the identifier it once had.
                     serial=owed.packet_id,
                     forget_at_us=owed.forget_at_us,

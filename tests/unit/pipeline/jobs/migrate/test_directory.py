@@ -108,6 +108,16 @@ async def test_shared_queues_become_groups() -> None:
     assert await database.open_session("ss_g_x") is not None
 
 
+async def test_shared_queues_keep_subscription_identifiers() -> None:
+    """They are part of the sum by which the copy is verified."""
+    database = MemoryDatabase()
+    queue = pages("ss_g_x/+", [owed(1, 5, identifiers=(3, 268_435_455)), owed(2, 6)])
+    sessions = Sessions(NOW_US, subscriptions={"c": [Subscription("x/+", "g")]})
+    assert (await put(database, queue, sessions)).mismatches == []
+    found = await database.read_group_entries("g/x/+", limit=9)
+    assert [entry.identifiers for entry in found] == [(3, 268_435_455), ()]
+
+
 async def test_a_second_run_changes_nothing() -> None:
     database = MemoryDatabase()
     queue = pages("c", [owed(1, 1), owed(2, 2), owed(3, 3)])

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
+import msgspec
 import pytest
 
 pytest.importorskip("hiredis")
-from tests.unit.pipeline.jobs.migrate.samples import SETTINGS
+from tests.unit.pipeline.jobs.migrate.samples import SETTINGS, owed, pages
+from tests.unit.pipeline.jobs.migrate.test_directory import each
 from tests.unit.pipeline.jobs.migrate.test_postgres import SESSIONS, V1_0, V1_2, V1_3
 
 from perdure.bench.servers.postgres import PostgresServer
@@ -18,10 +20,14 @@ from perdure.bench.servers.redis import RedisServer
 from perdure.cli.migrate_source import open_directory_source
 from perdure.clock import SystemClock
 from perdure.errors import ConfigError
+from perdure.model import Subscription
 from perdure.pipeline.jobs.migrate import stores
+from perdure.pipeline.jobs.migrate.directory import DatabaseTarget, Sessions
 from perdure.pipeline.jobs.migrate.endpoints import Endpoint
 from perdure.pipeline.jobs.migrate.job import Migration, Options, Summary, execute_here
 from perdure.pipeline.jobs.migrate.ledger import Ledger
+from perdure.pipeline.jobs.migrate.task import put_pages
+from perdure.storage.memory import MemoryDatabase
 
 pytestmark = [
     pytest.mark.redis,
@@ -45,7 +51,7 @@ def postgres() -> Iterator[PostgresServer]:
         connection = await asyncpg.connect(server.url)
         for statement in (SESSIONS, V1_0, V1_2, V1_3):
             await connection.execute(statement)
-        for name in ("other", "whole"):
+        for name in ("other", "whole", "shares"):
             await connection.execute(f"CREATE DATABASE {name}")
         await connection.execute(FILL, NOW_US // 1000 - 60_000)
         await connection.execute(
@@ -119,6 +125,33 @@ def test_around(postgres: PostgresServer, redis: RedisServer, tmp_path: Path) ->
         return [found[f"client {number}"] for number in range(1, 32)]
 
     assert asyncio.run(counters()) == [100 + number for number in range(1, 32)]
+
+
+async def test_shared_queues_with_subscription_identifiers(
+    postgres: PostgresServer, redis: RedisServer
+) -> None:
+    """From each kind of store, also one that was written by TBMQ's own layout."""
+    sent = [owed(1, 5, identifiers=(3, 9)), owed(2, 6), owed(3, 7, identifiers=(268_435_455,))]
+    shares = Sessions(NOW_US, subscriptions={"c": [Subscription("t/+", "g")]})
+    for endpoint in (
+        Endpoint("redis", redis.url, "compact", "shares:"),
+        Endpoint("redis", redis.url, "tbmq", "shared:"),
+        Endpoint("postgres", postgres.database_url("shares")),
+    ):
+        target = await stores.open_target(endpoint, now_us=NOW_US)
+        await put_pages(0, each(pages("ss_g_t/+", sent)), target)
+        await target.close()
+        source = await stores.open_source(endpoint)
+        database = MemoryDatabase()
+        sessions = DatabaseTarget(database, shares)
+        await sessions.begin()
+        settings = msgspec.structs.replace(SETTINGS, now_us=NOW_US)
+        async for part in source.plan(10**6):
+            result = await put_pages(part.number, source.read(part, settings), sessions)
+            assert (result.entries, result.mismatches) == (3, []), endpoint.kind
+        await source.close()
+        found = await database.read_group_entries("g/t/+", limit=9)
+        assert [entry.identifiers for entry in found] == [(3, 9), (), (268_435_455,)]
 
 
 async def test_a_directory_has_one_writer() -> None:

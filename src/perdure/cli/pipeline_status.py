@@ -1,0 +1,96 @@
+"""``perdure pipeline status``: how far pipelines have read the log, and what they have missed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from perdure.cli.exit_codes import CommandFailed, ExitCode
+from perdure.cli.output import Column, Output, output_options
+from perdure.cli.pipeline_options import From, log_options, opened_log, read_options
+from perdure.config.units import format_time
+from perdure.errors import PerdureError
+from perdure.storage.cursors import PipelineCursor, forget_cursors, load_cursors
+
+_COLUMNS = (
+    Column("name"),
+    Column("place"),
+    Column("through"),
+    Column("behind_s", right=True),
+    Column("moved_at"),
+    Column("gaps", right=True),
+)
+
+
+@click.command()
+@log_options
+@click.option(
+    "--forget",
+    metavar="NAME",
+    default="",
+    help="Delete the cursors of this name: retention waits for them no more. With --place, one.",
+)
+@click.option("--place", metavar="PLACE", default="", help="For --forget: only the one there.")
+@output_options
+def status(log: From, forget: str, place: str, out: Output) -> None:
+    """Show how far archives have read the log, for retention.keep_for.
+
+    How far one is behind is a time: from what it has read to the end of the log. Gaps are messages
+    that were dropped before it could read them, where its directory can be seen from here.
+    """
+    if place and not forget:
+        raise click.UsageError("--place is for --forget")
+    if forget:
+        _forget(log, forget, place)
+        return
+    options = read_options(log, ())
+    with opened_log(options) as index:
+        newest = index.newest()
+    broken: list[str]
+    if options.remote is None:
+        found, broken = load_cursors(log.data)
+    else:
+        from perdure.pipeline.remote import fetch_cursors
+
+        fetched = fetch_cursors(options.remote)
+        found, broken = list(fetched.items), list(fetched.broken)
+    end = 0 if newest is None else newest.offset
+    out.rows(_COLUMNS, [_row(cursor, end) for cursor in found])
+    for name in broken:
+        click.echo(f"warning: the cursor of {name} cannot be read", err=True)
+
+
+def _row(cursor: PipelineCursor, end: int) -> dict[str, Any]:
+    return {
+        "name": cursor.name,
+        "place": cursor.place,
+        "offset": cursor.offset,
+        "through": format_time(cursor.offset),
+        "behind_s": max(0, end - cursor.offset) / 1_000_000,
+        "moved_at": format_time(cursor.moved_at_us),
+        "gaps": _gaps(Path(cursor.place)),
+    }
+
+
+def _gaps(place: Path) -> int | None:
+    """Gaps of the archive in a directory; None = it cannot be seen from here."""
+    try:
+        from perdure.pipeline.jobs.archive_state import load_state
+
+        state = load_state(place)
+    except (ImportError, OSError, PerdureError):
+        return None
+    return None if state is None else len(state.gaps)
+
+
+def _forget(log: From, name: str, place: str) -> None:
+    if log.url:
+        raise click.UsageError("--forget is for a data directory")
+    if not forget_cursors(log.data, name, place):
+        raise CommandFailed(
+            f"{log.data} has no cursor {name}{f' at {place}' if place else ''}",
+            ExitCode.NOT_FOUND,
+            hint="perdure pipeline status lists them",
+        )

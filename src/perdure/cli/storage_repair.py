@@ -1,0 +1,54 @@
+"""``perdure storage repair``: makes a damaged data directory one that a broker starts with."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from itertools import islice
+from typing import Final
+
+import click
+
+from perdure.cli.data import confirm, database_directory, storage_options
+from perdure.cli.exit_codes import ExitCode
+from perdure.config.schema import StorageConfig
+
+FINDINGS_SHOWN_MAX: Final = 50
+"""Lines of damage before a repair asks."""
+
+
+@click.command()
+@storage_options
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def repair(storage: StorageConfig, yes: bool) -> int:
+    """Make a damaged data directory one that a broker starts with.
+
+    Says first what is damaged and may be lost. The damaged files are kept in damaged-<time>/ below
+    the data directory. The broker must not run.
+    """
+    path = database_directory(storage)
+    from perdure.storage.rocksdb.inspection import inspect
+    from perdure.storage.rocksdb.repair import repair_directory
+
+    found = Counter((each.table, each.problem) for each in inspect(path, storage.rocksdb))
+    for (table, problem), count in islice(found.items(), FINDINGS_SHOWN_MAX):
+        where = f"{table}: " if table else ""
+        rows = f" ({count} rows)" if count > 1 else ""
+        click.echo(f"{where}{problem}{rows}", err=True)
+    if len(found) > FINDINGS_SHOWN_MAX:
+        click.echo(f"... and {len(found) - FINDINGS_SHOWN_MAX} more", err=True)
+    if not found:
+        click.echo(f"{path}: nothing to repair", err=True)
+        return ExitCode.OK
+    click.echo(
+        "What is listed is lost, as far as it cannot be read; all else is kept. "
+        "A copy of the directory is the way back.",
+        err=True,
+    )
+    confirm(f"Repair {path}?", yes=yes)
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    aside = repair_directory(
+        path, storage.rocksdb, stamp=stamp, say=lambda text: click.echo(text, err=True)
+    )
+    click.echo(f"{path}: repaired; what was damaged is in {aside}", err=True)
+    return ExitCode.OK

@@ -1,0 +1,71 @@
+"""The file in the data directory that hands the broker's time to the next process.
+
+It is replaced as a whole and not synced: it is written every minute, and an older one, or none,
+costs no more than the time that some deadlines are late.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final, final
+
+import msgspec
+
+from perdure.clock import ClockState
+from perdure.observe.logs import get_logger
+
+log = get_logger("server")
+
+CLOCK_FILE: Final = "broker.clock"
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """The content; see ``ClockState``."""
+
+    steady_us: int
+    skew_us: int
+    earlier: list[tuple[int, int]]
+
+
+_decoder = msgspec.json.Decoder(_Kept)
+
+
+@final
+class ClockFile:
+    """``broker.timekeeping.ClockMemory`` in a file.
+
+    Args:
+        directory: the data directory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / CLOCK_FILE
+        self._failed = False
+
+    def load(self) -> ClockState | None:
+        """What was kept; None = there is nothing that can be read."""
+        try:
+            kept = _decoder.decode(self._path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as error:
+            log.warning("clock.file_unreadable", path=str(self._path), error=str(error))
+            return None
+        return ClockState(kept.steady_us, kept.skew_us, kept.earlier)
+
+    def save(self, state: ClockState) -> None:
+        """Replace the file; a failure is told once."""
+        data = msgspec.json.encode(_Kept(state.steady_us, state.skew_us, state.earlier))
+        beside = self._path.with_name(f".{CLOCK_FILE}.new")
+        try:
+            handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            beside.replace(self._path)
+        except OSError as error:
+            if not self._failed:
+                log.warning("clock.file_unwritable", path=str(self._path), error=error.strerror)
+            self._failed = True
+        else:
+            self._failed = False

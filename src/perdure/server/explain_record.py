@@ -1,0 +1,219 @@
+"""What the log, the private stream and the limits of a session say of messages on a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, final
+
+import msgspec
+
+from perdure.broker.limiter import excess, is_too_old
+from perdure.config.schema import SessionConfig
+from perdure.config.units import format_time
+from perdure.model import Message, StoredSession, Subscription
+from perdure.server.inspect import Stored
+from perdure.session.interest import Interest
+
+EXPLAIN_MESSAGES_MAX: Final = 1000
+"""Messages looked at to explain one topic."""
+
+EXPLAIN_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Payload bytes read for it."""
+
+BACKLOG_MAX: Final = 10_000
+"""Messages of a session's backlog that are looked at to apply its limits."""
+
+_BACK_US: Final = (1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000)
+"""How far back the newest messages are looked for, before all of the log is read."""
+
+
+@final
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that was looked at on a message's way.
+
+    Attributes:
+        check: session, subscription, rights, message, record, limits or delivery.
+        ok: nothing in the way here.
+        code: stable word for programs.
+        detail: a sentence.
+    """
+
+    check: str
+    ok: bool
+    code: str
+    detail: str
+
+
+async def newest(database: Stored, topic: str) -> list[Message]:
+    """The newest recorded messages on a topic, in the log's order; an offset is a time."""
+    last = database.last_offset
+    for back_us in (*_BACK_US, last):
+        page = await database.read(
+            [topic],
+            after_offset=max(0, last - back_us),
+            until_offset=last,
+            limit=EXPLAIN_MESSAGES_MAX,
+            bytes_max=EXPLAIN_BYTES_MAX,
+        )
+        if page.messages:
+            return page.messages
+    return []
+
+
+def of_this_kind(
+    page: Sequence[Message],
+    topic: str,
+    *,
+    publisher: str | None,
+    qos: int | None,
+    size: int | None,
+    now_us: int,
+) -> Message:
+    """A message that is published now: as the newest one, but for what is given."""
+    last = page[-1] if page else Message(topic, b"", 1)
+    return Message(
+        topic,
+        last.payload if size is None else bytes(size),
+        last.qos if qos is None else qos,
+        last.retain,
+        last.publisher if publisher is None else publisher,
+        last.properties,
+        last.expires_at_us,
+        now_us,
+    )
+
+
+async def recorded(
+    database: Stored,
+    stored: StoredSession,
+    matching: Sequence[Subscription],
+    page: Sequence[Message],
+    topic: str,
+    now_us: int,
+    *,
+    online: bool,
+) -> Finding:
+    """What the log has for the session on this topic.
+
+    Args:
+        database: where the log is.
+        stored: the session.
+        matching: its subscriptions that match.
+        page: the newest messages on the topic.
+        topic: the topic.
+        now_us: wall time.
+        online: the client is connected: what is not recorded comes to it as well.
+    """
+    if not page:
+        text = "no message on this topic is recorded: none was published with QoS 1 or 2"
+        return Finding("record", online, "nothing_recorded", text)
+    cursor = stored.cursor
+    since = min(sub.since_offset for sub in matching)
+    feeding = any(sub.feed is not None for sub in matching)
+    last = page[-1]
+    if last.offset <= since and last.offset > cursor.offset and not feeding:
+        text = "the last recorded message was published before the subscription was made"
+        return Finding("record", False, "before_subscription", text)
+    if last.offset <= min(since, stored.record.created_at_us) and not feeding:
+        text = "the last recorded message was published before the session was made"
+        return Finding("record", False, "before_subscription", text)
+    interest = Interest(stored.record.client_id, stored.subscriptions)
+    owed = [
+        message
+        for message in page
+        if message.offset > cursor.offset
+        and (wanted := interest.wants(message)) is not None
+        and wanted.qos
+    ]
+    fresh = [m for m in owed if not m.expires_at_us or m.expires_at_us > now_us]
+    if owed and not fresh:
+        text = f"{len(owed)} recorded on this topic, past their message expiry"
+        return Finding("record", False, "message_expired", text)
+    if last.expires_at_us and last.expires_at_us <= now_us and last.offset > cursor.offset:
+        text = "the last recorded message is past its message expiry"
+        return Finding("record", False, "message_expired", text)
+    if fresh:
+        more = " or more" if len(page) == EXPLAIN_MESSAGES_MAX else ""
+        oldest = format_time(fresh[0].published_at_us)
+        text = f"{len(fresh)}{more} not yet acknowledged on this topic, since {oldest}"
+        return Finding("record", True, "owed", text)
+    text = "every recorded message on this topic was delivered, dropped, or not for the session"
+    return Finding("record", True, "settled", text)
+
+
+async def addressed(database: Stored, stored: StoredSession, topic: str) -> Finding:
+    """What the session's private stream has: shares of a group, what a subscription is fed, and
+    what was carried over from a dropped generation."""
+    entries = await database.read_inbox(
+        stored.record.client_id,
+        after_offset=stored.cursor.offset,
+        until_offset=database.last_offset,
+        limit=EXPLAIN_MESSAGES_MAX,
+    )
+    count = sum(1 for e in entries if e.message is not None and e.message.topic == topic)
+    text = f"{count} on this topic are addressed to the session and not yet acknowledged"
+    return Finding("record", True, "addressed" if count else "none_addressed", text)
+
+
+async def backlog(
+    database: Stored,
+    stored: StoredSession,
+    topic: str,
+    message: Message,
+    limits: SessionConfig,
+    now_us: int,
+) -> list[Finding]:
+    """What limits drop of the session's backlog when it is read, the oldest first.
+
+    Args:
+        database: where the log is.
+        stored: the session.
+        topic: asked for.
+        message: what is published now.
+        limits: ``session.pending_*_max``.
+        now_us: wall time.
+    """
+    if limits.pending_bytes_max and len(message.payload) > limits.pending_bytes_max:
+        text = f"larger than session.pending_bytes_max ({limits.pending_bytes_max} bytes)"
+        return [Finding("limits", False, "queue_full", text)]
+    if not (limits.pending_messages_max or limits.pending_bytes_max or limits.pending_age_max_s):
+        return []
+    owed = await _backlog_of(database, stored)
+    dropped = owed[: excess([len(m.payload) for m in owed], limits)]
+    kept = owed[len(dropped) :]
+    old = [m for m in kept if is_too_old(m.published_at_us, limits, now_us)]
+    here = sum(1 for m in owed if m.topic == topic)
+    lost = sum(1 for m in dropped if m.topic == topic)
+    too_old = sum(1 for m in old if m.topic == topic)
+    found = []
+    if dropped:
+        text = f"the {len(dropped)} oldest of {len(owed)} owed messages are dropped when the client"
+        text += f" comes back (session.pending_*_max), {lost} of {here} on this topic"
+        found.append(Finding("limits", not here or lost < here, "queue_full", text))
+    if old:
+        text = f"{len(old)} owed messages are older than session.pending_age_max_s and are dropped,"
+        text += f" {too_old} of {here} on this topic"
+        found.append(Finding("limits", not here or lost + too_old < here, "too_old", text))
+    return found
+
+
+async def _backlog_of(database: Stored, stored: StoredSession) -> list[Message]:
+    """The owed messages that were not sent yet, oldest first; at most ``BACKLOG_MAX``."""
+    interest = Interest(stored.record.client_id, stored.subscriptions)
+    cursor = stored.cursor
+    filters = interest.filters(cursor.offset)
+    owed: list[Message] = []
+    if not filters:
+        return owed
+    page = await database.read(
+        filters,
+        after_offset=cursor.offset,
+        until_offset=database.last_offset,
+        limit=BACKLOG_MAX,
+        bytes_max=EXPLAIN_BYTES_MAX,
+    )
+    for message in page.messages:
+        wanted = interest.wants(message)
+        if wanted is not None and wanted.qos:
+            owed.append(message)
+    return owed[max(0, cursor.sent - cursor.serial) :]

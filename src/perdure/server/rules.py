@@ -1,0 +1,128 @@
+"""What a running broker decides by beyond the store: rights, bans, limits, who is connected.
+
+``explain`` asks here what the broker's own rooms would say of one message to one session. Nothing
+is changed by asking: decisions are not remembered in the identity of a connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import final
+
+from perdure.broker.auth.authorize import Identity
+from perdure.broker.live_session import LiveSession
+from perdure.broker.services import Services
+from perdure.config.schema import SessionConfig
+from perdure.model import Message, SessionRecord
+from perdure.mqtt.encode import publish_size
+
+
+@final
+class Rules:
+    """The rules of a broker for one session.
+
+    Args:
+        services: the parts of the broker.
+        record: the session.
+        is_superuser: whether a user is exempt from the ACL.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        record: SessionRecord,
+        is_superuser: Callable[[str | None], bool],
+    ) -> None:
+        self._services = services
+        self._is_superuser = is_superuser
+        self._record = record
+        self._live = services.registry.live.get(record.client_id)
+        self._identity = self._identity_of(record.client_id, record)
+
+    @property
+    def limits(self) -> SessionConfig:
+        """The bounds of a session."""
+        return self._services.session_config
+
+    def ban(self) -> str:
+        """The ban that keeps the client out, in words; empty = none."""
+        services = self._services
+        address = self._live.holder.peer.address if self._live is not None else ""
+        ban = services.banning.bans.find(
+            client_id=self._identity.client_id,
+            username=self._identity.username,
+            address=address,
+            now_us=services.banning.now_us(),
+        )
+        return "" if ban is None else f"{ban.kind} {ban.value}"
+
+    def mutes(self, publisher: str) -> bool:
+        """Whether a publisher is banned by its identifier: nothing of it is delivered."""
+        return self._services.authorizer.mutes(publisher)
+
+    def may_get(self, topic: str, publisher: str) -> bool:
+        """Whether a message may go to the client."""
+        return self._services.authorizer.deliver(self._identity, topic, publisher)
+
+    def may_subscribe(self, topic_filter: str) -> bool:
+        """Whether the client may hold a subscription."""
+        return self._services.authorizer.subscribe(self._identity, topic_filter)
+
+    def may_publish(self, publisher: str, topic: str) -> bool:
+        """Whether a connected publisher may publish there; True if it is not connected."""
+        live = self._services.registry.live.get(publisher)
+        if live is None:
+            return True
+        return self._services.authorizer.publish(self._identity_of(publisher, live.record), topic)
+
+    def excess(
+        self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]
+    ) -> tuple[int, int]:
+        """The size of a PUBLISH and the client's Maximum Packet Size, bytes, if it is smaller;
+        else two zeros."""
+        live = self._live
+        limit = live.sender.packet_size_max if live is not None else 0
+        if live is None or not limit:
+            return 0, 0
+        expiry_s = 0 if message.expires_at_us else -1
+        packet_id = 1 if qos else 0
+        size = publish_size(
+            message, live.sender.version, qos, retain, False, packet_id, expiry_s, identifiers
+        )
+        return (size, limit) if size > limit else (0, 0)
+
+    def is_recorded(self, message: Message) -> bool:
+        """Whether the log takes such a message; else nobody who is offline gets it."""
+        return self._services.publishing.is_recorded(message)
+
+    def refusal(self, message: Message) -> int:
+        """The reason code with which a publisher is refused now, because the store takes no
+        messages; 0 = it takes them."""
+        return self._services.publishing.refusal() if message.qos else 0
+
+    def is_congested(self) -> bool:
+        """Whether the client's connection takes no more now: QoS 0 is dropped."""
+        return self._live is not None and self._live.sender.congested
+
+    def others(self, group_key: str, topic: str, publisher: str) -> list[str]:
+        """Connected members of a group, besides the client, that may be given a message."""
+        group = self._services.shares.groups.get(group_key)
+        if group is None:
+            return []
+        return [
+            member.client_id
+            for member in group.members
+            if member.client_id != self._record.client_id
+            and self._services.authorizer.deliver(
+                self._identity_of(member.client_id, member.session.record), topic, publisher
+            )
+        ]
+
+    def _identity_of(self, client_id: str, record: SessionRecord) -> Identity:
+        """Of a connected client its own, but without what it remembers of decisions."""
+        live: LiveSession | None = self._services.registry.live.get(client_id)
+        if live is not None:
+            known = live.identity
+            return Identity(client_id, known.username, known.superuser)
+        username = record.username or None
+        return Identity(client_id, username, self._is_superuser(username))

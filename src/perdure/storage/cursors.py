@@ -1,0 +1,162 @@
+"""How far pipelines have read the log: a small file for each in the data directory.
+
+``pipelines/<name>.<place>.json`` says that everything up to an offset is safe somewhere else. A
+pipeline writes its own file, whether the broker runs or not; the broker reads them, so that its
+retention can wait (``retention.keep_for``). Several pipelines may have one name: then the slowest
+counts.
+
+Invariant: a file is replaced as a whole, after what it tells is safe against power loss; one that
+cannot be read counts as a pipeline that has read nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from perdure.errors import ConfigError, StorageUnavailable
+
+DIRECTORY: Final = "pipelines"
+NAME_PATTERN: Final = r"[a-z0-9][a-z0-9_-]{0,63}"
+CURSORS_MAX: Final = 256
+"""Files that one data directory may have: a client of the HTTP interface can make them."""
+
+PLACE_CHARACTERS_MAX: Final = 1_024
+_PLACE_DIGITS: Final = 12
+_VERSION: Final = 1
+
+
+class PipelineCursor(msgspec.Struct, frozen=True):
+    """One file.
+
+    Attributes:
+        name: by which ``retention.keep_for`` knows it.
+        place: what it writes to, as people know it; one name at two places is two pipelines.
+        database: id of the log that it reads.
+        offset: everything up to here is safe.
+        moved_at_us: wall time of the last change.
+        version: of the file.
+    """
+
+    name: str
+    place: str
+    database: str
+    offset: int
+    moved_at_us: int
+    version: int = _VERSION
+
+
+def check_name(name: str) -> str:
+    """A name that can be used.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if re.fullmatch(NAME_PATTERN, name) is None:
+        raise ConfigError(
+            f"{name!r} is no name of a pipeline: small letters, digits, - and _, 64 at most",
+            path="name",
+        )
+    return name
+
+
+def save_cursor(data: Path, cursor: PipelineCursor) -> None:
+    """Keep how far a pipeline has read; safe against power loss when this returns.
+
+    Args:
+        data: the data directory.
+        cursor: what to keep; replaces the one with its name and place.
+
+    Raises:
+        ConfigError: its name or place cannot be used, or there are too many.
+        StorageUnavailable: the directory takes no writes.
+    """
+    check_name(cursor.name)
+    if not 0 < len(cursor.place) <= PLACE_CHARACTERS_MAX:
+        raise ConfigError("the place of a pipeline has 1 to 1024 characters", path="place")
+    directory = data / DIRECTORY
+    path = directory / _file_name(cursor.name, cursor.place)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        owner = data.stat()
+        directory.mkdir(exist_ok=True, mode=0o700)
+        if not path.exists() and sum(1 for _ in directory.glob("*.json")) >= CURSORS_MAX:
+            raise ConfigError(
+                f"{directory} has {CURSORS_MAX} cursors, which is the most there may be",
+                path="name",
+                hint="perdure pipeline status --forget NAME",
+            )
+        with partial.open("wb") as file:
+            file.write(msgspec.json.encode(cursor) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        if os.geteuid() == 0:
+            # The broker must be able to read what an administrator's archive has written.
+            os.chown(directory, owner.st_uid, owner.st_gid)
+            os.chown(partial, owner.st_uid, owner.st_gid)
+        partial.replace(path)
+        for step in (directory, data):
+            _sync(step)
+    except OSError as error:
+        raise StorageUnavailable(f"{directory} takes no cursor: {error.strerror}") from error
+
+
+def load_cursors(data: Path) -> tuple[list[PipelineCursor], list[str]]:
+    """Every cursor, by name and place, and the names of those that cannot be read.
+
+    Args:
+        data: the data directory.
+    """
+    found: list[PipelineCursor] = []
+    broken: list[str] = []
+    for path in sorted((data / DIRECTORY).glob("*.json")):
+        try:
+            cursor = msgspec.json.decode(path.read_bytes(), type=PipelineCursor)
+        except FileNotFoundError:
+            continue
+        except (OSError, msgspec.DecodeError):
+            broken.append(path.name.partition(".")[0])
+            continue
+        if cursor.version > _VERSION:
+            broken.append(cursor.name)
+        else:
+            found.append(cursor)
+    return sorted(found, key=lambda each: (each.name, each.place)), broken
+
+
+def forget_cursors(data: Path, name: str, place: str = "") -> int:
+    """Delete the cursors of a name, also those that cannot be read; how many there were.
+
+    Args:
+        data: the data directory.
+        name: whose.
+        place: only the one there; empty = all.
+
+    Raises:
+        ConfigError: it is no name.
+    """
+    check_name(name)
+    pattern = _file_name(name, place) if place else f"{name}.*.json"
+    count = 0
+    for path in (data / DIRECTORY).glob(pattern):
+        path.unlink(missing_ok=True)
+        count += 1
+    return count
+
+
+def _file_name(name: str, place: str) -> str:
+    digest = hashlib.blake2b(place.encode(), digest_size=_PLACE_DIGITS // 2).hexdigest()
+    return f"{name}.{digest}.json"
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,119 @@
+"""Failed logins: what is counted for whom, what is banned, and for how long."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.broker.auth import guard as guard_module
+from perdure.broker.auth.guard import LoginBan, LoginGuard
+from perdure.config.schema import AuthConfig
+
+S = 1_000_000
+CONFIG = AuthConfig(
+    failures_max=3, failures_per_address_max=10, failures_window_s=60, failures_ban_s=30
+)
+
+
+class Attempts:
+    """A guard, and who tries."""
+
+    def __init__(self, config: AuthConfig = CONFIG) -> None:
+        self.guard = LoginGuard(config)
+        self.now_us = 0
+
+    def fail(self, user: str, address: str, client_id: str = "x") -> LoginBan | None:
+        return self.guard.failed(
+            username=user, address=address, client_id=client_id, now_us=self.now_us
+        )
+
+    def succeed(self, user: str, address: str, client_id: str) -> None:
+        self.guard.succeeded(
+            username=user, address=address, client_id=client_id, now_us=self.now_us
+        )
+
+    def refused(self, user: str, address: str, client_id: str = "x") -> str:
+        ban = self.guard.verdict(
+            username=user, address=address, client_id=client_id, now_us=self.now_us
+        )
+        return "" if ban is None else ban.limit
+
+
+def test_a_name_is_banned_from_one_address_for_a_while() -> None:
+    world = Attempts()
+    assert [world.fail("ada", "10.0.0.7") for _ in range(2)] == [None, None]
+    ban = world.fail("ada", "10.0.0.7")
+    assert ban is not None
+    assert (ban.value, ban.failures) == ("ada@10.0.0.7", 3)
+    assert world.refused("ada", "10.0.0.7") == "auth.failures_max"
+    assert world.refused("ada", "10.0.0.8") == ""
+    assert world.refused("bob", "10.0.0.7") == ""
+    assert [found.value for found in world.guard.bans(0)] == ["ada@10.0.0.7"]
+    world.now_us = 30 * S
+    assert world.guard.bans(30 * S) == []
+    assert world.refused("ada", "10.0.0.7") == ""
+
+
+def test_failures_that_are_far_apart_do_not_add_up() -> None:
+    world = Attempts()
+    for step in range(20):
+        world.now_us = step * 31 * S
+        assert world.fail("ada", "10.0.0.7") is None
+
+
+def test_an_address_is_banned_for_newcomers_after_many_names() -> None:
+    world = Attempts()
+    world.succeed("ann", "10.0.0.7", "c1")
+    made = [world.fail(f"u{number}", "10.0.0.7") for number in range(10)]
+    assert [ban.value for ban in made if ban is not None] == ["*@10.0.0.7"]
+    assert world.refused("new", "10.0.0.7") == "auth.failures_per_address_max"
+    assert world.refused("ann", "10.0.0.7", "c1") == ""
+    assert world.refused("ann", "10.0.0.7", "c2") == "auth.failures_per_address_max"
+    assert world.refused("new", "10.0.0.8") == ""
+
+
+def test_a_client_that_has_logged_in_answers_for_its_own_failures_only() -> None:
+    world = Attempts()
+    world.succeed("ada", "10.0.0.7", "own")
+    for _ in range(9):
+        world.fail("ada", "10.0.0.7", "guesser")
+    assert world.refused("ada", "10.0.0.7", "guesser")
+    assert world.refused("ada", "10.0.0.7", "own") == ""
+    for _ in range(3):
+        world.fail("ada", "10.0.0.7", "own")
+    assert world.refused("ada", "10.0.0.7", "own") == "auth.failures_max"
+
+
+def test_addresses_of_one_site_count_as_one() -> None:
+    world = Attempts()
+    for host in range(3):
+        world.fail("ada", f"2001:db8::{host}")
+    assert world.refused("ada", "2001:db8::ffff")
+    assert world.refused("ada", "2001:db8:0:1::1") == ""
+
+
+def test_a_ban_is_lifted_with_its_failures() -> None:
+    world = Attempts()
+    for _ in range(3):
+        world.fail("ada", "10.0.0.7")
+    assert not world.guard.lift("ada@10.0.0.8")
+    assert world.guard.lift("ada@10.0.0.7")
+    assert world.refused("ada", "10.0.0.7") == ""
+    assert world.fail("ada", "10.0.0.7") is None
+
+
+def test_nothing_is_banned_where_that_is_off() -> None:
+    world = Attempts(AuthConfig(failures_max=0, failures_per_address_max=0))
+    assert {world.fail("ada", "a") for _ in range(1000)} == {None}
+
+
+def test_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard_module, "LOGINS_TRACKED_MAX", 4)
+    world = Attempts()
+    for number in range(50):
+        world.succeed(f"u{number}", "a", "c")
+        for _ in range(4):
+            world.fail(f"u{number}", "b")
+    guard = world.guard
+    assert [len(guard._failures), len(guard._trusted), len(guard._bans)] <= [4, 4, 4]
+    assert guard.is_trusted(username="u49", address="a", client_id="c")
+    assert not guard.is_trusted(username="u0", address="a", client_id="c")

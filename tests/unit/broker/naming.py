@@ -1,0 +1,98 @@
+"""A world in which a user name is believed as it is stated, and users can be taken away."""
+
+from __future__ import annotations
+
+from tests.unit.broker.harness import Client
+
+from perdure.broker.auth.acl import AclAuthorizer, AclRules
+from perdure.broker.auth.authenticate import AuthRequest, AuthResult, accepted
+from perdure.broker.auth.authorize import Identity
+from perdure.config.schema import AuthConfig, Config, SysConfig
+from perdure.model import Will
+from perdure.mqtt.packets import Connack, Connect, Properties
+from perdure.testing.network import Weather
+from perdure.testing.world import World
+
+
+class Users:
+    """Authenticator and standing: who states a name has it."""
+
+    def __init__(self) -> None:
+        self.superusers: set[str] = set()
+        self.removed: set[str] = set()
+
+    async def authenticate(self, request: AuthRequest) -> AuthResult:
+        name = request.username
+        if name is None:
+            return accepted("anonymous", None)
+        return accepted("password", name, superuser=name in self.superusers)
+
+    def takes_certificates(self, listener: str) -> bool:
+        return False
+
+    def keeps(self, identity: Identity, *, loopback: bool) -> bool:
+        return self.stands(identity.username, identity.method)
+
+    def stands(self, username: str | None, method: str) -> bool:
+        return username not in self.removed
+
+    def is_superuser(self, username: str | None) -> bool:
+        return username in self.superusers
+
+
+def make_named_world(
+    users: Users | None = None, *, acl: str | None = None, binding: str = "user"
+) -> World:
+    """A running broker with named users, with or without an ACL."""
+    users = users or Users()
+    rules = None if acl is None else AclRules.parse(acl, name="acl")
+    auth = AuthConfig(client_id_binding=binding)  # type: ignore[arg-type]
+    world = World(
+        config=Config(sys=SysConfig(interval_s=0), auth=auth),
+        weather=Weather(delays_us=(0,), pieces_max=1),
+        authenticator=users,
+        authorizer=AclAuthorizer(rules),
+        standing=users,
+    )
+    world.blocking_us = (1_000, 1_000)
+    world.start()
+    return world
+
+
+def use_acl(world: World, acl: str) -> None:
+    """Have other rules from now on."""
+    assert isinstance(world.authorizer, AclAuthorizer)
+    world.authorizer.reload(AclRules.parse(acl, name="acl"))
+
+
+def connect_as(
+    client: Client,
+    user: str | None,
+    *,
+    clean: bool = False,
+    expiry_s: int = 1000,
+    will: Will | None = None,
+    size_max: int | None = None,
+    receive_maximum: int | None = None,
+) -> Connack:
+    """Connect with a user name; returns CONNACK."""
+    client.open()
+    properties = Properties()
+    if client.version == 5:
+        properties = Properties(
+            session_expiry_interval=expiry_s,
+            maximum_packet_size=size_max,
+            receive_maximum=receive_maximum,
+        )
+    client.send(
+        Connect(
+            client.version,
+            clean,
+            0,
+            client.client_id,
+            username=user,
+            will=will,
+            properties=properties,
+        )
+    )
+    return client.take(Connack)

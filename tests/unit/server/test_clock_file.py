@@ -1,0 +1,39 @@
+"""The broker's time in a file: whole, private, and no reason not to start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from perdure.clock import ClockState
+from perdure.server.clock_file import CLOCK_FILE, ClockFile
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    file = ClockFile(tmp_path)
+    assert file.load() is None
+    file.save(ClockState(1, 2, [(3, -4)]))
+    file.save(ClockState(5, -6, [(7, 8), (9, 10)]))
+    found = ClockFile(tmp_path).load()
+    assert found is not None
+    assert (found.steady_us, found.skew_us, found.earlier) == (5, -6, [(7, 8), (9, 10)])
+    assert [path.name for path in tmp_path.iterdir()] == [CLOCK_FILE]
+    assert (tmp_path / CLOCK_FILE).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"steady_us": "x"}', b"\xff"])
+def test_a_damaged_file_is_told_and_no_more(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / CLOCK_FILE).write_bytes(content)
+    with capture_logs() as told:
+        assert ClockFile(tmp_path).load() is None
+    assert [entry["event"] for entry in told] == ["clock.file_unreadable"]
+
+
+def test_a_directory_that_takes_nothing_is_told_once(tmp_path: Path) -> None:
+    file = ClockFile(tmp_path / "gone")
+    with capture_logs() as told:
+        file.save(ClockState(1))
+        file.save(ClockState(2))
+    assert [entry["event"] for entry in told] == ["clock.file_unwritable"]

@@ -1,0 +1,261 @@
+"""What must be there before a broker starts: all of it is found, and nothing else."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.net.helpers import issue
+from tests.unit.net.test_certificate import pem
+
+from perdure.config.schema import (
+    AuthConfig,
+    Config,
+    HttpConfig,
+    Listener,
+    ListenersConfig,
+    MetricsConfig,
+    RedisConfig,
+    StorageConfig,
+)
+from perdure.errors import ConfigError
+from perdure.server import preflight
+from perdure.server.preflight import look
+from perdure.testing.process import free_port
+
+ANY_PORT = ListenersConfig(tcp=(Listener(bind="127.0.0.1:0"),))
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Callable[..., Config]:
+    """A configuration that is in order but for what is given."""
+
+    def make(**sections: Any) -> Config:
+        given: dict[str, Any] = {
+            "storage": StorageConfig(path=str(tmp_path / "data")),
+            "listeners": ANY_PORT,
+        }
+        return Config(**(given | sections))
+
+    return make
+
+
+@pytest.fixture
+def secure(tmp_path: Path) -> Callable[..., ListenersConfig]:
+    """A TLS listener whose files are in order but for what is given."""
+    issue(tmp_path, "server", "localhost")
+    (tmp_path / "server.key").chmod(0o600)
+
+    def make(**changes: str) -> ListenersConfig:
+        files = {
+            "certificate": str(tmp_path / "server.pem"),
+            "private_key": str(tmp_path / "server.key"),
+        }
+        return ListenersConfig(tcp=(), tls=(Listener(bind="127.0.0.1:0", **(files | changes)),))
+
+    return make
+
+
+def told(config: Config) -> tuple[list[str], list[str]]:
+    """Problems and warnings."""
+    found = look(config, ports=True)
+    return [str(each) for each in found.problems], [str(each) for each in found.warnings]
+
+
+def test_nothing_to_find(made: Callable[..., Config], secure: Callable[..., Any]) -> None:
+    for config in (made(), made(listeners=secure())):
+        assert told(config) == ([], [])
+        files, bans = look(config, ports=False).ready()
+        assert files.credentials is None
+        assert not bans.in_force(0)
+    assert not Path(made().storage.path).exists()  # it changes nothing
+
+
+def test_all_of_it_is_told_at_once(made: Callable[..., Config], tmp_path: Path) -> None:
+    gone = str(tmp_path / "gone")
+    config = made(
+        storage=StorageConfig(path=str(tmp_path / "data"), backend="rocksdb"),
+        auth=AuthConfig(password_file=gone, acl_file=gone, ban_file=str(tmp_path)),
+        listeners=ListenersConfig(
+            tcp=(Listener(bind="no-such-host.invalid:0"),),
+            tls=(Listener(bind="127.0.0.1:0", certificate=gone, private_key=gone),),
+        ),
+        http=HttpConfig(bind="127.0.0.1:0", certificate=gone, private_key=gone, token_file=gone),
+    )
+    problems, warnings = told(config)
+    assert [problem.partition(":")[0] for problem in problems] == [
+        "auth.password_file",
+        "auth.acl_file",
+        "auth.ban_file",
+        "listeners.tcp.0.bind",
+        "listeners.tls.0.certificate",
+        "http.certificate",
+        "http.token_file",
+    ]
+    assert warnings == []
+    with pytest.raises(ConfigError, match=r"auth.password_file: .*\(and 5 more\)"):
+        look(config, ports=False).ready()
+
+
+def test_a_key_that_belongs_to_another_certificate(
+    made: Callable[..., Config], secure: Callable[..., Any], tmp_path: Path
+) -> None:
+    issue(tmp_path, "other", "localhost")
+    (tmp_path / "other.key").chmod(0o600)
+    problems, _ = told(made(listeners=secure(private_key=str(tmp_path / "other.key"))))
+    assert len(problems) == 1
+    assert problems[0].startswith("listeners.tls.0.private_key: the private key in")
+    assert "does not belong to" in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("since_days", "until_days", "text"),
+    [(-9, -1, "has expired on"), (-9, 3, "expires on"), (1, 90, "is not valid before")],
+)
+def test_the_time_of_a_certificate(
+    made: Callable[..., Config], tmp_path: Path, since_days: int, until_days: int, text: str
+) -> None:
+    now = dt.datetime.now(dt.UTC)
+    file = tmp_path / "c.pem"
+    file.write_text(pem(now + dt.timedelta(days=since_days), now + dt.timedelta(days=until_days)))
+    (warning,) = preflight._certificate("path", str(file))
+    assert text in warning.message
+    assert warning.severity == "warning"
+    assert warning.hint
+
+
+def test_what_others_may_use_is_told_once(
+    made: Callable[..., Config], secure: Callable[..., Any], tmp_path: Path
+) -> None:
+    config = made(listeners=secure())
+    data, key = Path(config.storage.path), tmp_path / "server.key"
+    data.mkdir(mode=0o700)
+    assert told(config) == ([], [])
+    data.chmod(0o755)
+    key.chmod(0o604)
+    assert told(config) == (
+        [],
+        [
+            f"storage.path: others on this machine may use {data} (0755)",
+            f"listeners.tls.0.private_key: others on this machine may use {key} (0604)",
+        ],
+    )
+
+
+@pytest.mark.parametrize("text", [None, "", "short"])
+def test_the_tokens_of_the_metrics(
+    made: Callable[..., Config], tmp_path: Path, text: str | None
+) -> None:
+    file = tmp_path / "tokens"
+    if text is not None:
+        file.write_text(text)
+        file.chmod(0o600)
+    metrics = MetricsConfig(bind="127.0.0.1:0", token_file=str(file))
+    problems, warnings = told(made(metrics=metrics))
+    assert warnings == []
+    assert [problem.partition(":")[0] for problem in problems] == ["metrics.token_file"]
+    file.write_text("x" * 32)
+    file.chmod(0o600)
+    assert told(made(metrics=metrics)) == ([], [])
+
+
+def test_a_port_that_is_taken_may_be_free_later(made: Callable[..., Config]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        bind = f"127.0.0.1:{taken.getsockname()[1]}"
+        listeners = ListenersConfig(tcp=(Listener(bind=bind),))
+        problems, warnings = told(
+            made(listeners=listeners, metrics=MetricsConfig(bind=bind), http=HttpConfig(bind=bind))
+        )
+        assert problems == []
+        assert [warning.partition(":")[0] for warning in warnings] == [
+            "listeners.tcp.0.bind",
+            "metrics.bind",
+            "http.bind",
+        ]
+        assert look(made(listeners=listeners), ports=False).findings == ()
+    assert told(made(listeners=listeners)) == ([], [])
+
+
+def test_an_address_of_another_machine(made: Callable[..., Config]) -> None:
+    bind = f"192.0.2.1:{free_port()}"
+    problems, warnings = told(made(listeners=ListenersConfig(tcp=(Listener(bind=bind),))))
+    assert problems == []
+    assert warnings == [
+        f"listeners.tcp.0.bind: cannot listen on {bind}: Cannot assign requested address"
+    ]
+
+
+@pytest.mark.parametrize("below", ["", "data", "a/b"])
+def test_a_file_where_the_directory_should_be(
+    made: Callable[..., Config], tmp_path: Path, below: str
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    problems, _ = told(
+        made(
+            storage=StorageConfig(path=str(file / below)),
+            auth=AuthConfig(ban_file=str(tmp_path / "bans")),
+        )
+    )
+    assert problems == [f"storage.path: {file} is a file, not a directory"]
+
+
+@pytest.mark.parametrize("below", ["", "data"])
+def test_a_directory_that_takes_no_files(
+    made: Callable[..., Config], tmp_path: Path, below: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may write everywhere, so who asks is told what another user would be."""
+    directory = tmp_path / "locked"
+    directory.mkdir()
+
+    def access(path: Path, mode: int) -> bool:
+        return not (mode & os.W_OK and Path(path) == directory)
+
+    monkeypatch.setattr(preflight.os, "access", access)
+    (problem,) = look(made(storage=StorageConfig(path=str(directory / below))), ports=True).problems
+    assert problem.path == "storage.path"
+    assert f"{directory} cannot be written" in problem.message
+    assert "it belongs to" in problem.hint
+
+
+def test_little_room_is_told(
+    made: Callable[..., Config], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(preflight, "ROOM_BYTES_MIN", 1 << 62)
+    problems, (warning,) = told(made())
+    assert problems == []
+    assert warning.startswith(f"storage.path: {tmp_path} is on a file system with ")
+    memory = made(storage=msgspec.structs.replace(made().storage, backend="memory"))
+    assert told(memory) == ([], [])
+
+
+def test_a_backend_that_is_not_installed(
+    made: Callable[..., Config], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def missing(*_: object) -> None:
+        raise ConfigError(
+            "storage.backend redis needs the package hiredis",
+            path="storage.backend",
+            hint="pip install 'perdure[redis]'",
+        )
+
+    monkeypatch.setattr(preflight, "make_driver", missing)
+    storage = StorageConfig(path=str(tmp_path), backend="redis", redis=RedisConfig())
+    (problem,) = look(made(storage=storage), ports=False).problems
+    assert problem.hint == "pip install 'perdure[redis]'"
+
+
+def test_http_that_is_not_installed(
+    made: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight.importlib.util, "find_spec", lambda _: None)
+    problems = look(made(http=HttpConfig(bind="127.0.0.1:0")), ports=False).problems
+    assert [problem.hint for problem in problems] == ["pip install 'perdure[http]'"] * 2

@@ -1,0 +1,73 @@
+"""Cursors of pipelines: kept, replaced, forgotten, and never taken for more than they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from perdure.errors import ConfigError, StorageUnavailable
+from perdure.storage import cursors
+from perdure.storage.cursors import (
+    DIRECTORY,
+    PipelineCursor,
+    check_name,
+    forget_cursors,
+    load_cursors,
+    save_cursor,
+)
+
+
+def cursor(offset: int, *, name: str = "archive", place: str = "/a") -> PipelineCursor:
+    return PipelineCursor(name, place, "db", offset, 1)
+
+
+def test_one_for_each_name_and_place(tmp_path: Path) -> None:
+    assert load_cursors(tmp_path) == ([], [])
+    for each in (cursor(1), cursor(5), cursor(3, place="/b"), cursor(9, name="other")):
+        save_cursor(tmp_path, each)
+    assert load_cursors(tmp_path) == (
+        [cursor(5), cursor(3, place="/b"), cursor(9, name="other")],
+        [],
+    )
+    assert forget_cursors(tmp_path, "archive", "/a") == 1
+    assert forget_cursors(tmp_path, "archive") == 1
+    assert load_cursors(tmp_path) == ([cursor(9, name="other")], [])
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b'{"name":', b"\xff"])
+def test_a_damaged_one_is_named(tmp_path: Path, damage: bytes) -> None:
+    save_cursor(tmp_path, cursor(5))
+    [path] = (tmp_path / DIRECTORY).glob("*.json")
+    path.write_bytes(damage)
+    assert load_cursors(tmp_path) == ([], ["archive"])
+    assert forget_cursors(tmp_path, "archive") == 1
+
+
+def test_one_of_a_later_release_is_not_understood(tmp_path: Path) -> None:
+    save_cursor(tmp_path, msgspec.structs.replace(cursor(5), version=2))
+    assert load_cursors(tmp_path) == ([], ["archive"])
+
+
+@pytest.mark.parametrize("name", ["", "A", "a/b", "../a", "a" * 65, "-a", "a.b"])
+def test_a_name_that_is_none(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="no name of a pipeline"):
+        check_name(name)
+    with pytest.raises(ConfigError):
+        save_cursor(tmp_path, cursor(1, name=name))
+
+
+def test_there_are_not_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cursors, "CURSORS_MAX", 2)
+    save_cursor(tmp_path, cursor(1))
+    save_cursor(tmp_path, cursor(1, place="/b"))
+    with pytest.raises(ConfigError, match="the most there may be"):
+        save_cursor(tmp_path, cursor(1, place="/c"))
+    save_cursor(tmp_path, cursor(2))
+
+
+def test_a_place_that_takes_no_writes(tmp_path: Path) -> None:
+    (tmp_path / DIRECTORY).write_text("a file")
+    with pytest.raises(StorageUnavailable, match="takes no cursor"):
+        save_cursor(tmp_path, cursor(1))
