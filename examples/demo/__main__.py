@@ -11,9 +11,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests.support.process import ProcessError
+
 from examples.demo.screen import Screen
 from examples.demo.story import Options, Story
-from perdure.testing.process import ProcessError
 
 
 async def tell(options: Options, directory: Path, screen: Screen) -> bool:

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from perdure.testing.process import BrokerProcess, ProcessError, free_port, perdure_command
+from tests.support.process import BrokerProcess, ProcessError, free_port, perdure_command
 
 
 def make_broker(kind: str, directory: Path) -> BrokerProcess:

@@ -16,8 +16,7 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
-
-from perdure.testing.process import BrokerProcess
+from tests.support.process import BrokerProcess
 
 WINDOW = 100
 """Messages that a publisher has under way at once."""

@@ -18,6 +18,8 @@ import aiomqtt
 import paho.mqtt.client as paho
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
+from tests.support.delivery import Ledger, Stamp
+from tests.support.process import BrokerProcess
 
 from examples.demo.clients import (
     WINDOW,
@@ -26,8 +28,6 @@ from examples.demo.clients import (
     now_us,
 )
 from examples.demo.plan import PAYLOAD_BYTES, Publishing
-from perdure.testing import Ledger, Stamp
-from perdure.testing.process import BrokerProcess
 
 NOWHERE = "demo/nowhere"
 IDENTIFIER_NOT_FOUND = 0x92

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.delivery import Ledger, Verdict, audit
+
 from examples.demo import plan
 from examples.demo.broker import make_broker
 from examples.demo.clients import now_us
@@ -19,7 +21,6 @@ from examples.demo.subscribers import (
     Subscriber,
     make_subscriber,
 )
-from perdure.testing import Ledger, Verdict, audit
 
 TICK_S = 0.1
 STALL_S = 10.0

@@ -10,6 +10,7 @@ import pytest_asyncio
 from tests import servers
 from tests.contract.queues import QUEUES, parameters
 from tests.contract.values import NOW_US
+from tests.support.remote import MemoryDriver, ServerState
 
 from perdure.bench.servers.postgres import PostgresServer
 from perdure.bench.servers.redis import RedisServer
@@ -22,7 +23,6 @@ from perdure.storage.postgres.driver import PostgresDriver
 from perdure.storage.redis.driver import RedisDriver
 from perdure.storage.remote.store import RemoteDatabase, Settings
 from perdure.storage.rocksdb import RocksDatabase
-from perdure.testing.remote import MemoryDriver, ServerState
 
 
 class Backend:

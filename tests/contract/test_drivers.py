@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 from tests import servers
 from tests.contract.conftest import BACKEND_MARKS
+from tests.support.remote import MemoryDriver, ServerState
 
 from perdure.errors import Fenced, StorageLocked, StorageUnavailable
 from perdure.model import Message
@@ -23,7 +24,6 @@ from perdure.storage.remote.driver import (
     Driver,
     Transaction,
 )
-from perdure.testing.remote import MemoryDriver, ServerState
 
 Make = Callable[[], Driver]
 

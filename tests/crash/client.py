@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 from typing import final
 
-from perdure.testing import packets
-from perdure.testing.packets import Packet, Splitter
+from tests.support import packets
+from tests.support.packets import Packet, Splitter
 
 TIMEOUT_S = 20.0
 

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import final
 
-from perdure.testing.delivery import Ledger, Receipts, audit
-from perdure.testing.fault_rounds import REFUSALS
-from perdure.testing.peers import Publisher, Subscriber
-from perdure.testing.seats import Seat
+from tests.support.delivery import Ledger, Receipts, audit
+from tests.support.fault_rounds import REFUSALS
+from tests.support.peers import Publisher, Subscriber
+from tests.support.seats import Seat
 
 WINDOW = 20
 

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 from tests.crash.client import Client, Clients
-
-from perdure.testing import packets
-from perdure.testing.process import BrokerProcess, free_port, perdure_command
+from tests.support import packets
+from tests.support.process import BrokerProcess, free_port, perdure_command
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("uvicorn")

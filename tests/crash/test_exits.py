@@ -12,9 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from perdure.testing.process import BrokerProcess, free_port, perdure_command
-from perdure.testing.volume import MEBIBYTE, SmallVolume, VolumesUnavailable
+from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.volume import MEBIBYTE, SmallVolume, VolumesUnavailable
 
 NOBODY = 65_534
 DEADLINE_S = 60.0

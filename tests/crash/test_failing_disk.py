@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 from tests.crash.client import Clients
-
-from perdure.testing import packets
-from perdure.testing.disk import BROKEN, Disk
-from perdure.testing.disk_broker import disk_command
-from perdure.testing.fault_rounds import FaultRounds
-from perdure.testing.packets import Packet
-from perdure.testing.process import BrokerProcess, free_port
+from tests.support import packets
+from tests.support.disk import BROKEN, Disk
+from tests.support.disk_broker import disk_command
+from tests.support.fault_rounds import FaultRounds
+from tests.support.packets import Packet
+from tests.support.process import BrokerProcess, free_port
 
 ROUNDS = int(os.environ.get("PERDURE_FAULT_ROUNDS") or 2)
 SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))

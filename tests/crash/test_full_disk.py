@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 from tests.crash.load import Load, until
-
-from perdure.testing.delivery import audit
-from perdure.testing.process import BrokerProcess, free_port, perdure_command
-from perdure.testing.volume import MEBIBYTE, SmallVolume, VolumesUnavailable
+from tests.support.delivery import audit
+from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.volume import MEBIBYTE, SmallVolume, VolumesUnavailable
 
 RECOVERY_S = 30.0
 BIG = 64_000

@@ -7,8 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
-
-from perdure.testing.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, free_port, perdure_command
 
 pytest.importorskip("uvicorn")
 pytestmark = pytest.mark.slow

@@ -12,9 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-
-from perdure.testing.kill_rounds import KillRounds
-from perdure.testing.process import BrokerProcess, free_port, perdure_command
+from tests.support.kill_rounds import KillRounds
+from tests.support.process import BrokerProcess, free_port, perdure_command
 
 ROUNDS = int(os.environ.get("PERDURE_CRASH_ROUNDS") or 5)
 SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))

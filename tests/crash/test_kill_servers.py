@@ -12,12 +12,12 @@ import random
 from pathlib import Path
 
 import pytest
+from tests.support.kill_rounds import KillRounds
+from tests.support.process import BrokerProcess, free_port, perdure_command
 
 from perdure.bench.servers.postgres import PostgresServer
 from perdure.bench.servers.redis import RedisServer
 from perdure.bench.servers.redis_cluster import RedisCluster
-from perdure.testing.kill_rounds import KillRounds
-from perdure.testing.process import BrokerProcess, free_port, perdure_command
 
 ROUNDS = int(os.environ.get("PERDURE_CRASH_ROUNDS") or 2)
 SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.crash.load import Load
-
-from perdure.testing.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, free_port, perdure_command
 
 SUBSCRIPTIONS = (
     ("t/3", 1),

@@ -16,15 +16,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-from perdure.testing.delivery import Ledger
-from perdure.testing.disk import Disk
-from perdure.testing.disk_broker import disk_command
-from perdure.testing.kill_rounds import KillRounds
-from perdure.testing.peers import Publisher, Subscriber
-from perdure.testing.process import BrokerProcess, free_port, perdure_command
-from perdure.testing.seats import Seat
-from perdure.testing.volume import PowerVolume, VolumesUnavailable
+from tests.support.delivery import Ledger
+from tests.support.disk import Disk
+from tests.support.disk_broker import disk_command
+from tests.support.kill_rounds import KillRounds
+from tests.support.peers import Publisher, Subscriber
+from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.seats import Seat
+from tests.support.volume import PowerVolume, VolumesUnavailable
 
 ROUNDS = int(os.environ.get("PERDURE_FAULT_ROUNDS") or 2)
 SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))

@@ -10,12 +10,12 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
+from tests.support.process import free_port
 from tests.wire.harness import Broker, Options, elapse
 from tests.wire.packets import Kind
 
 from perdure.bench.servers.postgres import PostgresServer
 from perdure.bench.servers.redis import RedisServer
-from perdure.testing.process import free_port
 
 OWNER = "{perdure}:owner"
 """Key that says who may write."""

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 from tests.crash.load import Load, until
-
-from perdure.testing import packets
-from perdure.testing.packets import Splitter
-from perdure.testing.process import BrokerProcess, free_port, perdure_command
+from tests.support import packets
+from tests.support.packets import Splitter
+from tests.support.process import BrokerProcess, free_port, perdure_command
 
 
 def events(log: Path) -> list[str]:

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 from tests.crash.client import Clients
-
-from perdure.testing import packets
-from perdure.testing.packets import Splitter
-from perdure.testing.process import BrokerProcess, free_port, perdure_command
-from perdure.testing.system_calls import SYNCS, WRITES, Call, read_calls, strace_command
+from tests.support import packets
+from tests.support.packets import Splitter
+from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.system_calls import SYNCS, WRITES, Call, read_calls, strace_command
 
 BURSTS, BURST = 12, 5
 """Few enough for the log to stay within its first block, which would cut a payload in two."""

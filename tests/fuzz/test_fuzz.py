@@ -13,6 +13,7 @@ import random
 import pytest
 from tests.fuzz.decoding import check_decoder, check_frames
 from tests.fuzz.grammar import DIGITS, LEVELS, SCRAM, TEXTS, TIMES, Noise
+from tests.support.world import World
 from tests.unit.broker.harness import CALM, QUIET, Client
 
 from perdure.broker.auth.hashes import ScramKeys
@@ -24,7 +25,6 @@ from perdure.errors import MqttError
 from perdure.mqtt.packets import PUBACK, Ack
 from perdure.net.frames import BINARY, CLOSE, CONTINUATION, PING, TEXT
 from perdure.net.proxy_protocol import SIGNATURE, parse_proxy_header
-from perdure.testing.world import World
 
 SEED = int(os.environ.get("PERDURE_SEED") or 20261122)
 ROUNDS = int(os.environ.get("PERDURE_FUZZ_ROUNDS") or 60)

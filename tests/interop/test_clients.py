@@ -17,8 +17,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-
-from perdure.testing.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, free_port, perdure_command
 
 HERE = Path(__file__).parent
 ON_MOSQUITTO = os.environ.get("PERDURE_INTEROP_BROKER") == "mosquitto"

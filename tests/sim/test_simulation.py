@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import final
 
 import pytest
+from tests.support.plan import Plan
+from tests.support.scene import Report
+from tests.support.simulator import Simulation
+from tests.support.storage import FaultyDatabase
 
 from perdure.config.schema import Config, StorageConfig, SysConfig
-from perdure.testing.plan import Plan
-from perdure.testing.scene import Report
-from perdure.testing.simulator import Simulation
-from perdure.testing.storage import FaultyDatabase
 
 SEEDS = 50
 CANARY_SEEDS = 12

@@ -12,6 +12,7 @@ import random
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.support.world import World
 from tests.unit.broker.harness import QUIET, Client, make_world
 
 from perdure.config.schema import Config, SessionConfig
@@ -21,7 +22,6 @@ from perdure.pipeline.jobs.migrate.directory import DatabaseTarget, Sessions
 from perdure.pipeline.jobs.migrate.task import put_pages
 from perdure.pipeline.tbmq.identifiers import resolve
 from perdure.pipeline.tbmq.owed import OwedEntry, OwedPage
-from perdure.testing.world import World
 
 STEPS = 40
 SEEDS = 40

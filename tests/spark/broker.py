@@ -14,7 +14,7 @@ import urllib.request
 from pathlib import Path
 from typing import Final
 
-from perdure.testing.process import free_port
+from tests.support.process import free_port
 
 TOKEN: Final = "a-token-for-tests-that-is-long-enough"
 START_TIMEOUT_S: Final = 60

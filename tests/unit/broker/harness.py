@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar, final
 
+from tests.support.network import Weather, Wire
+from tests.support.storage import FaultyDatabase
+from tests.support.world import World
+
 from perdure.config.schema import Config, StorageConfig, SysConfig
 from perdure.limits import SESSION_EXPIRY_NEVER_S
 from perdure.model import Will
@@ -29,9 +33,6 @@ from perdure.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from perdure.testing.network import Weather, Wire
-from perdure.testing.storage import FaultyDatabase
-from perdure.testing.world import World
 
 PacketT = TypeVar("PacketT", bound=Packet)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.support.network import Weather
+from tests.support.world import World
 from tests.unit.broker.harness import Client
 
 from perdure.broker.auth.acl import AclAuthorizer, AclRules
@@ -10,8 +12,6 @@ from perdure.broker.auth.authorize import Identity
 from perdure.config.schema import AuthConfig, Config, SysConfig
 from perdure.model import Will
 from perdure.mqtt.packets import Connack, Connect, Properties
-from perdure.testing.network import Weather
-from perdure.testing.world import World
 
 
 class Users:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from tests.support.world import World
 from tests.unit.broker.harness import Client
-
-from perdure.testing.world import World
 
 NAME = "$share/g/t/#"
 

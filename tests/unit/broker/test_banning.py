@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.support.network import Weather
+from tests.support.world import World
 from tests.unit.broker.harness import Client, make_world
 
 from perdure.broker.auth.acl import AclAuthorizer, AclRules
@@ -12,8 +14,6 @@ from perdure.broker.auth.authenticate import AuthRequest, AuthResult, accepted
 from perdure.broker.auth.bans import BanList, make_ban
 from perdure.model import Will
 from perdure.mqtt.packets import Connack, Connect, Disconnect, Properties
-from perdure.testing.network import Weather
-from perdure.testing.world import World
 
 SECOND_US = 1_000_000
 

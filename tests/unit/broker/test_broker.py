@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.world import World
 from tests.unit.broker.harness import Client, make_world
 
 from perdure.errors import StorageFull, StorageUnavailable
 from perdure.model import Will
 from perdure.mqtt.packets import PUBACK, PUBREC, Ack, Connack, Disconnect, Properties, Publish
-from perdure.testing.world import World
 
 FULL = Properties(reason_string="the broker's storage is full")
 AWAY = Properties(reason_string="storage is not available")

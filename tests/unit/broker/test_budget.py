@@ -6,6 +6,8 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import pytest
+from tests.support.storage import FaultyDatabase
+from tests.support.world import World
 from tests.unit.broker.harness import QUIET, Client, make_world
 
 from perdure.broker.budget import DiskBudget, generation_bytes_max
@@ -13,8 +15,6 @@ from perdure.config.schema import GIB, MIB, Config, RetentionConfig
 from perdure.model import SessionRecord
 from perdure.mqtt.encode import properties_from_forward
 from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
-from perdure.testing.storage import FaultyDatabase
-from perdure.testing.world import World
 
 T = TypeVar("T")
 

@@ -6,6 +6,7 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.world import World
 from tests.unit.broker.harness import QUIET, Client, make_world
 
 from perdure.broker.catchup import CatchUp
@@ -22,7 +23,6 @@ from perdure.mqtt.packets import (
     Properties,
     Publish,
 )
-from perdure.testing.world import World
 
 if TYPE_CHECKING:
     from perdure.broker.live_session import LiveSession

@@ -6,6 +6,9 @@ import random
 from typing import Literal
 
 import pytest
+from tests.support.clock import VirtualClock
+from tests.support.scheduler import VirtualLoop, VirtualScheduler
+from tests.support.storage import FaultyDatabase
 from tests.unit.broker.harness import QUIET, Client, make_world, stalled_world
 
 from perdure.broker.commit import LEVEL_FSYNC, LEVEL_MEMORY, LEVEL_OS, Committer
@@ -16,9 +19,6 @@ from perdure.errors import StorageError, StorageFull, StorageUnavailable
 from perdure.model import Message
 from perdure.mqtt.packets import PUBACK, PUBREC, Ack, Publish
 from perdure.observe.metrics import Metrics
-from perdure.testing.clock import VirtualClock
-from perdure.testing.scheduler import VirtualLoop, VirtualScheduler
-from perdure.testing.storage import FaultyDatabase
 
 
 class Waiting:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.network import Weather
+from tests.support.world import World
 from tests.unit.broker.harness import Client, make_world
 
 from perdure.broker.auth.authenticate import AuthRequest, AuthResult, accepted
 from perdure.mqtt.encode import encode
 from perdure.mqtt.packets import Connack, Connect, Properties
-from perdure.testing.network import Weather
-from perdure.testing.world import World
 
 
 @pytest.mark.spec("MQTT-3.1.2-24")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 
 import pytest
+from tests.support.network import BUFFER_HIGH_BYTES
+from tests.support.world import World
 from tests.unit.broker.harness import QUIET, Client, make_world
 
 from perdure.broker.connection import Connection
@@ -31,8 +33,6 @@ from perdure.mqtt.packets import (
     SubscribeFilter,
     Unsubscribe,
 )
-from perdure.testing.network import BUFFER_HIGH_BYTES
-from perdure.testing.world import World
 
 PINGS = BUFFER_HIGH_BYTES // 10
 """Whose answers fill a fifth of what a client may leave unread."""

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Generator
 
 import pytest
+from tests.support.world import World
 from tests.unit.broker.harness import QUIET, Client, make_world, stalled_world
 
 from perdure.broker import dispatch
@@ -15,7 +16,6 @@ from perdure.config.schema import Config, SessionConfig, StorageConfig
 from perdure.model import Message
 from perdure.mqtt.packets import PUBACK, PUBREC, Ack, Packet, Properties, Publish
 from perdure.observe.metrics import Metrics
-from perdure.testing.world import World
 
 NOBODY = 0x10
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.world import World
 from tests.unit.broker.harness import Client, make_world
 
 from perdure.broker.dropping import make_durable, visit_session
 from perdure.broker.live_session import LiveSession
 from perdure.errors import StorageError, StorageUnavailable
-from perdure.testing.world import World
 
 
 class Visit:

@@ -8,6 +8,8 @@ import hashlib
 import hmac
 
 import pytest
+from tests.support.network import PEER
+from tests.support.world import World
 from tests.unit.broker.harness import Client, make_world
 
 from perdure.broker.auth.authenticate import AllStand, AuthState, AuthStep
@@ -15,8 +17,6 @@ from perdure.broker.auth.credentials import CredentialsFile
 from perdure.broker.auth.scram import NAME, scram_factory
 from perdure.config.schema import AuthConfig
 from perdure.mqtt.packets import Auth, Connack, Connect, Disconnect, Properties, Publish
-from perdure.testing.network import PEER
-from perdure.testing.world import World
 
 METHOD = "COUNT"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.world import World
 from tests.unit.broker.harness import Client, make_world, stalled_world
 
 from perdure.broker.auth.acl import AclAuthorizer, AclRules
@@ -24,7 +25,6 @@ from perdure.mqtt.packets import (
     Subscribe,
     SubscribeFilter,
 )
-from perdure.testing.world import World
 
 
 def _publish(number: int, *, qos: int = 1, topic: str = "t", packet_id: int = 0) -> Publish:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.world import World
 from tests.unit.broker.harness import Client, make_world
 
 from perdure.broker.farewell import RETURN_CODE_OF, refuse, send_disconnect, version_of_refusal
@@ -11,7 +12,6 @@ from perdure.mqtt.decode import Decoder
 from perdure.mqtt.encode import encode
 from perdure.mqtt.packets import Connack, Connect, Disconnect, Packet
 from perdure.mqtt.reason_codes import RETURN_CODES_311
-from perdure.testing.world import World
 
 
 class Sink:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.support.world import World
 from tests.unit.broker.harness import QUIET, Client, make_world
 
 from perdure.broker.budget import DiskBudget
 from perdure.config.schema import Config, RetentionConfig, StorageConfig
 from perdure.storage.cursors import DIRECTORY, PipelineCursor, save_cursor
-from perdure.testing.world import World
 
 DAY_S = 86_400
 DAY_US = DAY_S * 1_000_000

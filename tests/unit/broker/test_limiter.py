@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.world import World
 from tests.unit.broker.harness import QUIET, Client, make_world
 
 from perdure.config.schema import Config, SessionConfig
 from perdure.mqtt.encode import properties_from_forward
 from perdure.mqtt.packets import Publish
-from perdure.testing.world import World
 
 
 def _world(**limits: int) -> World:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.network import Weather
+from tests.support.world import World
 from tests.unit.broker.harness import Client, make_world
 
 from perdure.broker.auth.authorize import Identity
 from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
-from perdure.testing.network import Weather
-from perdure.testing.world import World
 
 
 class Rules:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.support.world import World
 from tests.unit.broker.harness import QUIET, Client, make_world
 
 from perdure.broker.owed import OwedQueue, merged, read_page
@@ -14,7 +15,6 @@ from perdure.model import Cursor, InboxEntry, Message, SessionRecord, Subscripti
 from perdure.mqtt.packets import PUBACK, PUBREC, PUBREL, Ack, Properties, Publish
 from perdure.storage.device_queue import EntryState, QueuedEntry
 from perdure.storage.memory import MemoryDatabase
-from perdure.testing.world import World
 
 NOW_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000

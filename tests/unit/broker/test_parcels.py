@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 
+from tests.support.clock import VirtualClock
+from tests.support.scheduler import VirtualLoop, VirtualScheduler
+
 from perdure.broker.parcels import GRACE_US, PACE_BYTES, Parcels
-from perdure.testing.clock import VirtualClock
-from perdure.testing.scheduler import VirtualLoop, VirtualScheduler
 
 
 class Post:

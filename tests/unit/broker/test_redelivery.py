@@ -6,11 +6,11 @@ import random
 from typing import Final, final
 
 import pytest
+from tests.support.world import World
 from tests.unit.broker.harness import QUIET, Client, make_world
 
 from perdure.config.schema import Config, SessionConfig
 from perdure.mqtt.packets import EMPTY, PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Properties, Publish
-from perdure.testing.world import World
 
 FILTERS: Final = ("#", "t/#", "t/+", "t/a", "t/b", "+/a", "t/a/#", "+/b", "+/+", "t/c", "+/c")
 TOPICS: Final = ("t/a", "t/b", "t/c")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.world import World
 from tests.unit.broker.harness import QUIET, Client, make_world
 
 from perdure.config.schema import Config, RetentionConfig
 from perdure.mqtt.packets import PUBACK, PUBREC, Ack, Publish
-from perdure.testing.world import World
 
 DAY_S = 86_400
 DAYS = Config(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.world import World
 from tests.unit.broker.harness import QUIET, Client, make_world
 
 from perdure.config.schema import Config, SessionConfig, StorageConfig
@@ -10,7 +11,6 @@ from perdure.errors import StorageCorrupt, StorageError, StorageUnavailable
 from perdure.model import Message
 from perdure.mqtt.packets import PUBACK, Ack, Connack, Disconnect, Publish
 from perdure.session.seqno import PACKET_IDS, packet_id_of
-from perdure.testing.world import World
 
 ERRORS = [StorageUnavailable("broken"), StorageCorrupt("damaged")]
 SMALL = Config(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.network import PEER
+from tests.support.world import World
 from tests.unit.broker.harness import Client, make_world
 
 from perdure.broker.connection import Connection
@@ -20,8 +22,6 @@ from perdure.mqtt.packets import (
     Subscribe,
     SubscribeFilter,
 )
-from perdure.testing.network import PEER
-from perdure.testing.world import World
 
 
 def _watch(world: World) -> Client:

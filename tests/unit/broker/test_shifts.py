@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 
+from tests.support.clock import VirtualClock
+from tests.support.scheduler import VirtualLoop, VirtualScheduler
+
 from perdure.broker.shifts import DELIVERIES_MAX, SHIFT_US, SLICES_MAX, STEPS_MAX, Shifts
-from perdure.testing.clock import VirtualClock
-from perdure.testing.scheduler import VirtualLoop, VirtualScheduler
 
 
 class Hall:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.world import World
 from tests.unit.broker.harness import QUIET, Client, make_world
 
 from perdure.broker.tally import Tally
 from perdure.config.schema import Config, LimitsConfig
 from perdure.observe.metrics import Metrics
-from perdure.testing.world import World
 
 
 def limited(**limits: int) -> World:

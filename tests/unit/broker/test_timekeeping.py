@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.world import World
 from tests.unit.broker.harness import QUIET, Client, make_world
 
 from perdure.broker.timekeeping import LOOK_INTERVAL_US
@@ -10,7 +11,6 @@ from perdure.clock import ClockState
 from perdure.config.schema import Config, RetentionConfig, SessionConfig
 from perdure.model import Will
 from perdure.mqtt.packets import Publish
-from perdure.testing.world import World
 
 SECOND_US = 1_000_000
 HOUR_US = 3600 * SECOND_US

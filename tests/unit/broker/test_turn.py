@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.clock import VirtualClock
+from tests.support.scheduler import VirtualTimer
+from tests.support.storage import FaultyDatabase
 
 from perdure.broker.commit import (
     LEVEL_FSYNC,
@@ -26,9 +29,6 @@ from perdure.clock import SteadyClock
 from perdure.errors import StorageError, StorageFull, StorageUnavailable
 from perdure.model import Message
 from perdure.observe.metrics import Metrics
-from perdure.testing.clock import VirtualClock
-from perdure.testing.scheduler import VirtualTimer
-from perdure.testing.storage import FaultyDatabase
 
 if TYPE_CHECKING:
     from perdure.storage.contract import Database

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.world import World
 
 from perdure.broker.auth import AccessControl, Identity, read_files
 from perdure.config import Config, Listener, ListenersConfig
@@ -17,7 +18,6 @@ from perdure.net.admission import Admission
 from perdure.server import app
 from perdure.server.app import TaskWatch, certificate_listeners
 from perdure.server.bans import BanKeeper
-from perdure.testing.world import World
 
 
 async def test_the_first_failure_of_a_task_is_the_one_that_is_raised() -> None:

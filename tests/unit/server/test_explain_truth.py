@@ -6,6 +6,7 @@ import random
 from typing import Any, Final, final
 
 import pytest
+from tests.support.world import World
 from tests.unit.broker.harness import CALM, QUIET, Client
 
 from perdure.broker.auth.acl import AclAuthorizer, AclRules
@@ -17,7 +18,6 @@ from perdure.mqtt.packets import Connack
 from perdure.server.admin_handler import BrokerAdmin
 from perdure.server.bans import BanKeeper
 from perdure.server.explain import ANY, What
-from perdure.testing.world import World
 
 TOPICS: Final = ("t/a", "t/b", "u")
 FILTERS: Final = ("t/a", "t/+", "t/#", "#", "u", "t/b")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from tests.support.world import World
 from tests.unit.broker.harness import CALM, QUIET, Client
 
 from perdure.broker.auth.acl import AclAuthorizer, AclRules
 from perdure.config.schema import Config
 from perdure.model import Message, SessionRecord
 from perdure.server.rules import Rules
-from perdure.testing.world import World
 
 
 def make_world(acl: str) -> World:

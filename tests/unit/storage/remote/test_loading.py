@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.remote import ServerState
 from tests.unit.storage.remote.helpers import NOW_US, append, opened, subscribe, synced
 
 from perdure.errors import Fenced, FormatTooNew
@@ -10,7 +11,6 @@ from perdure.model import Cursor, Message, SessionRecord
 from perdure.storage.remote import rows
 from perdure.storage.remote.driver import META
 from perdure.storage.remote.reader import PAGE
-from perdure.testing.remote import ServerState
 
 
 async def test_memory_is_what_the_server_has_after_a_start() -> None:

@@ -13,11 +13,11 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.remote import MemoryDriver, ServerState
 
 from perdure.model import Cursor, Message, SessionRecord, Subscription
 from perdure.session.interest import Interest
 from perdure.storage.remote.store import RemoteDatabase
-from perdure.testing.remote import MemoryDriver, ServerState
 
 NOW_US = 1_700_000_000_000_000
 TOPICS = st.sampled_from(["a", "a/b", "b"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.remote import MemoryDriver, ServerState
 from tests.unit.storage.remote.helpers import NOW_US, looking
 
 from perdure.errors import FormatTooNew, UsageError
@@ -11,7 +12,6 @@ from perdure.storage.remote import rows
 from perdure.storage.remote.driver import META
 from perdure.storage.remote.reader import StateReader
 from perdure.storage.remote.store import RemoteDatabase
-from perdure.testing.remote import MemoryDriver, ServerState
 
 
 def record(client_id: str) -> SessionRecord:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.remote import MemoryDriver, ServerState
 from tests.unit.storage.remote.helpers import NOW_US, looking
 
 from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord
 from perdure.storage.remote.store import RemoteDatabase
 from perdure.storage.remote.view import StateView
-from perdure.testing.remote import MemoryDriver, ServerState
 
 
 async def test_it_has_what_the_database_has() -> None:

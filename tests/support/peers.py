@@ -9,7 +9,7 @@ Client libraries hide packet identifiers and the DUP flag; these keep them, and 
 - a packet identifier is not used for a second message while the first is in flight;
 - an acknowledgement answers something that was sent, and says success.
 
-The breaches are texts in ``breaches``; loss, repeats and order are ``perdure.testing.delivery``'s.
+The breaches are texts in ``breaches``; loss, repeats and order are ``tests.support.delivery``'s.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias, final
 
 import msgspec
-
-from perdure.testing import packets
-from perdure.testing.delivery import Ledger, Receipts, Stamp
-from perdure.testing.packets import Packet, Splitter
+from tests.support import packets
+from tests.support.delivery import Ledger, Receipts, Stamp
+from tests.support.packets import Packet, Splitter
 
 PACKET_ID_MAX = 65_535
 SUBSCRIBE_ID = 1

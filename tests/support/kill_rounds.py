@@ -15,10 +15,10 @@ import random
 import time
 from collections.abc import Callable
 
-from perdure.testing.delivery import Ledger, Verdict, audit
-from perdure.testing.peers import Publisher, Subscriber
-from perdure.testing.process import BrokerProcess, ProcessError
-from perdure.testing.seats import Seat
+from tests.support.delivery import Ledger, Verdict, audit
+from tests.support.peers import Publisher, Subscriber
+from tests.support.process import BrokerProcess, ProcessError
+from tests.support.seats import Seat
 
 TICK_S = 0.01
 SUBACK_TIMEOUT_S = 10.0
@@ -86,7 +86,7 @@ class KillRounds:
         chapter_rounds: int = 10,
     ) -> None:
         self._broker = broker
-        self._chance = random.Random(seed)  # noqa: S311 - it must be repeatable
+        self._chance = random.Random(seed)
         self._say = say
         self._chapter_rounds = chapter_rounds
         self._outcome = Outcome()

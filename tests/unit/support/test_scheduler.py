@@ -6,9 +6,8 @@ import random
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
-
-from perdure.testing.clock import START_US, VirtualClock
-from perdure.testing.scheduler import VirtualLoop, VirtualScheduler
+from tests.support.clock import START_US, VirtualClock
+from tests.support.scheduler import VirtualLoop, VirtualScheduler
 
 if TYPE_CHECKING:
     from _typeshed import SupportsLenAndGetItem

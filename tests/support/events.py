@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import final
 
+from tests.support.scene import TOPICS, Scene
+
 from perdure.errors import StorageFull, StorageUnavailable
-from perdure.testing.scene import TOPICS, Scene
 
 
 @final

@@ -6,14 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from perdure.testing.disk import BROKEN, Disk
-from perdure.testing.disk_broker import disk_command, main
+from tests.support.disk import BROKEN, Disk
+from tests.support.disk_broker import disk_command, main
 
 
 def test_the_command_runs_this_module(tmp_path: Path) -> None:
     command = disk_command(tmp_path / "disk", tmp_path / "data", 1884, "--set", "a.b=c")
-    assert command[:3] == [sys.executable, "-m", "perdure.testing.disk_broker"]
+    assert command[:3] == [sys.executable, "-m", "tests.support.disk_broker"]
     assert command[3:7] == ["--disk", str(tmp_path / "disk"), "--data", str(tmp_path / "data")]
     assert command[7:] == ["--bind", "127.0.0.1:1884", "--set", "a.b=c"]
 

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar, final
 
-from perdure.testing import packets
-from perdure.testing.peers import Peer
+from tests.support import packets
+from tests.support.peers import Peer
 
 P = TypeVar("P", bound=Peer)
 

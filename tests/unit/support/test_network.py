@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from perdure.testing.clock import VirtualClock
-from perdure.testing.network import BUFFER_HIGH_BYTES, Network, Weather, Wire
-from perdure.testing.scheduler import VirtualLoop
+from tests.support.clock import VirtualClock
+from tests.support.network import BUFFER_HIGH_BYTES, Network, Weather, Wire
+from tests.support.scheduler import VirtualLoop
 
 
 class End:

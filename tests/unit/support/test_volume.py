@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-
-from perdure.testing.volume import PowerVolume, SmallVolume, Volume, VolumesUnavailable
+from tests.support.volume import PowerVolume, SmallVolume, Volume, VolumesUnavailable
 
 
 def test_without_root_there_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

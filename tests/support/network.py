@@ -13,8 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, final
 
+from tests.support.scheduler import VirtualLoop
+
 from perdure.broker.stream import PeerInfo, StreamHandler
-from perdure.testing.scheduler import VirtualLoop
 
 TICK_US: Final = 50
 BUFFER_HIGH_BYTES: Final = 16_384

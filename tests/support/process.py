@@ -6,6 +6,7 @@ It knows a command, a port and a log file; which broker that is, is the caller's
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import sys
 import time
@@ -75,7 +76,12 @@ class BrokerProcess:
         assert self._process is None or self._process.returncode is not None
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
+                *self._command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # It imports what is imported here, in whatever directory that is.
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             )
 
     async def start(self) -> float:

@@ -9,9 +9,9 @@ import random
 from collections.abc import Callable
 from typing import Generic, TypeVar, final
 
-from perdure.testing.network import Network, Wire
-from perdure.testing.peers import Peer
-from perdure.testing.scheduler import VirtualLoop
+from tests.support.network import Network, Wire
+from tests.support.peers import Peer
+from tests.support.scheduler import VirtualLoop
 
 PeerT = TypeVar("PeerT", bound=Peer)
 

@@ -1,5 +1,5 @@
-"""``python -m perdure.testing.disk_broker --disk DIR --data DIR --bind HOST:PORT [--set a.b=c]``:
-a broker as ``perdure serve`` runs it, on a disk that obeys ``perdure.testing.disk``.
+"""``python -m tests.support.disk_broker --disk DIR --data DIR --bind HOST:PORT [--set a.b=c]``:
+a broker as ``perdure serve`` runs it, on a disk that obeys ``tests.support.disk``.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.support.disk import OrderedEngine
+
 from perdure.config.document import Origin
 from perdure.config.environ import Override
 from perdure.config.load import load
 from perdure.errors import PerdureError
 from perdure.observe import logs
 from perdure.server.app import run
-from perdure.testing.disk import OrderedEngine
 
 
 def disk_command(disk: Path, data: Path, port: int, *options: str) -> list[str]:
     """The command that runs one on a port of the loopback address."""
-    module = [sys.executable, "-m", "perdure.testing.disk_broker", "--disk", str(disk)]
+    module = [sys.executable, "-m", "tests.support.disk_broker", "--disk", str(disk)]
     return [*module, "--data", str(data), "--bind", f"127.0.0.1:{port}", *options]
 
 

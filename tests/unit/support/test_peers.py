@@ -6,11 +6,10 @@ import random
 from collections.abc import Callable
 
 import pytest
-
-from perdure.testing import packets
-from perdure.testing.delivery import Ledger, Stamp, audit
-from perdure.testing.packets import Packet, Publication, Splitter
-from perdure.testing.peers import PACKET_ID_MAX, Publisher, Subscriber
+from tests.support import packets
+from tests.support.delivery import Ledger, Stamp, audit
+from tests.support.packets import Packet, Publication, Splitter
+from tests.support.peers import PACKET_ID_MAX, Publisher, Subscriber
 
 NEW, RESUMED = b"\x20\x02\x00\x00", b"\x20\x02\x01\x00"
 TOPIC = "t"

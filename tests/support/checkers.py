@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from perdure.testing.delivery import Ledger, Receipts, Stamp, audit
-from perdure.testing.peers import Publisher, Subscriber
-from perdure.testing.world import World
+from tests.support.delivery import Ledger, Receipts, Stamp, audit
+from tests.support.peers import Publisher, Subscriber
+from tests.support.world import World
 
 EXAMPLES_MAX = 5
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
+from tests.support.storage import FaultyDatabase, ProcessDied
 
 from perdure.errors import StorageFull, StorageUnavailable
 from perdure.model import Message
-from perdure.testing.storage import FaultyDatabase, ProcessDied
 
 
 def _write(store: FaultyDatabase, name: str) -> None:

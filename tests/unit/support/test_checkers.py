@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from perdure.testing.checkers import broken_promises, unsettled, wrong_retained
-from perdure.testing.delivery import Ledger, Receipts, Stamp
-from perdure.testing.peers import Publisher, Subscriber
-from perdure.testing.world import World
+from tests.support.checkers import broken_promises, unsettled, wrong_retained
+from tests.support.delivery import Ledger, Receipts, Stamp
+from tests.support.peers import Publisher, Subscriber
+from tests.support.world import World
 
 
 def _subscriber(receipts: Receipts | None = None) -> Subscriber:

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, final
 
-from perdure.testing.disk import BROKEN, FULL, Disk
-from perdure.testing.kill_rounds import KillRounds
-from perdure.testing.process import BrokerProcess
+from tests.support.disk import BROKEN, FULL, Disk
+from tests.support.kill_rounds import KillRounds
+from tests.support.process import BrokerProcess
 
 FAULTS: Final[tuple[tuple[str, ...], ...]] = (
     ("write",),

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from perdure.testing.checkers import broken_promises, unsettled, wrong_retained
-from perdure.testing.delivery import audit
-from perdure.testing.events import Events
-from perdure.testing.peers import Subscriber
-from perdure.testing.plan import Plan
-from perdure.testing.scene import Report, Scene
-from perdure.testing.storage import FaultyDatabase
+from tests.support.checkers import broken_promises, unsettled, wrong_retained
+from tests.support.delivery import audit
+from tests.support.events import Events
+from tests.support.peers import Subscriber
+from tests.support.plan import Plan
+from tests.support.scene import Report, Scene
+from tests.support.storage import FaultyDatabase
 
 DRAIN_STEP_US: Final = 500_000
 DRAIN_LIMIT_US: Final = 30_000_000

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, final
 
-from perdure.testing.clock import VirtualClock
+from tests.support.clock import VirtualClock
 
 TURNS_MAX = 100_000
 """Callbacks at one instant beyond which the loop is taken to run in circles."""

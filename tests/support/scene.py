@@ -6,14 +6,13 @@ import random
 from typing import Final, final
 
 import msgspec
-
-from perdure.testing.client import PeerT, Seat
-from perdure.testing.delivery import Ledger, Receipts
-from perdure.testing.network import Weather
-from perdure.testing.peers import Publisher, Subscriber
-from perdure.testing.plan import Plan
-from perdure.testing.storage import FaultyDatabase
-from perdure.testing.world import World
+from tests.support.client import PeerT, Seat
+from tests.support.delivery import Ledger, Receipts
+from tests.support.network import Weather
+from tests.support.peers import Publisher, Subscriber
+from tests.support.plan import Plan
+from tests.support.storage import FaultyDatabase
+from tests.support.world import World
 
 TOPICS: Final = tuple(f"load/{row}/{column}" for row in range(4) for column in "abc")
 
@@ -59,7 +58,7 @@ class Scene:
     """
 
     def __init__(self, seed: int, *, plan: Plan | None, store: FaultyDatabase | None) -> None:
-        self.chance = random.Random(seed)  # noqa: S311 - a simulation needs a seed
+        self.chance = random.Random(seed)
         self.plan = plan or Plan.of(self.chance)
         self.report = Report(seed)
         self.world = World(

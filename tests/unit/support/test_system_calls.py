@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perdure.testing.system_calls import Call, read_calls, strace_command
+from tests.support.system_calls import Call, read_calls, strace_command
 
 
 def hexed(text: str) -> str:

@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from perdure.testing.process import BrokerProcess, ProcessError, free_port, perdure_command
+from tests.support.process import BrokerProcess, ProcessError, free_port, perdure_command
 
 LISTENER = """
 import socket, sys
@@ -48,6 +47,17 @@ async def test_one_that_ends_by_itself_is_told_with_its_last_words(tmp_path: Pat
     with pytest.raises(ProcessError, match="no such setting"):
         await process.start()
     assert await process.stop() == 1
+
+
+async def test_it_imports_what_is_imported_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = "import perdure, tests.support.disk; raise SystemExit('imported')"
+    command = [sys.executable, "-c", program]
+    process = BrokerProcess(command, port=free_port(), log=tmp_path / "log")
+    with pytest.raises(ProcessError, match="imported"):
+        await process.start()
 
 
 async def test_one_that_never_started_can_be_stopped(tmp_path: Path) -> None:

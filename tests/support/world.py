@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, cast, final
 
 import structlog
 from structlog.testing import CapturingLogger
+from tests.support.clock import KeptClock, VirtualClock
+from tests.support.network import PEER, Network, Weather
+from tests.support.scheduler import VirtualLoop, VirtualScheduler
+from tests.support.storage import FaultyDatabase, ProcessDied
 
 from perdure.broker.admission import Admission
 from perdure.broker.auth.authenticate import (
@@ -26,10 +30,6 @@ from perdure.broker.pace import Pace
 from perdure.config.schema import Config, SysConfig
 from perdure.errors import StorageError
 from perdure.observe.metrics import Metrics
-from perdure.testing.clock import KeptClock, VirtualClock
-from perdure.testing.network import PEER, Network, Weather
-from perdure.testing.scheduler import VirtualLoop, VirtualScheduler
-from perdure.testing.storage import FaultyDatabase, ProcessDied
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -71,11 +71,11 @@ class World:
         authorizer: Authorizer | None = None,
         standing: Standing | None = None,
     ) -> None:
-        self.chance = random.Random(seed)  # noqa: S311 - a simulation needs a seed
+        self.chance = random.Random(seed)
         self.clock = VirtualClock()
         self.kept_clock = KeptClock()
         self.loop = VirtualLoop(self.clock)
-        self.network = Network(self.loop, random.Random(seed + 1), weather)  # noqa: S311
+        self.network = Network(self.loop, random.Random(seed + 1), weather)
         self.store = store or FaultyDatabase()
         self.config = config
         self.durability = durability
@@ -111,7 +111,7 @@ class World:
         assert self.broker is None
         scheduler = VirtualScheduler(
             self.loop,
-            random.Random(self.chance.getrandbits(32)),  # noqa: S311
+            random.Random(self.chance.getrandbits(32)),
             blocking_us=self.blocking_us,
         )
         broker = Broker(
@@ -119,7 +119,7 @@ class World:
             self.store,
             scheduler=scheduler,
             clock=self.clock,
-            chance=random.Random(self.chance.getrandbits(32)),  # noqa: S311
+            chance=random.Random(self.chance.getrandbits(32)),
             authenticator=self.authenticator,
             methods=EnhancedMethods(),
             authorizer=self.authorizer,

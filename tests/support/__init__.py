@@ -1,0 +1,1 @@
+"""What tests, simulations and demonstrations hold a broker against. No part of the package."""
