@@ -67,7 +67,7 @@ class FaultRounds(KillRounds):
         self._faults = tuple(faults)
         self.fault_count = 0
 
-    async def _round(self) -> None:
+    async def _round(self, *, first: bool) -> None:
         chance = self._chance
         self._choose_subscribers()
         await self._broker.start()
