@@ -1,1 +1,1 @@
-"""A package, not a mere directory: a client library that tests use installs one of the same name."""
+"""A package, not a mere folder: a client library that tests use installs one of this name."""

@@ -10,8 +10,8 @@ from typing import final
 
 from tests.support.delivery import Ledger, Receipts, audit
 from tests.support.fault_rounds import REFUSALS
+from tests.support.peer_connection import PeerConnection
 from tests.support.peers import Publisher, Subscriber
-from tests.support.seats import Seat
 
 WINDOW = 20
 
@@ -72,15 +72,15 @@ class Load:
                 subscriber.receipts = Receipts(subscriber.client_id, {name: qos})
         for peer in (*self.publishers, *self.subscribers):
             peer.forgives = REFUSALS
-        self.writers: list[Seat[Publisher]] = []
-        self.readers: list[Seat[Subscriber]] = []
+        self.writers: list[PeerConnection[Publisher]] = []
+        self.readers: list[PeerConnection[Subscriber]] = []
         self._number = 0
 
     async def start(self) -> None:
         """Make the sessions and leave the subscribers online."""
-        self.readers = [Seat(peer, self.port) for peer in self.subscribers]
+        self.readers = [PeerConnection(peer, self.port) for peer in self.subscribers]
         await until(lambda: all(p.is_subscribed for p in self.subscribers), "SUBACK")
-        self.writers = [Seat(peer, self.port) for peer in self.publishers]
+        self.writers = [PeerConnection(peer, self.port) for peer in self.publishers]
         await until(lambda: all(p.is_connected for p in self.publishers), "CONNACK")
 
     async def leave(self) -> None:
@@ -151,4 +151,4 @@ class Load:
 
     async def close(self) -> None:
         """Everybody goes."""
-        await asyncio.gather(*(seat.close() for seat in (*self.writers, *self.readers)))
+        await asyncio.gather(*(connection.close() for connection in (*self.writers, *self.readers)))

@@ -20,9 +20,9 @@ from tests.support.delivery import Ledger
 from tests.support.disk import Disk
 from tests.support.disk_broker import disk_command
 from tests.support.kill_rounds import KillRounds
+from tests.support.peer_connection import PeerConnection
 from tests.support.peers import Publisher, Subscriber
 from tests.support.process import BrokerProcess, free_port, perdure_command
-from tests.support.seats import Seat
 from tests.support.volume import PowerVolume, VolumesUnavailable
 
 ROUNDS = int(os.environ.get("PERDURE_FAULT_ROUNDS") or 2)
@@ -73,17 +73,17 @@ async def publish_until_killed(
 ) -> int:
     """A steady stream on one topic, and kill -9 in its middle; returns when, in microseconds."""
     publisher = Publisher(client_id, protocol=5, ledger=ledger, clock=now_us)
-    seat = Seat(publisher, broker.port)
+    connection = PeerConnection(publisher, broker.port)
     await until(lambda: publisher.is_connected, "no CONNACK")
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if len(publisher.under_way) < 10:
-            seat.write(publisher.publish("t", qos=1))
+            connection.write(publisher.publish("t", qos=1))
         await asyncio.sleep(0.002)
-    seat.is_wanted = False
+    connection.is_wanted = False
     killed_at_us = now_us()
     await broker.kill()
-    await seat.close()
+    await connection.close()
     assert publisher.breaches == []
     return killed_at_us
 
@@ -108,23 +108,23 @@ async def test_os_loses_what_its_documentation_says(tmp_path: Path) -> None:
     subscriber = Subscriber("sub", [("t", 2)], protocol=5, chance=random.Random(1))
     try:
         await broker.start()
-        seat = Seat(subscriber, port)
+        connection = PeerConnection(subscriber, port)
         await until(lambda: subscriber.is_subscribed, "no SUBACK")
-        seat.is_wanted = False
-        seat.cut()
+        connection.is_wanted = False
+        connection.cut()
 
         await publish_until_killed(broker, "first", ledger, seconds=0.5)
         await broker.start()
         killed_at_us = await publish_until_killed(broker, "second", ledger, seconds=3)
         assert disk.lose_power() > 0
         await broker.start()
-        seat.is_wanted = True
+        connection.is_wanted = True
         marker = Publisher("marker", protocol=5, ledger=Ledger(), clock=now_us)
-        last = Seat(marker, port)
+        last = PeerConnection(marker, port)
         await until(lambda: marker.is_connected, "no CONNACK")
         last.write(marker.publish("t", qos=1))
         await until(lambda: ("marker", "t") in subscriber.receipts.arrivals, "no delivery")
-        await seat.close()
+        await connection.close()
         await last.close()
     finally:
         await broker.stop()

@@ -13,8 +13,8 @@ import random
 import pytest
 from tests.fuzz.decoding import check_decoder, check_frames
 from tests.fuzz.grammar import DIGITS, LEVELS, SCRAM, TEXTS, TIMES, Noise
-from tests.support.world import World
-from tests.unit.broker.harness import CALM, QUIET, Client
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import NO_DELAY, QUIET, Client
 
 from perdure.broker.auth.hashes import ScramKeys
 from perdure.broker.auth.scram import NAME, scram_factory
@@ -49,18 +49,18 @@ class Users:
         return ScramKeys(4096, b"salt" * 4, bytes(32), bytes(32)) if user == "user" else None
 
 
-def _world(seed: int) -> World:
-    world = World(seed, config=Config(sys=QUIET), weather=CALM)
-    world.blocking_us = (1_000, 1_000)
-    world.start()
+def _sim(seed: int) -> SimBroker:
+    sim = SimBroker(seed, config=Config(sys=QUIET), network_profile=NO_DELAY)
+    sim.blocking_us = (1_000, 1_000)
+    sim.start()
     factory = scram_factory(Users(), nonce=lambda: "nonce", decoy_key=b"k" * 32)
-    world.live.services.methods.register(NAME, factory)
-    return world
+    sim.live.services.methods.register(NAME, factory)
+    return sim
 
 
-def _say(world: World, noise: Noise, chance: random.Random) -> None:
+def _say(sim: SimBroker, noise: Noise, chance: random.Random) -> None:
     """One connection from its first byte to its last."""
-    wire = world.network.connect(Nobody())
+    wire = sim.network.connect(Nobody())
     assert wire is not None
     if chance.random() < 0.1:
         wire.stop_taking()
@@ -70,9 +70,9 @@ def _say(world: World, noise: Noise, chance: random.Random) -> None:
         if chance.random() < 0.4:
             wire.send(data)
             data = b""
-            world.run_for(chance.choice((0, 1_000, 20_000)))
+            sim.run_for(chance.choice((0, 1_000, 20_000)))
     wire.send(data)
-    world.run_for(chance.choice((0, 2_000, 2_000_000)))
+    sim.run_for(chance.choice((0, 2_000, 2_000_000)))
     if chance.random() < 0.5:
         wire.hang_up()
     else:
@@ -91,24 +91,24 @@ def test_whatever_a_client_sends_the_others_go_on() -> None:
     print(f"\nrepeat with SEED={SEED} ROUNDS={ROUNDS}")
     done = 0
     while done < ROUNDS:
-        world = _world(chance.getrandbits(32))
-        honest = Client(world, "honest")
+        sim = _sim(chance.getrandbits(32))
+        honest = Client(sim, "honest")
         honest.connect()
         honest.subscribe("honest/topic", qos=1)
         for number in range(done, min(ROUNDS, done + ROUNDS_PER_WORLD)):
             noise = Noise(chance, chance.choice((4, 5)), is_polite=chance.random() < 0.5)
-            _say(world, noise, chance)
+            _say(sim, noise, chance)
             payload = b"%d" % number
             packet_id = honest.publish("honest/topic", payload, packet_id=number % 60_000 + 1)
             answered = functools.partial(_is_through, honest, payload, packet_id)
-            assert world.run_until(answered, limit_us=5_000_000), f"round {number}"
+            assert sim.run_until(answered, limit_us=5_000_000), f"round {number}"
             assert not honest.is_lost
-            metrics = world.live.services.metrics
-            failures = world.logged("connection.failed")
+            metrics = sim.live.services.metrics
+            failures = sim.logged("connection.failed")
             assert metrics.unexpected_errors == {}, f"round {number}: {failures}"
-        world.run_for(600_000_000)  # delayed wills, expiries
-        assert world.live.services.metrics.unexpected_errors == {}
-        world.stop()
+        sim.run_for(600_000_000)  # delayed wills, expiries
+        assert sim.live.services.metrics.unexpected_errors == {}
+        sim.stop()
         done += ROUNDS_PER_WORLD
 
 

@@ -1,4 +1,4 @@
-"""Seeded simulations of the whole broker; ``make sim SEED=n`` repeats one and tells its story.
+"""Seeded simulations of the whole broker; ``make sim SEED=n`` repeats one and prints its trace.
 
 The canaries prove that the checkers see: each plants one fault in the store or in a client, and a
 run that does not fail is the failure.
@@ -13,8 +13,8 @@ from typing import final
 
 import pytest
 from tests.support.plan import Plan
-from tests.support.scene import Report
-from tests.support.simulator import Simulation
+from tests.support.scenario import Report
+from tests.support.simulation import Simulation
 from tests.support.storage import FaultyDatabase
 
 from perdure.config.schema import Config, StorageConfig, SysConfig
@@ -36,7 +36,7 @@ def _seeds() -> list[int]:
 @pytest.mark.parametrize("seed", _seeds())
 def test_every_promise_is_kept(seed: int) -> None:
     report = Simulation(seed).run()
-    print(*report.story, *report.breaches, sep="\n")
+    print(*report.trace, *report.breaches, sep="\n")
     assert report.breaches == [], f"make sim SEED={seed}"
     assert report.published > 0
 
@@ -47,7 +47,7 @@ def test_the_os_level_survives_the_death_of_the_broker(seed: int) -> None:
     config = Config(storage=StorageConfig(durability="os"), sys=SysConfig(interval_s=0))
     plan = Plan(power_cuts=False, storage_faults=False, config=config)
     report = Simulation(seed, plan=plan).run()
-    print(*report.story, *report.breaches, sep="\n")
+    print(*report.trace, *report.breaches, sep="\n")
     assert report.breaches == []
     assert report.crashes > 0
 
@@ -60,7 +60,7 @@ def test_every_promise_is_kept_by_a_broker_that_rests(seed: int) -> None:
         storage=StorageConfig(commit_interval_us=interval_us), sys=SysConfig(interval_s=0)
     )
     report = Simulation(seed, plan=Plan(rests=True, suspends=seed % 2 == 1, config=config)).run()
-    print(*report.story, *report.breaches, sep="\n")
+    print(*report.trace, *report.breaches, sep="\n")
     assert report.breaches == []
     assert report.published > 0
 
@@ -68,7 +68,7 @@ def test_every_promise_is_kept_by_a_broker_that_rests(seed: int) -> None:
 def test_a_seed_decides_everything() -> None:
     first, second = Simulation(7).run(), Simulation(7).run()
     assert first == second
-    assert Simulation(8).run().story != first.story
+    assert Simulation(8).run().trace != first.trace
 
 
 def _runs(store: type[FaultyDatabase], plan: Plan | None = None) -> Iterator[Report]:

@@ -12,8 +12,8 @@ import random
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.support.world import World
-from tests.unit.broker.harness import QUIET, Client, make_world
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.config.schema import Config, SessionConfig
 from perdure.model import Subscription
@@ -41,12 +41,12 @@ class Run:
                 feed_chunk=self.chance.choice((1, 3, 256)),
             ),
         )
-        self.world = make_world(config=config)
+        self.sim = make_sim(config=config)
         self.entries = self._entries()
         self.last = self.chance.choice((0, 0, 1, 30, 65_535))
-        self._take_over(self.world)
-        self.client = Client(self.world, "c", acks=False)
-        self.publisher = Client(self.world, "p")
+        self._take_over(self.sim)
+        self.client = Client(self.sim, "c", acks=False)
+        self.publisher = Client(self.sim, "p")
         self.seen: dict[bytes, int] = {}
         self.done: set[bytes] = set()
         self.open: list[Publish | Ack] = []
@@ -74,9 +74,9 @@ class Run:
             if identifier
         ]
 
-    def _take_over(self, world: World) -> None:
+    def _take_over(self, sim: SimBroker) -> None:
         subs = {"c": [Subscription("new", qos=1)]}
-        target = DatabaseTarget(world.store, Sessions(world.clock.now_us(), subscriptions=subs))
+        target = DatabaseTarget(sim.store, Sessions(sim.clock.now_us(), subscriptions=subs))
         self.last = self.last or self.entries[-1].packet_id
 
         async def pages() -> AsyncIterator[OwedPage]:
@@ -84,8 +84,8 @@ class Run:
 
         result = asyncio.run(put_pages(0, pages(), target))
         assert result.mismatches == []
-        world.kill()
-        world.start()
+        sim.kill()
+        sim.start()
 
     # What may happen.
 
@@ -107,7 +107,7 @@ class Run:
             self.client.send(Ack(PUBCOMP, packet.packet_id))
 
     def wait(self) -> None:
-        self.world.run_for(self.chance.choice((0, 100, 5_000, 50_000)))
+        self.sim.run_for(self.chance.choice((0, 100, 5_000, 50_000)))
 
     def cut(self) -> None:
         if self.connected:
@@ -115,8 +115,8 @@ class Run:
             self.connected = False
 
     def kill(self) -> None:
-        self.world.kill()
-        self.world.start()
+        self.sim.kill()
+        self.sim.start()
         self.connected = False
 
     def publish(self) -> None:
@@ -150,7 +150,7 @@ class Run:
         """Take everything."""
         for _ in range(500):
             self.connect()
-            self.world.run_for(20_000)
+            self.sim.run_for(20_000)
             self.look()
             if not self.open:
                 return
@@ -173,7 +173,7 @@ def test_what_was_taken_over_comes_as_it_was(seed: int) -> None:
     new = [number for payload, number in run.seen.items() if b"new" in payload]
     assert new == [(run.last + number) % 65_535 + 1 for number in range(run.published)]
     # Acknowledged, and on record: nothing comes again, also after a kill.
-    run.world.run_for(1_000_000)
+    run.sim.run_for(1_000_000)
     run.kill()
     run.connect()
     run.client.none_comes(Publish)
@@ -183,17 +183,17 @@ def test_what_was_taken_over_comes_as_it_was(seed: int) -> None:
 @pytest.mark.parametrize("kill", [False, True])
 def test_a_shared_queue_goes_to_whoever_subscribes(kill: bool) -> None:
     """In order, each message to one member, and what was published meanwhile after it."""
-    world = make_world()
+    sim = make_sim()
     entries = [OwedEntry(n, n, n == 3, "jobs/1", b"%d" % n, 1) for n in range(1, 8)]
-    target = DatabaseTarget(world.store, Sessions(world.clock.now_us()))
+    target = DatabaseTarget(sim.store, Sessions(sim.clock.now_us()))
 
     async def pages() -> AsyncIterator[OwedPage]:
         yield OwedPage("ss_workers_jobs/+", 7, entries)
 
     assert asyncio.run(put_pages(0, pages(), target)).mismatches == []
-    world.kill()
-    world.start()
-    publisher, worker = Client(world, "p"), Client(world, "w", acks=not kill)
+    sim.kill()
+    sim.start()
+    publisher, worker = Client(sim, "p"), Client(sim, "w", acks=not kill)
     publisher.connect(expiry_s=0, clean=True)
     publisher.deliver("jobs/2", b"new")
     worker.connect()
@@ -201,13 +201,13 @@ def test_a_shared_queue_goes_to_whoever_subscribes(kill: bool) -> None:
     expected = [b"1", b"2", b"4", b"5", b"6", b"7", b"new"]
     assert worker.payloads() == expected
     if kill:
-        world.kill()
-        world.start()
+        sim.kill()
+        sim.start()
         worker.acks = True
         worker.connect()
         assert worker.payloads() == expected
-    world.run_for(1_000_000)
-    world.kill()
-    world.start()
+    sim.run_for(1_000_000)
+    sim.kill()
+    sim.start()
     worker.connect()
     worker.none_comes()

@@ -1,4 +1,4 @@
-"""What a run is held against, once the world is kind again and everybody has taken what is owed.
+"""What a run is held against, once the faults are over and everybody has taken what is owed.
 
 ``delivery`` knows loss, repeats and order; ``peers`` know packet identifiers and DUP. Here they
 are asked together, and the broker is looked into: nothing may be left over.
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from tests.support.delivery import Ledger, Receipts, Stamp, audit
 from tests.support.peers import Publisher, Subscriber
-from tests.support.world import World
+from tests.support.sim_broker import SimBroker
 
 EXAMPLES_MAX = 5
 
@@ -42,9 +42,9 @@ def broken_promises(
     return found
 
 
-def unsettled(world: World, client_ids: Sequence[str]) -> list[str]:
+def unsettled(sim: SimBroker, client_ids: Sequence[str]) -> list[str]:
     """What connected sessions still hold although everything was acknowledged."""
-    broker = world.broker
+    broker = sim.broker
     if broker is None:
         return ["there is no broker"]
     found: list[str] = []

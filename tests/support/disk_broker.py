@@ -10,14 +10,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.disk import OrderedEngine
-
 from perdure.config.document import Origin
 from perdure.config.environ import Override
 from perdure.config.load import load
 from perdure.errors import PerdureError
 from perdure.observe import logs
 from perdure.server.app import run
+from tests.support.disk import OrderedEngine
 
 
 def disk_command(disk: Path, data: Path, port: int, *options: str) -> list[str]:

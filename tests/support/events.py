@@ -1,4 +1,4 @@
-"""The events of a simulation's unkind half: what clients, the network, the machine and its
+"""The events of a simulation's fault phase: what clients, the network, the machine and its
 operator do to a broker.
 """
 
@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import final
 
-from tests.support.scene import TOPICS, Scene
-
 from perdure.errors import StorageFull, StorageUnavailable
+from tests.support.scenario import TOPICS, Scenario
 
 
 @final
@@ -17,13 +16,13 @@ class Events:
     """Everything that may happen at a step of a run.
 
     Args:
-        scene: what it happens to.
+        scenario: what it happens to.
     """
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
-        self._chance = scene.chance
-        self._world = scene.world
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._chance = scenario.chance
+        self._sim = scenario.sim
         self._is_dropping = False
 
     def weighted(self) -> list[tuple[int, Callable[[], None]]]:
@@ -38,19 +37,19 @@ class Events:
             (4, self._hold),
             (4, self._subscribe_again),
         ]
-        if self._scene.plan.clock_steps:
+        if self._scenario.plan.clock_steps:
             actions.append((2, self._step_clock))
-        if self._scene.plan.crashes:
+        if self._scenario.plan.crashes:
             actions += [(3, self._kill), (2, self._die_in_write)]
-        if self._scene.plan.storage_faults:
+        if self._scenario.plan.storage_faults:
             actions += [(2, self._break_disk), (4, self._repair_disk)]
-        if self._scene.plan.generations:
+        if self._scenario.plan.generations:
             actions += [(2, self._rotate), (2, self._drop)]
         return actions
 
     def _publish(self) -> None:
-        seat = self._chance.choice(self._scene.publishers)
-        peer = seat.peer
+        connection = self._chance.choice(self._scenario.publishers)
+        peer = connection.peer
         if not peer.is_connected or len(peer.under_way) > 40:
             return
         count = self._chance.choice((1, 2, 5, 20))
@@ -67,113 +66,115 @@ class Events:
             else peer.publish(self._chance.choice(TOPICS), qos=self._chance.choice((1, 2)))
             for _ in range(count)
         ]
-        self._scene.tell(f"{peer.client_id} publishes {count}")
-        seat.write(b"".join(data))
+        self._scenario.trace(f"{peer.client_id} publishes {count}")
+        connection.write(b"".join(data))
 
     def _subscriber_goes(self) -> None:
-        seat = self._chance.choice(self._scene.subscribers)
-        if seat.peer.is_connected:
+        connection = self._chance.choice(self._scenario.subscribers)
+        if connection.peer.is_connected:
             way = self._chance.choice(("leaves", "hangs up", "vanishes"))
-            self._scene.tell(f"{seat.peer.client_id} {way}")
+            self._scenario.trace(f"{connection.peer.client_id} {way}")
             if way == "vanishes":
-                seat.is_wanted = False
-                seat.vanish()
+                connection.is_wanted = False
+                connection.vanish()
             else:
-                seat.leave(goodbye=b"\xe0\x00" if way == "leaves" else b"")
+                connection.leave(goodbye=b"\xe0\x00" if way == "leaves" else b"")
 
     def _subscriber_comes(self) -> None:
-        seat = self._chance.choice(self._scene.subscribers)
-        if not seat.peer.is_connected:
-            seat.peer.window = self._chance.choice((0, 1, 3, 20))
-            self._scene.tell(f"{seat.peer.client_id} comes, window {seat.peer.window}")
-            seat.connect()
+        connection = self._chance.choice(self._scenario.subscribers)
+        if not connection.peer.is_connected:
+            connection.peer.window = self._chance.choice((0, 1, 3, 20))
+            self._scenario.trace(
+                f"{connection.peer.client_id} comes, window {connection.peer.window}"
+            )
+            connection.connect()
 
     def _cut_someone(self) -> None:
-        seat = self._chance.choice(self._scene.seats())
-        self._scene.tell(f"{seat.peer.client_id} is cut")
-        seat.cut()
+        connection = self._chance.choice(self._scenario.connections())
+        self._scenario.trace(f"{connection.peer.client_id} is cut")
+        connection.cut()
 
     def _take_over(self) -> None:
-        seat = self._chance.choice(self._scene.seats())
-        if seat.peer.is_connected:
-            self._scene.tell(f"{seat.peer.client_id} comes again")
-            seat.connect()
+        connection = self._chance.choice(self._scenario.connections())
+        if connection.peer.is_connected:
+            self._scenario.trace(f"{connection.peer.client_id} comes again")
+            connection.connect()
 
     def _stall(self) -> None:
-        seat = self._chance.choice(self._scene.subscribers)
+        connection = self._chance.choice(self._scenario.subscribers)
         if self._chance.random() < 0.5:
-            seat.stop_taking()
+            connection.stop_taking()
         else:
-            seat.take_again()
+            connection.take_again()
 
     def _hold(self) -> None:
-        self._chance.choice(self._scene.subscribers).peer.hold = self._chance.choice(
+        self._chance.choice(self._scenario.subscribers).peer.hold = self._chance.choice(
             (0.0, 0.2, 0.8)
         )
 
     def _subscribe_again(self) -> None:
-        seat = self._chance.choice(self._scene.subscribers)
-        if seat.peer.is_connected:
-            self._scene.tell(f"{seat.peer.client_id} subscribes again")
-            seat.write(seat.peer.subscribe())
+        connection = self._chance.choice(self._scenario.subscribers)
+        if connection.peer.is_connected:
+            self._scenario.trace(f"{connection.peer.client_id} subscribes again")
+            connection.write(connection.peer.subscribe())
 
     def _step_clock(self) -> None:
         change_us = self._chance.choice((-60_000_000, -5_000, 5_000, 60_000_000))
-        self._scene.tell(f"the clock is set by {change_us} us")
-        self._world.clock.step_wall_us(change_us)
+        self._scenario.trace(f"the clock is set by {change_us} us")
+        self._sim.clock.step_wall_us(change_us)
 
     def _kill(self) -> None:
-        if self._world.broker is None:
-            self._scene.start()
+        if self._sim.broker is None:
+            self._scenario.start()
             return
-        power = self._scene.plan.power_cuts and self._chance.random() < 0.5
-        self._scene.tell("power is cut" if power else "the broker is killed")
-        self._scene.report.crashes += 1
-        self._world.kill(power=power, keep_some=self._chance.random() < 0.5)
+        power = self._scenario.plan.power_cuts and self._chance.random() < 0.5
+        self._scenario.trace("power is cut" if power else "the broker is killed")
+        self._scenario.report.crashes += 1
+        self._sim.kill(power=power, keep_some=self._chance.random() < 0.5)
         if self._chance.random() < 0.8:
-            self._scene.start()
+            self._scenario.start()
 
     def _die_in_write(self) -> None:
-        store = self._world.store
+        store = self._sim.store
         store.die_in = self._chance.choice((0, 0, 1, 3, 10))
         store.die_after_write = self._chance.random() < 0.5
-        self._scene.tell(f"the broker will die in {store.die_in} writes")
+        self._scenario.trace(f"the broker will die in {store.die_in} writes")
 
     def _break_disk(self) -> None:
-        store = self._world.store
+        store = self._sim.store
         if self._chance.random() < 0.5:
-            self._scene.tell("writes fail")
+            self._scenario.trace("writes fail")
             store.write_error = self._chance.choice(
                 (StorageFull("full"), StorageUnavailable("broken"))
             )
         else:
             store.forgets = self._chance.random() < 0.5
-            self._scene.tell(f"syncs fail, forgetting {store.forgets}")
+            self._scenario.trace(f"syncs fail, forgetting {store.forgets}")
             store.sync_error = StorageUnavailable("broken")
 
     def _repair_disk(self) -> None:
-        if self._world.store.is_failing:
-            self._scene.tell("the disk is repaired")
-            self._world.store.heal()
+        if self._sim.store.is_failing:
+            self._scenario.trace("the disk is repaired")
+            self._sim.store.heal()
 
     def _rotate(self) -> None:
-        broker = self._world.broker
-        store = self._world.store
+        broker = self._sim.broker
+        store = self._sim.store
         if broker is None or store.is_failing or not broker.services.committer.writable:
             return
-        self._scene.tell("a new generation")
-        store.rotate(self._world.clock.now_us())
+        self._scenario.trace("a new generation")
+        store.rotate(self._sim.clock.now_us())
 
     def _drop(self) -> None:
-        broker = self._world.broker
-        store = self._world.store
+        broker = self._sim.broker
+        store = self._sim.store
         old = store.generations()[:-1]
         if broker is None or not old or store.is_failing or self._is_dropping:
             return
         if not broker.services.committer.writable:
             return
-        self._scene.tell(f"generation {old[0].generation} is dropped")
-        scheduler = self._world.scheduler
+        self._scenario.trace(f"generation {old[0].generation} is dropped")
+        scheduler = self._sim.scheduler
         assert scheduler is not None
         self._is_dropping = True
 
@@ -181,7 +182,7 @@ class Events:
             try:
                 await broker.services.retention.drop(old[0])
             except (StorageFull, StorageUnavailable) as error:
-                self._scene.tell(f"not dropped: {error.message}")
+                self._scenario.trace(f"not dropped: {error.message}")
             finally:
                 self._is_dropping = False
 

@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable
 
 from tests.support.delivery import Ledger, Verdict, audit
+from tests.support.peer_connection import PeerConnection
 from tests.support.peers import Publisher, Subscriber
 from tests.support.process import BrokerProcess, ProcessError
-from tests.support.seats import Seat
 
 TICK_S = 0.01
 SUBACK_TIMEOUT_S = 10.0
@@ -93,14 +93,16 @@ class KillRounds:
         self._ledger = Ledger()
         self._quota = 0
         self._is_draining = False
-        self._publishers: list[Seat[Publisher]] = []
-        self._subscribers: list[Seat[Subscriber]] = []
+        self._publishers: list[PeerConnection[Publisher]] = []
+        self._subscribers: list[PeerConnection[Subscriber]] = []
 
     async def run(self, rounds: int) -> Outcome:
         """Run them; stops after the first chapter with a breach."""
         try:
             await self._broker.start()
-            self._subscribers = [Seat(peer, self._broker.port) for peer in self._make_subscribers()]
+            self._subscribers = [
+                PeerConnection(peer, self._broker.port) for peer in self._make_subscribers()
+            ]
             await self._wait_for_subscriptions()
             await self._broker.stop()
             for first in range(0, rounds, self._chapter_rounds):
@@ -109,7 +111,7 @@ class KillRounds:
                 if self._outcome.failures:
                     break
         finally:
-            await asyncio.gather(*(seat.close() for seat in self._seats()))
+            await asyncio.gather(*(connection.close() for connection in self._connections()))
             await self._broker.stop()
         return self._outcome
 
@@ -118,11 +120,11 @@ class KillRounds:
         self._ledger = Ledger()
         self._is_draining = False
         self._publishers = [
-            self._seat_publisher(f"pub-{number}-{place}", protocol=protocol)
+            self._connect_publisher(f"pub-{number}-{place}", protocol=protocol)
             for place, protocol in enumerate((4, 5, 4, 5))
         ]
-        for seat in self._subscribers:
-            seat.peer.forget_messages()
+        for connection in self._subscribers:
+            connection.peer.forget_messages()
         ticking = asyncio.create_task(self._tick())
         try:
             for place in range(rounds):
@@ -139,7 +141,7 @@ class KillRounds:
             f"{self._outcome.redelivered:,} redelivered at QoS 1, "
             f"{len(self._outcome.failures)} failures"
         )
-        await asyncio.gather(*(seat.close() for seat in self._publishers))
+        await asyncio.gather(*(connection.close() for connection in self._publishers))
         self._publishers = []
 
     async def _round(self, *, first: bool) -> None:
@@ -170,32 +172,32 @@ class KillRounds:
     def _choose_subscribers(self) -> None:
         """Who is there in this round, and how quick."""
         chance = self._chance
-        for seat in self._subscribers:
-            seat.is_wanted = chance.random() < 0.6
-            seat.peer.hold = chance.choice((0.0, 0.0, 0.1, 0.5))
-            seat.peer.window = chance.choice((0, 5, 20, 200))
-            if not seat.is_wanted:
-                seat.cut()
+        for connection in self._subscribers:
+            connection.is_wanted = chance.random() < 0.6
+            connection.peer.hold = chance.choice((0.0, 0.0, 0.1, 0.5))
+            connection.peer.window = chance.choice((0, 5, 20, 200))
+            if not connection.is_wanted:
+                connection.cut()
 
     async def _tick(self) -> None:
         """Small events within a round: held acknowledgements go out, connections break."""
         chance = self._chance
         while True:
             await asyncio.sleep(TICK_S)
-            for seat in self._publishers:
-                self._fill(seat)
+            for connection in self._publishers:
+                self._fill(connection)
             for taker in self._subscribers:
                 if taker.peer.is_connected and (self._is_draining or chance.random() < 0.2):
                     taker.write(taker.peer.release_held())
             if not self._is_draining and chance.random() < 0.02:
-                chance.choice(self._seats()).cut()
+                chance.choice(self._connections()).cut()
 
     async def _drain(self) -> None:
         """Everyone finishes: nothing new is sent, everything owed is taken."""
         self._is_draining = True
-        for seat in self._subscribers:
-            seat.is_wanted = True
-            seat.peer.hold = 0.0
+        for connection in self._subscribers:
+            connection.is_wanted = True
+            connection.peer.hold = 0.0
         progress, moved_at = (-1, -1), time.monotonic()
         while time.monotonic() - moved_at < STALL_S:
             self._broker.check()
@@ -211,28 +213,28 @@ class KillRounds:
 
     def _audit(self) -> None:
         self._outcome.published += self._ledger.acknowledged_count
-        for seat in self._seats():
-            self._outcome.failures += seat.peer.breaches[:5]
+        for connection in self._connections():
+            self._outcome.failures += connection.peer.breaches[:5]
         for subscriber in self._subscribers:
             receipts = subscriber.peer.receipts
             self._outcome.add(audit(self._ledger, receipts, strict_order=True))
 
-    def _fill(self, seat: Seat[Publisher]) -> None:
+    def _fill(self, connection: PeerConnection[Publisher]) -> None:
         """Send new messages while the window and the round's quota last."""
-        peer = seat.peer
+        peer = connection.peer
         if self._is_draining or not peer.is_connected:
             return
         fresh = []
         while self._quota > 0 and len(peer.under_way) < WINDOW_MAX:
             self._quota -= 1
             fresh.append(peer.publish(self._chance.choice(TOPICS), qos=self._chance.choice((1, 2))))
-        seat.write(b"".join(fresh))
+        connection.write(b"".join(fresh))
 
-    def _seat_publisher(self, client_id: str, *, protocol: int) -> Seat[Publisher]:
+    def _connect_publisher(self, client_id: str, *, protocol: int) -> PeerConnection[Publisher]:
         peer = Publisher(client_id, protocol=protocol, ledger=self._ledger, clock=_now_us)
         peer.forgives = self.forgives
-        seat = Seat(peer, self._broker.port, after=lambda: self._fill(seat))
-        return seat
+        connection = PeerConnection(peer, self._broker.port, after=lambda: self._fill(connection))
+        return connection
 
     def _make_subscribers(self) -> list[Subscriber]:
         plans: list[tuple[str, int, list[tuple[str, int]]]] = [
@@ -252,22 +254,24 @@ class KillRounds:
 
     async def _wait_for_subscriptions(self) -> None:
         for _ in range(int(SUBACK_TIMEOUT_S / TICK_S)):
-            if all(seat.peer.is_subscribed for seat in self._subscribers):
+            if all(connection.peer.is_subscribed for connection in self._subscribers):
                 return
             await asyncio.sleep(TICK_S)
         raise ProcessError(f"no SUBACK in {SUBACK_TIMEOUT_S:.0f} s:\n{self._broker.log_tail()}")
 
-    def _seats(self) -> list[Seat[Publisher] | Seat[Subscriber]]:
+    def _connections(self) -> list[PeerConnection[Publisher] | PeerConnection[Subscriber]]:
         return [*self._publishers, *self._subscribers]
 
     def _under_way(self) -> int:
-        return sum(len(seat.peer.under_way) for seat in self._publishers)
+        return sum(len(connection.peer.under_way) for connection in self._publishers)
 
     def _received(self) -> int:
-        return sum(seat.peer.receipts.count for seat in self._subscribers)
+        return sum(connection.peer.receipts.count for connection in self._subscribers)
 
     def _is_complete(self) -> bool:
-        return not any(audit(self._ledger, seat.peer.receipts).lost for seat in self._subscribers)
+        return not any(
+            audit(self._ledger, connection.peer.receipts).lost for connection in self._subscribers
+        )
 
 
 def _now_us() -> int:

@@ -13,9 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, final
 
-from tests.support.scheduler import VirtualLoop
-
 from perdure.broker.stream import PeerInfo, StreamHandler
+from tests.support.scheduler import VirtualLoop
 
 TICK_US: Final = 50
 BUFFER_HIGH_BYTES: Final = 16_384
@@ -36,8 +35,8 @@ class ClientHandler(Protocol):
         ...
 
 
-class Weather:
-    """How the network behaves; may change while it runs.
+class NetworkProfile:
+    """Delays and fragmentation of a network; may change while it runs.
 
     Attributes:
         delays_us: what a piece may take, all equally likely.
@@ -59,13 +58,13 @@ class _Lane:
         self,
         loop: VirtualLoop,
         chance: random.Random,
-        weather: Weather,
+        profile: NetworkProfile,
         deliver: Callable[[bytes], None],
         drained: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._chance = chance
-        self._weather = weather
+        self._profile = profile
         self._deliver = deliver
         self._drained = drained
         self._last_us = 0
@@ -83,7 +82,7 @@ class _Lane:
         chance = self._chance
         cuts = sorted(
             chance.randrange(1, len(data))
-            for _ in range(chance.randrange(self._weather.pieces_max))
+            for _ in range(chance.randrange(self._profile.pieces_max))
             if len(data) > 1
         )
         for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
@@ -115,7 +114,7 @@ class _Lane:
 
     def _at_arrival(self, callback: Callable[[], None]) -> None:
         now_us = self._loop.clock.monotonic_us()
-        at_us = now_us + self._chance.choice(self._weather.delays_us)
+        at_us = now_us + self._chance.choice(self._profile.delays_us)
         self._last_us = max(self._last_us, -(-at_us // TICK_US) * TICK_US)
         self._loop.call_later(self._last_us - now_us, callback)
 
@@ -133,12 +132,16 @@ class Wire:
     """One connection: ``Network.connect`` makes it."""
 
     def __init__(
-        self, loop: VirtualLoop, chance: random.Random, weather: Weather, client: ClientHandler
+        self,
+        loop: VirtualLoop,
+        chance: random.Random,
+        profile: NetworkProfile,
+        client: ClientHandler,
     ) -> None:
         self._loop = loop
         self._client = client
-        self._up = _Lane(loop, chance, weather, self._to_broker, self._up_drained)
-        self._down = _Lane(loop, chance, weather, self._to_client, self._down_drained)
+        self._up = _Lane(loop, chance, profile, self._to_broker, self._up_drained)
+        self._down = _Lane(loop, chance, profile, self._to_client, self._down_drained)
         self._handler: StreamHandler | None = None
         self._is_broker_told_to_pause = False
         self._is_broker_closed = False
@@ -269,15 +272,15 @@ class Network:
     """All wires to one address; the broker behind it may die and come back.
 
     Args:
-        loop: the world.
+        loop: of the simulation.
         chance: where bytes are cut and how long they take.
-        weather: how the network behaves.
+        profile: delays and fragmentation.
     """
 
     def __init__(
-        self, loop: VirtualLoop, chance: random.Random, weather: Weather | None = None
+        self, loop: VirtualLoop, chance: random.Random, profile: NetworkProfile | None = None
     ) -> None:
-        self.weather = weather or Weather()
+        self.profile = profile or NetworkProfile()
         self._loop = loop
         self._chance = chance
         self._accept: Callable[[Wire], StreamHandler] | None = None
@@ -296,7 +299,7 @@ class Network:
         """Connect a client; None if nobody listens."""
         if self._accept is None:
             return None
-        wire = Wire(self._loop, self._chance, self.weather, client)
+        wire = Wire(self._loop, self._chance, self.profile, client)
         wire.accept(self._accept(wire))
         self._wires = [other for other in self._wires if not other.is_done]
         self._wires.append(wire)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias, final
 
 import msgspec
+
 from tests.support import packets
 from tests.support.delivery import Ledger, Receipts, Stamp
 from tests.support.packets import Packet, Splitter

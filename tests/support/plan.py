@@ -23,7 +23,7 @@ class Plan:
     """What a run may contain; ``of`` draws one from a seed.
 
     Attributes:
-        steps: events of the unkind half.
+        steps: events of the fault phase.
         crashes, storage_faults, generations: whether there are any.
         power_cuts: crashes may take what was not synced with them.
         suspends: reads of the store wait, as a server's would.

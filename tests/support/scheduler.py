@@ -1,8 +1,8 @@
 """Virtual time: an event loop that never sleeps, and a broker's scheduler on it.
 
-``VirtualLoop`` is the world's: network, clients and brokers have their callbacks in it, and it
-moves the clock. ``VirtualScheduler`` is one broker process's view of it: ``kill`` makes all that
-the process had planned vanish, as ``kill -9`` does.
+``VirtualLoop`` is the whole simulation's: network, clients and brokers have their callbacks in it,
+and it moves the clock. ``VirtualScheduler`` is one broker process's view of it: ``kill`` makes all
+that the process had planned vanish, as ``kill -9`` does.
 
 Everything happens in one thread in an order that the seed decides, so a run repeats exactly. A
 process that rests may move the clock: it stands still, and others find themselves late. A
@@ -212,7 +212,7 @@ class VirtualScheduler:
     """``broker.scheduler.Scheduler`` for one broker process in a virtual loop.
 
     Args:
-        loop: the world.
+        loop: of the simulation.
         chance: decides how long blocking work takes, when in that time it has its effect, and
             whether a rest stands still.
         blocking_us: least and most time that blocking work takes.
@@ -252,7 +252,7 @@ class VirtualScheduler:
     def rest(self, delay_us: int, callback: Callable[[], None]) -> bool:
         """Run once after a delay; chance decides whether the process stands still until then.
 
-        If it does, time passes for all of the world, and what is due in it is late: nothing is
+        If it does, time passes for all others too, and what is due meanwhile is late: nothing is
         read, and no timer of the process goes off.
         """
         self.rest_count += 1
@@ -292,7 +292,7 @@ class VirtualScheduler:
         self.call_soon(task.step)
 
     def run(self, work: Coroutine[Any, Any, None], *, limit_us: int = 60_000_000) -> None:
-        """Run a coroutine to its end, and the world with it."""
+        """Run a coroutine to its end, and the loop meanwhile."""
         finished: list[bool] = []
 
         async def whole() -> None:

@@ -1,13 +1,13 @@
-"""A client for tests of the broker: it sends exactly what it is told, in a virtual world."""
+"""A client for tests of the broker: it sends exactly what it is told, to a simulated one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeVar, final
 
-from tests.support.network import Weather, Wire
+from tests.support.network import NetworkProfile, Wire
+from tests.support.sim_broker import SimBroker
 from tests.support.storage import FaultyDatabase
-from tests.support.world import World
 
 from perdure.config.schema import Config, StorageConfig, SysConfig
 from perdure.limits import SESSION_EXPIRY_NEVER_S
@@ -36,33 +36,36 @@ from perdure.mqtt.packets import (
 
 PacketT = TypeVar("PacketT", bound=Packet)
 
-CALM = Weather(delays_us=(0,), pieces_max=1)
+NO_DELAY = NetworkProfile(delays_us=(0,), pieces_max=1)
 QUIET = SysConfig(interval_s=0)
 
 
-def make_world(
+def make_sim(
     *, config: Config | None = None, store: FaultyDatabase | None = None, durability: str = ""
-) -> World:
-    """A world with a running broker, a network without delay and syncs of one millisecond."""
-    world = World(
-        config=config or Config(sys=QUIET), weather=CALM, store=store, durability=durability
-    )
-    world.blocking_us = (1_000, 1_000)
-    world.start()
-    return world
-
-
-def stalled_world(*, durability: str = "fsync") -> World:
-    """A world whose syncs never end, on a broker that waits for them."""
-    world = World(
-        config=Config(sys=QUIET, storage=StorageConfig(durability="fsync")),
-        weather=CALM,
+) -> SimBroker:
+    """A running broker with a network without delay and syncs of one millisecond."""
+    sim = SimBroker(
+        config=config or Config(sys=QUIET),
+        network_profile=NO_DELAY,
+        store=store,
         durability=durability,
     )
-    world.start()
-    assert world.scheduler is not None
-    world.scheduler.blocking_us = (10**12, 10**12)
-    return world
+    sim.blocking_us = (1_000, 1_000)
+    sim.start()
+    return sim
+
+
+def stalled_sim(*, durability: str = "fsync") -> SimBroker:
+    """A running broker whose syncs never end, and that waits for them."""
+    sim = SimBroker(
+        config=Config(sys=QUIET, storage=StorageConfig(durability="fsync")),
+        network_profile=NO_DELAY,
+        durability=durability,
+    )
+    sim.start()
+    assert sim.scheduler is not None
+    sim.scheduler.blocking_us = (10**12, 10**12)
+    return sim
 
 
 @final
@@ -70,16 +73,16 @@ class Client:
     """One client; ``received`` has what came and was not taken yet.
 
     Args:
-        world: where it lives.
+        sim: the broker to connect to, and its network.
         client_id: its name.
         version: 4 or 5.
         acks: answer each message at once, as far as its exchange goes.
     """
 
     def __init__(
-        self, world: World, client_id: str, *, version: int = 5, acks: bool = True
+        self, sim: SimBroker, client_id: str, *, version: int = 5, acks: bool = True
     ) -> None:
-        self.world = world
+        self.sim = sim
         self.client_id = client_id
         self.version = version
         self.acks = acks
@@ -146,7 +149,7 @@ class Client:
         self._decoder = Decoder(server_side=False, packet_size_max=2**28, version=self.version)
         self.received.clear()
         self.is_lost = False
-        self.wire = self.world.network.connect(_End(self, self._generation))
+        self.wire = self.sim.network.connect(_End(self, self._generation))
         assert self.wire is not None
 
     def send(self, *packets: Packet) -> None:
@@ -222,13 +225,13 @@ class Client:
         self.send(Disconnect(reason, properties))
         assert self.wire is not None
         self.wire.hang_up()
-        self.world.run_for(20_000)
+        self.sim.run_for(20_000)
 
     def cut(self) -> None:
         """Lose the connection."""
         assert self.wire is not None
         self.wire.cut()
-        self.world.run_for(20_000)
+        self.sim.run_for(20_000)
 
     # Seeing.
 
@@ -244,17 +247,17 @@ class Client:
                     return True
             return False
 
-        assert self.world.run_until(look, limit_us=30_000_000), f"no {kind.__name__} came"
+        assert self.sim.run_until(look, limit_us=30_000_000), f"no {kind.__name__} came"
         return found[0]
 
     def none_comes(self, kind: type[Packet] = Publish, *, within_us: int = 100_000) -> None:
         """Wait, and see that no packet of a type comes."""
-        self.world.run_for(within_us)
+        self.sim.run_for(within_us)
         assert not [packet for packet in self.received if isinstance(packet, kind)]
 
     def payloads(self, *, within_us: int = 200_000) -> list[bytes]:
         """Payloads of all messages that come within a time, in order."""
-        self.world.run_for(within_us)
+        self.sim.run_for(within_us)
         found = [packet.payload for packet in self.received if isinstance(packet, Publish)]
         self.received = [p for p in self.received if not isinstance(p, Publish)]
         return found
@@ -288,6 +291,6 @@ class _End:
         self._client.lost_wire(self._number)
 
 
-def until(world: World, condition: Callable[[], bool]) -> None:
+def until(sim: SimBroker, condition: Callable[[], bool]) -> None:
     """Let time pass until something holds."""
-    assert world.run_until(condition, limit_us=30_000_000)
+    assert sim.run_until(condition, limit_us=30_000_000)

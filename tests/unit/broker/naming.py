@@ -1,10 +1,9 @@
-"""A world in which a user name is believed as it is stated, and users can be taken away."""
+"""A simulated broker that believes a user name as stated, and whose users can be taken away."""
 
 from __future__ import annotations
 
-from tests.support.network import Weather
-from tests.support.world import World
-from tests.unit.broker.harness import Client
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import NO_DELAY, Client
 
 from perdure.broker.auth.acl import AclAuthorizer, AclRules
 from perdure.broker.auth.authenticate import AuthRequest, AuthResult, accepted
@@ -40,29 +39,29 @@ class Users:
         return username in self.superusers
 
 
-def make_named_world(
+def make_named_sim(
     users: Users | None = None, *, acl: str | None = None, binding: str = "user"
-) -> World:
+) -> SimBroker:
     """A running broker with named users, with or without an ACL."""
     users = users or Users()
     rules = None if acl is None else AclRules.parse(acl, name="acl")
     auth = AuthConfig(client_id_binding=binding)  # type: ignore[arg-type]
-    world = World(
+    sim = SimBroker(
         config=Config(sys=SysConfig(interval_s=0), auth=auth),
-        weather=Weather(delays_us=(0,), pieces_max=1),
+        network_profile=NO_DELAY,
         authenticator=users,
         authorizer=AclAuthorizer(rules),
         standing=users,
     )
-    world.blocking_us = (1_000, 1_000)
-    world.start()
-    return world
+    sim.blocking_us = (1_000, 1_000)
+    sim.start()
+    return sim
 
 
-def use_acl(world: World, acl: str) -> None:
+def use_acl(sim: SimBroker, acl: str) -> None:
     """Have other rules from now on."""
-    assert isinstance(world.authorizer, AclAuthorizer)
-    world.authorizer.reload(AclRules.parse(acl, name="acl"))
+    assert isinstance(sim.authorizer, AclAuthorizer)
+    sim.authorizer.reload(AclRules.parse(acl, name="acl"))
 
 
 def connect_as(

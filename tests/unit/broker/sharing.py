@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from tests.support.world import World
+from tests.support.sim_broker import SimBroker
 from tests.unit.broker.harness import Client
 
 NAME = "$share/g/t/#"
 
 
-def connect_publisher(world: World) -> Client:
+def connect_publisher(sim: SimBroker) -> Client:
     """A publisher that leaves nothing behind."""
-    publisher = Client(world, "p")
+    publisher = Client(sim, "p")
     publisher.connect(expiry_s=0, clean=True)
     return publisher
 
 
 def connect_member(
-    world: World, name: str, *, acks: bool = True, qos: int = 1, window: int = 100
+    sim: SimBroker, name: str, *, acks: bool = True, qos: int = 1, window: int = 100
 ) -> Client:
     """A connected member of the group."""
-    member = Client(world, name, acks=acks)
+    member = Client(sim, name, acks=acks)
     member.connect(receive_maximum=window)
     member.subscribe(NAME, qos=qos)
     return member
@@ -30,12 +30,12 @@ def send_numbers(publisher: Client, count: int, *, first: int = 0, qos: int = 1)
     bodies = [b"%d" % number for number in range(first, first + count)]
     for body in bodies:
         publisher.publish("t/a", body, qos=qos)
-    publisher.world.run_for(100_000)
+    publisher.sim.run_for(100_000)
     return bodies
 
 
 def payloads_of(*members: Client) -> list[bytes]:
     """Payloads of all that came to some members, in the order they were published in."""
     for member in members:
-        member.world.run_for(200_000)
+        member.sim.run_for(200_000)
     return sorted((m.payload for member in members for m in member.messages), key=int)

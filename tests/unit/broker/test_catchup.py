@@ -6,8 +6,8 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.world import World
-from tests.unit.broker.harness import QUIET, Client, make_world
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.broker.catchup import CatchUp
 from perdure.broker.turn import CURSOR_DELAY_US
@@ -45,41 +45,41 @@ def _bodies(first: int, end: int) -> list[bytes]:
 @pytest.mark.parametrize("qos", [1, 2])
 def test_the_backlog_comes_before_what_is_live(qos: int) -> None:
     """Traps 31 and 33: messages published during the catch-up come after it, each once."""
-    world = make_world(config=SMALL)
-    publisher, reader = Client(world, "p"), Client(world, "r")
+    sim = make_sim(config=SMALL)
+    publisher, reader = Client(sim, "p"), Client(sim, "r")
     publisher.connect(expiry_s=0, clean=True)
     reader.connect()
     reader.subscribe("t/#", qos=qos)
     reader.cut()
     for body in _bodies(0, 40):
         publisher.publish("t/a", body, qos=qos)
-    world.run_for(50_000)
+    sim.run_for(50_000)
     reader.connect()
     for body in _bodies(40, 80):
         publisher.publish("t/b", body, qos=qos)
-        world.run_for(50)
+        sim.run_for(50)
     assert reader.payloads(within_us=1_000_000) == _bodies(0, 80)
-    assert not world.live.services.registry.live["r"].lagging
+    assert not sim.live.services.registry.live["r"].lagging
 
 
 @pytest.mark.trap(33)
 def test_a_slow_client_falls_behind_and_catches_up() -> None:
-    world = make_world(config=SMALL)
-    publisher, reader = Client(world, "p"), Client(world, "r", acks=False)
+    sim = make_sim(config=SMALL)
+    publisher, reader = Client(sim, "p"), Client(sim, "r", acks=False)
     publisher.connect(expiry_s=0, clean=True)
     reader.connect()
     reader.subscribe("t", qos=1)
     for body in _bodies(0, 30):
         publisher.publish("t", body)
-    world.run_for(50_000)
-    session = world.live.services.registry.live["r"]
+    sim.run_for(50_000)
+    session = sim.live.services.registry.live["r"]
     assert session.lagging
     assert len(session.outbound.pending) <= 8
     for number in range(30):
         message = reader.take(Publish)
         assert message.payload == b"%d" % number
         reader.send(Ack(PUBACK, message.packet_id))
-    world.run_for(50_000)
+    sim.run_for(50_000)
     assert not session.lagging
     publisher.publish("t", b"live")
     assert reader.take(Publish).payload == b"live"
@@ -88,8 +88,8 @@ def test_a_slow_client_falls_behind_and_catches_up() -> None:
 @pytest.mark.trap(34)
 def test_qos_0_that_fills_the_buffer_does_not_stop_the_rest() -> None:
     """Trap 34: congestion that ends without another event wakes the session all the same."""
-    world = make_world(config=SMALL)
-    publisher, reader = Client(world, "p"), Client(world, "r")
+    sim = make_sim(config=SMALL)
+    publisher, reader = Client(sim, "p"), Client(sim, "r")
     publisher.connect(expiry_s=0, clean=True)
     reader.connect()
     reader.subscribe("t")
@@ -105,8 +105,8 @@ def test_qos_0_that_fills_the_buffer_does_not_stop_the_rest() -> None:
 
 @pytest.mark.trap(34)
 def test_a_client_that_reads_again_gets_the_rest() -> None:
-    world = make_world(config=SMALL)
-    publisher, reader = Client(world, "p"), Client(world, "r")
+    sim = make_sim(config=SMALL)
+    publisher, reader = Client(sim, "p"), Client(sim, "r")
     publisher.connect(expiry_s=0, clean=True)
     reader.connect()
     reader.subscribe("t", qos=1)
@@ -114,8 +114,8 @@ def test_a_client_that_reads_again_gets_the_rest() -> None:
     reader.wire.stop_taking()
     for number in range(60):
         publisher.publish("t", b"%03d" % number + b"." * 1000)
-        world.run_for(1_000)
-    world.run_for(100_000)
+        sim.run_for(1_000)
+    sim.run_for(100_000)
     assert reader.payloads() == []
     assert reader.wire.write_buffer_size() < 40_000
     reader.wire.take_again()
@@ -126,72 +126,72 @@ def test_a_client_that_reads_again_gets_the_rest() -> None:
 @pytest.mark.trap(29)
 def test_changed_subscriptions_do_not_shift_the_order() -> None:
     """Trap 29: what was owed before the change keeps its identifier after a crash."""
-    world = make_world()
-    publisher, reader = Client(world, "p"), Client(world, "r", acks=False)
+    sim = make_sim()
+    publisher, reader = Client(sim, "p"), Client(sim, "r", acks=False)
     publisher.connect(expiry_s=0, clean=True)
     reader.connect()
     reader.subscribe("a", "b", "c", qos=1)
     for topic in "abc":
         publisher.deliver(topic, topic.encode())
-    world.run_for(10_000)
+    sim.run_for(10_000)
     reader.unsubscribe("a")
     reader.subscribe("b", qos=0)
     reader.subscribe("d", qos=2)
     for topic in "abcd":
         publisher.deliver(topic, topic.upper().encode())
-    world.run_for(10_000)
+    sim.run_for(10_000)
     first = {m.payload: m.packet_id for m in reader.messages if m.qos}
     assert list(first) == [b"a", b"b", b"c", b"C", b"D"]
-    world.kill()
-    world.start()
+    sim.kill()
+    sim.start()
     reader.messages.clear()
     reader.connect()
-    world.run_for(50_000)
+    sim.run_for(50_000)
     assert {m.payload: m.packet_id for m in reader.messages} == first
     assert all(message.dup for message in reader.messages)
     for message in reader.messages:
         reader.send(Ack(PUBACK, message.packet_id))
-    world.run_for(CURSOR_DELAY_US * 2)
+    sim.run_for(CURSOR_DELAY_US * 2)
     stored: list[str] = []
 
     async def look() -> None:
-        session = await world.store.open_session("r")
+        session = await sim.store.open_session("r")
         assert session is not None
         stored.extend(sub.name for sub in session.subscriptions)
 
-    assert world.scheduler is not None
-    world.scheduler.run(look())
+    assert sim.scheduler is not None
+    sim.scheduler.run(look())
     assert sorted(stored) == ["b", "c", "d"]
 
 
 def test_subscribing_and_giving_up_leaves_nothing_behind() -> None:
     """Request and response: a new topic for each answer, for ever."""
-    world = make_world()
-    publisher = Client(world, "p")
+    sim = make_sim()
+    publisher = Client(sim, "p")
     publisher.connect(expiry_s=0, clean=True)
     for expiry_s in (0, 1000):
-        reader = Client(world, f"r{expiry_s}")
+        reader = Client(sim, f"r{expiry_s}")
         reader.connect(expiry_s=expiry_s, clean=True)
         for number in range(20):
             reader.subscribe(f"answer/{number}", qos=1)
             publisher.deliver("other")
             reader.unsubscribe(f"answer/{number}")
-        session = world.live.services.registry.live[reader.client_id]
+        session = sim.live.services.registry.live[reader.client_id]
         assert session.ended == []
 
 
 @pytest.mark.trap(23)
 def test_what_has_expired_is_not_delivered_and_blocks_nothing() -> None:
     """Trap 23: it takes its identifier, and the message behind it comes."""
-    world = make_world()
-    publisher, reader = Client(world, "p"), Client(world, "r")
+    sim = make_sim()
+    publisher, reader = Client(sim, "p"), Client(sim, "r")
     publisher.connect(expiry_s=0, clean=True)
     reader.connect()
     reader.subscribe("t", qos=1)
     reader.cut()
     publisher.deliver("t", b"short", expiry_s=1)
     publisher.deliver("t", b"long", expiry_s=100)
-    world.run_for(10_000_000)
+    sim.run_for(10_000_000)
     reader.connect()
     message = reader.take(Publish)
     assert (message.payload, message.packet_id, message.expiry_s) == (b"long", 2, 90)
@@ -201,8 +201,8 @@ def test_what_has_expired_is_not_delivered_and_blocks_nothing() -> None:
 @pytest.mark.trap(4)
 def test_nothing_is_repeated_on_a_live_connection() -> None:
     """Traps 4 and 5: no timer sends anything again; the window waits for as long as it takes."""
-    world = make_world(config=SMALL)
-    publisher, reader = Client(world, "p"), Client(world, "r", acks=False)
+    sim = make_sim(config=SMALL)
+    publisher, reader = Client(sim, "p"), Client(sim, "r", acks=False)
     publisher.connect(expiry_s=0, clean=True)
     reader.connect()
     reader.subscribe("t", qos=1)
@@ -214,10 +214,10 @@ def test_nothing_is_repeated_on_a_live_connection() -> None:
     assert reader.payloads() == _bodies(5, 10)
 
 
-def _take_over(world: World) -> None:
+def _take_over(sim: SimBroker) -> None:
     """A session as ``perdure pipeline migrate`` leaves it: the identifiers are another broker's."""
-    store = world.store
-    now_us = world.clock.now_us()
+    store = sim.store
+    now_us = sim.clock.now_us()
     batch = store.batch()
     start = store.allocate_offset(now_us)
     batch.put_session(SessionRecord("r", 1, now_us, 2**32 - 1, False, now_us, protocol=5))
@@ -244,25 +244,25 @@ def _take_over(world: World) -> None:
     batch.put_subscription("r", sub, epoch=1)
     store.write(batch)
     store.sync()
-    world.kill()
-    world.start()
+    sim.kill()
+    sim.start()
 
 
 @pytest.mark.trap(1)
 @pytest.mark.parametrize("crash", [False, True])
 def test_what_was_taken_over_keeps_its_identifiers(crash: bool) -> None:
-    world = make_world()
-    _take_over(world)
-    reader = Client(world, "r", acks=False)
-    world.run_for(2_000_000)
+    sim = make_sim()
+    _take_over(sim)
+    reader = Client(sim, "r", acks=False)
+    sim.run_for(2_000_000)
     assert reader.connect().session_present
-    world.run_for(10_000)
+    sim.run_for(10_000)
     if crash:
-        world.kill()
-        world.start()
+        sim.kill()
+        sim.start()
         reader.messages.clear()
         assert reader.connect().session_present
-        world.run_for(10_000)
+        sim.run_for(10_000)
     # The fourth has the identifier of the third, which is past its PUBREC and not complete.
     expected = [(b"0", 65_534), (b"1", 65_535)]
     pubrels = [each.packet_id for each in reader.received if isinstance(each, Ack)]
@@ -270,7 +270,7 @@ def test_what_was_taken_over_keeps_its_identifiers(crash: bool) -> None:
     assert [(m.payload, m.packet_id) for m in reader.messages] == expected
     reader.send(Ack(PUBREC, 65_534), Ack(PUBREC, 65_535))
     reader.send(Ack(PUBCOMP, 65_534), Ack(PUBCOMP, 65_535), Ack(PUBCOMP, 3))
-    world.run_for(10_000)
+    sim.run_for(10_000)
     assert [(m.payload, m.packet_id) for m in reader.messages[2:]] == [(b"3", 3), (b"5", 10)]
     pubrels = [e.packet_id for e in reader.received if isinstance(e, Ack) and e.kind == PUBREL]
     assert sorted(pubrels) == [3, 11, 65_534, 65_535]
@@ -278,13 +278,13 @@ def test_what_was_taken_over_keeps_its_identifiers(crash: bool) -> None:
         reader.send(Ack(PUBREC, packet_id), Ack(PUBCOMP, packet_id))
     reader.send(Ack(PUBCOMP, 11))
     assert all(message.expiry_s == -1 for message in reader.messages)
-    publisher = Client(world, "p")
+    publisher = Client(sim, "p")
     publisher.connect(expiry_s=0, clean=True)
     publisher.publish("new", b"new")
-    world.run_for(50_000)
+    sim.run_for(50_000)
     assert (reader.messages[-1].payload, reader.messages[-1].packet_id) == (b"new", 21)
     reader.send(Ack(PUBACK, 21))
-    world.run_for(50_000)
+    sim.run_for(50_000)
     reader.cut()
     assert reader.connect().session_present
     reader.none_comes()
@@ -302,9 +302,9 @@ def _return_to_bursts(seed: int) -> tuple[list[Publish], int]:
             outbound_buffer_bytes=4096,
         ),
     )
-    world = make_world(config=config)
-    publishers = [Client(world, name, acks=False) for name in "ab"]
-    reader = Client(world, "r", acks=chance.random() < 0.7)
+    sim = make_sim(config=config)
+    publishers = [Client(sim, name, acks=False) for name in "ab"]
+    reader = Client(sim, "r", acks=chance.random() < 0.7)
     reader.connect(receive_maximum=chance.choice((None, 3, 20)))
     identifiers = chance.choice(((), (9,)))
     reader.subscribe(
@@ -335,14 +335,14 @@ def _return_to_bursts(seed: int) -> tuple[list[Publish], int]:
                 Publish(topic, payload, qos, retain, False, number if qos else 0, 0, expiry_s)
             )
         chance.choice(publishers).send(*burst)
-        world.run_for(chance.choice((0, 500, 20_000)))
+        sim.run_for(chance.choice((0, 500, 20_000)))
         if not reader.acks and not reader.is_lost:
             last = [packet for packet in reader.messages if packet.qos == 1][-5:]
             reader.send(*(Ack(PUBACK, packet.packet_id) for packet in last))
     if reader.is_lost:
         reader.connect()
-    world.run_for(1_000_000)
-    return reader.messages, world.live.services.metrics.payload_bytes_sent
+    sim.run_for(1_000_000)
+    return reader.messages, sim.live.services.metrics.payload_bytes_sent
 
 
 @pytest.mark.trap(33)
@@ -368,31 +368,31 @@ def test_what_catches_up_in_one_step_is_what_would_one_by_one(
 def test_a_client_that_is_ready_is_not_outrun() -> None:
     """It acknowledges its whole window at each look, and twice as much comes: turns are limited,
     and still nobody who publishes is forgotten."""
-    world = make_world(config=Config(sys=QUIET, session=SessionConfig(inflight_max=400)))
-    publishers = [Client(world, f"p{number}", acks=False) for number in range(20)]
-    reader = Client(world, "r", acks=False)
+    sim = make_sim(config=Config(sys=QUIET, session=SessionConfig(inflight_max=400)))
+    publishers = [Client(sim, f"p{number}", acks=False) for number in range(20)]
+    reader = Client(sim, "r", acks=False)
     reader.connect()
     reader.subscribe("t/#", qos=1)
     for publisher in publishers:
         publisher.connect(expiry_s=0, clean=True)
-    admission = world.live.services.turn.admission
+    admission = sim.live.services.turn.admission
     sent = acked = 0
     limits: set[int] = set()
     for _ in range(40):
         for publisher in publishers:
             publisher.send(*(Publish("t/1", b"x", 1, packet_id=1 + n) for n in range(40)))
             sent += 40
-        world.run_for(3_000)
+        sim.run_for(3_000)
         limits.add(admission.limit)
         reader.send(*(Ack(PUBACK, each.packet_id) for each in reader.messages[acked:]))
         acked = len(reader.messages)
     assert limits - {0}
     for _ in range(120):
-        world.run_for(3_000)
+        sim.run_for(3_000)
         reader.send(*(Ack(PUBACK, each.packet_id) for each in reader.messages[acked:]))
         acked = len(reader.messages)
     assert acked == sent
     assert [each.packet_id for each in reader.messages] == [
         serial % 65_535 + 1 for serial in range(sent)
     ]
-    assert not world.live.services.registry.live["r"].lagging
+    assert not sim.live.services.registry.live["r"].lagging

@@ -9,7 +9,7 @@ import pytest
 from tests.support.clock import VirtualClock
 from tests.support.scheduler import VirtualLoop, VirtualScheduler
 from tests.support.storage import FaultyDatabase
-from tests.unit.broker.harness import QUIET, Client, make_world, stalled_world
+from tests.unit.broker.harness import QUIET, Client, make_sim, stalled_sim
 
 from perdure.broker.commit import LEVEL_FSYNC, LEVEL_MEMORY, LEVEL_OS, Committer
 from perdure.broker.live_session import CURSOR_MESSAGES_MAX
@@ -226,41 +226,41 @@ def test_a_failure_outside_commits_leaves_all_in_doubt() -> None:
 @pytest.mark.trap(35)
 @pytest.mark.parametrize("qos", [1, 2])
 def test_no_acknowledgement_before_the_sync(qos: int) -> None:
-    world = stalled_world()
-    client = Client(world, "c")
+    sim = stalled_sim()
+    client = Client(sim, "c")
     client.connect(expiry_s=0, clean=True)
     client.publish("t", qos=qos)
     client.none_comes(Ack, within_us=5_000_000)
-    assert world.store.write_count
+    assert sim.store.write_count
 
 
 @pytest.mark.parametrize("durability", ["os", "memory"])
 def test_a_listener_may_wait_for_less(durability: str) -> None:
-    world = stalled_world(durability=durability)
-    client = Client(world, "c")
+    sim = stalled_sim(durability=durability)
+    client = Client(sim, "c")
     client.connect(expiry_s=0, clean=True)
     assert client.publish("t") == client.take(Ack).packet_id
-    assert world.store.sync_count == 0
+    assert sim.store.sync_count == 0
 
 
 @pytest.mark.parametrize(("durability", "waits_us"), [("os", 1_100_000), ("fsync", 0)])
 def test_what_a_power_cut_may_take(durability: Literal["os", "fsync"], waits_us: int) -> None:
     """``fsync``: nothing that was acknowledged; ``os``: at most the last second of it."""
     config = Config(sys=QUIET, storage=StorageConfig(durability=durability))
-    world = make_world(config=config)
-    reader, publisher = Client(world, "r"), Client(world, "p")
+    sim = make_sim(config=config)
+    reader, publisher = Client(sim, "r"), Client(sim, "p")
     reader.connect()
     reader.subscribe("t")
-    world.run_for(2_000_000)
+    sim.run_for(2_000_000)
     reader.disconnect()
     publisher.connect(expiry_s=0, clean=True)
     for number in range(5):
         publisher.deliver("t", b"%d" % number)
-    world.run_for(waits_us)
+    sim.run_for(waits_us)
     for number in range(5, 10):
         publisher.deliver("t", b"%d" % number)
-    world.kill(power=True)
-    world.start()
+    sim.kill(power=True)
+    sim.start()
     assert reader.connect().session_present
     kept = reader.payloads()
     assert kept == [b"%d" % number for number in range(len(kept))]
@@ -268,8 +268,8 @@ def test_what_a_power_cut_may_take(durability: Literal["os", "fsync"], waits_us:
 
 
 def test_acknowledgements_keep_the_order_of_their_messages() -> None:
-    world = make_world()
-    client = Client(world, "c", acks=False)
+    sim = make_sim()
+    client = Client(sim, "c", acks=False)
     client.connect()
     client.send(
         Publish("a", b"", 1, packet_id=5),
@@ -277,7 +277,7 @@ def test_acknowledgements_keep_the_order_of_their_messages() -> None:
         Publish("$SYS/a", b"", 1, packet_id=9),
         Publish("a", b"", 1, packet_id=1),
     )
-    world.run_for(50_000)
+    sim.run_for(50_000)
     assert [packet for packet in client.received if isinstance(packet, Ack)] == [
         Ack(PUBACK, 5, 0x10),
         Ack(PUBREC, 3),
@@ -288,44 +288,44 @@ def test_acknowledgements_keep_the_order_of_their_messages() -> None:
 
 def test_many_messages_make_few_syncs() -> None:
     config = Config(sys=QUIET, storage=StorageConfig(commit_interval_us=2_000))
-    world = make_world(config=config)
-    client = Client(world, "c")
+    sim = make_sim(config=config)
+    client = Client(sim, "c")
     client.connect()
-    begun_us = world.clock.monotonic_us()
+    begun_us = sim.clock.monotonic_us()
     sent = 0
 
     def send_for(milliseconds: int) -> None:
         """10,000 a second, by the clock: a broker that stands still does not slow who sends."""
         nonlocal sent
         for _ in range(10 * milliseconds):
-            while sent * 100 < world.clock.monotonic_us() - begun_us:
+            while sent * 100 < sim.clock.monotonic_us() - begun_us:
                 client.publish("t")
                 sent += 1
-            world.run_for(100)
+            sim.run_for(100)
 
     send_for(1_500)  # it takes one second to learn that a distance costs no messages
-    before, before_us = world.store.sync_count, world.clock.monotonic_us()
+    before, before_us = sim.store.sync_count, sim.clock.monotonic_us()
     send_for(20)
-    elapsed_us = world.clock.monotonic_us() - before_us
-    world.run_for(20_000)
+    elapsed_us = sim.clock.monotonic_us() - before_us
+    sim.run_for(20_000)
     assert len([packet for packet in client.received if isinstance(packet, Ack)]) == sent
-    assert world.store.sync_count - before <= elapsed_us // 2_000 + 2
+    assert sim.store.sync_count - before <= elapsed_us // 2_000 + 2
 
 
 def test_who_waits_for_acknowledgements_gets_them_without_a_distance() -> None:
     """One message after the other: the rate is what a sync takes, not the interval."""
     config = Config(sys=QUIET, storage=StorageConfig(commit_interval_us=20_000))
-    world = make_world(config=config)
-    client = Client(world, "p")
+    sim = make_sim(config=config)
+    client = Client(sim, "p")
     client.connect()
     for number in range(2_000):
         client.publish("t", b"%d" % number)
         while not any(isinstance(packet, Ack) for packet in client.received):
-            world.run_for(50)
+            sim.run_for(50)
         client.received.clear()
         if number == 1_000:
-            begun_us = world.clock.monotonic_us()
-    elapsed_us = world.clock.monotonic_us() - begun_us
+            begun_us = sim.clock.monotonic_us()
+    elapsed_us = sim.clock.monotonic_us() - begun_us
     assert elapsed_us / 1_000 < 4_000
 
 
@@ -353,74 +353,74 @@ def test_what_is_delivered_speaks_for_a_distance_or_against_it(
 def test_messages_of_one_interval_share_a_write() -> None:
     """The first goes at once; those that follow within the interval are written together, and
     delivered not before."""
-    world = make_world(config=SPACED)
-    publisher, reader = Client(world, "p"), Client(world, "r")
+    sim = make_sim(config=SPACED)
+    publisher, reader = Client(sim, "p"), Client(sim, "r")
     publisher.connect()
     reader.connect()
     reader.subscribe("t", qos=1)
-    world.run_for(50_000)
-    keep_spaced(world.live.services.committer)
-    before = world.store.write_count
+    sim.run_for(50_000)
+    keep_spaced(sim.live.services.committer)
+    before = sim.store.write_count
     publisher.publish("t", b"0")
-    world.run_for(100)
+    sim.run_for(100)
     assert [message.payload for message in reader.messages] == [b"0"]
-    assert world.store.write_count == before + 1
+    assert sim.store.write_count == before + 1
     for number in range(1, 10):
         publisher.publish("t", b"%d" % number)
-        world.run_for(100)
+        sim.run_for(100)
     assert len(reader.messages) == 1
-    world.run_for(2_000)
+    sim.run_for(2_000)
     assert [message.payload for message in reader.messages] == [b"%d" % n for n in range(10)]
-    assert world.store.write_count == before + 2
-    world.run_for(5_000)
+    assert sim.store.write_count == before + 2
+    sim.run_for(5_000)
     assert len([packet for packet in publisher.received if isinstance(packet, Ack)]) == 10
 
 
 def test_a_full_batch_does_not_wait_for_its_interval() -> None:
     config = Config(sys=QUIET, storage=StorageConfig(commit_interval_us=1_000_000))
-    world = make_world(config=config)
-    publisher, reader = Client(world, "p"), Client(world, "r")
+    sim = make_sim(config=config)
+    publisher, reader = Client(sim, "p"), Client(sim, "r")
     publisher.connect(wait=False)
     reader.connect(wait=False)
-    world.run_for(3_000_000)
+    sim.run_for(3_000_000)
     reader.subscribe("t", qos=1)
     publisher.publish("t")
-    world.run_for(100)
+    sim.run_for(100)
     seen = len(reader.messages)
     publisher.send(*(Publish("t", b"", 1, packet_id=n) for n in range(2, 2 + GATHERED_MAX)))
-    world.run_for(1_000)
+    sim.run_for(1_000)
     assert len(reader.messages) >= seen + GATHERED_MAX
 
 
 def test_what_gathers_is_not_acknowledged_before_it_is_synced() -> None:
     """A power cut while a batch gathers takes nothing that was acknowledged."""
-    world = make_world(config=SPACED)
-    publisher = Client(world, "p")
+    sim = make_sim(config=SPACED)
+    publisher = Client(sim, "p")
     publisher.connect()
-    world.run_for(50_000)
+    sim.run_for(50_000)
     for number in range(30):
         publisher.publish("t", b"%d" % number)
-        world.run_for(137)
+        sim.run_for(137)
     acked = len([packet for packet in publisher.received if isinstance(packet, Ack)])
     assert 0 < acked < 30
-    world.kill(power=True)
-    world.start()
-    reader = Client(world, "r")
+    sim.kill(power=True)
+    sim.start()
+    reader = Client(sim, "r")
     reader.connect()
     reader.subscribe("$replay/0/t", qos=1)
-    world.run_for(50_000)
+    sim.run_for(50_000)
     assert len(reader.messages) >= acked
 
 
 def test_cursors_are_written_with_what_comes_and_in_the_end_by_themselves() -> None:
-    world = make_world(config=SPACED)
-    publisher = Client(world, "p")
+    sim = make_sim(config=SPACED)
+    publisher = Client(sim, "p")
     publisher.connect()
-    readers = [Client(world, f"r{number}") for number in range(20)]
+    readers = [Client(sim, f"r{number}") for number in range(20)]
     for reader in readers:
         reader.connect()
         reader.subscribe("t", qos=1)
-    world.run_for(CURSOR_DELAY_US * 2)
+    sim.run_for(CURSOR_DELAY_US * 2)
     publisher.deliver("t")
 
     def stale() -> int:
@@ -429,66 +429,66 @@ def test_cursors_are_written_with_what_comes_and_in_the_end_by_themselves() -> N
         async def look() -> None:
             nonlocal count
             for reader in readers:
-                session = await world.store.open_session(reader.client_id)
+                session = await sim.store.open_session(reader.client_id)
                 assert session is not None
                 count += session.cursor.serial == 0
 
-        assert world.scheduler is not None
-        world.scheduler.run(look())
+        assert sim.scheduler is not None
+        sim.scheduler.run(look())
         return count
 
-    world.run_for(10_000)
+    sim.run_for(10_000)
     assert stale() == 20
     publisher.deliver("other")  # one message takes one cursor along
     assert stale() == 19
-    world.run_for(CURSOR_DELAY_US * 2)
+    sim.run_for(CURSOR_DELAY_US * 2)
     assert stale() == 0
 
 
 def test_many_acknowledgements_write_a_cursor_before_its_time() -> None:
-    world = make_world(config=SPACED)
-    publisher, reader = Client(world, "p"), Client(world, "r")
+    sim = make_sim(config=SPACED)
+    publisher, reader = Client(sim, "p"), Client(sim, "r")
     publisher.connect()
     reader.connect()
     reader.subscribe("t", qos=1)
     for first in range(1, 2 * CURSOR_MESSAGES_MAX, 64):
         publisher.send(*(Publish("t", b"", 1, packet_id=n) for n in range(first, first + 64)))
-    world.run_for(20_000)
-    world.kill()
-    world.start()
+    sim.run_for(20_000)
+    sim.kill()
+    sim.start()
     count = len(reader.messages)
     reader.connect()
-    world.run_for(50_000)
+    sim.run_for(50_000)
     assert len(reader.messages) - count < CURSOR_MESSAGES_MAX
 
 
 def test_a_clean_start_waits_until_the_old_session_is_gone() -> None:
     """[MQTT-3.1.2-4] also when the new session itself is not stored."""
-    world = make_world(config=SPACED)
-    client = Client(world, "c")
+    sim = make_sim(config=SPACED)
+    client = Client(sim, "c")
     client.connect()
     client.disconnect()
     assert not client.connect(clean=True, expiry_s=0).session_present
-    world.kill(power=True)
-    world.start()
+    sim.kill(power=True)
+    sim.start()
     assert not client.connect().session_present
 
 
 def test_a_broker_that_rests_delivers_and_acknowledges_all() -> None:
-    world = make_world(config=SPACED)
-    world.kill()
-    world.rests = True
-    world.start()
-    assert world.scheduler is not None
-    publisher, reader = Client(world, "p"), Client(world, "r")
+    sim = make_sim(config=SPACED)
+    sim.kill()
+    sim.rests = True
+    sim.start()
+    assert sim.scheduler is not None
+    publisher, reader = Client(sim, "p"), Client(sim, "r")
     publisher.connect()
     reader.connect()
     reader.subscribe("t", qos=2)
     for number in range(300):
         publisher.publish("t", b"%d" % number, qos=number % 3)
-        world.run_for(137)
-    assert world.scheduler.rest_count > 10
-    world.run_for(20_000)
+        sim.run_for(137)
+    assert sim.scheduler.rest_count > 10
+    sim.run_for(20_000)
     kept = [message.payload for message in reader.messages]
     assert sorted(map(int, kept)) == list(range(300))
     acks = [packet for packet in publisher.received if isinstance(packet, Ack)]

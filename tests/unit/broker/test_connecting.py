@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.network import Weather
-from tests.support.world import World
-from tests.unit.broker.harness import Client, make_world
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import NO_DELAY, Client, make_sim
 
 from perdure.broker.auth.authenticate import AuthRequest, AuthResult, accepted
 from perdure.mqtt.encode import encode
@@ -15,19 +14,19 @@ from perdure.mqtt.packets import Connack, Connect, Properties
 @pytest.mark.spec("MQTT-3.1.2-24")
 def test_no_room_for_connack() -> None:
     """A client that cannot be told that it is connected is refused, and leaves no session."""
-    world = make_world()
-    client = Client(world, "c")
+    sim = make_sim()
+    client = Client(sim, "c")
     size = len(encode(client.connect(clean=True), 5))
     client.disconnect(expiry_s=0)
     for limit in (1, 2, 4, 5, 8, size - 1):
         client.open()
         limited = Properties(session_expiry_interval=60, maximum_packet_size=limit)
         client.send(Connect(5, False, 0, "c", properties=limited))
-        world.run_for(50_000)
+        sim.run_for(50_000)
         assert client.is_lost
         reasons = [found.reason for found in client.received if isinstance(found, Connack)]
         assert reasons == ([0x95] if limit >= 5 else [])
-        assert world.live.services.metrics.sessions_offline == 0
+        assert sim.live.services.metrics.sessions_offline == 0
     client.open()
     client.send(Connect(5, False, 0, "c", properties=Properties(maximum_packet_size=size)))
     answer = client.take(Connack)
@@ -38,8 +37,8 @@ def test_no_room_for_connack() -> None:
 @pytest.mark.parametrize("version", [4, 5])
 def test_connack_is_the_first_packet_of_a_resumed_session(version: int) -> None:
     """A message at QoS 0 that is dispatched while CONNACK waits for its commit stays behind."""
-    world = make_world()
-    subscriber, publisher = Client(world, "s", version=version), Client(world, "p")
+    sim = make_sim()
+    subscriber, publisher = Client(sim, "s", version=version), Client(sim, "p")
     subscriber.connect()
     subscriber.subscribe("t", qos=0)
     subscriber.cut()
@@ -48,7 +47,7 @@ def test_connack_is_the_first_packet_of_a_resumed_session(version: int) -> None:
     subscriber.connect(wait=False)
     for _ in range(40):
         publisher.publish("t", b"x", qos=0)
-        world.run_for(100)
+        sim.run_for(100)
     assert isinstance(subscriber.received[0], Connack)
     assert subscriber.received[0].session_present
     # What was published after CONNACK does come.
@@ -63,9 +62,9 @@ class Superuser:
 
 
 def test_each_connection_of_a_superuser_is_logged() -> None:
-    world = World(authenticator=Superuser(), weather=Weather(delays_us=(0,), pieces_max=1))
-    world.start()
+    sim = SimBroker(authenticator=Superuser(), network_profile=NO_DELAY)
+    sim.start()
     for client_id in ("s", "other"):
-        Client(world, client_id).connect()
-    (told,) = world.logged("connection.superuser")
+        Client(sim, client_id).connect()
+    (told,) = sim.logged("connection.superuser")
     assert (told["client_id"], told["username"], told["listener"]) == ("s", "root", "tcp")

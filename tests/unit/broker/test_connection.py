@@ -6,8 +6,8 @@ import struct
 
 import pytest
 from tests.support.network import BUFFER_HIGH_BYTES
-from tests.support.world import World
-from tests.unit.broker.harness import QUIET, Client, make_world
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.broker.connection import Connection
 from perdure.broker.live_session import LiveSession
@@ -38,8 +38,8 @@ PINGS = BUFFER_HIGH_BYTES // 10
 """Whose answers fill a fifth of what a client may leave unread."""
 
 
-def _pair(world: World) -> tuple[Client, Client]:
-    one, other = Client(world, "one"), Client(world, "other")
+def _pair(sim: SimBroker) -> tuple[Client, Client]:
+    one, other = Client(sim, "one"), Client(sim, "other")
     one.connect()
     other.connect()
     return one, other
@@ -67,23 +67,23 @@ def shifts(monkeypatch: pytest.MonkeyPatch) -> list[None]:
 
 
 def test_a_flood_has_a_slice_of_each_turn(shifts: list[None]) -> None:
-    world = make_world()
-    flood, honest = _pair(world)
-    received = world.live.services.metrics.control_packets_received
+    sim = make_sim()
+    flood, honest = _pair(sim)
+    received = sim.live.services.metrics.control_packets_received
     begun = len(shifts)
     _send(flood, b"\xc0\x00" * 2_000)
     honest.publish("t")
-    world.run_for(0)
+    sim.run_for(0)
     assert honest.take(Ack).kind == PUBACK
-    world.run_for(50_000)
+    sim.run_for(50_000)
     assert received[Pingreq.kind] == 2_000
     assert len(flood.received) == 2_000
     assert len(shifts) - begun == 2_000 * OTHER_COST // SLICE
 
 
 def test_an_ordinary_read_passes_in_one_go(shifts: list[None]) -> None:
-    world = make_world()
-    client = Client(world, "c")
+    sim = make_sim()
+    client = Client(sim, "c")
     client.connect()
     begun = len(shifts)
     for number in range(400):
@@ -93,41 +93,41 @@ def test_an_ordinary_read_passes_in_one_go(shifts: list[None]) -> None:
 
 
 def test_nothing_is_read_from_who_does_not_read() -> None:
-    world = make_world()
-    flood, honest = _pair(world)
+    sim = make_sim()
+    flood, honest = _pair(sim)
     assert flood.wire is not None
     flood.wire.stop_taking()
     for _ in range(40):
         _send(flood, b"\xc0\x00" * PINGS)
-        world.run_for(1_000)
-    answered = world.live.services.metrics.control_packets_received[Pingreq.kind]
+        sim.run_for(1_000)
+    answered = sim.live.services.metrics.control_packets_received[Pingreq.kind]
     assert answered < BUFFER_HIGH_BYTES  # two bytes each
     assert flood.wire.write_buffer_size() <= BUFFER_HIGH_BYTES + SLICE * 2
     honest.deliver("t")
     flood.wire.take_again()
-    world.run_for(1_000_000)
-    assert world.live.services.metrics.control_packets_received[Pingreq.kind] == 40 * PINGS
+    sim.run_for(1_000_000)
+    assert sim.live.services.metrics.control_packets_received[Pingreq.kind] == 40 * PINGS
     assert sum(isinstance(packet, Pingresp) for packet in flood.received) == 40 * PINGS
 
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_client_that_takes_nothing_at_all_is_ended_by_its_keep_alive(version: int) -> None:
-    world = make_world()
-    client = Client(world, "c", version=version)
+    sim = make_sim()
+    client = Client(sim, "c", version=version)
     client.connect(keep_alive_s=2)
     assert client.wire is not None
     client.wire.stop_taking()
     for _ in range(8):
         _send(client, b"\xc0\x00" * PINGS)
-    world.run_for(4_000_000)
-    assert "c" in world.live.services.registry.live
-    world.run_for(4_000_000)
-    assert "c" not in world.live.services.registry.live
+    sim.run_for(4_000_000)
+    assert "c" in sim.live.services.registry.live
+    sim.run_for(4_000_000)
+    assert "c" not in sim.live.services.registry.live
 
 
 def test_connect_has_a_size_of_its_own() -> None:
-    world = make_world(config=Config(sys=QUIET, mqtt=MqttConfig(connect_size_max=2000)))
-    client = Client(world, "c")
+    sim = make_sim(config=Config(sys=QUIET, mqtt=MqttConfig(connect_size_max=2000)))
+    client = Client(sim, "c")
     client.open()
     head = encode(Connect(5, True, 0, "c" * (2000 + CONNECT_HEAD_BYTES)), 5)
     _send(client, head[:20])  # refused before its body comes
@@ -137,16 +137,16 @@ def test_connect_has_a_size_of_its_own() -> None:
 
 
 def test_two_fields_of_the_largest_size_fit_a_connect() -> None:
-    world = make_world(config=Config(sys=QUIET))
-    client = Client(world, "c")
+    sim = make_sim(config=Config(sys=QUIET))
+    client = Client(sim, "c")
     client.open()
     client.send(Connect(5, True, 0, "c", "u" * 65_535, b"p" * 65_535))
     assert client.take(Connack).reason == 0
 
 
 def test_what_follows_connect_in_one_segment_is_held_to_the_other_limit() -> None:
-    world = make_world(config=Config(sys=QUIET, mqtt=MqttConfig(connect_size_max=2000)))
-    client = Client(world, "c")
+    sim = make_sim(config=Config(sys=QUIET, mqtt=MqttConfig(connect_size_max=2000)))
+    client = Client(sim, "c")
     client.open()
     client.send(Connect(5, True, 0, "c"), Publish("t", bytes(50_000), 1, packet_id=1))
     assert client.take(Connack).reason == 0
@@ -155,12 +155,12 @@ def test_what_follows_connect_in_one_segment_is_held_to_the_other_limit() -> Non
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_filters_of_one_packet_have_a_limit(version: int) -> None:
-    world = make_world(config=Config(sys=QUIET, mqtt=MqttConfig(subscribe_filters_max=3)))
-    client = Client(world, "c", version=version)
+    sim = make_sim(config=Config(sys=QUIET, mqtt=MqttConfig(subscribe_filters_max=3)))
+    client = Client(sim, "c", version=version)
     client.connect()
     client.subscribe("a", "b", "c")
     client.send(Unsubscribe(9, ["a", "b", "c", "d"]))
-    world.run_for(10_000)
+    sim.run_for(10_000)
     assert client.is_lost
     if version == 5:
         assert client.take(Disconnect).reason == 0x97
@@ -168,8 +168,8 @@ def test_filters_of_one_packet_have_a_limit(version: int) -> None:
 
 @pytest.mark.parametrize("kind", ["connect", "publish", "subscribe"])
 def test_properties_of_one_packet_have_a_limit(kind: str) -> None:
-    world = make_world(config=Config(sys=QUIET, mqtt=MqttConfig(properties_max=32)))
-    client = Client(world, "c")
+    sim = make_sim(config=Config(sys=QUIET, mqtt=MqttConfig(properties_max=32)))
+    client = Client(sim, "c")
     pairs = tuple(("", "") for _ in range(33))
     forward = b"\x26\0\0\0\0" * 33
     if kind == "connect":
@@ -187,27 +187,27 @@ def test_properties_of_one_packet_have_a_limit(kind: str) -> None:
 
 
 def test_a_long_subscribe_leaves_others_their_turn(shifts: list[None]) -> None:
-    world = make_world()
-    client, honest = _pair(world)
+    sim = make_sim()
+    client, honest = _pair(sim)
     names = [f"a/{number}" for number in range(20 * FILTERS_PER_STEP)]
     client.send(Subscribe(1, [SubscribeFilter(name, 1) for name in names]))
     honest.deliver("elsewhere")
     assert client.take(Suback).reasons == [1] * len(names)
     assert len(shifts) >= 2 * len(names) // FILTERS_PER_STEP - 2
     honest.deliver(names[-1])
-    world.run_for(10_000)
+    sim.run_for(10_000)
     assert [message.topic for message in client.messages] == [names[-1]]
 
 
 def test_unsubscribe_counts_for_the_rate_too() -> None:
-    world = make_world(config=Config(sys=QUIET, limits=LimitsConfig(subscribe_rate=2)))
-    client = Client(world, "c")
+    sim = make_sim(config=Config(sys=QUIET, limits=LimitsConfig(subscribe_rate=2)))
+    client = Client(sim, "c")
     client.connect()
     for number in range(1, 5):
         client.send(Unsubscribe(number, ["x"]))
     client.send(Pingreq())
-    world.run_for(100_000)
-    connection = world.live.services.registry.live["c"].holder
+    sim.run_for(100_000)
+    connection = sim.live.services.registry.live["c"].holder
     assert connection.intake.is_paused  # type: ignore[attr-defined]
 
 
@@ -218,27 +218,27 @@ def test_an_unexpected_exception_costs_one_connection(
     async def broken(*_: object) -> None:
         raise RuntimeError("a defect")
 
-    world = make_world()
-    client, honest = Client(world, "c", version=version), Client(world, "honest")
+    sim = make_sim()
+    client, honest = Client(sim, "c", version=version), Client(sim, "honest")
     client.connect()
     honest.connect()
     monkeypatch.setattr(Subscribing, "subscribe", broken)
     client.send(Subscribe(1, [SubscribeFilter("a", 1)]))
-    world.run_for(10_000)
+    sim.run_for(10_000)
     assert client.is_lost
     if version == 5:
         assert client.take(Disconnect).reason == 0x83
     honest.deliver("t")
-    assert world.live.services.metrics.unexpected_errors == {("packet",): 1}
-    (said,) = world.logged("connection.failed")
+    assert sim.live.services.metrics.unexpected_errors == {("packet",): 1}
+    (said,) = sim.logged("connection.failed")
     assert said["client_id"] == "c"
     assert said["packet"] == "SUBSCRIBE"
     assert said["error"] == "RuntimeError: a defect"
     assert said["exc_info"]
     client.connect()
     client.send(Subscribe(1, [SubscribeFilter("a", 1)]))
-    world.run_for(10_000)
-    assert "exc_info" not in world.logged("connection.failed")[1]  # one line from now on
+    sim.run_for(10_000)
+    assert "exc_info" not in sim.logged("connection.failed")[1]  # one line from now on
 
 
 @pytest.mark.parametrize(
@@ -247,8 +247,8 @@ def test_an_unexpected_exception_costs_one_connection(
 def test_a_subscriber_that_fails_is_alone_in_it_and_loses_nothing(
     step: str, filters: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = make_world()
-    broken, honest, publisher = (Client(world, name) for name in ("broken", "honest", "pub"))
+    sim = make_sim()
+    broken, honest, publisher = (Client(sim, name) for name in ("broken", "honest", "pub"))
     for client in (broken, honest, publisher):
         client.connect()
     for client in (broken, honest):
@@ -264,29 +264,27 @@ def test_a_subscriber_that_fails_is_alone_in_it_and_loses_nothing(
     monkeypatch.setattr(LiveSession, step, fails)
     for number in range(3):
         publisher.deliver("t", b"%d" % number)
-    world.run_for(100_000)
+    sim.run_for(100_000)
     assert [message.payload for message in honest.messages] == [b"0", b"1", b"2"]
     assert not broken.messages
     assert broken.is_lost
-    assert world.live.services.metrics.unexpected_errors == {("delivery",): 1}
+    assert sim.live.services.metrics.unexpected_errors == {("delivery",): 1}
     is_broken = False
     broken.connect()
-    world.run_for(1_000_000)
+    sim.run_for(1_000_000)
     assert [message.payload for message in broken.messages] == [b"0", b"1", b"2"]
     assert not honest.is_lost
 
 
 def test_large_packets_of_many_clients_wait_for_room() -> None:
-    world = make_world(
-        config=Config(sys=QUIET, limits=LimitsConfig(incomplete_bytes_max=1024 * 1024))
-    )
-    clients = [Client(world, f"c{number}") for number in range(5)]
+    sim = make_sim(config=Config(sys=QUIET, limits=LimitsConfig(incomplete_bytes_max=1024 * 1024)))
+    clients = [Client(sim, f"c{number}") for number in range(5)]
     whole = encode(Publish("t", bytes(600_000), 1, packet_id=1), 5)
     for client in clients:
         client.connect()
         _send(client, whole[:100_000])
-    world.run_for(1_000)
-    parcels = world.live.services.parcels
+    sim.run_for(1_000)
+    parcels = sim.live.services.parcels
     assert parcels.waiting_count == 4
     for client in clients:
         _send(client, whole[100_000:])
@@ -297,23 +295,21 @@ def test_large_packets_of_many_clients_wait_for_room() -> None:
 
 
 def test_who_holds_room_and_sends_nothing_is_closed_for_who_waits() -> None:
-    world = make_world(
-        config=Config(sys=QUIET, limits=LimitsConfig(incomplete_bytes_max=1024 * 1024))
-    )
-    slow, other = _pair(world)
+    sim = make_sim(config=Config(sys=QUIET, limits=LimitsConfig(incomplete_bytes_max=1024 * 1024)))
+    slow, other = _pair(sim)
     whole = encode(Publish("t", bytes(1_500_000), 1, packet_id=1), 5)
     for client in (slow, other):
         _send(client, whole[:100_000])
-        world.run_for(1_000)
+        sim.run_for(1_000)
     _send(other, whole[100_000:])
-    world.run_for(20_000_000)
+    sim.run_for(20_000_000)
     assert slow.take(Disconnect).reason == 0x97
     assert other.take(Ack).kind == PUBACK
 
 
 def test_qos_0_for_who_does_not_read_is_dropped_and_counted() -> None:
-    world = make_world()
-    slow, publisher = _pair(world)
+    sim = make_sim()
+    slow, publisher = _pair(sim)
     slow.subscribe("t", qos=0)
     assert slow.wire is not None
     slow.wire.stop_taking()
@@ -321,11 +317,11 @@ def test_qos_0_for_who_does_not_read_is_dropped_and_counted() -> None:
     piece = encode(Publish("t", payload, 0), 5) * 1000
     for _ in range(20):
         _send(publisher, piece)
-        world.run_for(10_000)
-    metrics = world.live.services.metrics
+        sim.run_for(10_000)
+    metrics = sim.live.services.metrics
     assert metrics.messages_dropped_queue_full > 10_000
     assert metrics.messages_delivered_0 + metrics.messages_dropped_queue_full == 20_000
-    buffer_bytes = world.config.session.outbound_buffer_bytes
+    buffer_bytes = sim.config.session.outbound_buffer_bytes
     assert slow.wire.write_buffer_size() < 2 * max(buffer_bytes, BUFFER_HIGH_BYTES) + len(piece)
     assert not publisher.is_lost
     publisher.deliver("elsewhere")
@@ -333,20 +329,20 @@ def test_qos_0_for_who_does_not_read_is_dropped_and_counted() -> None:
 
 @pytest.mark.parametrize("start", ["9" * 4301, "0" * 5000, "0001-01-01T00:00:00+23:59", "²"])
 def test_a_replay_time_that_is_none_is_refused(start: str) -> None:
-    world = make_world()
-    client = Client(world, "c")
+    sim = make_sim()
+    client = Client(sim, "c")
     client.connect()
     assert client.subscribe(f"$replay/{start}/a").reasons == [0x8F]
     client.send(Unsubscribe(5, [f"$replay/{start}/a"]))
-    world.run_for(10_000)
+    sim.run_for(10_000)
     assert not client.is_lost
-    assert world.live.services.metrics.unexpected_errors == {}
+    assert sim.live.services.metrics.unexpected_errors == {}
 
 
 def test_the_largest_will_fits_into_connect() -> None:
     """By the default limit: 65,535 bytes of it, a topic, a name and a password."""
-    world = make_world()
-    client = Client(world, "c")
+    sim = make_sim()
+    client = Client(sim, "c")
     client.open()
     will = struct.pack(">H", 1) + b"w" + struct.pack(">H", 65_535) + bytes(65_535)
     body = struct.pack(">H", 4) + b"MQTT\x04\x06\0\0" + struct.pack(">H", 1) + b"c" + will
@@ -362,12 +358,12 @@ def test_who_publishes_to_many_has_fewer_in_a_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What is decoded at once goes by what each message causes, not by the packets alone."""
-    world = make_world(config=Config(sys=QUIET))
-    readers = [Client(world, f"r{number}") for number in range(40)]
+    sim = make_sim(config=Config(sys=QUIET))
+    readers = [Client(sim, f"r{number}") for number in range(40)]
     for reader in readers:
         reader.connect()
         reader.subscribe("fan/#", qos=0)
-    publisher = Client(world, "p")
+    publisher = Client(sim, "p")
     publisher.connect()
     runs: list[int] = []
     process = Connection._process
@@ -380,10 +376,10 @@ def test_who_publishes_to_many_has_fewer_in_a_turn(
     message = encode(Publish("fan/1", b"x"), 5)
     for _ in range(2):
         _send(publisher, message * 8)
-        world.run_for(200_000)
+        sim.run_for(200_000)
     runs.clear()
     _send(publisher, message * 400)
-    world.run_for(200_000)
+    sim.run_for(200_000)
     assert max(runs) < 60  # 512, were it not for the subscribers
     assert sum(runs) == 400
     assert {len(reader.messages) for reader in readers} == {416}
@@ -392,20 +388,20 @@ def test_who_publishes_to_many_has_fewer_in_a_turn(
 @pytest.mark.parametrize("ends", ["refused", "gone"])
 def test_an_ended_connection_holds_nothing_of_what_it_was_sent(ends: str) -> None:
     """It is part of cycles and collected much later: a thousand of them may wait for it."""
-    world = make_world(config=Config(sys=QUIET))
-    client = Client(world, "c")
+    sim = make_sim(config=Config(sys=QUIET))
+    client = Client(sim, "c")
     client.connect()
-    connection = world.live.services.registry.live["c"].holder
+    connection = sim.live.services.registry.live["c"].holder
     assert isinstance(connection, Connection)
     large = encode(Publish("t", bytes(100_000)), 5)
     if ends == "gone":
         _send(client, large[:90_000])
-        world.run_for(200_000)
+        sim.run_for(200_000)
         assert connection.kept_bytes == 90_000
         client.cut()
     else:
         _send(client, b"\xf3\x00" + large)
-    world.run_for(200_000)
+    sim.run_for(200_000)
     assert connection.is_closed
     assert connection.kept_bytes == 0
     failure = connection._decoder.failure

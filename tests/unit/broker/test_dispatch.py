@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Generator
 
 import pytest
-from tests.support.world import World
-from tests.unit.broker.harness import QUIET, Client, make_world, stalled_world
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import QUIET, Client, make_sim, stalled_sim
 
 from perdure.broker import dispatch
 from perdure.broker.dispatch import UNHEARD_MAX, Barrier, Dispatcher
@@ -38,8 +38,8 @@ def _dispatcher() -> Dispatcher:
 
 
 def test_a_qos_2_message_waits_for_its_sync_and_what_follows_waits_with_it() -> None:
-    world = stalled_world(durability="os")
-    publisher, reader = Client(world, "p"), Client(world, "r")
+    sim = stalled_sim(durability="os")
+    publisher, reader = Client(sim, "p"), Client(sim, "r")
     publisher.connect(expiry_s=0, clean=True)
     reader.connect(expiry_s=0, clean=True)
     reader.subscribe("t")
@@ -51,30 +51,30 @@ def test_a_qos_2_message_waits_for_its_sync_and_what_follows_waits_with_it() -> 
 
 def test_a_power_cut_takes_no_qos_2_message_back() -> None:
     """It was never handed over, so its publisher may send it again."""
-    world = stalled_world(durability="os")
-    publisher, reader = Client(world, "p"), Client(world, "r")
+    sim = stalled_sim(durability="os")
+    publisher, reader = Client(sim, "p"), Client(sim, "r")
     reader.connect(expiry_s=0, clean=True)
     reader.subscribe("t")
     publisher.connect(expiry_s=0, clean=True)
     publisher.publish("t", b"x", qos=2)
-    world.run_for(10_000)
-    world.kill(power=True)
-    world.start()
+    sim.run_for(10_000)
+    sim.kill(power=True)
+    sim.start()
     reader.connect(expiry_s=0, clean=True)
     reader.subscribe("t")
     publisher.connect(expiry_s=0, clean=True)
     publisher.publish("t", b"x", qos=2, packet_id=1, dup=True)
-    world.run_for(50_000)
+    sim.run_for(50_000)
     assert [message.payload for message in reader.messages] == [b"x"]
 
 
 def test_a_qos_2_delivery_comes_before_its_pubrec() -> None:
-    world = make_world()
-    client = Client(world, "c", acks=False)
+    sim = make_sim()
+    client = Client(sim, "c", acks=False)
     client.connect()
     client.subscribe("t", qos=1)
     client.publish("t", qos=2)
-    world.run_for(50_000)
+    sim.run_for(50_000)
     kinds = [type(packet) for packet in client.received if not isinstance(packet, int)]
     assert kinds == [Publish, Ack]
 
@@ -83,8 +83,8 @@ def test_a_qos_2_delivery_comes_before_its_pubrec() -> None:
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_what_is_published_right_after_suback_arrives(qos: int) -> None:
     """Trap 51: the subscription is in effect before its SUBACK."""
-    world = make_world()
-    publisher, reader = Client(world, "p"), Client(world, "r")
+    sim = make_sim()
+    publisher, reader = Client(sim, "p"), Client(sim, "r")
     publisher.connect(expiry_s=0, clean=True)
     for number in range(20):
         reader.connect(expiry_s=1000 * (number % 2), clean=True)
@@ -94,31 +94,31 @@ def test_what_is_published_right_after_suback_arrives(qos: int) -> None:
 
 
 def test_overlapping_subscriptions_bring_one_copy() -> None:
-    world = make_world()
-    publisher, reader = Client(world, "p"), Client(world, "r")
+    sim = make_sim()
+    publisher, reader = Client(sim, "p"), Client(sim, "r")
     publisher.connect(expiry_s=0, clean=True)
     reader.connect()
     reader.subscribe("t/#", qos=0)
     reader.subscribe("t/+", qos=2)
     reader.subscribe("t/a", qos=1)
     publisher.deliver("t/a", b"x", qos=2)
-    world.run_for(100_000)
+    sim.run_for(100_000)
     assert [(m.payload, m.qos) for m in reader.messages] == [(b"x", 2)]
 
 
 @pytest.mark.trap(53)
 def test_a_retained_message_that_was_replaced_is_the_new_one() -> None:
     """Trap 53: also through a restart."""
-    world = make_world()
-    publisher, reader = Client(world, "p"), Client(world, "r")
+    sim = make_sim()
+    publisher, reader = Client(sim, "p"), Client(sim, "r")
     publisher.connect()
     publisher.deliver("t", b"old", qos=1, retain=True)
     publisher.deliver("t", b"new", qos=2, retain=True)
     reader.connect()
     reader.subscribe("t")
     assert reader.payloads() == [b"new"]
-    world.kill(power=True)
-    world.start()
+    sim.kill(power=True)
+    sim.start()
     reader.connect(clean=True)
     reader.subscribe("t")
     assert reader.payloads() == [b"new"]
@@ -128,11 +128,11 @@ def test_a_retained_message_that_was_replaced_is_the_new_one() -> None:
 @pytest.mark.parametrize("granted", [0, 1, 2])
 def test_a_retained_message_reaches_a_session_in_memory(qos: int, granted: int) -> None:
     """A QoS 2 delivery that is stored nowhere waits for no sync."""
-    world = make_world()
-    publisher, reader = Client(world, "p"), Client(world, "r")
+    sim = make_sim()
+    publisher, reader = Client(sim, "p"), Client(sim, "r")
     publisher.connect(expiry_s=0, clean=True)
     publisher.deliver("t", b"kept", qos=qos, retain=True)
-    world.run_for(100_000)
+    sim.run_for(100_000)
     reader.connect(expiry_s=0, clean=True)
     reader.subscribe("t", qos=granted)
     assert reader.payloads() == [b"kept"]
@@ -141,11 +141,11 @@ def test_a_retained_message_reaches_a_session_in_memory(qos: int, granted: int) 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_a_retained_message_that_is_not_recorded_comes_once(qos: int) -> None:
     """The fence passes its offset, so a later subscription finds it on the right side."""
-    world = make_world(config=Config(sys=QUIET, storage=StorageConfig(record=("other/#",))))
-    publisher, reader = Client(world, "p"), Client(world, "r")
+    sim = make_sim(config=Config(sys=QUIET, storage=StorageConfig(record=("other/#",))))
+    publisher, reader = Client(sim, "p"), Client(sim, "r")
     publisher.connect(expiry_s=0, clean=True)
     publisher.deliver("t", b"kept", qos=qos, retain=True)
-    world.run_for(100_000)
+    sim.run_for(100_000)
     reader.connect()
     reader.subscribe("t", qos=2)
     assert reader.payloads() == [b"kept"]
@@ -154,12 +154,12 @@ def test_a_retained_message_that_is_not_recorded_comes_once(qos: int) -> None:
 @pytest.mark.trap(16)
 def test_a_qos_2_subscription_lives_on_after_a_restart() -> None:
     """Trap 16: it gets what is published before its client is back, and after."""
-    world = make_world()
-    publisher, reader = Client(world, "p"), Client(world, "r")
+    sim = make_sim()
+    publisher, reader = Client(sim, "p"), Client(sim, "r")
     reader.connect()
     reader.subscribe("t")
-    world.kill(power=True)
-    world.start()
+    sim.kill(power=True)
+    sim.start()
     publisher.connect(expiry_s=0, clean=True)
     publisher.deliver("t", b"before", qos=2)
     reader.connect()
@@ -174,16 +174,16 @@ def _reason(publisher: Client, topic: str) -> int:
     return found.reason
 
 
-def _publisher(world: World, version: int = 5) -> Client:
-    publisher = Client(world, "p", version=version)
+def _publisher(sim: SimBroker, version: int = 5) -> Client:
+    publisher = Client(sim, "p", version=version)
     publisher.connect(clean=True, expiry_s=0)
     return publisher
 
 
 def test_a_publisher_is_told_that_nobody_listens() -> None:
     """3.4.2.1: PUBACK 0x10, while that is known and no longer."""
-    world = make_world()
-    publisher, reader = _publisher(world), Client(world, "r")
+    sim = make_sim()
+    publisher, reader = _publisher(sim), Client(sim, "r")
     assert _reason(publisher, "t") == NOBODY
     reader.connect(clean=True, expiry_s=60)
     reader.subscribe("t")
@@ -195,12 +195,12 @@ def test_a_publisher_is_told_that_nobody_listens() -> None:
     reader.connect()
     reader.disconnect(expiry_s=0)
     assert _reason(publisher, "t") == NOBODY
-    assert not world.live.services.dispatcher.unheard
+    assert not sim.live.services.dispatcher.unheard
 
 
 def test_a_group_listens() -> None:
-    world = make_world()
-    publisher, member = _publisher(world), Client(world, "m")
+    sim = make_sim()
+    publisher, member = _publisher(sim), Client(sim, "m")
     member.connect(clean=True, expiry_s=0)
     member.subscribe("$share/g/t")
     assert _reason(publisher, "t") == 0
@@ -209,24 +209,24 @@ def test_a_group_listens() -> None:
 @pytest.mark.parametrize("durability", ["os", "memory"])
 def test_who_does_not_wait_is_not_told(durability: str) -> None:
     """The acknowledgement leaves before the message is dispatched."""
-    world = make_world(durability=durability)
-    assert _reason(_publisher(world), "t") == 0
+    sim = make_sim(durability=durability)
+    assert _reason(_publisher(sim), "t") == 0
 
 
 def test_qos_2_and_version_311_know_no_such_thing() -> None:
-    world = make_world()
-    publisher = _publisher(world)
+    sim = make_sim()
+    publisher = _publisher(sim)
     packet_id = publisher.publish("t", qos=2)
     assert publisher.take(Ack) == Ack(PUBREC, packet_id)
-    old = _publisher(world, 4)
+    old = _publisher(sim, 4)
     assert _reason(old, "t") == 0
 
 
 def test_what_nobody_asks_for_is_forgotten() -> None:
-    world = make_world()
-    unheard = world.live.services.dispatcher.unheard
+    sim = make_sim()
+    unheard = sim.live.services.dispatcher.unheard
     unheard.update(range(-UNHEARD_MAX, 0))
-    old = _publisher(world, 4)
+    old = _publisher(sim, 4)
     old.deliver("t")
     assert len(unheard) == 1
 
@@ -284,8 +284,8 @@ def test_a_reset_leaves_nothing_to_hand_out() -> None:
 
 
 def test_each_of_several_subscribers_is_found_when_the_others_go() -> None:
-    world = make_world()
-    publisher, readers = Client(world, "p"), [Client(world, f"r{n}") for n in range(3)]
+    sim = make_sim()
+    publisher, readers = Client(sim, "p"), [Client(sim, f"r{n}") for n in range(3)]
     publisher.connect(expiry_s=0, clean=True)
     for count, reader in enumerate(readers, 1):
         reader.connect(expiry_s=0, clean=True)
@@ -303,10 +303,10 @@ def _bursts(seed: int) -> tuple[list[Publish], list[Publish], dict[str, float]]:
     topics are among them, and what was counted."""
     chance = random.Random(seed)
     config = Config(sys=QUIET, session=SessionConfig(outbound_buffer_bytes=4096))
-    world = make_world(config=config)
+    sim = make_sim(config=config)
     version = chance.choice((4, 5))
-    publishers = [Client(world, name, version=version, acks=False) for name in "ab"]
-    reader = Client(world, "r", version=version, acks=chance.random() < 0.5)
+    publishers = [Client(sim, name, version=version, acks=False) for name in "ab"]
+    reader = Client(sim, "r", version=version, acks=chance.random() < 0.5)
     reader.connect(receive_maximum=chance.choice((None, 3, 20)) if version == 5 else None)
     identifiers = chance.choice(((), (9,))) if version == 5 else ()
     reader.subscribe(
@@ -315,7 +315,7 @@ def _bursts(seed: int) -> tuple[list[Publish], list[Publish], dict[str, float]]:
         properties=Properties(subscription_identifiers=identifiers),
         retain_as_published=chance.choice((0, 1)) if version == 5 else 0,
     )
-    other = Client(world, "o")
+    other = Client(sim, "o")
     other.connect()
     other.subscribe("u", *(("t/2",) if chance.random() < 0.5 else ()), qos=1)
     for publisher in publishers:
@@ -336,12 +336,12 @@ def _bursts(seed: int) -> tuple[list[Publish], list[Publish], dict[str, float]]:
                 Publish(topic, payload, qos, retain, False, number if qos else 0, 0, expiry_s)
             )
         publisher.send(*burst)
-        world.run_for(chance.choice((0, 500, 20_000)))
+        sim.run_for(chance.choice((0, 500, 20_000)))
         if not reader.acks:
             last = [packet for packet in reader.messages if packet.qos == 1][-5:]
             reader.send(*(Ack(PUBACK, packet.packet_id) for packet in last))
-    world.run_for(1_000_000)
-    metrics = world.live.services.metrics
+    sim.run_for(1_000_000)
+    metrics = sim.live.services.metrics
     counted = {
         "qos 0": metrics.messages_delivered_0,
         "qos 1": metrics.messages_delivered_1,

@@ -9,8 +9,8 @@ import hmac
 
 import pytest
 from tests.support.network import PEER
-from tests.support.world import World
-from tests.unit.broker.harness import Client, make_world
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import Client, make_sim
 
 from perdure.broker.auth.authenticate import AllStand, AuthState, AuthStep
 from perdure.broker.auth.credentials import CredentialsFile
@@ -39,14 +39,14 @@ class Count:
         return AuthStep(state=AuthState.FAILED, reason_code=0x87, reason="cannot count")
 
 
-def _world() -> World:
-    world = make_world()
-    world.live.services.methods.register(METHOD, lambda _: Count())
-    return world
+def _sim() -> SimBroker:
+    sim = make_sim()
+    sim.live.services.methods.register(METHOD, lambda _: Count())
+    return sim
 
 
-def _connect(world: World, data: bytes, *, method: str = METHOD) -> Client:
-    client = Client(world, "c")
+def _connect(sim: SimBroker, data: bytes, *, method: str = METHOD) -> Client:
+    client = Client(sim, "c")
     client.open()
     properties = Properties(
         session_expiry_interval=60, authentication_method=method, authentication_data=data
@@ -59,8 +59,8 @@ def _auth(reason: int, data: bytes, *, method: str = METHOD) -> Auth:
     return Auth(reason, Properties(authentication_method=method, authentication_data=data))
 
 
-def _connected(world: World) -> Client:
-    client = _connect(world, b"1")
+def _connected(sim: SimBroker) -> Client:
+    client = _connect(sim, b"1")
     assert client.take(Auth).reason == 0x18
     client.send(_auth(0x18, b"2"))
     answer = client.take(Connack)
@@ -70,21 +70,21 @@ def _connected(world: World) -> Client:
 
 @pytest.mark.spec("MQTT-4.12.0-2")
 def test_an_exchange_ends_with_connack() -> None:
-    world = _world()
-    client = _connect(world, b"1")
+    sim = _sim()
+    client = _connect(sim, b"1")
     question = client.take(Auth)
     assert (question.reason, question.properties.authentication_data) == (0x18, b"and?")
     client.send(_auth(0x18, b"2"))
     assert client.take(Connack).properties.authentication_method == METHOD
-    assert world.live.services.registry.live["c"].identity.username == "ada"
+    assert sim.live.services.registry.live["c"].identity.username == "ada"
 
 
 def test_what_comes_behind_the_last_auth_waits_for_connack() -> None:
-    world = _world()
-    client = _connect(world, b"1")
+    sim = _sim()
+    client = _connect(sim, b"1")
     client.take(Auth)
     client.send(_auth(0x18, b"2"), Publish("t", b"x", 1, packet_id=7))
-    world.run_for(100_000)
+    sim.run_for(100_000)
     assert [packet.kind for packet in client.received] == [Connack.kind, 4]
 
 
@@ -98,37 +98,37 @@ def test_what_comes_behind_the_last_auth_waits_for_connack() -> None:
     ],
 )
 def test_what_ends_the_exchange_of_a_connect(answer: Auth | Publish, code: int) -> None:
-    world = _world()
-    client = _connect(world, b"1")
+    sim = _sim()
+    client = _connect(sim, b"1")
     client.take(Auth)
     client.send(answer)
     assert client.take(Connack).reason == code
-    world.run_for(1_000)
+    sim.run_for(1_000)
     assert client.is_lost
-    assert not world.live.services.registry.live
+    assert not sim.live.services.registry.live
 
 
 def test_a_method_that_fails_at_once_is_logged_and_told() -> None:
-    world = _world()
-    assert _connect(world, b"0").take(Connack).reason == 0x87
-    (told,) = world.logged("connection.refused")
+    sim = _sim()
+    assert _connect(sim, b"0").take(Connack).reason == 0x87
+    (told,) = sim.logged("connection.refused")
     assert (told["method"], told["reason"]) == (METHOD, "cannot count")
 
 
 def test_a_client_may_give_up() -> None:
-    world = _world()
-    client = _connect(world, b"1")
+    sim = _sim()
+    client = _connect(sim, b"1")
     client.take(Auth)
     client.send(Disconnect(0))
-    world.run_for(10_000)
+    sim.run_for(10_000)
     assert client.is_lost
     assert client.received == []
 
 
 @pytest.mark.spec("MQTT-4.12.1-1")
 def test_re_authentication() -> None:
-    world = _world()
-    client = _connected(world)
+    sim = _sim()
+    client = _connected(sim)
     client.send(_auth(0x19, b"1"))
     assert client.take(Auth).reason == 0x18
     client.send(_auth(0x18, b"2"))
@@ -143,13 +143,13 @@ def test_re_authentication() -> None:
     [(_auth(0x19, b"0"), 0x87), (_auth(0x19, b"1", method="OTHER"), 0x82)],
 )
 def test_a_re_authentication_that_fails_ends_the_connection(packet: Auth, code: int) -> None:
-    client = _connected(_world())
+    client = _connected(_sim())
     client.send(packet)
     assert client.take(Disconnect).reason == code
 
 
 def test_auth_from_a_client_that_used_no_method() -> None:
-    client = Client(_world(), "c")
+    client = Client(_sim(), "c")
     client.connect()
     client.send(_auth(0x19, b"1"))
     assert client.take(Disconnect).reason == 0x82
@@ -169,15 +169,15 @@ def test_a_certificate_names_the_user_and_an_exchange_can_only_agree(
     subject: str | None, reason: int
 ) -> None:
     """``username_from_certificate``: no other user can be had by SCRAM on such a listener."""
-    world = make_world()
-    services = world.live.services
+    sim = make_sim()
+    services = sim.live.services
     services.standing = Certified()
     users = CredentialsFile("unused")
     users.set_password("ada", "pw", salt=bytes(16), schemes=["scram-sha-256"])
     services.methods.register(NAME, scram_factory(users, nonce=lambda: "x", decoy_key=bytes(32)))
     peer = dataclasses.replace(PEER, certificate_subject=subject)
-    world.network.listen(lambda wire: world.live.connection(wire, peer))
-    client = _connect(world, b"n,,n=ada,r=abc", method=NAME)
+    sim.network.listen(lambda wire: sim.live.connection(wire, peer))
+    client = _connect(sim, b"n,,n=ada,r=abc", method=NAME)
     if not subject:
         assert client.take(Connack).reason == reason
         return
@@ -190,27 +190,27 @@ def test_a_certificate_names_the_user_and_an_exchange_can_only_agree(
 
 
 def test_failed_exchanges_are_counted_and_end_in_a_ban() -> None:
-    world = make_world()
-    services = world.live.services
+    sim = make_sim()
+    services = sim.live.services
     services.guard.config = AuthConfig(failures_max=2)
     users = CredentialsFile("unused")
     users.set_password("ada", "pw", salt=bytes(16), schemes=["scram-sha-256"])
     services.methods.register(NAME, scram_factory(users, nonce=lambda: "x", decoy_key=bytes(32)))
     for user in ("ada", "eve"):
         for _ in range(2):
-            client = _connect(world, f"n,,n={user},r=abc".encode(), method=NAME)
+            client = _connect(sim, f"n,,n={user},r=abc".encode(), method=NAME)
             server_first = client.take(Auth).properties.authentication_data
             assert server_first is not None
             proof = _proof(f"n={user},r=abc", server_first.decode(), "guess")
             client.send(_auth(0x18, proof, method=NAME))
             assert client.take(Connack).reason == 0x87
-        client = _connect(world, f"n,,n={user},r=abc".encode(), method=NAME)
+        client = _connect(sim, f"n,,n={user},r=abc".encode(), method=NAME)
         assert client.take(Connack).reason == 0x8A
     assert services.metrics.logins_failed == 4
     assert services.metrics.limit_refusals == {("auth.failures_max",): 2}
     found = [(ban.kind, ban.value) for ban in services.banning.temporary()]
     assert found == [("login", "ada@127.0.0.1"), ("login", "eve@127.0.0.1")]
-    assert len(world.logged("login.banned")) == 2
+    assert len(sim.logged("login.banned")) == 2
 
 
 def _proof(client_first_bare: str, server_first: str, password: str) -> bytes:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.world import World
-from tests.unit.broker.harness import Client, make_world, stalled_world
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import Client, make_sim, stalled_sim
 
 from perdure.broker.auth.acl import AclAuthorizer, AclRules
 from perdure.broker.turn import WALL_READ_US
@@ -31,8 +31,8 @@ def _publish(number: int, *, qos: int = 1, topic: str = "t", packet_id: int = 0)
     return Publish(topic, b"%d" % number, qos, packet_id=(packet_id or number) if qos else 0)
 
 
-def _pair(world: World, *, version: int = 5) -> tuple[Client, Client]:
-    publisher, subscriber = Client(world, "p", version=version, acks=False), Client(world, "s")
+def _pair(sim: SimBroker, *, version: int = 5) -> tuple[Client, Client]:
+    publisher, subscriber = Client(sim, "p", version=version, acks=False), Client(sim, "s")
     publisher.connect()
     subscriber.connect()
     subscriber.subscribe("#", qos=2)
@@ -40,7 +40,7 @@ def _pair(world: World, *, version: int = 5) -> tuple[Client, Client]:
 
 
 def _answers(client: Client) -> list[Packet]:
-    client.world.run_for(100_000)
+    client.sim.run_for(100_000)
     found = list(client.received)
     client.received.clear()
     return found
@@ -48,7 +48,7 @@ def _answers(client: Client) -> list[Packet]:
 
 @pytest.mark.spec("MQTT-4.6.0-2")
 def test_messages_that_come_together_are_acknowledged_in_their_order() -> None:
-    publisher, subscriber = _pair(make_world())
+    publisher, subscriber = _pair(make_sim())
     publisher.send(*(_publish(number) for number in range(1, 41)))
     assert _answers(publisher) == [Ack(PUBACK, number) for number in range(1, 41)]
     assert subscriber.payloads() == [b"%d" % number for number in range(1, 41)]
@@ -57,7 +57,7 @@ def test_messages_that_come_together_are_acknowledged_in_their_order() -> None:
 @pytest.mark.spec("MQTT-4.6.0-2")
 @pytest.mark.spec("MQTT-4.6.0-3")
 def test_a_run_ends_where_the_qos_changes_and_the_order_stays() -> None:
-    publisher, subscriber = _pair(make_world())
+    publisher, subscriber = _pair(make_sim())
     qos = [1, 1, 0, 2, 2, 1, 0, 2]
     publisher.send(*(_publish(number, qos=level) for number, level in enumerate(qos, 1)))
     kinds = {1: PUBACK, 2: PUBREC}
@@ -70,7 +70,7 @@ def test_a_run_ends_where_the_qos_changes_and_the_order_stays() -> None:
 
 
 def test_a_packet_between_two_messages_is_answered_in_its_place() -> None:
-    publisher, _ = _pair(make_world())
+    publisher, _ = _pair(make_sim())
     wish = [SubscribeFilter("other", 1)]
     publisher.send(
         _publish(1), _publish(2), Subscribe(9, wish), _publish(3), Pingreq(), _publish(4)
@@ -86,8 +86,8 @@ def test_a_packet_between_two_messages_is_answered_in_its_place() -> None:
 
 
 def test_what_came_before_a_broken_packet_is_taken() -> None:
-    world = make_world()
-    publisher, subscriber = _pair(world)
+    sim = make_sim()
+    publisher, subscriber = _pair(sim)
     publisher.send(
         _publish(1), _publish(2), Publish("t", b"alias", 1, packet_id=3, topic_alias=65_535)
     )
@@ -97,21 +97,21 @@ def test_what_came_before_a_broken_packet_is_taken() -> None:
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_nothing_of_a_run_is_acknowledged_before_the_sync(version: int) -> None:
-    world = stalled_world()
-    publisher = Client(world, "p", version=version, acks=False)
+    sim = stalled_sim()
+    publisher = Client(sim, "p", version=version, acks=False)
     publisher.connect(clean=True, expiry_s=0, wait=False)
-    world.run_for(10_000)
+    sim.run_for(10_000)
     publisher.send(*(_publish(number) for number in range(1, 6)))
     publisher.none_comes(Ack)
     # Messages count, not who waits for them: limits and metrics are in messages.
-    assert world.live.services.committer.backlog() >= 5
+    assert sim.live.services.committer.backlog() >= 5
 
 
 def test_a_refusal_in_a_run_keeps_its_place() -> None:
     rules = AclRules.parse("topic write open/#\ntopic read #\n", name="test")
-    world = World(config=Config(sys=SysConfig(interval_s=0)), authorizer=AclAuthorizer(rules))
-    world.start()
-    publisher = Client(world, "p", acks=False)
+    sim = SimBroker(config=Config(sys=SysConfig(interval_s=0)), authorizer=AclAuthorizer(rules))
+    sim.start()
+    publisher = Client(sim, "p", acks=False)
     publisher.connect()
     topics = ["open/1", "closed/2", "open/3", "open/4", "closed/5"]
     publisher.send(*(_publish(number, topic=topic) for number, topic in enumerate(topics, 1)))
@@ -127,7 +127,7 @@ def test_a_refusal_in_a_run_keeps_its_place() -> None:
 
 @pytest.mark.spec("MQTT-4.3.3-10")
 def test_a_repeated_identifier_within_a_run_is_one_message() -> None:
-    publisher, subscriber = _pair(make_world())
+    publisher, subscriber = _pair(make_sim())
     publisher.send(_publish(1, qos=2), _publish(2, qos=2), _publish(1, qos=2), _publish(3, qos=2))
     found = [packet for packet in _answers(publisher) if isinstance(packet, Ack)]
     assert [ack.packet_id for ack in found] == [1, 2, 1, 3]
@@ -137,7 +137,7 @@ def test_a_repeated_identifier_within_a_run_is_one_message() -> None:
 
 
 def test_each_message_of_a_run_is_told_whether_anybody_heard_it() -> None:
-    publisher = Client(make_world(), "p", acks=False)
+    publisher = Client(make_sim(), "p", acks=False)
     publisher.connect()
     publisher.subscribe("heard", qos=0)
     topics = ["lost", "heard", "heard", "lost"]
@@ -150,21 +150,21 @@ def test_each_message_of_a_run_is_told_whether_anybody_heard_it() -> None:
 def test_a_store_that_takes_nothing_refuses_each_message_of_a_run(
     version: int, codes: list[int]
 ) -> None:
-    world = make_world()
-    publisher, _ = _pair(world, version=version)
-    world.store.write_error = StorageFull("no space")
+    sim = make_sim()
+    publisher, _ = _pair(sim, version=version)
+    sim.store.write_error = StorageFull("no space")
     publisher.send(*(_publish(number) for number in range(1, 4)))
     found = [packet for packet in _answers(publisher) if isinstance(packet, Ack)]
     assert [ack.reason for ack in found] == codes
     assert publisher.is_lost is (version == 4)
-    assert world.live.services.metrics.messages_dropped_quota == 3
+    assert sim.live.services.metrics.messages_dropped_quota == 3
 
 
 def test_a_run_that_is_not_recorded_is_delivered_and_retained() -> None:
-    world = make_world(
+    sim = make_sim(
         config=Config(sys=SysConfig(interval_s=0), storage=StorageConfig(record=("kept/#",)))
     )
-    publisher, subscriber = _pair(world)
+    publisher, subscriber = _pair(sim)
     publisher.send(
         _publish(1),
         Publish("t", b"2", 1, retain=True, packet_id=2),
@@ -174,7 +174,7 @@ def test_a_run_that_is_not_recorded_is_delivered_and_retained() -> None:
     assert [p.packet_id for p in _answers(publisher) if isinstance(p, Ack)] == [1, 2, 3, 4]
     assert sorted(subscriber.payloads()) == [b"1", b"2", b"3", b"4"]
     assert [m.payload for m in subscriber.messages if m.topic == "t"] == [b"1", b"2", b"4"]
-    late = Client(world, "late")
+    late = Client(sim, "late")
     late.connect()
     late.subscribe("t", qos=1)
     assert late.payloads() == [b"2"]
@@ -183,8 +183,8 @@ def test_a_run_that_is_not_recorded_is_delivered_and_retained() -> None:
 @pytest.mark.spec("MQTT-4.6.0-4")
 def test_what_state_owes_is_answered_together_and_in_order() -> None:
     """PUBREL and PUBREC that come together: one waiter and one cursor, each answered."""
-    world = make_world()
-    publisher, subscriber = Client(world, "p", acks=False), Client(world, "s", acks=False)
+    sim = make_sim()
+    publisher, subscriber = Client(sim, "p", acks=False), Client(sim, "s", acks=False)
     publisher.connect()
     subscriber.connect()
     subscriber.subscribe("t", qos=2)
@@ -192,13 +192,13 @@ def test_what_state_owes_is_answered_together_and_in_order() -> None:
     publisher.send(*(_publish(number, qos=2) for number in numbers))
     assert _answers(publisher) == [Ack(PUBREC, number) for number in numbers]
     sent = [packet.packet_id for packet in _answers(subscriber) if isinstance(packet, Publish)]
-    before = world.store.write_count
+    before = sim.store.write_count
     publisher.send(*(Ack(PUBREL, number) for number in numbers))
     assert _answers(publisher) == [Ack(PUBCOMP, number) for number in numbers]
-    assert world.store.write_count == before + 1
+    assert sim.store.write_count == before + 1
     subscriber.send(*(Ack(PUBREC, number) for number in sent))
     assert _answers(subscriber) == [Ack(PUBREL, number) for number in sent]
-    assert world.store.write_count == before + 2
+    assert sim.store.write_count == before + 2
     subscriber.cut()
     assert subscriber.connect().session_present
     # What the cursor says: all of them are past PUBREC, none is sent again.
@@ -206,8 +206,8 @@ def test_what_state_owes_is_answered_together_and_in_order() -> None:
 
 
 def test_kinds_of_acknowledgements_that_alternate_keep_their_order() -> None:
-    world = make_world()
-    client = Client(world, "c", acks=False)
+    sim = make_sim()
+    client = Client(sim, "c", acks=False)
     client.connect()
     client.subscribe("t", qos=2)
     client.send(_publish(1, qos=2), _publish(2, qos=2))
@@ -234,23 +234,23 @@ def test_kinds_of_acknowledgements_that_alternate_keep_their_order() -> None:
 @pytest.mark.parametrize("change_us", [3_600_000_000, -3_600_000_000])
 def test_a_message_carries_the_wall_time_of_its_arrival(change_us: int) -> None:
     """It is what a replay from a time goes by."""
-    world = make_world()
-    reader, client = Client(world, "r"), Client(world, "c")
+    sim = make_sim()
+    reader, client = Client(sim, "r"), Client(sim, "c")
     reader.connect()
     client.connect()
     moments = []
     for number in range(50):
-        moments.append(world.clock.now_us())
+        moments.append(sim.clock.now_us())
         client.publish("t", b"%d" % number)
-        world.run_for(137)
-    world.clock.step_wall_us(change_us)
-    world.run_for(WALL_READ_US)
+        sim.run_for(137)
+    sim.clock.step_wall_us(change_us)
+    sim.run_for(WALL_READ_US)
     client.publish("t", b"later")
-    world.run_for(137)
-    assert 0 <= world.clock.now_us() - world.live.services.turn.wall_us() <= 137
+    sim.run_for(137)
+    assert 0 <= sim.clock.now_us() - sim.live.services.turn.wall_us() <= 137
     for number, moment_us in enumerate(moments):
         reader.subscribe(f"$replay/{moment_us}/t", qos=1)
-        world.run_for(50_000)
+        sim.run_for(50_000)
         assert reader.messages[0].payload == b"%d" % number
         reader.unsubscribe(f"$replay/{moment_us}/t")
         reader.messages.clear()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.world import World
-from tests.unit.broker.harness import Client, make_world
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import Client, make_sim
 
 from perdure.broker.farewell import RETURN_CODE_OF, refuse, send_disconnect, version_of_refusal
 from perdure.broker.sender import Sender
@@ -28,9 +28,9 @@ class Sink:
         return Decoder(server_side=False, packet_size_max=2**20, version=version).feed(self.data)
 
 
-def _sender(world: World, version: int) -> tuple[Sender, Sink]:
+def _sender(sim: SimBroker, version: int) -> tuple[Sender, Sink]:
     sink = Sink()
-    services = world.live.services
+    services = sim.live.services
     sender = Sender(sink, services.turn, services.metrics, buffer_bytes=1 << 20)
     sender.version = version
     return sender, sink
@@ -42,40 +42,40 @@ def _sender(world: World, version: int) -> tuple[Sender, Sink]:
 )
 def test_a_refusal_without_a_return_code(version: int, told: list[int]) -> None:
     """0x95 is none of the codes of 3.1.1: it is closed without an answer."""
-    world = make_world()
-    sender, sink = _sender(world, version)
-    refuse(sender, world.live.services.metrics, 0x95, "too large")
+    sim = make_sim()
+    sender, sink = _sender(sim, version)
+    refuse(sender, sim.live.services.metrics, 0x95, "too large")
     sender.flush()
     assert [packet.kind for packet in sink.packets(version)] == told
 
 
 @pytest.mark.parametrize(("reason_code", "code"), sorted(RETURN_CODE_OF.items()))
 def test_a_refusal_in_3_1_1(reason_code: int, code: int) -> None:
-    world = make_world()
-    sender, sink = _sender(world, 4)
-    refuse(sender, world.live.services.metrics, reason_code, "why")
+    sim = make_sim()
+    sender, sink = _sender(sim, 4)
+    refuse(sender, sim.live.services.metrics, reason_code, "why")
     sender.flush()
     assert sink.data == encode(Connack(False, code), 4)
     assert 0 < code < len(RETURN_CODES_311)
-    assert world.live.services.metrics.connack_sent[reason_code] == 1
+    assert sim.live.services.metrics.connack_sent[reason_code] == 1
 
 
 @pytest.mark.parametrize("reason_code", [0x00, 0x8E])
 def test_no_connack_for_a_word_that_it_does_not_have(reason_code: int) -> None:
     """Success is no refusal, and 0x8E (taken over) is for DISCONNECT alone."""
-    world = make_world()
-    sender, sink = _sender(world, 5)
-    before = world.live.services.metrics.connack_sent[reason_code]
-    refuse(sender, world.live.services.metrics, reason_code, "")
+    sim = make_sim()
+    sender, sink = _sender(sim, 5)
+    before = sim.live.services.metrics.connack_sent[reason_code]
+    refuse(sender, sim.live.services.metrics, reason_code, "")
     sender.flush()
     assert sink.data == b""
-    assert world.live.services.metrics.connack_sent[reason_code] == before
+    assert sim.live.services.metrics.connack_sent[reason_code] == before
 
 
 @pytest.mark.parametrize("reason", ["", "storage is full"])
 def test_a_disconnect_has_the_reason_that_is_told(reason: str) -> None:
-    world = make_world()
-    sender, sink = _sender(world, 5)
+    sim = make_sim()
+    sender, sink = _sender(sim, 5)
     send_disconnect(sender, 0x97, reason)
     sender.flush()
     (packet,) = sink.packets(5)
@@ -87,17 +87,17 @@ def test_a_disconnect_has_the_reason_that_is_told(reason: str) -> None:
 @pytest.mark.spec("MQTT-3.1.2-29")
 @pytest.mark.parametrize("wanted", [False, True])
 def test_no_reason_for_a_client_that_wants_none(wanted: bool) -> None:
-    world = make_world()
-    client = Client(world, "c")
+    sim = make_sim()
+    client = Client(sim, "c")
     client.connect(problem_information=wanted)
-    world.live.services.registry.live["c"].holder.disconnect(0x98, "so it is", send_will=True)
+    sim.live.services.registry.live["c"].holder.disconnect(0x98, "so it is", send_will=True)
     packet = client.take(Disconnect)
     assert packet.reason == 0x98
     assert packet.properties.reason_string == ("so it is" if wanted else None)
 
 
 def test_a_server_of_3_1_1_sends_no_disconnect() -> None:
-    sender, sink = _sender(make_world(), 4)
+    sender, sink = _sender(make_sim(), 4)
     send_disconnect(sender, 0x8B, "")
     sender.flush()
     assert sink.data == b""

@@ -1,10 +1,10 @@
-"""Retained messages and replay: given once, then the live flow, in every state of the world."""
+"""Retained messages and replay: given once, then the live flow, whatever happens meanwhile."""
 
 from __future__ import annotations
 
 import pytest
-from tests.support.world import World
-from tests.unit.broker.harness import QUIET, Client, make_world, until
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import QUIET, Client, make_sim, until
 
 from perdure.config.schema import Config, SessionConfig
 from perdure.mqtt.packets import PUBACK, Ack, Properties, Publish
@@ -12,8 +12,8 @@ from perdure.mqtt.packets import PUBACK, Ack, Properties, Publish
 PAGES = Config(sys=QUIET, session=SessionConfig(inflight_max=4, feed_chunk=3, memory_pending_max=4))
 
 
-def _publisher(world: World) -> Client:
-    publisher = Client(world, "p")
+def _publisher(sim: SimBroker) -> Client:
+    publisher = Client(sim, "p")
     publisher.connect(expiry_s=0, clean=True)
     return publisher
 
@@ -22,7 +22,7 @@ def _retain(publisher: Client, count: int, *, qos: int = 1) -> list[bytes]:
     bodies = [b"r%03d" % number for number in range(count)]
     for number, body in enumerate(bodies):
         publisher.publish(f"r/{number:03}", body, qos=qos, retain=True)
-    publisher.world.run_for(200_000)
+    publisher.sim.run_for(200_000)
     return bodies
 
 
@@ -32,8 +32,8 @@ def test_what_is_retained_in_the_turn_of_the_subscription_comes_once(
     qos: int, topic_filter: str
 ) -> None:
     """The store has nothing of it yet when it is asked."""
-    world = make_world()
-    publisher, reader = _publisher(world), Client(world, "r")
+    sim = make_sim()
+    publisher, reader = _publisher(sim), Client(sim, "r")
     reader.connect(clean=True)
     publisher.publish("r/000", b"now", qos=qos, retain=True)
     reader.subscribe(topic_filter)
@@ -43,9 +43,9 @@ def test_what_is_retained_in_the_turn_of_the_subscription_comes_once(
 @pytest.mark.parametrize("expiry_s", [0, 1000])
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_retained_messages_in_pages(qos: int, expiry_s: int) -> None:
-    world = make_world(config=PAGES)
-    bodies = _retain(_publisher(world), 20, qos=qos)
-    reader = Client(world, "r")
+    sim = make_sim(config=PAGES)
+    bodies = _retain(_publisher(sim), 20, qos=qos)
+    reader = Client(sim, "r")
     reader.connect(expiry_s=expiry_s, clean=True)
     reader.subscribe("r/#", properties=Properties(subscription_identifiers=(5,)))
     assert sorted(reader.payloads(within_us=1_000_000)) == bodies
@@ -55,9 +55,9 @@ def test_retained_messages_in_pages(qos: int, expiry_s: int) -> None:
 
 @pytest.mark.trap(24)
 def test_a_burst_of_retained_messages_is_not_cut_short_for_a_slow_client() -> None:
-    world = make_world(config=PAGES)
-    bodies = _retain(_publisher(world), 50)
-    reader = Client(world, "r", acks=False)
+    sim = make_sim(config=PAGES)
+    bodies = _retain(_publisher(sim), 50)
+    reader = Client(sim, "r", acks=False)
     reader.connect()
     reader.subscribe("r/#", qos=1)
     found = []
@@ -73,21 +73,21 @@ def test_a_burst_of_retained_messages_is_not_cut_short_for_a_slow_client() -> No
 @pytest.mark.parametrize("crash", ["takeover", "kill", "power"])
 def test_interrupted_in_the_middle_it_goes_on_there(crash: str) -> None:
     """Trap 52: nothing lost, and nothing again but what was not acknowledged."""
-    world = make_world(config=PAGES)
-    bodies = _retain(_publisher(world), 30)
-    reader = Client(world, "r", acks=False)
+    sim = make_sim(config=PAGES)
+    bodies = _retain(_publisher(sim), 30)
+    reader = Client(sim, "r", acks=False)
     reader.connect()
     reader.subscribe("r/#", qos=2)
     for _ in range(5):
         message = reader.take(Publish)
         reader.send(Ack(PUBACK, message.packet_id))
-    world.run_for(50_000)
+    sim.run_for(50_000)
     if crash != "takeover":
-        world.kill(power=crash == "power")
-        world.start()
-    again = Client(world, "r")
+        sim.kill(power=crash == "power")
+        sim.start()
+    again = Client(sim, "r")
     assert again.connect().session_present
-    world.run_for(1_000_000)
+    sim.run_for(1_000_000)
     payloads = [message.payload for message in again.messages]
     assert len(payloads) == len(set(payloads))
     assert sorted({*payloads, *(m.payload for m in reader.messages[:5])}) == bodies
@@ -99,10 +99,10 @@ def test_interrupted_in_the_middle_it_goes_on_there(crash: str) -> None:
 @pytest.mark.trap(33)
 def test_what_is_published_during_the_feed_comes_once_and_after_it() -> None:
     """QoS 2 among it: it stands in the queue until it is synced."""
-    world = make_world(config=PAGES)
-    publisher = _publisher(world)
+    sim = make_sim(config=PAGES)
+    publisher = _publisher(sim)
     _retain(publisher, 20)
-    reader = Client(world, "r")
+    reader = Client(sim, "r")
     reader.connect()
     reader.subscribe("r/#")
     live = []
@@ -110,24 +110,24 @@ def test_what_is_published_during_the_feed_comes_once_and_after_it() -> None:
         body = b"live%03d" % number
         live.append(body)
         publisher.publish("r/new", body, qos=1 + number % 2)
-        world.run_for(150)
-    world.run_for(1_000_000)
+        sim.run_for(150)
+    sim.run_for(1_000_000)
     assert [m.payload for m in reader.messages if m.payload.startswith(b"live")] == live
     assert len(reader.messages) == 80
 
 
 @pytest.mark.parametrize("way", ["property", "topic"])
 def test_a_replay_brings_the_past_then_the_live_flow(way: str) -> None:
-    world = make_world(config=PAGES)
-    publisher = _publisher(world)
+    sim = make_sim(config=PAGES)
+    publisher = _publisher(sim)
     publisher.deliver("t/a", b"too old")
-    world.run_for(1_000_000)
-    since_us = world.clock.now_us()
+    sim.run_for(1_000_000)
+    since_us = sim.clock.now_us()
     past = [b"%d" % number for number in range(30)]
     for body in past:
         publisher.publish("t/a", body, qos=2)
-    world.run_for(100_000)
-    reader = Client(world, "r", version=5 if way == "property" else 4)
+    sim.run_for(100_000)
+    reader = Client(sim, "r", version=5 if way == "property" else 4)
     reader.connect()
     if way == "property":
         wish = Properties(user_properties=(("replay-from", str(since_us)),))
@@ -137,63 +137,63 @@ def test_a_replay_brings_the_past_then_the_live_flow(way: str) -> None:
     for number in range(30, 60):
         publisher.publish("t/b", b"%d" % number, qos=1)
         past.append(b"%d" % number)
-        world.run_for(300)
+        sim.run_for(300)
     assert reader.payloads(within_us=1_000_000) == past
-    assert not world.live.services.registry.live["r"].feeding
+    assert not sim.live.services.registry.live["r"].feeding
 
 
 def test_a_replay_goes_on_after_a_restart() -> None:
-    world = make_world(config=PAGES)
-    publisher = _publisher(world)
+    sim = make_sim(config=PAGES)
+    publisher = _publisher(sim)
     past = [b"%d" % number for number in range(40)]
     for body in past:
         publisher.publish("t", body)
-    world.run_for(100_000)
-    reader = Client(world, "r")
+    sim.run_for(100_000)
+    reader = Client(sim, "r")
     reader.connect()
     reader.subscribe("$replay/0/t", qos=1)
-    until(world, lambda: len(reader.messages) >= 8)
-    world.kill(power=True)
-    world.start()
+    until(sim, lambda: len(reader.messages) >= 8)
+    sim.kill(power=True)
+    sim.start()
     publisher.connect(expiry_s=0, clean=True)
     publisher.deliver("t", b"40")
     reader.connect()
-    world.run_for(1_000_000)
+    sim.run_for(1_000_000)
     first_time = list(dict.fromkeys(message.payload for message in reader.messages))
     assert first_time == [*past, b"40"]
 
 
 def test_a_fed_subscription_beside_a_live_one_does_not_shift_identifiers() -> None:
     """A resumed session: the feed counts, or a message would be combined with it."""
-    world = make_world(config=PAGES)
-    publisher = _publisher(world)
+    sim = make_sim(config=PAGES)
+    publisher = _publisher(sim)
     _retain(publisher, 30)
-    reader = Client(world, "r", acks=False)
+    reader = Client(sim, "r", acks=False)
     reader.connect()
     reader.subscribe("r/#", qos=2)
     reader.subscribe("r/new", qos=0, retain_handling=2)
-    world.run_for(50_000)
+    sim.run_for(50_000)
     reader.cut()
     reader.connect()
-    session = world.live.services.registry.live["r"]
+    session = sim.live.services.registry.live["r"]
     assert session.feeding == 1
     reader.messages.clear()
     reader.acks = True
     reader.cut()
     reader.connect()
-    world.run_for(1_000_000)
-    session = world.live.services.registry.live["r"]
+    sim.run_for(1_000_000)
+    session = sim.live.services.registry.live["r"]
     assert session.feeding == 0
     publisher.deliver("r/new", b"now")
-    world.run_for(100_000)
+    sim.run_for(100_000)
     assert reader.messages[-1].payload == b"now"
 
 
 @pytest.mark.parametrize("handling", [0, 1, 2])
 def test_retain_handling(handling: int) -> None:
-    world = make_world()
-    _retain(_publisher(world), 1)
-    reader = Client(world, "r")
+    sim = make_sim()
+    _retain(_publisher(sim), 1)
+    reader = Client(sim, "r")
     reader.connect()
     reader.subscribe("r/#", retain_handling=handling)
     first = reader.payloads()
@@ -208,9 +208,9 @@ def test_retain_handling(handling: int) -> None:
 
 @pytest.mark.trap(41)
 def test_retained_messages_do_not_go_to_shared_subscriptions() -> None:
-    world = make_world()
-    _retain(_publisher(world), 3)
-    reader = Client(world, "r")
+    sim = make_sim()
+    _retain(_publisher(sim), 3)
+    reader = Client(sim, "r")
     reader.connect()
     reader.subscribe("$share/g/r/#")
     reader.none_comes()

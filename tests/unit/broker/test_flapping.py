@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.broker.harness import QUIET, Client, make_world
+from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.broker import flapping as flapping_module
 from perdure.broker.flapping import Flapping
@@ -46,9 +46,9 @@ def test_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_two_clients_with_one_identifier() -> None:
     """The third takeover bans the identifier: who has the session keeps it, the next is refused
     before it takes anything, and the bans can be seen and lifted."""
-    world = make_world(config=Config(sys=QUIET, limits=LIMITS))
-    services = world.live.services
-    one, other = Client(world, "same"), Client(world, "same")
+    sim = make_sim(config=Config(sys=QUIET, limits=LIMITS))
+    services = sim.live.services
+    one, other = Client(sim, "same"), Client(sim, "same")
     assert one.connect().reason == 0
     for client in (other, one, other):
         assert client.connect().reason == 0
@@ -56,7 +56,7 @@ def test_two_clients_with_one_identifier() -> None:
     assert not other.is_lost
     assert services.metrics.sessions_taken_over == 3
     assert services.metrics.limit_refusals == {("limits.flapping_max",): 1}
-    assert [event for event, _ in world.events].count("client.flapping") == 1
+    assert [event for event, _ in sim.events].count("client.flapping") == 1
     assert [(ban.kind, ban.value) for ban in services.banning.temporary()] == [
         ("client_id", "same")
     ]
@@ -65,8 +65,8 @@ def test_two_clients_with_one_identifier() -> None:
 
 
 def test_who_says_goodbye_may_come_as_often_as_it_likes() -> None:
-    world = make_world(config=Config(sys=QUIET, limits=LIMITS))
-    client = Client(world, "c")
+    sim = make_sim(config=Config(sys=QUIET, limits=LIMITS))
+    client = Client(sim, "c")
     for _ in range(10):
         assert client.connect().reason == 0
         client.disconnect()

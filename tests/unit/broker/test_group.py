@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.broker.harness import QUIET, Client, make_world
-from tests.unit.broker.naming import connect_as, make_named_world, use_acl
+from tests.unit.broker.harness import QUIET, Client, make_sim
+from tests.unit.broker.naming import connect_as, make_named_sim, use_acl
 from tests.unit.broker.sharing import (
     NAME,
     connect_member,
@@ -20,9 +20,9 @@ from perdure.mqtt.packets import PUBACK, Ack, Publish
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_each_message_goes_to_one_member(qos: int) -> None:
-    world = make_world()
-    publisher = connect_publisher(world)
-    members = [connect_member(world, name, qos=qos) for name in ("a", "b", "c")]
+    sim = make_sim()
+    publisher = connect_publisher(sim)
+    members = [connect_member(sim, name, qos=qos) for name in ("a", "b", "c")]
     bodies = send_numbers(publisher, 30, qos=qos)
     assert payloads_of(*members) == bodies
     assert all(len(member.messages) == 10 for member in members)
@@ -32,16 +32,16 @@ def test_each_message_goes_to_one_member(qos: int) -> None:
 @pytest.mark.parametrize("power", [None, False, True])
 def test_a_group_takes_up_where_it_was_when_a_member_resumes(power: bool | None) -> None:
     """Trap 37: on resume, not on SUBSCRIBE alone; after a restart too."""
-    world = make_world()
-    publisher = connect_publisher(world)
-    member = connect_member(world, "a")
+    sim = make_sim()
+    publisher = connect_publisher(sim)
+    member = connect_member(sim, "a")
     first = send_numbers(publisher, 3)
     assert payloads_of(member) == first
     member.cut()
     later = send_numbers(publisher, 5, first=3)
     if power is not None:
-        world.kill(power=power)
-        world.start()
+        sim.kill(power=power)
+        sim.start()
     member.connect()
     assert payloads_of(member) == first + later
     assert [m.payload for m in member.messages] == first + later
@@ -50,15 +50,15 @@ def test_a_group_takes_up_where_it_was_when_a_member_resumes(power: bool | None)
 @pytest.mark.trap(38)
 def test_after_a_restart_a_group_gives_nothing_twice_and_goes_on() -> None:
     """Trap 38: neither stands still nor starts again."""
-    world = make_world()
-    members = [connect_member(world, name) for name in ("a", "b")]
+    sim = make_sim()
+    members = [connect_member(sim, name) for name in ("a", "b")]
     bodies: list[bytes] = []
     for round_ in range(3):
-        publisher = connect_publisher(world)
+        publisher = connect_publisher(sim)
         bodies += send_numbers(publisher, 10, first=round_ * 10)
-        world.run_for(2_000_000)  # what was settled is synced once a second
-        world.kill(power=True)
-        world.start()
+        sim.run_for(2_000_000)  # what was settled is synced once a second
+        sim.kill(power=True)
+        sim.start()
         for member in members:
             assert member.connect().session_present
     assert payloads_of(*members) == sorted(bodies, key=int)
@@ -67,15 +67,15 @@ def test_after_a_restart_a_group_gives_nothing_twice_and_goes_on() -> None:
 @pytest.mark.trap(36)
 def test_a_qos_0_member_neither_blocks_nor_repeats() -> None:
     """Trap 36: what it is given is given; the group moves on."""
-    world = make_world()
-    publisher = connect_publisher(world)
-    member = connect_member(world, "a", qos=0)
+    sim = make_sim()
+    publisher = connect_publisher(sim)
+    member = connect_member(sim, "a", qos=0)
     bodies = send_numbers(publisher, 10)
     assert payloads_of(member) == bodies
     member.cut()
     later = send_numbers(publisher, 3, first=10)
-    world.kill(power=True)
-    world.start()
+    sim.kill(power=True)
+    sim.start()
     member.connect()
     assert payloads_of(member) == bodies + later
 
@@ -83,20 +83,20 @@ def test_a_qos_0_member_neither_blocks_nor_repeats() -> None:
 @pytest.mark.trap(34)
 def test_a_member_that_joins_relieves_a_full_one() -> None:
     """Trap 34: the group does not wait for the member that is full."""
-    world = make_world()
-    publisher = connect_publisher(world)
-    full = connect_member(world, "a", acks=False, window=2)
+    sim = make_sim()
+    publisher = connect_publisher(sim)
+    full = connect_member(sim, "a", acks=False, window=2)
     bodies = send_numbers(publisher, 10)
     assert len(full.messages) == 2
-    other = connect_member(world, "b")
+    other = connect_member(sim, "b")
     assert payloads_of(full, other) == bodies
 
 
 @pytest.mark.trap(34)
 def test_a_full_member_goes_on_when_it_acknowledges() -> None:
-    world = make_world()
-    publisher = connect_publisher(world)
-    member = connect_member(world, "a", acks=False, window=3)
+    sim = make_sim()
+    publisher = connect_publisher(sim)
+    member = connect_member(sim, "a", acks=False, window=3)
     send_numbers(publisher, 10)
     for number in range(10):
         message = member.take(Publish)
@@ -107,9 +107,9 @@ def test_a_full_member_goes_on_when_it_acknowledges() -> None:
 
 def test_no_member_gets_what_it_cannot_take_at_once() -> None:
     config = Config(sys=QUIET, session=SessionConfig(inflight_max=2))
-    world = make_world(config=config)
-    publisher = connect_publisher(world)
-    slow, quick = connect_member(world, "a", acks=False), connect_member(world, "b")
+    sim = make_sim(config=config)
+    publisher = connect_publisher(sim)
+    slow, quick = connect_member(sim, "a", acks=False), connect_member(sim, "b")
     bodies = send_numbers(publisher, 20)
     assert len(slow.messages) == 2
     assert payloads_of(slow, quick) == bodies
@@ -119,39 +119,39 @@ def test_no_member_gets_what_it_cannot_take_at_once() -> None:
 def test_what_comes_back_keeps_its_place_before_the_log(restarts: bool) -> None:
     """What was given late has a late offset of its own; its place is the one in the log, before
     what retention has carried over since."""
-    world = make_world()
-    publisher = connect_publisher(world)
-    member = connect_member(world, "a", acks=False, window=5)
+    sim = make_sim()
+    publisher = connect_publisher(sim)
+    member = connect_member(sim, "a", acks=False, window=5)
     bodies = send_numbers(publisher, 20)
     assert payloads_of(member) == bodies[:5]
     # The next five are given, and wait in the dispatch behind a message that is not synced.
-    assert world.scheduler is not None
-    world.scheduler.blocking_us = (2_000_000, 2_000_000)
+    assert sim.scheduler is not None
+    sim.scheduler.blocking_us = (2_000_000, 2_000_000)
     publisher.publish("other", qos=2)
-    world.run_for(2_000)
+    sim.run_for(2_000)
     for message in member.messages:
         member.send(Ack(PUBACK, message.packet_id))
-    world.run_for(20_000)
+    sim.run_for(20_000)
     assert len(member.messages) == 5
     member.cut()
-    world.run_for(3_000_000)
-    world.scheduler.blocking_us = (1_000, 1_000)
-    world.store.rotate(world.clock.now_us())
+    sim.run_for(3_000_000)
+    sim.scheduler.blocking_us = (1_000, 1_000)
+    sim.store.rotate(sim.clock.now_us())
     dropped: list[int] = []
 
     async def drop() -> None:
-        info = world.store.generations()[0]
-        dropped.append(await world.live.services.retention.drop(info))
+        info = sim.store.generations()[0]
+        dropped.append(await sim.live.services.retention.drop(info))
 
-    world.scheduler.run(drop())
+    sim.scheduler.run(drop())
     assert dropped == [10]
     if restarts:
-        world.kill()
-        world.start()
-    taker = Client(world, "b")
+        sim.kill()
+        sim.start()
+    taker = Client(sim, "b")
     taker.connect()
     taker.subscribe(NAME, qos=1)
-    world.run_for(200_000)
+    sim.run_for(200_000)
     assert [message.payload for message in taker.messages] == bodies[5:]
 
 
@@ -167,9 +167,9 @@ topic read t/b
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_a_member_without_rights_swallows_nothing(qos: int) -> None:
-    world = make_named_world(acl=ACL)
-    publisher = connect_publisher(world)
-    able, unable = Client(world, "a"), Client(world, "b")
+    sim = make_named_sim(acl=ACL)
+    publisher = connect_publisher(sim)
+    able, unable = Client(sim, "a"), Client(sim, "b")
     connect_as(able, "reader")
     connect_as(unable, "other")
     for member in (able, unable):
@@ -177,14 +177,14 @@ def test_a_member_without_rights_swallows_nothing(qos: int) -> None:
     bodies = send_numbers(publisher, 20, qos=qos)
     assert payloads_of(able) == bodies
     assert unable.messages == []
-    assert world.live.services.metrics.messages_dropped_not_authorized == 0
+    assert sim.live.services.metrics.messages_dropped_not_authorized == 0
 
 
 def test_the_group_waits_for_the_member_that_may_read() -> None:
     """While its window is full the others, which have room, get nothing of it; then it goes on."""
-    world = make_named_world(acl=ACL)
-    publisher = connect_publisher(world)
-    able, unable = Client(world, "a", acks=False), Client(world, "b")
+    sim = make_named_sim(acl=ACL)
+    publisher = connect_publisher(sim)
+    able, unable = Client(sim, "a", acks=False), Client(sim, "b")
     connect_as(able, "reader", receive_maximum=2)
     connect_as(unable, "other")
     for member in (able, unable):
@@ -199,22 +199,22 @@ def test_the_group_waits_for_the_member_that_may_read() -> None:
 
 @pytest.mark.parametrize("qos", [0, 1])
 def test_what_nobody_may_have_is_passed_over_and_counted(qos: int) -> None:
-    world = make_named_world(acl=ACL)
-    publisher = connect_publisher(world)
-    member = Client(world, "b")
+    sim = make_named_sim(acl=ACL)
+    publisher = connect_publisher(sim)
+    member = Client(sim, "b")
     connect_as(member, "other")
     member.subscribe(NAME, qos=1)
     send_numbers(publisher, 5, qos=qos)
     publisher.publish("t/b", b"99", qos=qos)
     assert payloads_of(member) == [b"99"]
-    assert world.live.services.metrics.messages_dropped_not_authorized == 5
+    assert sim.live.services.metrics.messages_dropped_not_authorized == 5
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_what_is_too_large_for_one_goes_to_another(qos: int) -> None:
-    world = make_named_world()
-    publisher = connect_publisher(world)
-    small, large = Client(world, "a"), Client(world, "b")
+    sim = make_named_sim()
+    publisher = connect_publisher(sim)
+    small, large = Client(sim, "a"), Client(sim, "b")
     connect_as(small, None, size_max=100)
     connect_as(large, None)
     for member in (small, large):
@@ -222,25 +222,25 @@ def test_what_is_too_large_for_one_goes_to_another(qos: int) -> None:
     for _ in range(6):
         publisher.publish("t/a", bytes(200), qos=qos)
         publisher.publish("t/a", b"s", qos=qos)
-    world.run_for(300_000)
+    sim.run_for(300_000)
     assert [len(message.payload) for message in large.messages].count(200) == 6
     assert {len(message.payload) for message in small.messages} == {1}
-    metrics = world.live.services.metrics
+    metrics = sim.live.services.metrics
     assert metrics.messages_dropped_too_large == 0
     large.cut()
     publisher.publish("t/a", bytes(200), qos=qos)
     publisher.publish("t/a", b"s", qos=qos)
     before = len(small.messages)
-    world.run_for(300_000)
+    sim.run_for(300_000)
     assert len(small.messages) == before + 1
     assert metrics.messages_dropped_too_large == 1
 
 
 def test_what_a_member_may_not_read_any_more_goes_back_to_the_group() -> None:
     """It waited for the member's window when the right was withdrawn; what was sent stays."""
-    world = make_named_world(acl=ACL)
-    publisher = connect_publisher(world)
-    holder, other = Client(world, "a", acks=False), Client(world, "b")
+    sim = make_named_sim(acl=ACL)
+    publisher = connect_publisher(sim)
+    holder, other = Client(sim, "a", acks=False), Client(sim, "b")
     connect_as(holder, "reader", receive_maximum=10)
     holder.subscribe(NAME, qos=1)
     bodies = send_numbers(publisher, 4)
@@ -251,23 +251,23 @@ def test_what_a_member_may_not_read_any_more_goes_back_to_the_group() -> None:
     connect_as(other, "other")
     other.subscribe(NAME, qos=1)
     assert payloads_of(holder) == bodies[:1]
-    use_acl(world, "topic readwrite #\nuser other\ntopic read t/#\n")
-    revoke(world.live.services)
+    use_acl(sim, "topic readwrite #\nuser other\ntopic read t/#\n")
+    revoke(sim.live.services)
     assert payloads_of(other) == bodies[1:]
     assert payloads_of(holder) == bodies[:1]
-    assert world.live.services.metrics.messages_dropped_not_authorized == 0
+    assert sim.live.services.metrics.messages_dropped_not_authorized == 0
 
 
 def test_a_group_that_waits_for_a_member_goes_on_when_the_rules_change() -> None:
-    world = make_named_world(acl=ACL)
-    publisher = connect_publisher(world)
-    full, other = Client(world, "a", acks=False), Client(world, "b")
+    sim = make_named_sim(acl=ACL)
+    publisher = connect_publisher(sim)
+    full, other = Client(sim, "a", acks=False), Client(sim, "b")
     connect_as(full, "reader", receive_maximum=1)
     connect_as(other, "other")
     for member in (full, other):
         member.subscribe(NAME, qos=1)
     bodies = send_numbers(publisher, 4)
     assert payloads_of(full, other) == bodies[:1]
-    use_acl(world, "topic readwrite #\nuser other\ntopic read t/#\n")
-    revoke(world.live.services)
+    use_acl(sim, "topic readwrite #\nuser other\ntopic read t/#\n")
+    revoke(sim.live.services)
     assert payloads_of(other) == bodies[1:]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.network import Weather
-from tests.support.world import World
-from tests.unit.broker.harness import Client, make_world
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import NO_DELAY, Client, make_sim
 
 from perdure.broker.auth.authorize import Identity
 from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
@@ -36,18 +35,18 @@ class Rules:
         return False
 
 
-def _ruled() -> tuple[World, Rules]:
+def _ruled() -> tuple[SimBroker, Rules]:
     rules = Rules()
-    world = World(authorizer=rules, weather=Weather(delays_us=(0,), pieces_max=1))
-    world.start()
-    return world, rules
+    sim = SimBroker(authorizer=rules, network_profile=NO_DELAY)
+    sim.start()
+    return sim, rules
 
 
 @pytest.mark.trap(54)
 def test_rules_hold_for_what_was_queued_before_they_changed() -> None:
     """Trap 54: checked again on the way out; identifiers of the rest do not move."""
-    world, rules = _ruled()
-    publisher, reader = Client(world, "p"), Client(world, "r")
+    sim, rules = _ruled()
+    publisher, reader = Client(sim, "p"), Client(sim, "r")
     publisher.connect(expiry_s=0, clean=True)
     reader.connect()
     reader.subscribe("#", qos=1)
@@ -56,17 +55,17 @@ def test_rules_hold_for_what_was_queued_before_they_changed() -> None:
         publisher.deliver(topic, topic.encode())
     rules.forbidden.add("secret")
     reader.connect()
-    world.run_for(100_000)
+    sim.run_for(100_000)
     assert [(m.payload, m.packet_id) for m in reader.messages] == [(b"a", 1), (b"b", 3)]
-    assert world.live.services.metrics.messages_dropped_not_authorized == 1
+    assert sim.live.services.metrics.messages_dropped_not_authorized == 1
 
 
 @pytest.mark.trap(13)
 @pytest.mark.parametrize("why", ["forbidden", "expired"])
 def test_an_exchange_past_its_pubrec_is_completed(why: str) -> None:
     """Trap 13: it is session state, whatever has become of the message."""
-    world, rules = _ruled()
-    publisher, reader = Client(world, "p"), Client(world, "r", acks=False)
+    sim, rules = _ruled()
+    publisher, reader = Client(sim, "p"), Client(sim, "r", acks=False)
     publisher.connect(expiry_s=0, clean=True)
     reader.connect()
     reader.subscribe("t")
@@ -78,19 +77,19 @@ def test_an_exchange_past_its_pubrec_is_completed(why: str) -> None:
     if why == "forbidden":
         rules.forbidden.add("t")
     else:
-        world.run_for(10_000_000)
+        sim.run_for(10_000_000)
     reader.connect()
     assert reader.take(Ack) == Ack(PUBREL, packet_id)
     reader.send(Ack(PUBCOMP, packet_id))
-    world.run_for(50_000)
-    assert world.live.services.registry.live["r"].outbound.is_idle()
+    sim.run_for(50_000)
+    assert sim.live.services.registry.live["r"].outbound.is_idle()
 
 
 @pytest.mark.trap(18)
 def test_a_lowered_subscription_goes_on() -> None:
     """Trap 18: messages of both QoS in flight, none is stuck, none is lost."""
-    world = make_world()
-    publisher, reader = Client(world, "p"), Client(world, "r", acks=False)
+    sim = make_sim()
+    publisher, reader = Client(sim, "p"), Client(sim, "r", acks=False)
     publisher.connect(expiry_s=0, clean=True)
     reader.connect(receive_maximum=2)
     reader.subscribe("t", qos=1)
@@ -103,47 +102,47 @@ def test_a_lowered_subscription_goes_on() -> None:
         message = next(m for m in reader.received if isinstance(m, Publish) and m.qos)
         reader.received.remove(message)
         reader.send(Ack(PUBACK, message.packet_id))
-        world.run_for(10_000)
+        sim.run_for(10_000)
     assert sorted(m.payload for m in reader.messages) == [b"%d" % n for n in range(6)]
-    assert world.live.services.registry.live["r"].outbound.is_idle()
+    assert sim.live.services.registry.live["r"].outbound.is_idle()
 
 
 def test_a_message_too_large_for_its_client_is_settled() -> None:
-    world = make_world()
-    publisher, reader = Client(world, "p"), Client(world, "r")
+    sim = make_sim()
+    publisher, reader = Client(sim, "p"), Client(sim, "r")
     publisher.connect(expiry_s=0, clean=True)
     reader.connect()
     reader.subscribe("t", qos=1)
-    session = world.live.services.registry.live["r"]
+    session = sim.live.services.registry.live["r"]
     session.sender.packet_size_max = 50
     publisher.deliver("t", b"x" * 100)
     publisher.deliver("t", b"fits")
     message = reader.take(Publish)
     assert (message.payload, message.packet_id) == (b"fits", 2)
-    world.run_for(10_000)
+    sim.run_for(10_000)
     assert session.outbound.is_idle()
-    assert world.live.services.metrics.messages_dropped_too_large == 1
+    assert sim.live.services.metrics.messages_dropped_too_large == 1
 
 
 @pytest.mark.trap(20)
 def test_the_cursor_says_no_more_than_was_acknowledged() -> None:
     """Trap 20: what is unacknowledged comes again after any end of the broker."""
-    world = make_world()
-    publisher, reader = Client(world, "p"), Client(world, "r", acks=False)
+    sim = make_sim()
+    publisher, reader = Client(sim, "p"), Client(sim, "r", acks=False)
     publisher.connect(expiry_s=0, clean=True)
     reader.connect()
     reader.subscribe("t", qos=1)
     for number in range(5):
         publisher.deliver("t", b"%d" % number)
-    world.run_for(10_000)
+    sim.run_for(10_000)
     for message in reader.messages[3:]:
         reader.send(Ack(PUBACK, message.packet_id))
-    world.run_for(10_000)
-    world.stop()
-    world.start()
+    sim.run_for(10_000)
+    sim.stop()
+    sim.start()
     reader.messages.clear()
     reader.connect()
-    world.run_for(100_000)
+    sim.run_for(100_000)
     assert [(m.payload, m.packet_id) for m in reader.messages] == [
         (b"0", 1),
         (b"1", 2),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.support.world import World
-from tests.unit.broker.harness import QUIET, Client, make_world
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.broker.owed import OwedQueue, merged, read_page
 from perdure.config.schema import Config, SessionConfig
@@ -20,17 +20,17 @@ NOW_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
 
 
-async def _read(world: World, client_id: str) -> tuple[list[QueuedEntry], int]:
-    database = world.live.services.database
+async def _read(sim: SimBroker, client_id: str) -> tuple[list[QueuedEntry], int]:
+    database = sim.live.services.database
     stored = await database.open_session(client_id)
     assert stored is not None
-    queue = OwedQueue(database, stored, now_us=world.live.services.clock.now_us())
+    queue = OwedQueue(database, stored, now_us=sim.live.services.clock.now_us())
     return [entry async for entry in queue.entries()], queue.last_packet_id
 
 
-def owed(world: World, client_id: str) -> tuple[list[QueuedEntry], int]:
+def owed(sim: SimBroker, client_id: str) -> tuple[list[QueuedEntry], int]:
     """The queue of a session, and its last packet identifier."""
-    return asyncio.run(_read(world, client_id))
+    return asyncio.run(_read(sim, client_id))
 
 
 def as_sent(entry: QueuedEntry) -> tuple[object, ...]:
@@ -69,19 +69,19 @@ def came(client: Client) -> list[tuple[object, ...]]:
     return found
 
 
-def build(world: World) -> Client:
+def build(sim: SimBroker) -> Client:
     """A session that is offline in the middle of everything."""
-    publisher = Client(world, "p")
+    publisher = Client(sim, "p")
     publisher.connect(expiry_s=0, clean=True)
     publisher.publish("t/retained", b"kept", retain=True)
-    reader = Client(world, "r", acks=False)
+    reader = Client(sim, "r", acks=False)
     reader.connect()
     reader.subscribe("t/#", qos=2)
     named = Properties(subscription_identifiers=(7,))
     reader.subscribe("t/+", qos=1, properties=named)
     for number in range(12):
         publisher.publish(f"t/{number % 3}", b"%d" % number, qos=1 + number % 2)
-    world.run_for(50_000)
+    sim.run_for(50_000)
     sent = [packet for packet in reader.received if isinstance(packet, Publish)]
     assert len(sent) > 8
     # Out of order: one of QoS 1 done, one of QoS 2 past its PUBREC.
@@ -89,14 +89,14 @@ def build(world: World) -> Client:
     half = next(packet for packet in sent[2:] if packet.qos == 2)
     reader.send(Ack(PUBACK, done.packet_id))
     reader.send(Ack(PUBREC, half.packet_id))
-    world.run_for(50_000)
+    sim.run_for(50_000)
     reader.cut()
     for number in range(12, 30):
         publisher.publish(f"t/{number % 3}", b"%d" % number, qos=number % 3)
     publisher.publish("t/x", b"expires", expiry_s=1)
     publisher.publish("elsewhere", b"not for it")
     publisher.publish("t/last", b"last", qos=2)
-    world.run_for(3 * SECOND_US)
+    sim.run_for(3 * SECOND_US)
     return reader
 
 
@@ -104,19 +104,19 @@ def build(world: World) -> Client:
 @pytest.mark.trap(33)
 @pytest.mark.parametrize("chunk", [3, 256])
 def test_it_is_what_the_client_gets_when_it_comes_back(chunk: int) -> None:
-    world = make_world(config=Config(sys=QUIET, session=SessionConfig(feed_chunk=chunk)))
-    reader = build(world)
-    entries, last_packet_id = owed(world, "r")
+    sim = make_sim(config=Config(sys=QUIET, session=SessionConfig(feed_chunk=chunk)))
+    reader = build(sim)
+    entries, last_packet_id = owed(sim, "r")
     assert {entry.state for entry in entries} == {EntryState.PUBLISH, EntryState.PUBREL}
     assert b"expires" not in [entry.message.payload for entry in entries]
     reader.received.clear()
     reader.connect()
-    world.run_for(100_000)
+    sim.run_for(100_000)
     assert came(reader) == [as_sent(entry) for entry in entries]
     assert entries[-1].message.payload == b"last"
     assert last_packet_id == entries[-1].packet_id
     # It was only looked at.
-    assert world.live.services.registry.live["r"].outbound.inflight.count == len(entries)
+    assert sim.live.services.registry.live["r"].outbound.inflight.count == len(entries)
 
 
 def record(client_id: str = "c", **fields: int) -> SessionRecord:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.unit.broker.harness import Client
-from tests.unit.broker.naming import Users, connect_as, make_named_world
+from tests.unit.broker.naming import Users, connect_as, make_named_sim
 
 from perdure.mqtt.packets import Connack, Connect, Properties
 
@@ -17,9 +17,9 @@ def test_another_user_gets_nothing_of_a_session(
     version: int, connected: bool, clean: bool, stranger: str | None
 ) -> None:
     """Neither a resume nor a takeover nor a clean start: refused, and all is as it was."""
-    world = make_named_world()
-    owner, other = Client(world, "c", version=version), Client(world, "c", version=version)
-    publisher = Client(world, "p")
+    sim = make_named_sim()
+    owner, other = Client(sim, "c", version=version), Client(sim, "c", version=version)
+    publisher = Client(sim, "p")
     connect_as(publisher, None)
     connect_as(owner, "ada")
     owner.subscribe("t")
@@ -31,20 +31,20 @@ def test_another_user_gets_nothing_of_a_session(
     if not connected:
         assert connect_as(owner, "ada").session_present
     assert owner.payloads() == [b"for ada"]
-    refusals = world.live.services.metrics.limit_refusals
+    refusals = sim.live.services.metrics.limit_refusals
     assert refusals == {("auth.client_id_binding",): 1}
-    record = world.live.services.registry.live["c"].record
+    record = sim.live.services.registry.live["c"].record
     assert (record.username, record.method) == ("ada", "password")
 
 
 def test_a_user_gets_nothing_of_an_anonymous_session_but_of_its_own_after_a_restart() -> None:
-    world = make_named_world()
-    one, ada, bob = (Client(world, name) for name in ("c", "d", "d"))
+    sim = make_named_sim()
+    one, ada, bob = (Client(sim, name) for name in ("c", "d", "d"))
     connect_as(one, None)
     connect_as(ada, "ada")
-    world.kill()
-    world.start()
-    thief = Client(world, "c")
+    sim.kill()
+    sim.start()
+    thief = Client(sim, "c")
     assert connect_as(thief, "ada").reason == 0x87
     assert connect_as(one, None).session_present
     assert connect_as(bob, "bob", clean=True).reason == 0x87
@@ -52,9 +52,9 @@ def test_a_user_gets_nothing_of_an_anonymous_session_but_of_its_own_after_a_rest
 
 
 def test_of_two_that_come_at_once_for_a_new_session_one_gets_it() -> None:
-    world = make_named_world()
-    world.suspends = True
-    clients = [Client(world, "c"), Client(world, "c")]
+    sim = make_named_sim()
+    sim.suspends = True
+    clients = [Client(sim, "c"), Client(sim, "c")]
     for client, user in zip(clients, ("ada", "bob"), strict=True):
         client.open()
         client.send(
@@ -67,29 +67,29 @@ def test_of_two_that_come_at_once_for_a_new_session_one_gets_it() -> None:
 
 
 def test_an_expired_session_is_nobody_s() -> None:
-    world = make_named_world()
-    client = Client(world, "c")
+    sim = make_named_sim()
+    client = Client(sim, "c")
     connect_as(client, "ada", expiry_s=10)
     client.cut()
-    world.live.services.reaper.stop()
-    world.run_for(11_000_000)
-    found = connect_as(Client(world, "c"), "bob")
+    sim.live.services.reaper.stop()
+    sim.run_for(11_000_000)
+    found = connect_as(Client(sim, "c"), "bob")
     assert (found.reason, found.session_present) == (0, False)
 
 
 def test_a_session_that_has_ended_binds_nobody() -> None:
-    world = make_named_world()
-    client = Client(world, "c")
+    sim = make_named_sim()
+    client = Client(sim, "c")
     connect_as(client, "ada", expiry_s=0)
     client.disconnect()
-    assert connect_as(Client(world, "c"), "bob").reason == 0
+    assert connect_as(Client(sim, "c"), "bob").reason == 0
 
 
 def test_a_superuser_may_look_in_and_does_not_become_the_owner() -> None:
     users = Users()
     users.superusers.add("op")
-    world = make_named_world(users)
-    owner, operator = Client(world, "c"), Client(world, "c")
+    sim = make_named_sim(users)
+    owner, operator = Client(sim, "c"), Client(sim, "c")
     connect_as(owner, "ada")
     assert connect_as(operator, "op").session_present
     operator.cut()
@@ -98,11 +98,11 @@ def test_a_superuser_may_look_in_and_does_not_become_the_owner() -> None:
 
 def test_without_binding_a_session_passes_to_who_comes() -> None:
     """The way of changing user names: off, until all have come back, then on again."""
-    world = make_named_world(binding="none")
-    first, second = Client(world, "c"), Client(world, "c")
+    sim = make_named_sim(binding="none")
+    first, second = Client(sim, "c"), Client(sim, "c")
     connect_as(first, "ada")
     assert connect_as(second, "ada2").session_present
-    services = world.live.services
+    services = sim.live.services
     assert (services.tally.of_user("ada"), services.tally.of_user("ada2")) == (0, 1)
     record = services.registry.live["c"].record
     assert record.username == "ada2"

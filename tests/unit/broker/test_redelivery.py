@@ -6,8 +6,8 @@ import random
 from typing import Final, final
 
 import pytest
-from tests.support.world import World
-from tests.unit.broker.harness import QUIET, Client, make_world
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.config.schema import Config, SessionConfig
 from perdure.mqtt.packets import EMPTY, PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Properties, Publish
@@ -37,8 +37,8 @@ def identified(number: int) -> Properties:
 class Reader:
     """A client that acknowledges when it is told, and checks what is sent again."""
 
-    def __init__(self, world: World, chance: random.Random, version: int) -> None:
-        self.client = Client(world, "r", version=version, acks=False)
+    def __init__(self, sim: SimBroker, chance: random.Random, version: int) -> None:
+        self.client = Client(sim, "r", version=version, acks=False)
         self.chance = chance
         self.sent: dict[int, Publish] = {}
         """PUBLISH of this connection that are to be acknowledged, by packet identifier."""
@@ -104,16 +104,16 @@ class Round:
     def __init__(self, seed: int, version: int) -> None:
         self.chance = chance = random.Random(seed)
         self.window = chance.choice((3, 20, 500))
-        self.world = make_world(
+        self.sim = make_sim(
             config=Config(sys=QUIET, session=SessionConfig(inflight_max=self.window, feed_chunk=3)),
         )
-        self.world.suspends = chance.random() < 0.5
-        if self.world.suspends:
-            self.world.stop()
-            self.world.start()
-        self.publisher = Client(self.world, "p")
-        self.reader = Reader(self.world, chance, version)
-        self.other = Client(self.world, "q")
+        self.sim.suspends = chance.random() < 0.5
+        if self.sim.suspends:
+            self.sim.stop()
+            self.sim.start()
+        self.publisher = Client(self.sim, "p")
+        self.reader = Reader(self.sim, chance, version)
+        self.other = Client(self.sim, "q")
         self.publisher.connect()
         self.other.connect()
         self.reader.connect()
@@ -155,22 +155,22 @@ class Round:
             self.reader.acknowledge(chance.randint(1, 4))
         else:
             self._come_back(restart=does == "restart")
-        self.world.run_for(self.chance.choice((100, 5_000, 100_000)))
+        self.sim.run_for(self.chance.choice((100, 5_000, 100_000)))
         self.reader.take()
 
     def _publish_during(self, delay_us: int) -> None:
         self.number += 1
         topic, body = self.chance.choice(TOPICS), b"%d" % self.number
-        assert self.world.scheduler is not None
-        self.world.scheduler.call_later(delay_us, lambda: self.other.publish(topic, body))
+        assert self.sim.scheduler is not None
+        self.sim.scheduler.call_later(delay_us, lambda: self.other.publish(topic, body))
 
     def _come_back(self, *, restart: bool) -> None:
-        self.world.run_for(50_000)
+        self.sim.run_for(50_000)
         self.reader.take()
         if restart:
             self.crashed = True
-            self.world.kill()
-            self.world.start()
+            self.sim.kill()
+            self.sim.start()
             self.publisher.connect()
             self.other.connect()
         elif self.chance.random() < 0.5:
@@ -181,7 +181,7 @@ class Round:
             self.number += 1
             self.publisher.deliver(self.chance.choice(TOPICS), b"%d" % self.number)
         self.reader.connect()
-        self.world.run_for(300_000)
+        self.sim.run_for(300_000)
         self.reader.take()
         # A crash takes back acknowledgements too, and what they were for fills a small window.
         assert self.reader.all_came_again() or (self.crashed and self.window < 500)
@@ -202,21 +202,21 @@ def test_what_comes_again_is_what_came(seed: int, version: int) -> None:
 def test_a_subscription_holds_from_when_it_is_made() -> None:
     """A store in a server takes its time to say whether anything is retained: what is published
     meanwhile is not the subscription's, then and when the client comes back."""
-    world = make_world()
-    publisher, reader = Client(world, "p"), Client(world, "r", acks=False)
+    sim = make_sim()
+    publisher, reader = Client(sim, "p"), Client(sim, "r", acks=False)
     publisher.connect()
     reader.connect()
     publisher.deliver("other", retain=True)
 
     async def slowly() -> None:
-        assert world.scheduler is not None
-        gate = world.scheduler.gate()
-        world.scheduler.call_later(5_000, gate.open)
+        assert sim.scheduler is not None
+        gate = sim.scheduler.gate()
+        sim.scheduler.call_later(5_000, gate.open)
         await gate
 
-    world.store.pause = slowly
-    assert world.scheduler is not None
-    world.scheduler.call_later(3_000, lambda: publisher.publish("t", b"before"))
+    sim.store.pause = slowly
+    assert sim.scheduler is not None
+    sim.scheduler.call_later(3_000, lambda: publisher.publish("t", b"before"))
     reader.subscribe("t", qos=1)
     publisher.deliver("t", b"after")
     assert reader.payloads() == [b"after"]
@@ -227,37 +227,37 @@ def test_a_subscription_holds_from_when_it_is_made() -> None:
 
 
 def test_a_message_retained_while_the_store_was_asked_is_not_missed() -> None:
-    world = make_world()
-    publisher, reader = Client(world, "p"), Client(world, "r")
+    sim = make_sim()
+    publisher, reader = Client(sim, "p"), Client(sim, "r")
     publisher.connect()
     reader.connect()
     publisher.deliver("other", retain=True)
     waits = [5_000]
 
     async def slowly() -> None:
-        assert world.scheduler is not None
-        gate = world.scheduler.gate()
-        world.scheduler.call_later(waits.pop() if waits else 0, gate.open)
+        assert sim.scheduler is not None
+        gate = sim.scheduler.gate()
+        sim.scheduler.call_later(waits.pop() if waits else 0, gate.open)
         await gate
 
-    inner = world.store.get_retained
+    inner = sim.store.get_retained
 
     async def asked_before(topic: str) -> object:
         found = await inner(topic)
         await slowly()
         return found
 
-    world.store.get_retained = asked_before  # type: ignore[method-assign, assignment]
-    assert world.scheduler is not None
-    world.scheduler.call_later(3_000, lambda: publisher.publish("t", b"kept", retain=True))
+    sim.store.get_retained = asked_before  # type: ignore[method-assign, assignment]
+    assert sim.scheduler is not None
+    sim.scheduler.call_later(3_000, lambda: publisher.publish("t", b"kept", retain=True))
     reader.subscribe("t", qos=1)
     assert reader.payloads() == [b"kept"]
 
 
 def test_changed_subscriptions_are_not_remembered_without_end() -> None:
     """While a message stays unacknowledged each change is remembered, up to a bound."""
-    world = make_world(config=Config(sys=QUIET, session=SessionConfig(subscriptions_max=5)))
-    publisher, reader = Client(world, "p"), Client(world, "r", acks=False)
+    sim = make_sim(config=Config(sys=QUIET, session=SessionConfig(subscriptions_max=5)))
+    publisher, reader = Client(sim, "p"), Client(sim, "r", acks=False)
     publisher.connect()
     reader.connect()
     reader.subscribe("t", qos=1)
@@ -267,7 +267,7 @@ def test_changed_subscriptions_are_not_remembered_without_end() -> None:
         refused += 0x97 in reader.subscribe("t", qos=1 + number % 2).reasons
         reader.subscribe("u", qos=1)
         reader.unsubscribe("u")
-    session = world.live.services.registry.live["r"]
+    session = sim.live.services.registry.live["r"]
     assert refused
     assert len(session.ended) <= 10
     for packet in list(reader.messages):
@@ -276,6 +276,6 @@ def test_changed_subscriptions_are_not_remembered_without_end() -> None:
             Ack(kind, packet.packet_id),
             *([Ack(PUBCOMP, packet.packet_id)] if kind == PUBREC else []),
         )
-    world.run_for(2_000_000)
+    sim.run_for(2_000_000)
     assert not session.ended
     assert reader.subscribe("t", qos=0).reasons == [0]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.world import World
-from tests.unit.broker.harness import QUIET, Client, make_world
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.config.schema import Config, RetentionConfig
 from perdure.mqtt.packets import PUBACK, PUBREC, Ack, Publish
@@ -16,30 +16,30 @@ DAYS = Config(
 )
 
 
-def _publisher(world: World) -> Client:
-    publisher = Client(world, "p")
+def _publisher(sim: SimBroker) -> Client:
+    publisher = Client(sim, "p")
     publisher.connect(expiry_s=0, clean=True)
     return publisher
 
 
-def _drop_all(world: World) -> None:
+def _drop_all(sim: SimBroker) -> None:
     """Rotate, and drop everything before."""
-    world.store.rotate(world.clock.now_us())
-    assert world.scheduler is not None
+    sim.store.rotate(sim.clock.now_us())
+    assert sim.scheduler is not None
 
     async def drop() -> None:
-        for info in world.store.generations()[:-1]:
-            await world.live.services.retention.drop(info)
+        for info in sim.store.generations()[:-1]:
+            await sim.live.services.retention.drop(info)
 
-    world.scheduler.run(drop())
+    sim.scheduler.run(drop())
 
 
 @pytest.mark.trap(26)
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_month_offline(restarts: bool) -> None:
     """Trap 26: generations come and go, and each owed message comes, in order, once."""
-    world = make_world(config=DAYS)
-    publisher, reader = _publisher(world), Client(world, "r")
+    sim = make_sim(config=DAYS)
+    publisher, reader = _publisher(sim), Client(sim, "r")
     reader.connect()
     reader.subscribe("t/+", qos=2)
     reader.cut()
@@ -50,12 +50,12 @@ def test_a_month_offline(restarts: bool) -> None:
             owed.append(body)
             publisher.deliver(f"t/{hour % 2}", body, qos=1 + day % 2)
             publisher.deliver("other", b"not for it")
-            world.run_for(6 * 3_600_000_000)
+            sim.run_for(6 * 3_600_000_000)
         if restarts and day % 7 == 3:
-            world.kill(power=day % 2 == 1)
-            world.start()
-            publisher = _publisher(world)
-    assert world.store.generations()[0].generation > 20
+            sim.kill(power=day % 2 == 1)
+            sim.start()
+            publisher = _publisher(sim)
+    assert sim.store.generations()[0].generation > 20
     reader.connect()
     assert reader.payloads(within_us=5_000_000) == owed
     assert [m.packet_id for m in reader.messages] == list(range(1, 121))
@@ -63,22 +63,22 @@ def test_a_month_offline(restarts: bool) -> None:
 
 def test_what_was_half_done_stays_so() -> None:
     """Settled and released serial numbers beyond the cursor hold for the copies too."""
-    world = make_world()
-    publisher, reader = _publisher(world), Client(world, "r", acks=False)
+    sim = make_sim()
+    publisher, reader = _publisher(sim), Client(sim, "r", acks=False)
     reader.connect()
     reader.subscribe("t", qos=2)
     for number in range(4):
         publisher.deliver("t", b"%d" % number, qos=1 + number % 2)
-    world.run_for(10_000)
+    sim.run_for(10_000)
     messages = {m.payload: m.packet_id for m in reader.messages}
     reader.send(Ack(PUBACK, messages[b"2"]), Ack(PUBREC, messages[b"3"]))
-    world.run_for(10_000)
+    sim.run_for(10_000)
     reader.cut()
-    _drop_all(world)
+    _drop_all(sim)
     reader.messages.clear()
     reader.connect()
     assert reader.take(Ack).packet_id == messages[b"3"]
-    world.run_for(100_000)
+    sim.run_for(100_000)
     assert {m.payload: m.packet_id for m in reader.messages} == {
         payload: messages[payload] for payload in (b"0", b"1")
     }
@@ -88,43 +88,43 @@ def test_what_was_half_done_stays_so() -> None:
 @pytest.mark.parametrize("crash", [False, True])
 def test_a_copy_and_its_original_are_one_message(crash: bool) -> None:
     """Carried over and not dropped yet: the broker may die between, or the session come."""
-    world = make_world()
-    publisher, reader = _publisher(world), Client(world, "r")
+    sim = make_sim()
+    publisher, reader = _publisher(sim), Client(sim, "r")
     reader.connect()
     reader.subscribe("t", qos=2)
     reader.cut()
     for number in range(20):
         publisher.deliver("t", b"%d" % number, qos=2)
-    world.store.rotate(world.clock.now_us())
-    scheduler = world.scheduler
+    sim.store.rotate(sim.clock.now_us())
+    scheduler = sim.scheduler
     assert scheduler is not None
     scheduler.blocking_us = (60_000_000, 60_000_000)  # the sync before the drop takes long
 
     async def drop() -> None:
-        await world.live.services.retention.drop(world.store.generations()[0])
+        await sim.live.services.retention.drop(sim.store.generations()[0])
 
     scheduler.spawn(drop(), name="drop")
-    world.run_for(1_000_000)
-    assert len(world.store.generations()) == 2
+    sim.run_for(1_000_000)
+    assert len(sim.store.generations()) == 2
     if crash:
-        world.kill()
-        world.start()
+        sim.kill()
+        sim.start()
     else:
         scheduler.blocking_us = (1_000, 1_000)
     reader.connect(wait=False)
-    world.run_for(120_000_000)
+    sim.run_for(120_000_000)
     assert [m.payload for m in reader.messages] == [b"%d" % number for number in range(20)]
     assert [m.packet_id for m in reader.messages] == list(range(1, 21))
 
 
 def test_a_connected_session_that_is_slow_loses_nothing() -> None:
-    world = make_world()
-    publisher, reader = _publisher(world), Client(world, "r", acks=False)
+    sim = make_sim()
+    publisher, reader = _publisher(sim), Client(sim, "r", acks=False)
     reader.connect(receive_maximum=2)
     reader.subscribe("t", qos=1)
     for number in range(5):
         publisher.deliver("t", b"%d" % number)
-    _drop_all(world)
+    _drop_all(sim)
     publisher.deliver("t", b"5")
     for number in range(6):
         message = reader.take(Publish)
@@ -134,25 +134,25 @@ def test_a_connected_session_that_is_slow_loses_nothing() -> None:
 
 
 def test_a_group_that_is_away_loses_nothing() -> None:
-    world = make_world()
-    publisher, member = _publisher(world), Client(world, "m")
+    sim = make_sim()
+    publisher, member = _publisher(sim), Client(sim, "m")
     member.connect()
     member.subscribe("$share/g/t", qos=1)
     member.cut()
     for number in range(5):
         publisher.deliver("t", b"%d" % number)
-    _drop_all(world)
+    _drop_all(sim)
     publisher.deliver("t", b"5")
-    world.kill(power=True)
-    world.start()
+    sim.kill(power=True)
+    sim.start()
     member.connect()
     assert member.payloads() == [b"%d" % number for number in range(6)]
 
 
 def test_expired_retained_messages_are_swept() -> None:
-    world = make_world(config=DAYS)
-    publisher = _publisher(world)
+    sim = make_sim(config=DAYS)
+    publisher = _publisher(sim)
     publisher.deliver("a", b"x", retain=True, expiry_s=10)
     publisher.deliver("b", b"x", retain=True)
-    world.run_for(7 * 3_600_000_000)
-    assert world.store.retained_count == 1
+    sim.run_for(7 * 3_600_000_000)
+    assert sim.store.retained_count == 1

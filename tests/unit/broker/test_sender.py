@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.broker.harness import make_world
+from tests.unit.broker.harness import make_sim
 
 from perdure.broker.sender import SENT, Sender
 from perdure.model import Message
@@ -24,8 +24,8 @@ class Sink:
 
 
 def _sender(version: int = 4) -> tuple[Sender, Sink, Metrics]:
-    world = make_world()
-    services = world.live.services
+    sim = make_sim()
+    services = sim.live.services
     sink = Sink()
     sender = Sender(sink, services.turn, services.metrics, buffer_bytes=1 << 20)
     sender.version = version
@@ -62,13 +62,13 @@ def test_an_ack_with_a_reason_code_has_its_own_size() -> None:
 
 
 def test_acks_are_flushed_with_the_turn() -> None:
-    world = make_world()
-    services = world.live.services
+    sim = make_sim()
+    services = sim.live.services
     sink = Sink()
     sender = Sender(sink, services.turn, services.metrics, buffer_bytes=1 << 20)
     sender.acks(PUBACK, [UINT16_BYTES[1]])
     sender.acks(PUBACK, [UINT16_BYTES[2]])
-    world.run_for(10_000)
+    sim.run_for(10_000)
     assert sink.writes == [ack_bytes(PUBACK, 1) + ack_bytes(PUBACK, 2)]
 
 

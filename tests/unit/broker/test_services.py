@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.world import World
-from tests.unit.broker.harness import QUIET, Client, make_world
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.config.schema import Config, SessionConfig, StorageConfig
 from perdure.errors import StorageCorrupt, StorageError, StorageUnavailable
@@ -21,8 +21,8 @@ SMALL = Config(
 )
 
 
-def _publisher(world: World) -> Client:
-    publisher = Client(world, "p")
+def _publisher(sim: SimBroker) -> Client:
+    publisher = Client(sim, "p")
     publisher.connect(expiry_s=0, clean=True)
     return publisher
 
@@ -30,27 +30,27 @@ def _publisher(world: World) -> Client:
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize(("version", "code"), [(4, 3), (5, 0x88)])
 def test_connect_is_refused(version: int, code: int, error: StorageError) -> None:
-    world = make_world()
-    client = Client(world, "c", version=version)
-    world.store.read_error = error
+    sim = make_sim()
+    client = Client(sim, "c", version=version)
+    sim.store.read_error = error
     client.connect(wait=False)
     assert client.take(Connack).reason == code
-    world.run_for(1_000)
+    sim.run_for(1_000)
     assert client.is_lost
-    world.store.heal()
+    sim.store.heal()
     assert client.connect().reason == 0
 
 
 def test_subscribe_ends_the_connection_and_works_afterwards() -> None:
-    world = make_world()
-    publisher, client = _publisher(world), Client(world, "c")
+    sim = make_sim()
+    publisher, client = _publisher(sim), Client(sim, "c")
     publisher.deliver("r", b"kept", retain=True)
     client.connect()
-    world.store.read_error = StorageUnavailable("broken")
+    sim.store.read_error = StorageUnavailable("broken")
     with pytest.raises(AssertionError, match="no Suback"):
         client.subscribe("r")
     assert client.take(Disconnect).reason == 0x80
-    world.store.heal()
+    sim.store.heal()
     client.connect()
     client.subscribe("r")
     assert client.payloads() == [b"kept"]
@@ -58,152 +58,152 @@ def test_subscribe_ends_the_connection_and_works_afterwards() -> None:
 
 @pytest.mark.parametrize("error", ERRORS)
 def test_a_lagging_session_gets_everything_later(error: StorageError) -> None:
-    world = make_world(config=SMALL)
-    publisher, other = _publisher(world), Client(world, "o")
-    reader = Client(world, "r", acks=False)
+    sim = make_sim(config=SMALL)
+    publisher, other = _publisher(sim), Client(sim, "o")
+    reader = Client(sim, "r", acks=False)
     other.connect()
     reader.connect()
     reader.subscribe("t", qos=1)
     bodies = [b"%d" % number for number in range(30)]
     for body in bodies:
         publisher.publish("t", body)
-    world.run_for(50_000)
-    assert world.live.services.registry.live["r"].lagging
-    world.store.read_error = error
+    sim.run_for(50_000)
+    assert sim.live.services.registry.live["r"].lagging
+    sim.store.read_error = error
     reader.acks = True
     for packet in list(reader.received):
         reader._answer(packet)
     assert reader.take(Disconnect).reason == 0x80
-    world.run_for(5_000_000)
+    sim.run_for(5_000_000)
     assert not other.is_lost
     assert not publisher.is_lost
-    assert [entry["client_id"] for entry in world.logged("storage.read_failed")] == ["r"]
-    world.store.heal()
+    assert [entry["client_id"] for entry in sim.logged("storage.read_failed")] == ["r"]
+    sim.store.heal()
     reader.connect()
-    world.run_for(500_000)
+    sim.run_for(500_000)
     assert list(dict.fromkeys(message.payload for message in reader.messages)) == bodies
 
 
 def test_a_feed_goes_on_later() -> None:
-    world = make_world(config=SMALL)
-    publisher, reader = _publisher(world), Client(world, "r", acks=False)
+    sim = make_sim(config=SMALL)
+    publisher, reader = _publisher(sim), Client(sim, "r", acks=False)
     bodies = [b"%d" % number for number in range(20)]
     for number, body in enumerate(bodies):
         publisher.deliver(f"t/{number:02}", body, retain=True)
     reader.connect()
     reader.subscribe("t/+", qos=1)
-    world.run_for(50_000)
-    world.store.read_error = StorageUnavailable("broken")
+    sim.run_for(50_000)
+    sim.store.read_error = StorageUnavailable("broken")
     reader.acks = True
     for packet in list(reader.received):
         reader._answer(packet)
     assert reader.take(Disconnect).reason == 0x80
-    world.store.heal()
+    sim.store.heal()
     reader.connect()
-    world.run_for(2_000_000)
+    sim.run_for(2_000_000)
     assert sorted({message.payload for message in reader.messages}, key=int) == bodies
 
 
 def test_a_group_tries_again() -> None:
     # Each commit at once: what the group reads first must not depend on the spacing.
     config = Config(sys=QUIET, storage=StorageConfig(commit_interval_us=0))
-    world = make_world(config=config)
-    publisher, member = _publisher(world), Client(world, "m")
+    sim = make_sim(config=config)
+    publisher, member = _publisher(sim), Client(sim, "m")
     member.connect()
     member.subscribe("$share/g/t", qos=1)
     member.disconnect()
     bodies = [b"%d" % number for number in range(20)]
     for body in bodies:
         publisher.publish("t", body)
-    world.run_for(50_000)
-    services = world.live.services
+    sim.run_for(50_000)
+    services = sim.live.services
     group = services.shares.groups["g/t"]
     member.connect()
-    world.store.read_error = StorageUnavailable("broken")
+    sim.store.read_error = StorageUnavailable("broken")
     group.fall_behind(group.position)
-    world.run_for(1_500_000)
-    assert {entry["group"] for entry in world.logged("storage.read_failed")} == {"g/t"}
-    world.store.heal()
-    world.run_for(2_000_000)
+    sim.run_for(1_500_000)
+    assert {entry["group"] for entry in sim.logged("storage.read_failed")} == {"g/t"}
+    sim.store.heal()
+    sim.run_for(2_000_000)
     assert [message.payload for message in member.messages] == bodies
 
 
 def test_the_reaper_tries_again() -> None:
-    world = make_world()
-    client = Client(world, "c")
+    sim = make_sim()
+    client = Client(sim, "c")
     client.connect(expiry_s=10)
     client.disconnect()
-    world.store.read_error = StorageUnavailable("broken")
-    world.run_for(15_000_000)
-    assert world.logged("storage.read_failed")
-    assert not world.logged("session.expired")
-    world.store.heal()
-    world.run_for(2_000_000)
-    assert len(world.logged("session.expired")) == 1
+    sim.store.read_error = StorageUnavailable("broken")
+    sim.run_for(15_000_000)
+    assert sim.logged("storage.read_failed")
+    assert not sim.logged("session.expired")
+    sim.store.heal()
+    sim.run_for(2_000_000)
+    assert len(sim.logged("session.expired")) == 1
 
 
 def test_work_of_the_broker_is_tried_until_it_succeeds() -> None:
-    world = make_world()
+    sim = make_sim()
     attempts: list[int] = []
 
     async def work() -> None:
-        attempts.append(world.clock.monotonic_us())
+        attempts.append(sim.clock.monotonic_us())
         if len(attempts) < 3:
             raise StorageUnavailable("broken")
 
-    world.live.services.spawn(work, name="work")
-    world.run_for(10_000_000)
+    sim.live.services.spawn(work, name="work")
+    sim.run_for(10_000_000)
     assert [after - attempts[0] for after in attempts] == [0, 1_000_000, 2_000_000]
-    assert [entry["task"] for entry in world.logged("storage.read_failed")] == ["work", "work"]
+    assert [entry["task"] for entry in sim.logged("storage.read_failed")] == ["work", "work"]
 
 
 def test_gauges_ask_no_store_that_has_failed() -> None:
-    world = make_world()
-    publisher = _publisher(world)
+    sim = make_sim()
+    publisher = _publisher(sim)
     publisher.deliver("t")
-    services = world.live.services
+    services = sim.live.services
     services.gauges()
     assert services.metrics.storage_messages == 1
-    world.store.write_error = StorageUnavailable("broken")
+    sim.store.write_error = StorageUnavailable("broken")
     publisher.publish("t")
-    world.run_for(10_000)
-    world.store.read_error = StorageUnavailable("not open")
+    sim.run_for(10_000)
+    sim.store.read_error = StorageUnavailable("not open")
     with pytest.raises(StorageUnavailable):
-        world.store.generations()
+        sim.store.generations()
     services.gauges()
     assert services.metrics.storage_messages == 1
 
 
 def test_the_age_of_what_is_not_acknowledged() -> None:
-    world = make_world()
+    sim = make_sim()
     publisher, slow, slower = (
-        _publisher(world),
-        *(Client(world, name, acks=False) for name in ("slow", "slower")),
+        _publisher(sim),
+        *(Client(sim, name, acks=False) for name in ("slow", "slower")),
     )
     for reader, topic in ((slow, "a"), (slower, "b")):
         reader.connect()
         reader.subscribe(topic, qos=1)
-    services = world.live.services
+    services = sim.live.services
     services.gauges()
     assert services.metrics.oldest_unacked_seconds == 0
     publisher.deliver("b")
-    world.run_for(30_000_000)
+    sim.run_for(30_000_000)
     publisher.deliver("a")
     publisher.deliver("b")
-    world.run_for(5_500_000)
+    sim.run_for(5_500_000)
     services.gauges()
     assert services.metrics.oldest_unacked_seconds == 35
     slower.send(Ack(PUBACK, slower.messages[0].packet_id))
-    world.run_for(1_000)
+    sim.run_for(1_000)
     services.gauges()
     assert services.metrics.oldest_unacked_seconds == 5
 
 
 def test_a_session_that_is_held_up_is_told_once() -> None:
-    world = make_world()
-    client = Client(world, "stuck", acks=False)
+    sim = make_sim()
+    client = Client(sim, "stuck", acks=False)
     client.connect()
-    services = world.live.services
+    services = sim.live.services
     outbound = services.registry.live["stuck"].outbound
     message = Message("t", b"x")
     for offset in range(1, PACKET_IDS + 1):
@@ -213,8 +213,8 @@ def test_a_session_that_is_held_up_is_told_once() -> None:
     for _ in range(20):
         services.gauges()
         assert services.metrics.sessions_held_up == 1
-        world.run_for(1_000_000)
-    (told,) = world.logged("session.held_up")
+        sim.run_for(1_000_000)
+    (told,) = sim.logged("session.held_up")
     assert (told["client_id"], told["packet_id"], told["behind"]) == ("stuck", 1, PACKET_IDS - 1)
     outbound.acknowledge(1)
     services.gauges()
@@ -223,43 +223,43 @@ def test_a_session_that_is_held_up_is_told_once() -> None:
 
 
 def test_writes_reads_resumes_and_takeovers_are_timed() -> None:
-    world = make_world()
-    publisher, first, second = _publisher(world), Client(world, "c"), Client(world, "c")
-    metrics = world.live.services.metrics
+    sim = make_sim()
+    publisher, first, second = _publisher(sim), Client(sim, "c"), Client(sim, "c")
+    metrics = sim.live.services.metrics
     first.connect()
     first.subscribe("t", qos=1)
     assert metrics.session_resume_seconds.count == metrics.takeover_seconds.count == 0
     first.disconnect()
-    world.run_for(10_000)
+    sim.run_for(10_000)
     writes = metrics.storage_append_seconds.count
     publisher.deliver("t", b"1")
     assert metrics.storage_append_seconds.count == writes + 1
     assert metrics.storage_read_seconds.count == 0
 
     async def slowly() -> None:
-        gate = world.live.services.scheduler.gate()
-        world.live.services.scheduler.call_later(3_000, gate.open)
+        gate = sim.live.services.scheduler.gate()
+        sim.live.services.scheduler.call_later(3_000, gate.open)
         await gate
 
-    world.store.pause = slowly
+    sim.store.pause = slowly
     assert first.connect().session_present
-    world.run_for(10_000)
+    sim.run_for(10_000)
     assert [message.payload for message in first.messages] == [b"1"]
     assert metrics.session_resume_seconds.count == 1
     assert metrics.session_resume_seconds.sum >= 3_000
     assert metrics.storage_read_seconds.count >= 1
     assert metrics.storage_read_seconds.sum >= 3_000
-    world.store.pause = None
+    sim.store.pause = None
     assert second.connect().session_present
     assert metrics.takeover_seconds.count == 1
     assert metrics.session_resume_seconds.count == 2
 
 
 def test_what_is_published_reaches_readers_while_one_cannot_be_read() -> None:
-    world = make_world()
-    publisher, reader = _publisher(world), Client(world, "r")
+    sim = make_sim()
+    publisher, reader = _publisher(sim), Client(sim, "r")
     reader.connect()
     reader.subscribe("t")
-    world.store.read_error = StorageUnavailable("broken")
+    sim.store.read_error = StorageUnavailable("broken")
     publisher.publish("t", b"now")
     assert reader.take(Publish).payload == b"now"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.broker.harness import Client, make_world
+from tests.unit.broker.harness import Client, make_sim
 
 from perdure.errors import StorageFull, StorageUnavailable
 from perdure.mqtt.packets import (
@@ -37,8 +37,8 @@ from perdure.mqtt.packets import (
     ],
 )
 def test_no_topic_filter(topic_filter: str, reason: int) -> None:
-    world = make_world()
-    client = Client(world, "c")
+    sim = make_sim()
+    client = Client(sim, "c")
     refused: list[Packet] = [
         Subscribe(1, [SubscribeFilter("good"), SubscribeFilter(topic_filter)]),
         Unsubscribe(1, ["good", topic_filter]),
@@ -47,7 +47,7 @@ def test_no_topic_filter(topic_filter: str, reason: int) -> None:
         client.connect(clean=True, expiry_s=0)
         client.send(packet)
         assert client.take(Disconnect).reason == reason
-        world.run_for(20_000)
+        sim.run_for(20_000)
         assert client.is_lost
 
 
@@ -61,7 +61,7 @@ def message_of(qos: int, *, retain: bool = False) -> list[Packet]:
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_a_subscription_does_not_change_what_was_taken_before_it(qos: int, expiry_s: int) -> None:
     """Though all of it comes in one piece and is committed together."""
-    client = Client(make_world(), "c")
+    client = Client(make_sim(), "c")
     client.connect(expiry_s=expiry_s)
     wish = [SubscribeFilter("t", 2)]
     client.send(*message_of(qos), Subscribe(1, wish))
@@ -70,24 +70,24 @@ def test_a_subscription_does_not_change_what_was_taken_before_it(qos: int, expir
     assert client.payloads() == [b"x"]
     client.send(*message_of(qos, retain=True), Subscribe(3, wish))
     assert [(m.retain, m.qos) for m in client.received if isinstance(m, Publish)] == []
-    client.world.run_for(200_000)
+    client.sim.run_for(200_000)
     assert [(m.retain, m.qos) for m in client.received if isinstance(m, Publish)] == [(True, qos)]
     client.send(*message_of(qos), Subscribe(4, [SubscribeFilter("t", 0)]))
-    client.world.run_for(200_000)
+    client.sim.run_for(200_000)
     assert (False, qos) in [(m.retain, m.qos) for m in client.received if isinstance(m, Publish)]
 
 
 @pytest.mark.parametrize("how", ["write", "sync"])
 def test_a_failed_store_does_not_hold_a_subscription_up(how: str) -> None:
     """What waits for a sync that does not come is passed; a session in memory needs no store."""
-    world = make_world()
-    publisher, reader = Client(world, "p"), Client(world, "r")
+    sim = make_sim()
+    publisher, reader = Client(sim, "p"), Client(sim, "r")
     publisher.connect(clean=True, expiry_s=0)
     reader.connect(clean=True, expiry_s=0)
     publisher.publish("other", qos=2)
     if how == "write":
-        world.store.write_error = StorageFull("full")
+        sim.store.write_error = StorageFull("full")
     else:
-        world.store.sync_error = StorageUnavailable("broken")
+        sim.store.sync_error = StorageUnavailable("broken")
     reader.send(Subscribe(1, [SubscribeFilter("t", 1)]))
     assert reader.take(Suback).reasons == [1]

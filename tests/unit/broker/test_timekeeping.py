@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.world import World
-from tests.unit.broker.harness import QUIET, Client, make_world
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.broker.timekeeping import LOOK_INTERVAL_US
 from perdure.clock import ClockState
@@ -18,30 +18,30 @@ YEAR_US = 365 * 24 * HOUR_US
 STEPS_US = [-YEAR_US, -3 * SECOND_US, 3 * SECOND_US, YEAR_US]
 
 
-def _step(world: World, change_us: int, *, restart: bool = False) -> None:
+def _step(sim: SimBroker, change_us: int, *, restart: bool = False) -> None:
     """Set the clock, in a run or between two."""
     if restart:
-        world.stop()
-    world.clock.step_wall_us(change_us)
+        sim.stop()
+    sim.clock.step_wall_us(change_us)
     if restart:
-        world.start()
+        sim.start()
     else:
-        world.live.services.timekeeper.look()
-        world.run_for(1_500_000)
+        sim.live.services.timekeeper.look()
+        sim.run_for(1_500_000)
 
 
 @pytest.mark.parametrize("change_us", STEPS_US)
 def test_a_delayed_will_comes_when_it_is_due(change_us: int) -> None:
-    world = make_world()
-    watcher, client = Client(world, "w"), Client(world, "c")
+    sim = make_sim()
+    watcher, client = Client(sim, "w"), Client(sim, "c")
     watcher.connect()
     watcher.subscribe("will", qos=1)
     client.connect(will=Will("will", b"gone", qos=1, delay_s=10, expiry_s=20))
     client.cut()
-    world.run_for(2 * SECOND_US)
-    _step(world, change_us)
+    sim.run_for(2 * SECOND_US)
+    _step(sim, change_us)
     assert watcher.payloads(within_us=6 * SECOND_US) == []
-    world.run_for(SECOND_US)
+    sim.run_for(SECOND_US)
     assert watcher.take(Publish).payload == b"gone"
     assert watcher.messages[0].expiry_s == 20
 
@@ -51,22 +51,22 @@ def test_a_delayed_will_comes_when_it_is_due(change_us: int) -> None:
 def test_a_session_expires_when_it_is_due(change_us: int, restart: bool) -> None:
     if restart and change_us > 0:
         return  # what a clock that runs on between two runs says is time that has passed
-    world = make_world()
-    client = Client(world, "c")
+    sim = make_sim()
+    client = Client(sim, "c")
     client.connect(expiry_s=10)
     client.cut()
-    world.run_for(2 * SECOND_US)
-    _step(world, change_us, restart=restart)
-    world.run_for(6 * SECOND_US)
-    assert world.live.services.metrics.sessions_expired == 0
-    world.run_for(3 * SECOND_US)
-    assert world.live.services.metrics.sessions_expired == 1
+    sim.run_for(2 * SECOND_US)
+    _step(sim, change_us, restart=restart)
+    sim.run_for(6 * SECOND_US)
+    assert sim.live.services.metrics.sessions_expired == 0
+    sim.run_for(3 * SECOND_US)
+    assert sim.live.services.metrics.sessions_expired == 1
 
 
 @pytest.mark.parametrize("change_us", STEPS_US)
 def test_a_message_expires_when_it_is_due(change_us: int) -> None:
-    world = make_world()
-    publisher, early, late = (Client(world, name) for name in ("p", "e", "l"))
+    sim = make_sim()
+    publisher, early, late = (Client(sim, name) for name in ("p", "e", "l"))
     publisher.connect()
     for reader in (early, late):
         reader.connect()
@@ -74,15 +74,15 @@ def test_a_message_expires_when_it_is_due(change_us: int) -> None:
         reader.cut()
     publisher.deliver("t", b"a", expiry_s=10)
     publisher.deliver("t/retained", b"b", expiry_s=10, retain=True)
-    world.run_for(2 * SECOND_US)
-    _step(world, change_us)
+    sim.run_for(2 * SECOND_US)
+    _step(sim, change_us)
     early.connect(wait=False)
-    world.run_for(100_000)
+    sim.run_for(100_000)
     assert [(m.payload, m.expiry_s) for m in early.messages] == [(b"a", 7)]
     early.subscribe("t/+", qos=1)
-    world.run_for(100_000)
+    sim.run_for(100_000)
     assert [m.payload for m in early.messages] == [b"a", b"b"]
-    world.run_for(7 * SECOND_US)
+    sim.run_for(7 * SECOND_US)
     late.connect()
     late.subscribe("t/+", qos=1)
     late.none_comes()
@@ -94,169 +94,169 @@ def test_retention_by_time_goes_on(change_us: int, restart: bool) -> None:
     """Nothing goes before its time, and it goes then, though offsets stay ahead for a year."""
     if restart and change_us > 0:
         return
-    world = make_world(
+    sim = make_sim(
         config=Config(
             sys=QUIET,
             retention=RetentionConfig(time_s=3600, generation_time_s=600, check_interval_s=60),
         )
     )
-    publisher = Client(world, "p")
+    publisher = Client(sim, "p")
     publisher.connect()
     publisher.deliver("t", b"before")
-    world.run_for(700 * SECOND_US)
-    assert [info.generation for info in world.store.generations()] == [1, 2]
-    _step(world, change_us, restart=restart)
+    sim.run_for(700 * SECOND_US)
+    assert [info.generation for info in sim.store.generations()] == [1, 2]
+    _step(sim, change_us, restart=restart)
     publisher.connect()
     publisher.deliver("t", b"after")
-    world.run_for(2900 * SECOND_US)
-    assert [info.generation for info in world.store.generations()] == [1, 2, 3]
-    world.run_for(100 * SECOND_US)
-    assert [info.generation for info in world.store.generations()] == [2, 3]
-    world.run_for(700 * SECOND_US)
-    assert [info.generation for info in world.store.generations()] == [3]
+    sim.run_for(2900 * SECOND_US)
+    assert [info.generation for info in sim.store.generations()] == [1, 2, 3]
+    sim.run_for(100 * SECOND_US)
+    assert [info.generation for info in sim.store.generations()] == [2, 3]
+    sim.run_for(700 * SECOND_US)
+    assert [info.generation for info in sim.store.generations()] == [3]
 
 
 @pytest.mark.parametrize("change_us", STEPS_US)
 def test_the_age_of_what_is_pending_goes_on(change_us: int) -> None:
-    world = make_world(config=Config(sys=QUIET, session=SessionConfig(pending_age_max_s=10)))
-    publisher, early, late = (Client(world, name) for name in ("p", "e", "l"))
+    sim = make_sim(config=Config(sys=QUIET, session=SessionConfig(pending_age_max_s=10)))
+    publisher, early, late = (Client(sim, name) for name in ("p", "e", "l"))
     publisher.connect()
     for reader in (early, late):
         reader.connect()
         reader.subscribe("t", qos=1)
         reader.cut()
     publisher.deliver("t", b"before")
-    world.run_for(2 * SECOND_US)
-    _step(world, change_us)
+    sim.run_for(2 * SECOND_US)
+    _step(sim, change_us)
     publisher.deliver("t", b"after")
     early.connect(wait=False)
-    world.run_for(100_000)
+    sim.run_for(100_000)
     assert [m.payload for m in early.messages] == [b"before", b"after"]
-    world.run_for(7 * SECOND_US)
+    sim.run_for(7 * SECOND_US)
     late.connect(wait=False)
-    world.run_for(100_000)
+    sim.run_for(100_000)
     assert [m.payload for m in late.messages] == [b"after"]
 
 
 @pytest.mark.parametrize("change_us", STEPS_US)
 def test_a_step_is_told(change_us: int) -> None:
-    world = make_world()
-    publisher = Client(world, "p")
+    sim = make_sim()
+    publisher = Client(sim, "p")
     publisher.connect()
     publisher.deliver("t")
-    world.clock.step_wall_us(change_us)
-    world.run_for(LOOK_INTERVAL_US)
-    told = world.logged("clock.stepped")
+    sim.clock.step_wall_us(change_us)
+    sim.run_for(LOOK_INTERVAL_US)
+    told = sim.logged("clock.stepped")
     assert len(told) == 1
     assert told[0]["by_s"] == abs(change_us) / SECOND_US
     assert told[0]["direction"] == ("forward" if change_us > 0 else "back")
-    metrics = world.live.services.metrics
+    metrics = sim.live.services.metrics
     assert (metrics.clock_steps_forward, metrics.clock_steps_back) == (
         change_us > 0,
         change_us < 0,
     )
-    lead_us = world.live.services.timekeeper.lead_us()
-    assert lead_us == max(0, world.store.last_offset - world.clock.now_us())
+    lead_us = sim.live.services.timekeeper.lead_us()
+    assert lead_us == max(0, sim.store.last_offset - sim.clock.now_us())
     # What the step has set it back by, less what has passed since.
     assert lead_us >= -change_us - LOOK_INTERVAL_US - SECOND_US
     assert told[0]["offsets_ahead_s"] == pytest.approx(
         lead_us / SECOND_US, abs=LOOK_INTERVAL_US / SECOND_US
     )
-    world.live.services.gauges()
+    sim.live.services.gauges()
     assert metrics.clock_offset_lead_seconds == lead_us // SECOND_US
 
 
 def test_a_time_that_was_lost_is_about_that_of_the_newest_generation() -> None:
     """A clock that was ahead, and nothing but the log tells of it."""
-    world = make_world(
+    sim = make_sim(
         config=Config(
             sys=QUIET,
             retention=RetentionConfig(time_s=3600, generation_time_s=600, check_interval_s=60),
         )
     )
-    publisher, client = Client(world, "p"), Client(world, "c")
+    publisher, client = Client(sim, "p"), Client(sim, "c")
     publisher.connect()
     for _ in range(3):
         publisher.deliver("t")
-        world.run_for(700 * SECOND_US)
+        sim.run_for(700 * SECOND_US)
     client.connect(expiry_s=100)
     client.cut()
-    world.stop()
-    world.kept_clock.state = None
-    world.clock.step_wall_us(-YEAR_US)
-    world.start()
-    assert world.live.services.metrics.sessions_expired == 0
-    world.run_for(800 * SECOND_US)
-    assert world.live.services.metrics.sessions_expired == 1
-    world.run_for(3000 * SECOND_US)
-    assert len(world.store.generations()) == 1
+    sim.stop()
+    sim.kept_clock.state = None
+    sim.clock.step_wall_us(-YEAR_US)
+    sim.start()
+    assert sim.live.services.metrics.sessions_expired == 0
+    sim.run_for(800 * SECOND_US)
+    assert sim.live.services.metrics.sessions_expired == 1
+    sim.run_for(3000 * SECOND_US)
+    assert len(sim.store.generations()) == 1
 
 
 def test_a_small_change_is_not_told() -> None:
-    world = make_world()
+    sim = make_sim()
     for _ in range(10):
-        _step(world, 90_000)
-    assert world.logged("clock.stepped") == []
-    _step(world, 990_000)
-    assert len(world.logged("clock.stepped")) == 1
+        _step(sim, 90_000)
+    assert sim.logged("clock.stepped") == []
+    _step(sim, 990_000)
+    assert len(sim.logged("clock.stepped")) == 1
 
 
 def test_a_log_that_is_ahead_is_told_at_start() -> None:
-    world = make_world()
-    publisher = Client(world, "p")
+    sim = make_sim()
+    publisher = Client(sim, "p")
     publisher.connect()
     publisher.deliver("t")
-    _step(world, -HOUR_US, restart=True)
-    (told,) = world.logged("clock.behind_log")
+    _step(sim, -HOUR_US, restart=True)
+    (told,) = sim.logged("clock.behind_log")
     assert told["behind_s"] == pytest.approx(3600, abs=0.5)
-    reader = Client(world, "r")
+    reader = Client(sim, "r")
     reader.connect()
     publisher.connect()
-    first = world.store.last_offset
+    first = sim.store.last_offset
     publisher.deliver("t", b"later")
-    assert world.store.last_offset > first
+    assert sim.store.last_offset > first
 
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_clock_that_begins_in_1970_and_is_set_then(restart: bool) -> None:
     """A machine without a clock of its own: what it counted down since it started goes on."""
-    world = World(config=Config(sys=QUIET), weather=make_world().network.weather)
-    world.clock.step_wall_us(60 * SECOND_US - world.clock.now_us())
-    world.start()
-    assert world.logged("clock.not_set")
-    publisher, reader = Client(world, "p"), Client(world, "r")
+    sim = SimBroker(config=Config(sys=QUIET), network_profile=make_sim().network.profile)
+    sim.clock.step_wall_us(60 * SECOND_US - sim.clock.now_us())
+    sim.start()
+    assert sim.logged("clock.not_set")
+    publisher, reader = Client(sim, "p"), Client(sim, "r")
     publisher.connect()
     reader.connect(expiry_s=3600)
     reader.subscribe("t", qos=1)
     reader.cut()
     publisher.deliver("t", b"early", expiry_s=600)
-    _step(world, 56 * YEAR_US, restart=restart)
+    _step(sim, 56 * YEAR_US, restart=restart)
     publisher.connect()
     publisher.deliver("t", b"set", expiry_s=600)
-    assert world.store.last_offset > 56 * YEAR_US
-    world.stop()
-    world.start()
+    assert sim.store.last_offset > 56 * YEAR_US
+    sim.stop()
+    sim.start()
     reader.connect(wait=False, expiry_s=3600)
-    world.run_for(200_000)
+    sim.run_for(200_000)
     assert [m.payload for m in reader.messages] == [b"early", b"set"]
     reader.cut()
-    world.run_for(3601 * SECOND_US)
-    assert world.live.services.metrics.sessions_expired == 1
+    sim.run_for(3601 * SECOND_US)
+    assert sim.live.services.metrics.sessions_expired == 1
 
 
 def test_the_time_is_kept_every_minute_and_at_the_end() -> None:
-    world = make_world()
+    sim = make_sim()
 
     def kept_us() -> int:
-        state = world.kept_clock.state
+        state = sim.kept_clock.state
         assert isinstance(state, ClockState)
         return state.steady_us
 
     first_us = kept_us()
-    world.run_for(30 * SECOND_US)
+    sim.run_for(30 * SECOND_US)
     assert kept_us() == first_us
-    world.run_for(31 * SECOND_US)
+    sim.run_for(31 * SECOND_US)
     assert kept_us() == first_us + 60 * SECOND_US
-    world.run_for(5 * SECOND_US)
-    world.stop()
-    assert kept_us() == world.clock.now_us()
+    sim.run_for(5 * SECOND_US)
+    sim.stop()
+    assert kept_us() == sim.clock.now_us()

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.support.world import World
+from tests.support.sim_broker import SimBroker
 
 from perdure.broker.auth import AccessControl, Identity, read_files
 from perdure.config import Config, Listener, ListenersConfig
@@ -67,10 +67,10 @@ async def test_who_is_no_superuser_any_more_is_none_at_once(tmp_path: Path) -> N
         random_bytes=bytes,
         decoy_key=bytes(32),
     )
-    world = World(authorizer=access.authorizer, standing=access)
-    world.start()
-    registry = world.live.services.registry
-    keeper = BanKeeper(world.live.services.banning, None, world.clock)
+    sim = SimBroker(authorizer=access.authorizer, standing=access)
+    sim.start()
+    registry = sim.live.services.registry
+    keeper = BanKeeper(sim.live.services.banning, None, sim.clock)
     banned: list[Any] = []
 
     class Peer:
@@ -97,7 +97,7 @@ async def test_who_is_no_superuser_any_more_is_none_at_once(tmp_path: Path) -> N
 
     def reload(config: Config) -> None:
         app._reload_settings(
-            lambda: config, access=access, admission=admission, broker=world.live, bans=keeper
+            lambda: config, access=access, admission=admission, broker=sim.live, bans=keeper
         )
 
     reload(Config(auth=auth))

@@ -6,8 +6,8 @@ import random
 from typing import Any, Final, final
 
 import pytest
-from tests.support.world import World
-from tests.unit.broker.harness import CALM, QUIET, Client
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import NO_DELAY, QUIET, Client
 
 from perdure.broker.auth.acl import AclAuthorizer, AclRules
 from perdure.broker.auth.bans import BanList, make_ban
@@ -44,15 +44,15 @@ class Situation:
             pending_age_max_s=chance.choice((0, 0, 20)),
         )
         record = chance.choice((("#",), ("#",), ("t/#",)))
-        self.world = World(
+        self.sim = SimBroker(
             seed,
             config=Config(sys=QUIET, session=session, storage=StorageConfig(record=record)),
-            weather=CALM,
+            network_profile=NO_DELAY,
             authorizer=AclAuthorizer(AclRules.parse(chance.choice(RULES), name="acl")),
         )
-        self.world.blocking_us = (1_000, 1_000)
-        self.world.start()
-        services = self.world.live.services
+        self.sim.blocking_us = (1_000, 1_000)
+        self.sim.start()
+        services = self.sim.live.services
         self.admin = BrokerAdmin(
             services,
             version="1",
@@ -60,9 +60,9 @@ class Situation:
             bans=BanKeeper(services.banning, None, SystemClock()),
         )
         self.version = chance.choice((4, 5))
-        self.reader = Client(self.world, "r", version=self.version, acks=chance.random() < 0.9)
-        self.other = Client(self.world, "o")
-        self.publishers = {"p": Client(self.world, "p"), "r": self.reader}
+        self.reader = Client(self.sim, "r", version=self.version, acks=chance.random() < 0.9)
+        self.other = Client(self.sim, "o")
+        self.publishers = {"p": Client(self.sim, "p"), "r": self.reader}
         self.number = 0
         self.story: list[object] = []
 
@@ -94,8 +94,8 @@ class Situation:
         async def ask() -> None:
             found.append(await self.admin.explain("r", topic, what))
 
-        assert self.world.scheduler is not None
-        self.world.scheduler.run(ask())
+        assert self.sim.scheduler is not None
+        self.sim.scheduler.run(ask())
         (answer,) = found
         assert answer is not None
         self.story.append((topic, what, answer["verdict"], answer["findings"]))
@@ -110,7 +110,7 @@ class Situation:
         client = self.publishers[publisher]
         v5 = client.version == 5
         client.publish(topic, payload, qos=qos, expiry_s=expiry_s if v5 else -1)
-        self.world.run_for(50_000)
+        self.sim.run_for(50_000)
         return payload
 
     def got(self, payload: bytes, client: Client | None = None) -> bool:
@@ -129,14 +129,14 @@ class Situation:
         self.story.append("back")
         if self.reader.connect().reason:
             return False
-        self.world.run_for(500_000)
+        self.sim.run_for(500_000)
         return True
 
     def ban(self, client_id: str) -> None:
         """Ban somebody."""
         self.story.append(("ban", client_id))
         bans = BanList([make_ban("client_id", client_id, until_us=0, reason="why")])
-        self.world.live.services.banning.use(bans)
+        self.sim.live.services.banning.use(bans)
 
 
 def make_situation(seed: int) -> Situation:
@@ -154,7 +154,7 @@ def make_situation(seed: int) -> Situation:
             run.publish("p", run.chance.choice(TOPICS), run.chance.choice((0, 1, 2)), 8)
     if run.chance.random() < 0.15:
         run.ban(run.chance.choice(("r", "p")))
-        run.world.run_for(20_000)
+        run.sim.run_for(20_000)
     return run
 
 
@@ -163,7 +163,7 @@ def test_the_verdict_on_a_message_that_is_yet_to_be_published(seed: int) -> None
     run = make_situation(seed)
     chance = run.chance
     online = not run.reader.is_lost
-    banned = run.world.live.services.banning.bans.in_force(run.world.clock.now_us())
+    banned = run.sim.live.services.banning.bans.in_force(run.sim.clock.now_us())
     publisher = "r" if online and chance.random() < 0.3 else "p"
     if banned and publisher == "p" and run.publishers["p"].is_lost:
         return  # it can publish nothing
@@ -202,11 +202,11 @@ def test_the_verdict_on_the_last_message_that_was_published(seed: int) -> None:
     expiry_s = chance.choice((-1, -1, 5))
     payload = run.publish(publisher, topic, qos, chance.choice((8, 70)), expiry_s)
     if chance.random() < 0.3:
-        run.world.run_for(chance.choice((6_000_000, 30_000_000)))
-    if not run.world.live.services.publishing.is_recorded(Message(topic, b"", qos)):
+        run.sim.run_for(chance.choice((6_000_000, 30_000_000)))
+    if not run.sim.live.services.publishing.is_recorded(Message(topic, b"", qos)):
         return
-    if not run.world.live.services.authorizer.publish(
-        run.world.live.services.registry.live[publisher].identity, topic
+    if not run.sim.live.services.authorizer.publish(
+        run.sim.live.services.registry.live[publisher].identity, topic
     ):
         return
     verdict = run.explain(topic)

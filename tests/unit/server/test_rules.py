@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.support.world import World
-from tests.unit.broker.harness import CALM, QUIET, Client
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import NO_DELAY, QUIET, Client
 
 from perdure.broker.auth.acl import AclAuthorizer, AclRules
 from perdure.config.schema import Config
@@ -11,11 +11,11 @@ from perdure.model import Message, SessionRecord
 from perdure.server.rules import Rules
 
 
-def make_world(acl: str) -> World:
+def make_sim(acl: str) -> SimBroker:
     rules = AclAuthorizer(AclRules.parse(acl, name="acl"))
-    world = World(config=Config(sys=QUIET), weather=CALM, authorizer=rules)
-    world.start()
-    return world
+    sim = SimBroker(config=Config(sys=QUIET), network_profile=NO_DELAY, authorizer=rules)
+    sim.start()
+    return sim
 
 
 def offline(client_id: str, username: str = "") -> SessionRecord:
@@ -23,7 +23,7 @@ def offline(client_id: str, username: str = "") -> SessionRecord:
 
 
 def test_rights_of_an_offline_client() -> None:
-    services = make_world("topic write #\ntopic read open/#").live.services
+    services = make_sim("topic write #\ntopic read open/#").live.services
     plain = Rules(services, offline("a"), lambda _: False)
     assert plain.may_get("open/x", "p")
     assert not plain.may_get("shut", "p")
@@ -36,24 +36,24 @@ def test_rights_of_an_offline_client() -> None:
 
 
 def test_asking_leaves_no_decision_behind() -> None:
-    world = make_world("topic readwrite open/#")
-    client = Client(world, "a")
+    sim = make_sim("topic readwrite open/#")
+    client = Client(sim, "a")
     client.connect()
-    live = world.live.services.registry.live["a"]
+    live = sim.live.services.registry.live["a"]
     live.identity.access = None
-    rules = Rules(world.live.services, live.record, lambda _: False)
+    rules = Rules(sim.live.services, live.record, lambda _: False)
     assert rules.may_get("open/x", "p")
     assert not rules.may_publish("a", "shut")
     assert live.identity.access is None
 
 
 def test_packet_size_and_members() -> None:
-    world = make_world("topic readwrite #")
-    clients = [Client(world, name) for name in "abc"]
+    sim = make_sim("topic readwrite #")
+    clients = [Client(sim, name) for name in "abc"]
     for client in clients:
         client.connect(packet_size_max=100)
         client.subscribe("$share/g/t")
-    rules = Rules(world.live.services, offline("a"), lambda _: False)
+    rules = Rules(sim.live.services, offline("a"), lambda _: False)
     assert rules.others("g/t", "t", "p") == ["b", "c"]
     assert rules.others("h/t", "t", "p") == []
     size, limit = rules.excess(Message("t", bytes(200)), 1, False, ())

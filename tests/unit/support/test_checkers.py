@@ -7,7 +7,7 @@ import random
 from tests.support.checkers import broken_promises, unsettled, wrong_retained
 from tests.support.delivery import Ledger, Receipts, Stamp
 from tests.support.peers import Publisher, Subscriber
-from tests.support.world import World
+from tests.support.sim_broker import SimBroker
 
 
 def _subscriber(receipts: Receipts | None = None) -> Subscriber:
@@ -58,7 +58,7 @@ def test_a_stale_retained_message() -> None:
 
 
 def test_who_is_not_there_is_not_settled() -> None:
-    world = World()
-    assert unsettled(world, ["c"]) == ["there is no broker"]
-    world.start()
-    assert unsettled(world, ["c"]) == ["c: not connected"]
+    sim = SimBroker()
+    assert unsettled(sim, ["c"]) == ["there is no broker"]
+    sim.start()
+    assert unsettled(sim, ["c"]) == ["c: not connected"]

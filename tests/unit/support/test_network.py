@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from tests.support.clock import VirtualClock
-from tests.support.network import BUFFER_HIGH_BYTES, Network, Weather, Wire
+from tests.support.network import BUFFER_HIGH_BYTES, Network, NetworkProfile, Wire
 from tests.support.scheduler import VirtualLoop
 
 
@@ -43,9 +43,9 @@ class End:
 class Line:
     """A wire with an end at each side."""
 
-    def __init__(self, weather: Weather | None = None) -> None:
+    def __init__(self, network_profile: NetworkProfile | None = None) -> None:
         self.loop = VirtualLoop(VirtualClock())
-        self.network = Network(self.loop, random.Random(3), weather)
+        self.network = Network(self.loop, random.Random(3), network_profile)
         self.broker = End()
         self.client = End()
         self.wires: list[Wire] = []
@@ -96,7 +96,7 @@ def test_hanging_up_flushes_first() -> None:
 
 
 def test_a_cut_loses_what_is_under_way() -> None:
-    line = Line(Weather(delays_us=(500,)))
+    line = Line(NetworkProfile(delays_us=(500,)))
     line.wire.send(b"x")
     line.wire.write(b"y")
     line.wire.abort()
@@ -133,7 +133,7 @@ def test_pauses_in_both_directions() -> None:
 
 
 def test_a_dead_broker_hears_nothing_and_its_last_words_arrive() -> None:
-    line = Line(Weather(delays_us=(500,)))
+    line = Line(NetworkProfile(delays_us=(500,)))
     line.wire.send(b"x")
     line.wire.write(b"last words")
     line.network.broker_died()

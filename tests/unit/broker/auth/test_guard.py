@@ -39,81 +39,81 @@ class Attempts:
 
 
 def test_a_name_is_banned_from_one_address_for_a_while() -> None:
-    world = Attempts()
-    assert [world.fail("ada", "10.0.0.7") for _ in range(2)] == [None, None]
-    ban = world.fail("ada", "10.0.0.7")
+    attempts = Attempts()
+    assert [attempts.fail("ada", "10.0.0.7") for _ in range(2)] == [None, None]
+    ban = attempts.fail("ada", "10.0.0.7")
     assert ban is not None
     assert (ban.value, ban.failures) == ("ada@10.0.0.7", 3)
-    assert world.refused("ada", "10.0.0.7") == "auth.failures_max"
-    assert world.refused("ada", "10.0.0.8") == ""
-    assert world.refused("bob", "10.0.0.7") == ""
-    assert [found.value for found in world.guard.bans(0)] == ["ada@10.0.0.7"]
-    world.now_us = 30 * S
-    assert world.guard.bans(30 * S) == []
-    assert world.refused("ada", "10.0.0.7") == ""
+    assert attempts.refused("ada", "10.0.0.7") == "auth.failures_max"
+    assert attempts.refused("ada", "10.0.0.8") == ""
+    assert attempts.refused("bob", "10.0.0.7") == ""
+    assert [found.value for found in attempts.guard.bans(0)] == ["ada@10.0.0.7"]
+    attempts.now_us = 30 * S
+    assert attempts.guard.bans(30 * S) == []
+    assert attempts.refused("ada", "10.0.0.7") == ""
 
 
 def test_failures_that_are_far_apart_do_not_add_up() -> None:
-    world = Attempts()
+    attempts = Attempts()
     for step in range(20):
-        world.now_us = step * 31 * S
-        assert world.fail("ada", "10.0.0.7") is None
+        attempts.now_us = step * 31 * S
+        assert attempts.fail("ada", "10.0.0.7") is None
 
 
 def test_an_address_is_banned_for_newcomers_after_many_names() -> None:
-    world = Attempts()
-    world.succeed("ann", "10.0.0.7", "c1")
-    made = [world.fail(f"u{number}", "10.0.0.7") for number in range(10)]
+    attempts = Attempts()
+    attempts.succeed("ann", "10.0.0.7", "c1")
+    made = [attempts.fail(f"u{number}", "10.0.0.7") for number in range(10)]
     assert [ban.value for ban in made if ban is not None] == ["*@10.0.0.7"]
-    assert world.refused("new", "10.0.0.7") == "auth.failures_per_address_max"
-    assert world.refused("ann", "10.0.0.7", "c1") == ""
-    assert world.refused("ann", "10.0.0.7", "c2") == "auth.failures_per_address_max"
-    assert world.refused("new", "10.0.0.8") == ""
+    assert attempts.refused("new", "10.0.0.7") == "auth.failures_per_address_max"
+    assert attempts.refused("ann", "10.0.0.7", "c1") == ""
+    assert attempts.refused("ann", "10.0.0.7", "c2") == "auth.failures_per_address_max"
+    assert attempts.refused("new", "10.0.0.8") == ""
 
 
 def test_a_client_that_has_logged_in_answers_for_its_own_failures_only() -> None:
-    world = Attempts()
-    world.succeed("ada", "10.0.0.7", "own")
+    attempts = Attempts()
+    attempts.succeed("ada", "10.0.0.7", "own")
     for _ in range(9):
-        world.fail("ada", "10.0.0.7", "guesser")
-    assert world.refused("ada", "10.0.0.7", "guesser")
-    assert world.refused("ada", "10.0.0.7", "own") == ""
+        attempts.fail("ada", "10.0.0.7", "guesser")
+    assert attempts.refused("ada", "10.0.0.7", "guesser")
+    assert attempts.refused("ada", "10.0.0.7", "own") == ""
     for _ in range(3):
-        world.fail("ada", "10.0.0.7", "own")
-    assert world.refused("ada", "10.0.0.7", "own") == "auth.failures_max"
+        attempts.fail("ada", "10.0.0.7", "own")
+    assert attempts.refused("ada", "10.0.0.7", "own") == "auth.failures_max"
 
 
 def test_addresses_of_one_site_count_as_one() -> None:
-    world = Attempts()
+    attempts = Attempts()
     for host in range(3):
-        world.fail("ada", f"2001:db8::{host}")
-    assert world.refused("ada", "2001:db8::ffff")
-    assert world.refused("ada", "2001:db8:0:1::1") == ""
+        attempts.fail("ada", f"2001:db8::{host}")
+    assert attempts.refused("ada", "2001:db8::ffff")
+    assert attempts.refused("ada", "2001:db8:0:1::1") == ""
 
 
 def test_a_ban_is_lifted_with_its_failures() -> None:
-    world = Attempts()
+    attempts = Attempts()
     for _ in range(3):
-        world.fail("ada", "10.0.0.7")
-    assert not world.guard.lift("ada@10.0.0.8")
-    assert world.guard.lift("ada@10.0.0.7")
-    assert world.refused("ada", "10.0.0.7") == ""
-    assert world.fail("ada", "10.0.0.7") is None
+        attempts.fail("ada", "10.0.0.7")
+    assert not attempts.guard.lift("ada@10.0.0.8")
+    assert attempts.guard.lift("ada@10.0.0.7")
+    assert attempts.refused("ada", "10.0.0.7") == ""
+    assert attempts.fail("ada", "10.0.0.7") is None
 
 
 def test_nothing_is_banned_where_that_is_off() -> None:
-    world = Attempts(AuthConfig(failures_max=0, failures_per_address_max=0))
-    assert {world.fail("ada", "a") for _ in range(1000)} == {None}
+    attempts = Attempts(AuthConfig(failures_max=0, failures_per_address_max=0))
+    assert {attempts.fail("ada", "a") for _ in range(1000)} == {None}
 
 
 def test_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard_module, "LOGINS_TRACKED_MAX", 4)
-    world = Attempts()
+    attempts = Attempts()
     for number in range(50):
-        world.succeed(f"u{number}", "a", "c")
+        attempts.succeed(f"u{number}", "a", "c")
         for _ in range(4):
-            world.fail(f"u{number}", "b")
-    guard = world.guard
+            attempts.fail(f"u{number}", "b")
+    guard = attempts.guard
     assert [len(guard._failures), len(guard._trusted), len(guard._bans)] <= [4, 4, 4]
     assert guard.is_trusted(username="u49", address="a", client_id="c")
     assert not guard.is_trusted(username="u0", address="a", client_id="c")

@@ -1,4 +1,4 @@
-"""One broker in a virtual world: time, network, store, and a process that can die.
+"""A simulated broker: virtual time, network and store, and a process that can die.
 
 Unit tests of the broker and whole simulations share it. Nothing in it needs an event loop, and
 with one seed everything in it happens again in the same order.
@@ -12,10 +12,6 @@ from typing import TYPE_CHECKING, cast, final
 
 import structlog
 from structlog.testing import CapturingLogger
-from tests.support.clock import KeptClock, VirtualClock
-from tests.support.network import PEER, Network, Weather
-from tests.support.scheduler import VirtualLoop, VirtualScheduler
-from tests.support.storage import FaultyDatabase, ProcessDied
 
 from perdure.broker.admission import Admission
 from perdure.broker.auth.authenticate import (
@@ -30,6 +26,10 @@ from perdure.broker.pace import Pace
 from perdure.config.schema import Config, SysConfig
 from perdure.errors import StorageError
 from perdure.observe.metrics import Metrics
+from tests.support.clock import KeptClock, VirtualClock
+from tests.support.network import PEER, Network, NetworkProfile
+from tests.support.scheduler import VirtualLoop, VirtualScheduler
+from tests.support.storage import FaultyDatabase, ProcessDied
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -42,14 +42,14 @@ PACE_STEP_US = 5_000
 
 
 @final
-class World:
-    """A clock, a network, a store and at most one broker process.
+class SimBroker:
+    """A clock, a network, a store and at most one broker process on them.
 
     Args:
         seed: of everything that is chance.
         config: of each broker process; may be replaced between two of them.
         store: what the first broker opens.
-        weather: how the network behaves.
+        network_profile: delays and fragmentation of the network.
         durability: of the listener; empty = the broker's.
         authenticator, authorizer, standing: of each broker process.
 
@@ -65,7 +65,7 @@ class World:
         *,
         config: Config = QUIET,
         store: FaultyDatabase | None = None,
-        weather: Weather | None = None,
+        network_profile: NetworkProfile | None = None,
         durability: str = "",
         authenticator: Authenticator | None = None,
         authorizer: Authorizer | None = None,
@@ -75,7 +75,7 @@ class World:
         self.clock = VirtualClock()
         self.kept_clock = KeptClock()
         self.loop = VirtualLoop(self.clock)
-        self.network = Network(self.loop, random.Random(seed + 1), weather)
+        self.network = Network(self.loop, random.Random(seed + 1), network_profile)
         self.store = store or FaultyDatabase()
         self.config = config
         self.durability = durability

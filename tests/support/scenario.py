@@ -1,4 +1,4 @@
-"""Who and what takes part in a simulation: the world, its clients, and the story of the run."""
+"""Who and what takes part in a simulation: a broker, its clients, and the trace of the run."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import random
 from typing import Final, final
 
 import msgspec
-from tests.support.client import PeerT, Seat
+
 from tests.support.delivery import Ledger, Receipts
-from tests.support.network import Weather
+from tests.support.network import NetworkProfile
 from tests.support.peers import Publisher, Subscriber
 from tests.support.plan import Plan
+from tests.support.sim_broker import SimBroker
+from tests.support.sim_connection import PeerT, SimPeerConnection
 from tests.support.storage import FaultyDatabase
-from tests.support.world import World
 
 TOPICS: Final = tuple(f"load/{row}/{column}" for row in range(4) for column in "abc")
 
@@ -28,13 +29,13 @@ class Report(msgspec.Struct):
     Attributes:
         seed: repeats it.
         breaches: broken promises, in words.
-        story: what happened, in order.
+        trace: what happened, in order.
         published, delivered, redelivered, crashes: how much it was.
     """
 
     seed: int
     breaches: list[str] = []
-    story: list[str] = []
+    trace: list[str] = []
     published: int = 0
     delivered: int = 0
     redelivered: int = 0
@@ -42,8 +43,8 @@ class Report(msgspec.Struct):
 
 
 @final
-class Scene:
-    """The world of one run and everybody in it.
+class Scenario:
+    """The simulated broker of one run and all of its clients.
 
     Args:
         seed: of everything.
@@ -61,57 +62,57 @@ class Scene:
         self.chance = random.Random(seed)
         self.plan = plan or Plan.of(self.chance)
         self.report = Report(seed)
-        self.world = World(
+        self.sim = SimBroker(
             self.chance.getrandbits(32),
             config=self.plan.config,
             store=store,
             durability=self.plan.durability,
-            weather=Weather(pieces_max=self.chance.choice((1, 3))),
+            network_profile=NetworkProfile(pieces_max=self.chance.choice((1, 3))),
         )
         self.ledger = Ledger()
         self.publishers = [
-            self.seat(
+            self.connection_of(
                 Publisher(
                     f"pub-{number}",
                     protocol=protocol,
                     ledger=self.ledger,
-                    clock=self.world.clock.now_us,
+                    clock=self.sim.clock.now_us,
                     payload_size=self.chance.choice((32, 700)),
                 )
             )
             for number, protocol in enumerate((4, 5, 5))
         ]
         self.group = Receipts("group", {"load/#": 2})
-        self.world.suspends = self.plan.suspends
-        self.world.rests = self.plan.rests
-        self.world.limits = self.plan.limits
-        self.world.power_cuts = self.plan.power_cuts
-        self.subscribers = [self.seat(peer) for peer in self._make_subscribers()]
+        self.sim.suspends = self.plan.suspends
+        self.sim.rests = self.plan.rests
+        self.sim.limits = self.plan.limits
+        self.sim.power_cuts = self.plan.power_cuts
+        self.subscribers = [self.connection_of(peer) for peer in self._make_subscribers()]
 
     def start(self) -> None:
         """Start a broker on what the last one left."""
-        self.tell("a broker starts")
+        self.trace("a broker starts")
         for peer in self.subscriber_peers():
-            peer.power_cuts = self.world.power_cut_count
-        self.world.start()
-        if self.world.broker is None:
-            self.tell("and dies")
+            peer.power_cuts = self.sim.power_cut_count
+        self.sim.start()
+        if self.sim.broker is None:
+            self.trace("and dies")
 
-    def tell(self, text: str) -> None:
+    def trace(self, text: str) -> None:
         """Write down what happens now."""
-        at_ms = self.world.clock.monotonic_us() / 1000
-        self.report.story.append(f"{at_ms:10.2f} ms  {text}")
+        at_ms = self.sim.clock.monotonic_us() / 1000
+        self.report.trace.append(f"{at_ms:10.2f} ms  {text}")
 
-    def seat(self, peer: PeerT) -> Seat[PeerT]:
-        """A place for a peer, who forgives what the plan makes the broker do."""
+    def connection_of(self, peer: PeerT) -> SimPeerConnection[PeerT]:
+        """The connection of a peer, who forgives what the plan makes the broker do."""
         peer.forgives = TAKEN_OVER
         if self.plan.storage_faults:
             peer.forgives |= STORAGE_CODES
-        return Seat(peer, self.world.network, self.world.loop, self.chance)
+        return SimPeerConnection(peer, self.sim.network, self.sim.loop, self.chance)
 
     def subscriber_peers(self) -> list[Subscriber]:
         """The subscribers, members of the group among them."""
-        return [seat.peer for seat in self.subscribers]
+        return [connection.peer for connection in self.subscribers]
 
     def _make_subscribers(self) -> list[Subscriber]:
         plans: list[tuple[str, int, list[tuple[str, int]]]] = [
@@ -138,6 +139,6 @@ class Scene:
             for name, protocol, filters in plans
         ]
 
-    def seats(self) -> list[Seat[Publisher] | Seat[Subscriber]]:
+    def connections(self) -> list[SimPeerConnection[Publisher] | SimPeerConnection[Subscriber]]:
         """Everybody."""
         return [*self.publishers, *self.subscribers]

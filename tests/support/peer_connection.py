@@ -1,4 +1,4 @@
-"""Sockets for peers: a seat keeps its peer connected to a broker that comes and goes.
+"""Sockets for peers: each is kept connected to a broker that comes and goes.
 
 It moves bytes and knows nothing of what is in them.
 """
@@ -47,7 +47,7 @@ class Link(asyncio.Protocol):
 
 
 @final
-class Seat(Generic[P]):
+class PeerConnection(Generic[P]):
     """A peer, whether it is wanted online, and its link while there is one."""
 
     def __init__(self, peer: P, port: int, *, after: Callable[[], None] = lambda: None) -> None:
@@ -85,7 +85,7 @@ class Seat(Generic[P]):
                     _, self.link = await loop.create_connection(
                         lambda: Link(self.peer, self._after), "127.0.0.1", self._port
                     )
-                    # Closing the seat cancels the wait, not what is waited for.
+                    # Closing cancels the wait, not what is waited for.
                     await asyncio.shield(self.link.closed)
                 except OSError:
                     pass

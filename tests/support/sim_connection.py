@@ -1,4 +1,4 @@
-"""A peer in the virtual network: it connects, loses its connection, and comes back.
+"""A peer in the virtual network: it connects, loses its connection, and reconnects.
 
 What is said is the peer's business (``peers``); here is only when.
 """
@@ -20,11 +20,11 @@ RETRY_US = (1_000, 20_000)
 
 
 @final
-class Line:
-    """One connection of a seat; what an earlier one still brings is nobody's business."""
+class _Handler:
+    """Handler of one connection: its identity tells late bytes of an earlier one."""
 
     def __init__(
-        self, received: Callable[[Line, bytes], None], lost: Callable[[Line], None]
+        self, received: Callable[[_Handler, bytes], None], lost: Callable[[_Handler], None]
     ) -> None:
         self.wire: Wire | None = None
         self._received = received
@@ -40,11 +40,11 @@ class Line:
 
 
 @final
-class Seat(Generic[PeerT]):
-    """A peer and its connections.
+class SimPeerConnection(Generic[PeerT]):
+    """Keeps a peer connected; a connection that is lost is opened again.
 
     Args:
-        peer: who sits there.
+        peer: who is connected.
         network: where it connects.
         loop: when it tries again.
         chance: after how long.
@@ -63,65 +63,65 @@ class Seat(Generic[PeerT]):
         self._network = network
         self._loop = loop
         self._chance = chance
-        self._line: Line | None = None
+        self._handler: _Handler | None = None
         self._is_waiting = False
 
     def connect(self) -> None:
-        """Connect now, on a new line; an open one is left behind without a word."""
+        """Connect now, anew; an open connection is left behind without a word."""
         self.is_wanted = True
         self.vanish()
-        line = Line(self._received, self._lost)
-        line.wire = self._network.connect(line)
-        if line.wire is None:
+        handler = _Handler(self._received, self._lost)
+        handler.wire = self._network.connect(handler)
+        if handler.wire is None:
             self._try_later()
             return
         self.connects += 1
-        self._line = line
+        self._handler = handler
         self.write(self.peer.connect())
 
     def vanish(self) -> None:
         """Leave the present connection without telling the broker."""
-        if self._line is not None and self._line.wire is not None:
-            self._line.wire.vanish()
-        self._line = None
+        if self._handler is not None and self._handler.wire is not None:
+            self._handler.wire.vanish()
+        self._handler = None
         self.peer.is_connected = False
 
     def leave(self, *, goodbye: bytes = b"") -> None:
         """Say goodbye, close the connection in order, and stay away."""
         self.is_wanted = False
-        if self._line is not None and self._line.wire is not None:
-            self._line.wire.send(goodbye)
-            self._line.wire.hang_up()
-        self._line = None
+        if self._handler is not None and self._handler.wire is not None:
+            self._handler.wire.send(goodbye)
+            self._handler.wire.hang_up()
+        self._handler = None
         self.peer.is_connected = False
 
     def cut(self) -> None:
         """The connection breaks."""
-        if self._line is not None and self._line.wire is not None:
-            self._line.wire.cut()
+        if self._handler is not None and self._handler.wire is not None:
+            self._handler.wire.cut()
 
     def stop_taking(self) -> None:
         """Read nothing for a while."""
-        if self._line is not None and self._line.wire is not None:
-            self._line.wire.stop_taking()
+        if self._handler is not None and self._handler.wire is not None:
+            self._handler.wire.stop_taking()
 
     def take_again(self) -> None:
         """Read again."""
-        if self._line is not None and self._line.wire is not None:
-            self._line.wire.take_again()
+        if self._handler is not None and self._handler.wire is not None:
+            self._handler.wire.take_again()
 
     def write(self, data: bytes) -> None:
         """Send bytes, if there is a connection."""
-        if data and self._line is not None and self._line.wire is not None:
-            self._line.wire.send(data)
+        if data and self._handler is not None and self._handler.wire is not None:
+            self._handler.wire.send(data)
 
-    def _received(self, line: Line, data: bytes) -> None:
-        if line is self._line:
+    def _received(self, handler: _Handler, data: bytes) -> None:
+        if handler is self._handler:
             self.write(self.peer.receive(data))
 
-    def _lost(self, line: Line) -> None:
-        if line is self._line:
-            self._line = None
+    def _lost(self, handler: _Handler) -> None:
+        if handler is self._handler:
+            self._handler = None
             self.peer.is_connected = False
             if self.is_wanted:
                 self._try_later()
@@ -133,5 +133,5 @@ class Seat(Generic[PeerT]):
 
     def _retry(self) -> None:
         self._is_waiting = False
-        if self.is_wanted and self._line is None:
+        if self.is_wanted and self._handler is None:
             self.connect()
