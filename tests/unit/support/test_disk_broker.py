@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from tests.support.disk import BROKEN, Disk
 from tests.support.disk_broker import disk_command, main
+from tests.unit.fixtures import logging_as_before
+
+__all__ = ["logging_as_before"]
 
 
 def test_the_command_runs_this_module(tmp_path: Path) -> None:
