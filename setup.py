@@ -11,7 +11,9 @@ import os
 import shutil
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -50,6 +52,7 @@ def extensions() -> list[Extension]:
         built: list[Extension] = mypycify(
             ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent", *modules],
             opt_level="3",
+            multi_file=True,
         )
     except SystemExit as error:  # how mypyc reports that it does not accept the code
         notice(f"mypyc failed ({error.code}); see its messages above")
@@ -61,10 +64,14 @@ class OptionalBuild(build_ext):
     """Compiles all modules or none: half of them would not import."""
 
     def run(self) -> None:
-        """Compile; a failure leaves a pure build."""
+        """Compile, a file on each core; a failure leaves a pure build."""
         # What an earlier build of this tree left would be packed too, and be loaded beside ours.
         for stale in Path(self.build_lib).rglob("*.so"):
             stale.unlink()
+        sys.stderr.write(
+            f"perdure: compiling with mypyc on {os.cpu_count()} cores, a minute or two"
+            " (PERDURE_PURE=1 skips it)\n"
+        )
         try:
             super().run()
         except (BaseError, OSError) as error:
@@ -72,6 +79,21 @@ class OptionalBuild(build_ext):
             for extension in self.extensions:
                 Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
             self.extensions = []
+
+    def build_extension(self, ext: Extension) -> None:
+        """Compile the sources of one extension side by side, then link them."""
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            compile_all = self.compiler.compile
+
+            def compile_each(sources: list[str], **options: Any) -> list[str]:
+                units = pool.map(lambda source: compile_all([source], **options), sources)
+                return [name for unit in units for name in unit]
+
+            self.compiler.compile = compile_each
+            try:
+                super().build_extension(ext)
+            finally:
+                self.compiler.compile = compile_all
 
 
 if __name__ == "__main__":

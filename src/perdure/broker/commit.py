@@ -180,7 +180,8 @@ class Committer:
         self._timer_due_us: int = 0
         self._is_due: bool = False
         """A timer or a rest is over, a little early perhaps: what it was for is due."""
-        self._written_us: int = -interval_us
+        self._spaced_from_us: int = -interval_us
+        """From when the distance to the next commit counts."""
         self._sync_wanted: bool = False
         self._sync_offset: int = 0
         self._sync_started_us: int = 0
@@ -226,7 +227,7 @@ class Committer:
         if self._waiting.count >= self._messages_max:
             return False
         now_us = self.clock.monotonic_us()
-        if now_us >= self._written_us + self._interval_us:
+        if now_us >= self._spaced_from_us + self._interval_us:
             return False
         self._answer_memory()
         return True
@@ -249,7 +250,7 @@ class Committer:
         if not rests and not gathering:
             return False
         now_us = self.clock.monotonic_us()
-        due_us = max(self._written_us + self._interval_us, now_us)
+        due_us = max(self._spaced_from_us + self._interval_us, now_us)
         left_us = due_us - now_us
         if rests and left_us >= REST_US_MIN:
             return self._scheduler.rest(min(left_us, REST_US_MAX), self._rest_over)
@@ -290,13 +291,14 @@ class Committer:
                 self._fail_open(error)
                 return False
             self._unsynced_writes = True
-            self._written_us = self.clock.monotonic_us()
-            self._metrics.storage_append_seconds.observe(self._written_us - begun_us)
+            written_us = self.clock.monotonic_us()
+            self._space_from(written_us)
+            self._metrics.storage_append_seconds.observe(written_us - begun_us)
             if self._interval_us:
                 self.pace.written(
                     self._waiting.count + self._written.count,
                     self._metrics.messages_delivered,
-                    self._written_us,
+                    written_us,
                 )
         self._written_offset = self._database.last_offset
         if self._waiting.count:
@@ -306,6 +308,14 @@ class Committer:
             for waiter in self._written.take():
                 waiter.committed()
         return True
+
+    def _space_from(self, written_us: int) -> None:
+        """A commit was written: the next one is due an interval after this one *was due*, so that
+        commits keep a beat and what a turn takes to read and write does not come on top of it. A
+        turn that took more than half the interval sets a new beat."""
+        due_us = self._spaced_from_us + self._interval_us
+        is_on_beat = self.pace.spaced and 0 <= written_us - due_us <= self._interval_us // 2
+        self._spaced_from_us = due_us if is_on_beat else written_us
 
     def take_batch(self) -> Batch:
         """The open batch, to be written by the caller (at start, before there are turns)."""
@@ -386,7 +396,7 @@ class Committer:
     def _spacing_over(self) -> None:
         # Timers are early by up to a millisecond, and what this one was set for may be done.
         spaced_us = self.clock.monotonic_us() + TIMER_GRAIN_US - self._interval_us
-        self._is_due = spaced_us >= self._written_us
+        self._is_due = spaced_us >= self._spaced_from_us
         if self.listener is not None:
             self.listener.commit_due()
         else:

@@ -13,10 +13,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from queue import SimpleQueue
-from typing import Any, TypeAlias, final
+from typing import Any, Final, TypeAlias, final
 
 _Done: TypeAlias = Callable[[BaseException | None], None]
 _Commit: TypeAlias = tuple[Callable[[], None], _Done]
+
+BEGIN_S_MAX: Final = 0.001
+"""The loop waits no longer for the commit thread to begin: on a busy machine it may be kept off."""
 
 
 @final
@@ -63,6 +66,10 @@ class LoopScheduler:
         # then wakes the next one early: that looks at what is finished and goes on.
         self._bell = threading.Lock()
         self._bell.acquire()
+        # Released by the commit thread when it takes up the work that the loop waits to see begun.
+        self._begun = threading.Lock()
+        self._begun.acquire()
+        self._handed_over = 0
         self._thread = threading.Thread(target=self._commit, name="commit", daemon=True)
         self._thread.start()
 
@@ -111,8 +118,16 @@ class LoopScheduler:
     def run_blocking(
         self, work: Callable[[], None], done: Callable[[BaseException | None], None]
     ) -> None:
-        """Run ``work`` in the commit thread, then ``done`` on the loop."""
+        """Run ``work`` in the commit thread, then ``done`` on the loop.
+
+        Waits until an idle commit thread has begun. Without that the thread would not get the GIL
+        before the loop rests or has held it for 5 ms, and a sync would run after what the loop does
+        meanwhile instead of beside it.
+        """
+        self._handed_over += 1
         self._commits.put((work, done))
+        if self._handed_over == 1:
+            self._begun.acquire(timeout=BEGIN_S_MAX)
 
     def gate(self) -> LoopGate:
         """A closed gate."""
@@ -140,6 +155,8 @@ class LoopScheduler:
             if commit is None:
                 return
             work, done = commit
+            with contextlib.suppress(RuntimeError):  # nobody has waited for the last one
+                self._begun.release()
             failure: BaseException | None = None
             try:
                 work()
@@ -156,6 +173,7 @@ class LoopScheduler:
         """Take what the commit thread has finished, unless a rest has already."""
         while self._finished:
             done, failure = self._finished.popleft()
+            self._handed_over -= 1
             try:
                 done(failure)
             except BaseException:

@@ -108,6 +108,40 @@ def test_a_batch_gathers_while_one_is_synced() -> None:
     assert bench.store.sync_count == 2
 
 
+def test_commits_keep_a_beat() -> None:
+    """What a turn takes to read and write does not come on top of the distance."""
+    bench = Bench(interval_us=5_000)
+    bench.keep_spaced()
+    bench.add("on time")
+    bench.turn()
+    begun_us = bench.clock.monotonic_us()
+    for late_us in (2_000, 0, 2_500):
+        bench.loop.run_for(begun_us + 5_000 + late_us - bench.clock.monotonic_us())
+        bench.add("late")
+        assert not bench.committer.gathers()
+        bench.turn()
+        begun_us += 5_000
+    bench.loop.run_for(begun_us + 4_999 - bench.clock.monotonic_us())
+    bench.add("early")
+    assert bench.committer.gathers()
+
+
+def test_a_turn_that_takes_too_long_sets_a_new_beat() -> None:
+    """Else the next commit would follow at once, and gather nothing."""
+    bench = Bench(interval_us=5_000)
+    bench.keep_spaced()
+    bench.add("on time")
+    bench.turn()
+    bench.loop.run_for(5_000 + 2_501)
+    bench.add("too late")
+    bench.turn()
+    bench.loop.run_for(4_999)
+    bench.add("early")
+    assert bench.committer.gathers()
+    bench.loop.run_for(1)
+    assert not bench.committer.gathers()
+
+
 def test_what_is_written_waits_for_no_distance_but_for_the_sync_under_way() -> None:
     """Writes are spaced; were syncs as well, a message could wait for two intervals."""
     bench = Bench(interval_us=5_000)

@@ -91,6 +91,34 @@ async def test_work_runs_in_one_other_thread_and_in_order(scheduler: LoopSchedul
     assert len(threads) == 1
 
 
+async def test_work_has_begun_before_the_loop_goes_on(scheduler: LoopScheduler) -> None:
+    """Else it would wait for the GIL until the loop rests, as long as that computes."""
+    for _ in range(20):
+        begun = threading.Event()
+        heard = asyncio.Event()
+        scheduler.run_blocking(begun.set, lambda _, heard=heard: heard.set())
+        # The loop does not give up the GIL from here on; the thread may be kept off by a busy
+        # machine, and is waited for no longer than BEGIN_S_MAX.
+        seen = begun.is_set()
+        await heard.wait()
+        if seen:
+            return
+    pytest.fail("the commit thread never began while it was waited for")
+
+
+def assert_true(found: bool) -> None:
+    assert found
+
+
+async def test_the_loop_does_not_wait_for_a_thread_that_is_busy(scheduler: LoopScheduler) -> None:
+    release = threading.Event()
+    scheduler.run_blocking(lambda: assert_true(release.wait(30)), lambda _: None)
+    heard = asyncio.Event()
+    scheduler.run_blocking(lambda: None, lambda _: heard.set())
+    release.set()
+    await heard.wait()
+
+
 async def test_an_error_of_the_work_is_handed_over(scheduler: LoopScheduler) -> None:
     answer: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
 

@@ -125,7 +125,7 @@ class StorageConfig(Section, frozen=True):
             ge=0,
             le=1_000_000,
         ),
-    ] = 3000
+    ] = 2000
     commit_messages_max: Annotated[
         int, about("Messages that cause a commit at once, whatever the interval.", ge=1)
     ] = 1000

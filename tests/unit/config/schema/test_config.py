@@ -15,7 +15,7 @@ def test_defaults_are_the_documented_ones() -> None:
     assert config.listeners.tcp == (Listener(bind="127.0.0.1:1883"),)
     assert config.listeners.tls == config.listeners.ws == config.listeners.wss == ()
     assert config.storage.durability == "fsync"
-    assert config.storage.commit_interval_us == 3000
+    assert config.storage.commit_interval_us == 2000
     assert config.mqtt.packet_size_max == 16 * MIB
     assert config.retention.time_s == 7 * 24 * 3600
     assert config.auth.allow_anonymous == "loopback"
