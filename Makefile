@@ -152,9 +152,17 @@ peers: ## install the third-party clients that some tests want (Debian, as root)
 bench-peers: ## build the brokers of other languages that bench compares with (cargo, go)
 	@tools/build_peers.sh
 
+.PHONY: wheels
+wheels: ## compiled wheels for this system and architecture into dist/ (on Linux with Docker or Podman)
+	@$(PYTHON) -m venv build/wheels
+	@build/wheels/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+		-r requirements/wheels.txt
+	build/wheels/bin/cibuildwheel --output-dir dist
+
 .PHONY: lock
 lock: ## write requirements/*.txt again from pyproject.toml (needs uv)
 	$(COMPILE) requirements/build.in -o requirements/build.txt
+	$(COMPILE) requirements/wheels.in -o requirements/wheels.txt
 	$(COMPILE) pyproject.toml -o requirements/core.txt
 	$(COMPILE) pyproject.toml --extra dev -c requirements/core.txt -o requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra dev --extra spark --extra connect --extra lake-tests \

@@ -79,6 +79,12 @@ PARTS: dict[str, Part] = {
         peers=("mosquitto",),
         rounds=5,
     ),
+    "fanin-10": Part(
+        settings=Settings(
+            scenario="fanin", publishers=100, subscribers=10, duration_s=3.0, warmup_s=1.0
+        ),
+        peers=("mosquitto",),
+    ),
     "fanout-100": Part(
         settings=Settings(
             scenario="fanout", publishers=1, subscribers=100, duration_s=3.0, warmup_s=1.0
