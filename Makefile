@@ -69,8 +69,9 @@ test-spark: setup ## the tests of the data pipeline, with Spark (needs Java 17; 
 	$(BIN)/python -m pytest -q $$(grep -rlE 'importorskip\("py(arrow|spark)' tests/unit tests/crash) tests/spark
 
 COMPILED := build/compiled
-# What a client or a store can tell: the rest is the same source.
-COMPILED_TESTS ?= tests/contract tests/model tests/wire
+# What a client or a store can tell, and the modules themselves: a compiler takes types at their word.
+COMPILED_TESTS ?= tests/contract tests/model tests/wire tests/unit/mqtt tests/unit/net \
+	tests/unit/session tests/unit/storage/rocksdb tests/unit/topic
 
 $(COMPILED)/.built: $(STAMP) compiled.txt setup.py $(shell sed -n 's,^perdure/,src/&,p' compiled.txt)
 	rm -rf $(COMPILED)

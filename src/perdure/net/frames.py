@@ -121,7 +121,7 @@ class FrameReader:
         Returns:
             What the data frames carried, in one piece.
         """
-        if self.end is not None:
+        if self._is_over():
             return b""
         at = 0
         if self._rest:
@@ -133,7 +133,7 @@ class FrameReader:
         self._stopped = False
         pieces: list[bytes] = []
         size = len(data)
-        while self.end is None:
+        while not self._is_over():
             if self._opcode < 0:
                 if at < size and frames_max <= 0:
                     self._stopped = True
@@ -150,13 +150,18 @@ class FrameReader:
             if self._left:
                 break
             self._frame_over()
-        if self.end is not None or at >= size:
+        if self._is_over() or at >= size:
             self._rest = b""
             self._rest_at = 0
         else:
             self._rest = data
             self._rest_at = at
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _is_over(self) -> bool:
+        """Whether nothing more counts. A call, for the type checker and with it the compiler take
+        an attribute that was None for None, whatever is called in between."""
+        return self.end is not None
 
     def _head(self, data: bytes, at: int, size: int) -> int:
         """Read the head of a frame; where its payload begins, -1 if there is none (yet)."""
