@@ -103,6 +103,22 @@ class MqttError(PerdureError):
         self.reason_code = reason_code
 
 
+class LoginRefused(MqttError):
+    """A client did not prove who it is.
+
+    Args:
+        reason_code: of the CONNACK.
+        message: its Reason String.
+        delay_us: how long the client waits for the answer.
+    """
+
+    code = "login_refused"
+
+    def __init__(self, reason_code: int, message: str, delay_us: int) -> None:
+        super().__init__(reason_code, message)
+        self.delay_us = delay_us
+
+
 class MalformedPacket(MqttError):
     """Bytes that are not an MQTT packet (0x81)."""
 

@@ -10,7 +10,7 @@ from perdure.broker.commit import LEVEL_FSYNC
 from perdure.broker.flapping import LIMIT as FLAPPING_LIMIT
 from perdure.broker.quotas import TokenBucket
 from perdure.broker.sessions import SessionOpened, SessionRequest
-from perdure.errors import MqttError
+from perdure.errors import LoginRefused, MqttError
 from perdure.model import Will
 from perdure.mqtt.aliases import OutboundAliases
 from perdure.mqtt.packets import Connack, Connect, Properties
@@ -311,7 +311,7 @@ class Connecting:
             elif result.reason_code == BAD_USERNAME_OR_PASSWORD:
                 services.metrics.logins_failed += 1
                 services.banning.login_banned(result.ban)
-            raise MqttError(result.reason_code, "authentication failed")
+            raise LoginRefused(result.reason_code, "authentication failed", result.delay_us)
         return Identity(
             client_id,
             result.username,

@@ -28,7 +28,7 @@ from perdure.broker.refusals import foreign
 from perdure.broker.scheduler import run_eagerly
 from perdure.broker.sender import Sender
 from perdure.broker.shifts import BULK_BYTES, FAN_SHIFT, FEW, SLICE, SLICE_MIN
-from perdure.errors import MqttError, ProtocolViolation, StorageError
+from perdure.errors import LoginRefused, MqttError, ProtocolViolation, StorageError
 from perdure.limits import CONNECT_HEAD_BYTES
 from perdure.mqtt.decode import Decoder
 from perdure.mqtt.packets import (
@@ -161,6 +161,11 @@ class Connection:
     def is_closed(self) -> bool:
         """Whether the connection has been closed, by either side."""
         return self._state == CLOSED
+
+    @property
+    def is_owed_connack(self) -> bool:
+        """The client has done its part of a CONNECT, and waits."""
+        return self._state == OPENING and not self.intake.awaits_packet
 
     def receive(self, data: bytes) -> None:
         """Take bytes from the peer, in any split."""
@@ -343,7 +348,7 @@ class Connection:
             send_disconnect(self.sender, reason_code, told)
         else:
             refuse(self.sender, metrics, reason_code, told)
-            if reason_code != SERVER_SHUTTING_DOWN:
+            if reason_code != SERVER_SHUTTING_DOWN and not is_logged:
                 self._services.refusals.connect(self, reason_code, reason)
         if reason_code in (MALFORMED_PACKET, PROTOCOL_ERROR):
             metrics.protocol_errors[reason_code] += 1
@@ -364,6 +369,15 @@ class Connection:
         if is_client:
             self._services.refusals.dropped(self, error.reason_code, error.message)
         self.disconnect(error.reason_code, error.message, send_will=True, is_logged=is_client)
+
+    def _refuse_later(self, error: LoginRefused) -> None:
+        """Log a failed login now and answer it after a while, for which nothing of it is kept."""
+        if self._state != OPENING:
+            return
+        self._services.refusals.connect(self, error.reason_code, error.message)
+        self.opening = self.about = None
+        self.intake.close()
+        self.keep_alive.refuse_later(error.delay_us, error.reason_code, error.message)
 
     def give_up(self, why: str) -> None:
         """Close without a word, if CONNACK was not sent yet."""
@@ -508,11 +522,13 @@ class Connection:
         if isinstance(packet, Connect):
             self._state = OPENING
             self.intake.hold()
-            run_eagerly(
+            is_answered = run_eagerly(
                 services.scheduler,
                 self._guard(services.connecting.connect(self, packet), packet),
                 name="connect",
             )
+            if not is_answered and self.is_owed_connack:
+                self.keep_alive.answer_is_owed()
             return not self.intake.is_held
         if isinstance(packet, Subscribe):
             self._take_rate()
@@ -541,6 +557,11 @@ class Connection:
         """Run a slow packet's work; a fault of the peer ends the connection, not the task."""
         try:
             await work
+        except LoginRefused as error:
+            if error.delay_us:
+                self._refuse_later(error)
+            else:
+                self.fail(error)
         except MqttError as error:
             self.fail(error)
         except StorageError as error:

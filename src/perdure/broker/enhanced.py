@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from perdure.broker.auth.authenticate import AuthState, AuthStep
-from perdure.errors import MqttError
+from perdure.broker.auth.guard import REFUSAL_DELAY_US
+from perdure.errors import LoginRefused, MqttError
 from perdure.mqtt.packets import Auth, Connect, Properties
 from perdure.mqtt.reason_codes import (
     BANNED,
@@ -77,7 +78,9 @@ class Enhanced:
                         now_us=now_us,
                     )
                 )
-            raise MqttError(step.reason_code, "authentication failed")
+            suspect = services.guard.is_suspect(peer.address, now_us)
+            delay_us = REFUSAL_DELAY_US if suspect else 0
+            raise LoginRefused(step.reason_code, "authentication failed", delay_us)
         services.guard.succeeded(
             username=step.username or "",
             address=peer.address,
@@ -99,7 +102,7 @@ class Enhanced:
         )
         if ban is not None:
             add(services.metrics.limit_refusals, (ban.limit,))
-            raise MqttError(BANNED, "too many failed logins")
+            raise LoginRefused(BANNED, "too many failed logins", REFUSAL_DELAY_US)
 
     async def auth(self, connection: Connection, packet: Auth) -> None:
         """AUTH on an open connection: re-authentication, begun or continued."""

@@ -86,6 +86,11 @@ class Intake:
         return self._reasons & _HELD != 0
 
     @property
+    def awaits_packet(self) -> bool:
+        """What is worked on waits for the client to send its next packet."""
+        return self._gate is not None
+
+    @property
     def is_paused(self) -> bool:
         """We are behind with commits, or the client is too fast."""
         return self._reasons & _PAUSED != 0
@@ -157,6 +162,7 @@ class Intake:
             self._gate = self._scheduler.gate()
             self._stream.resume_reading()
             await self._gate
+            self._gate = None
         return self._backlog.pop(0)
 
     # Paused: we are behind, or the client is too fast.

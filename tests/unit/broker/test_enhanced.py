@@ -14,6 +14,7 @@ from tests.unit.broker.harness import Client, make_sim
 
 from perdure.broker.auth.authenticate import AllStand, AuthState, AuthStep
 from perdure.broker.auth.credentials import CredentialsFile
+from perdure.broker.auth.guard import REFUSAL_DELAY_US, SUSPECT_FAILURES
 from perdure.broker.auth.scram import NAME, scram_factory
 from perdure.config.schema import AuthConfig
 from perdure.mqtt.packets import Auth, Connack, Connect, Disconnect, Properties, Publish
@@ -225,3 +226,19 @@ def _proof(client_first_bare: str, server_first: str, password: str) -> bytes:
     signature = hmac.digest(hashlib.sha256(client_key).digest(), message, "sha256")
     proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
     return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+
+
+def test_where_many_have_failed_a_refusal_is_told_later() -> None:
+    sim = _sim()
+    guard = sim.live.services.guard
+    for number in range(SUSPECT_FAILURES):
+        now_us = sim.clock.monotonic_us()
+        guard.failed(username=f"u{number}", address=PEER.address, client_id="g", now_us=now_us)
+    client = _connect(sim, b"0")
+    sim.run_for(REFUSAL_DELAY_US - 100_000)
+    assert client.received == []
+    (told,) = sim.logged("connection.refused")
+    assert told["reason"] == "cannot count"
+    sim.run_for(200_000)
+    assert client.take(Connack).reason == 0x87
+    assert client.is_lost

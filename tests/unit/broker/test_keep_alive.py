@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.sim_broker import SimBroker
 from tests.unit.broker.harness import Client, make_sim, until
 
+from perdure.broker.auth.authenticate import AuthRequest, AuthResult
 from perdure.broker.connection import Connection
-from perdure.mqtt.packets import Disconnect, Pingreq
+from perdure.mqtt.packets import Connack, Connect, Disconnect, Pingreq
 
 
 @pytest.mark.spec("MQTT-3.1.2-22")
@@ -75,3 +77,82 @@ def test_the_connect_timeout_ends_with_connack() -> None:
     client.connect(keep_alive_s=0)
     sim.run_for(sim.config.mqtt.connect_timeout_ms * 2000)
     assert not client.is_lost
+
+
+class Undecided:
+    """An authenticator whose answer waits for the test."""
+
+    def __init__(self, sim: SimBroker) -> None:
+        assert sim.scheduler is not None
+        self.gate = sim.scheduler.gate()
+        self.result = AuthResult(ok=False, reason_code=0x86)
+
+    async def authenticate(self, request: AuthRequest) -> AuthResult:
+        await self.gate
+        return self.result
+
+
+def _undecided(version: int = 5) -> tuple[SimBroker, Client, Undecided]:
+    sim = make_sim()
+    authenticator = Undecided(sim)
+    sim.live.services.authenticator = authenticator
+    client = Client(sim, "c", version=version)
+    client.open()
+    client.send(Connect(version, True, 0, "c", username="ann", password=b"x"))
+    sim.run_for(100_000)
+    return sim, client, authenticator
+
+
+@pytest.mark.parametrize(("version", "code"), [(5, 0x89), (4, 3)])
+def test_who_waits_for_the_broker_is_told_that_it_is_busy(version: int, code: int) -> None:
+    """The time in which CONNECT must come is the client's; what follows is the broker's debt."""
+    sim, client, authenticator = _undecided(version)
+    sim.run_for(sim.config.mqtt.connect_timeout_ms * 1000)
+    assert client.take(Connack).reason == code
+    assert client.is_lost
+    (told,) = sim.logged("connection.refused")
+    assert (told["username"], told["reason"]) == ("ann", "not decided in time")
+    authenticator.gate.open()
+    sim.run_for(1_000_000)
+
+
+def test_the_answer_has_its_own_time() -> None:
+    sim = make_sim()
+    authenticator = Undecided(sim)
+    sim.live.services.authenticator = authenticator
+    client = Client(sim, "c")
+    client.open()
+    timeout_us = sim.config.mqtt.connect_timeout_ms * 1000
+    sim.run_for(timeout_us - 1_000_000)
+    client.send(Connect(5, True, 0, "c"))
+    sim.run_for(timeout_us - 1_000_000)
+    authenticator.result = AuthResult(ok=True, reason_code=0)
+    authenticator.gate.open()
+    sim.run_for(100_000)
+    assert client.take(Connack).reason == 0
+
+
+def test_a_refusal_that_waits_is_logged_at_once_and_keeps_nothing() -> None:
+    sim, client, authenticator = _undecided()
+    authenticator.result = AuthResult(ok=False, reason_code=0x86, delay_us=2_000_000)
+    authenticator.gate.open()
+    sim.run_for(1_000_000)
+    (told,) = sim.logged("connection.refused")
+    assert told["username"] == "ann"
+    assert client.received == []
+    assert not client.is_lost
+    sim.run_for(1_100_000)
+    assert client.take(Connack).reason == 0x86
+    assert client.is_lost
+    assert len(sim.logged("connection.refused")) == 1
+
+
+def test_who_hangs_up_before_its_refusal_is_forgotten() -> None:
+    sim, client, authenticator = _undecided()
+    authenticator.result = AuthResult(ok=False, reason_code=0x86, delay_us=2_000_000)
+    authenticator.gate.open()
+    sim.run_for(100_000)
+    client.cut()
+    sim.run_for(5_000_000)
+    assert sim.live.services.metrics.connections_now == 0
+    assert sim.live.services.metrics.connack_sent[0x86] == 0

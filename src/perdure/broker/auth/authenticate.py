@@ -75,6 +75,7 @@ class AuthResult(msgspec.Struct, frozen=True, kw_only=True):
         proof: the entry of the credentials file that the client fitted; None = none was asked.
         limit: the setting that refused the client before its password was looked at.
         ban: a temporary ban that this failure brings.
+        delay_us: how long the client waits before it hears that it is refused.
     """
 
     ok: bool
@@ -86,6 +87,7 @@ class AuthResult(msgspec.Struct, frozen=True, kw_only=True):
     proof: object | None = None
     limit: str = ""
     ban: LoginBan | None = None
+    delay_us: int = 0
 
 
 class Authenticator(Protocol):
@@ -151,10 +153,17 @@ def accepted(
 
 
 def refused(
-    method: str, reason_code: int, *, limit: str = "", ban: LoginBan | None = None
+    method: str,
+    reason_code: int,
+    *,
+    limit: str = "",
+    ban: LoginBan | None = None,
+    delay_us: int = 0,
 ) -> AuthResult:
     """The client is turned away."""
-    return AuthResult(ok=False, reason_code=reason_code, method=method, limit=limit, ban=ban)
+    return AuthResult(
+        ok=False, reason_code=reason_code, method=method, limit=limit, ban=ban, delay_us=delay_us
+    )
 
 
 def undecided(method: str) -> AuthResult:

@@ -11,6 +11,11 @@ in from there since the broker's start. (What OWASP calls device cookies, with t
 identifier as the cookie.) A ban does not let a right password pass either: to say yes to one
 would tell the guesser which of its guesses was it.
 
+An address with many failures is *suspect* for as long as they count: it may not have the last
+thread that checks passwords. Who is refused there, or beyond a bound, hears so a little later (as
+with ``pam_faildelay`` and PostgreSQL's ``auth_delay``): a guesser that asks again as soon as it is
+answered would take the time in which others are let in.
+
 Invariant: all tables are bounded, and what is forgotten first is what has failed or logged in
 longest ago.
 """
@@ -27,6 +32,13 @@ LOGINS_TRACKED_MAX: Final = 20_000
 
 ANY_USER: Final = "*"
 """In place of the user name where an address is banned for all of them."""
+
+SUSPECT_FAILURES: Final = 10
+"""Failures within the window that make an address suspect: more than people's mistakes."""
+
+REFUSAL_DELAY_US: Final = 2_000_000
+"""Before a client hears that it is refused, where too many are: 300 connections then make 150
+attempts a second instead of thousands."""
 
 FAILURES_MAX: Final = "auth.failures_max"
 FAILURES_PER_ADDRESS_MAX: Final = "auth.failures_per_address_max"
@@ -132,6 +144,27 @@ class LoginGuard:
                 del self._bans[login]
         return None
 
+    def is_suspect(self, address: str, now_us: int) -> bool:
+        """Whether an address has failed often within the window, or is banned."""
+        place: _Login = (None, address_key(address))
+        ban = self._bans.get(place)
+        if ban is not None and now_us < ban.until_us:
+            return True
+        failures = self._failures.get(place)
+        return (
+            failures is not None
+            and failures.count >= SUSPECT_FAILURES
+            and now_us - failures.since_us < self.config.failures_window_s * 1_000_000
+        )
+
+    def has_failed(self, *, username: str, address: str, now_us: int) -> bool:
+        """Whether a login has failed within the window."""
+        failures = self._failures.get((username, address_key(address)))
+        return (
+            failures is not None
+            and now_us - failures.since_us < self.config.failures_window_s * 1_000_000
+        )
+
     def is_trusted(self, *, username: str, address: str, client_id: str) -> bool:
         """Whether the client has logged in from there and has not failed too often since."""
         return (username, address_key(address), client_id) in self._trusted
@@ -183,11 +216,9 @@ class LoginGuard:
     def _count(
         self, login: _Login, failures_max: int, now_us: int, window_us: int
     ) -> LoginBan | None:
-        if not failures_max:
-            return None
         failures = self._failures.pop(login, None) or _Failures(now_us)
         count = failures.add(now_us, window_us)
-        if count < failures_max or login in self._bans:
+        if not failures_max or count < failures_max or login in self._bans:
             _make_room(self._failures)
             self._failures[login] = failures
             return None

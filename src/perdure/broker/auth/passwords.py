@@ -9,6 +9,8 @@ costs one check for each user: a check under way serves all who ask the same que
 good outcome is remembered. A client that hangs up while it waits does not stop its check, so
 that its next attempt finds the answer and a storm always ends.
 
+Invariant: while one address fails again and again, a thread is free for all others.
+
 Invariant: a wrong password takes as long for a user that is known as for one that is not, and is
 counted the same way.
 """
@@ -40,7 +42,7 @@ from perdure.broker.auth.authenticate import (
     undecided,
 )
 from perdure.broker.auth.credentials import CredentialsFile, entry_cost
-from perdure.broker.auth.guard import LoginGuard
+from perdure.broker.auth.guard import REFUSAL_DELAY_US, LoginGuard
 from perdure.broker.auth.hashes import Hash, SlowHash
 from perdure.broker.auth.verify_queue import VerifyQueue
 
@@ -88,17 +90,23 @@ _CLOSED: Final = _Outcome(SERVER_UNAVAILABLE)
 
 @final
 class _Check:
-    """One password of one user, for everyone who asks about it."""
+    """One password of one user, for everyone who asks about it.
 
-    __slots__ = ("done", "hashes", "password", "question")
+    Attributes:
+        place: the address that pays for it: of who asked first.
+    """
+
+    __slots__ = ("done", "hashes", "password", "place", "question")
 
     def __init__(
         self,
         question: _Question,
         hashes: Sequence[SlowHash],
         password: bytes,
+        place: str,
         done: asyncio.Future[_Outcome],
     ) -> None:
+        self.place = place
         self.question = question
         self.hashes = tuple(hashes)
         self.password = password
@@ -146,7 +154,10 @@ class PasswordAuthenticator:
         )
         self._cache: dict[str, _Known] = {}
         self._checks: dict[_Question, _Check] = {}
-        self._running: int = 0
+        self._running: list[str] = []
+        """The addresses of the checks under way."""
+        self._now_us: int = 0
+        """Time of the last request."""
         self._closed = False
 
     @property
@@ -157,7 +168,7 @@ class PasswordAuthenticator:
     @property
     def pending_count(self) -> int:
         """Checks under way and waiting."""
-        return self._running + self.queue.count
+        return len(self._running) + self.queue.count
 
     def reload(self, credentials: CredentialsFile, *, superusers: Iterable[str] = ()) -> None:
         """Use other credentials from now on; nothing that was remembered survives."""
@@ -185,9 +196,10 @@ class PasswordAuthenticator:
             return refused(METHOD, SERVER_UNAVAILABLE)
         guard, client_id = self._guard, request.client_id
         address, now_us = request.address, request.now_us
+        self._now_us = now_us
         ban = guard.verdict(username=user, address=address, client_id=client_id, now_us=now_us)
         if ban is not None:
-            return refused(METHOD, BANNED, limit=ban.limit)
+            return refused(METHOD, BANNED, limit=ban.limit, delay_us=REFUSAL_DELAY_US)
         credentials = self._credentials
         outcome = await self._outcome(user, request, request.password)
         if outcome.reason_code == SUCCESS:
@@ -200,7 +212,11 @@ class PasswordAuthenticator:
         made = None
         if outcome is _WRONG:
             made = guard.failed(username=user, address=address, client_id=client_id, now_us=now_us)
-        return refused(METHOD, outcome.reason_code, limit=outcome.limit, ban=made)
+        is_slow = bool(outcome.limit) or guard.is_suspect(address, now_us)
+        delay_us = REFUSAL_DELAY_US if is_slow else 0
+        return refused(
+            METHOD, outcome.reason_code, limit=outcome.limit, ban=made, delay_us=delay_us
+        )
 
     async def _outcome(self, user: str, request: AuthRequest, password: bytes) -> _Outcome:
         """What is known of a password, or what a thread says of it."""
@@ -223,7 +239,9 @@ class PasswordAuthenticator:
         """Let a check wait for a thread, and arrange for its outcome to be remembered."""
         user = question[0]
         done: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
-        check = _Check(question, self._credentials.hashes(user), password, done)
+        address = request.address
+        place = address_key(address)
+        check = _Check(question, self._credentials.hashes(user), password, place, done)
         # Both belong to the credentials of now: after a reload they are others, and what this
         # check finds goes nowhere.
         checks, cache = self._checks, self._cache
@@ -236,10 +254,14 @@ class PasswordAuthenticator:
                 self._remember(cache, question, proof)
 
         done.add_done_callback(finish)
-        trusted = self._guard.is_trusted(
-            username=user, address=request.address, client_id=request.client_id
+        guard = self._guard
+        given_up = self.queue.add(
+            place,
+            user,
+            check,
+            trusted=guard.is_trusted(username=user, address=address, client_id=request.client_id),
+            has_failed=guard.has_failed(username=user, address=address, now_us=request.now_us),
         )
-        given_up = self.queue.add(address_key(request.address), user, check, trusted=trusted)
         if given_up is not None:
             loser, limit = given_up
             reason = SERVER_BUSY if limit == TOTAL_BOUND else QUOTA_EXCEEDED
@@ -250,15 +272,29 @@ class PasswordAuthenticator:
     def _pump(self) -> None:
         """Give the threads what is next."""
         loop = asyncio.get_running_loop()
-        while self._running < self._threads and (check := self.queue.take()) is not None:
-            self._running += 1
+        running = self._running
+        while len(running) < self._threads:
+            check = self.queue.take(self._sated())
+            if check is None:
+                break
+            running.append(check.place)
             answer = loop.run_in_executor(
                 self._pool, _verify, check.hashes, self._decoys, check.password
             )
             answer.add_done_callback(functools.partial(self._answered, check))
 
+    def _sated(self) -> set[str]:
+        """The suspect addresses that have all threads but one."""
+        share = self._threads - 1
+        return {
+            place
+            for place in set(self._running)
+            if 0 < share <= self._running.count(place)
+            and self._guard.is_suspect(place, self._now_us)
+        }
+
     def _answered(self, check: _Check, answer: asyncio.Future[SlowHash | None]) -> None:
-        self._running -= 1
+        self._running.remove(check.place)
         if answer.cancelled():
             _end(check, _CLOSED)
             return

@@ -8,7 +8,8 @@
 Trusted clients (``guard``) come first. Then the addresses take turns, and within one the user
 names, so that nobody's checks wait behind all of another's. Within an address what came last is
 next: when more comes than can be checked, the oldest has been given up by its client already, and
-who comes after a burst of wrong passwords is served at once instead of behind all of them.
+who comes after a burst of wrong passwords is served at once instead of behind all of them. User
+names that have failed from there come last.
 
 Bounds: checks of one user name from one address, of one address, and of all. Beyond one of them
 the oldest check of the longest line that is to blame is given up, and never one of an address
@@ -18,6 +19,7 @@ that has asked for less than the others.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Collection
 from typing import Generic, TypeVar, final
 
 _Check = TypeVar("_Check")
@@ -33,11 +35,11 @@ class _Place(Generic[_Check]):
         self.count = 0
         self.lines: OrderedDict[str, deque[_Check]] = OrderedDict()
 
-    def add(self, user: str, check: _Check) -> None:
+    def add(self, user: str, check: _Check, *, has_failed: bool) -> None:
         line = self.lines.get(user)
         if line is None:
             line = self.lines[user] = deque()
-            self.lines.move_to_end(user, last=False)
+            self.lines.move_to_end(user, last=has_failed)
         line.append(check)
         self.count += 1
 
@@ -94,7 +96,7 @@ class VerifyQueue(Generic[_Check]):
         self._lanes: tuple[OrderedDict[str, _Place[_Check]], ...] = (OrderedDict(), OrderedDict())
 
     def add(
-        self, address: str, user: str, check: _Check, *, trusted: bool
+        self, address: str, user: str, check: _Check, *, trusted: bool, has_failed: bool = False
     ) -> tuple[_Check, str] | None:
         """Let a check wait.
 
@@ -103,6 +105,7 @@ class VerifyQueue(Generic[_Check]):
             user: its user name.
             check: what waits.
             trusted: the client has logged in from there before.
+            has_failed: the user name has lately failed from there.
 
         Returns:
             The check that is given up for it, possibly itself, and the bound that is the
@@ -112,7 +115,7 @@ class VerifyQueue(Generic[_Check]):
         place = lane.get(address)
         if place is None:
             place = lane[address] = _Place()
-        place.add(user, check)
+        place.add(user, check, has_failed=has_failed)
         self.count += 1
         if self.user_max and place.length(user) > self.user_max:
             return self._give_up(lane, address, user), "auth.verify_pending_per_user_max"
@@ -124,11 +127,15 @@ class VerifyQueue(Generic[_Check]):
             return self._give_up(lane, most), "auth.verify_queue_max"
         return None
 
-    def take(self) -> _Check | None:
-        """The next check, or None."""
-        for lane in self._lanes:
-            if lane:
-                address = next(iter(lane))
+    def take(self, without: Collection[str] = ()) -> _Check | None:
+        """The next check, or None.
+
+        Args:
+            without: addresses that have had their share; who is trusted there is served.
+        """
+        for trusted, lane in zip((True, False), self._lanes, strict=True):
+            address = next((name for name in lane if trusted or name not in without), None)
+            if address is not None:
                 place = lane[address]
                 check = place.take()
                 self.count -= 1

@@ -87,7 +87,13 @@ class MqttConfig(Section, frozen=True):
         bool, about("Assign an identifier to a client that sends none.")
     ] = True
     connect_timeout_ms: Annotated[
-        int, about("Time in which CONNECT must arrive after the connection.", unit="ms", ge=1)
+        int,
+        about(
+            "Time in which CONNECT must arrive after the connection. Who then waits as long for "
+            "the broker to decide hears `server busy` (0x89).",
+            unit="ms",
+            ge=1,
+        ),
     ] = 10_000
     response_information: Annotated[
         str, about("Response information given to 5.0 clients that ask for it; empty = none.")

@@ -117,3 +117,25 @@ def test_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(guard._failures), len(guard._trusted), len(guard._bans)] <= [4, 4, 4]
     assert guard.is_trusted(username="u49", address="a", client_id="c")
     assert not guard.is_trusted(username="u0", address="a", client_id="c")
+
+
+def test_an_address_is_suspect_while_many_failures_count() -> None:
+    world = Attempts(AuthConfig(failures_max=0, failures_per_address_max=0))
+    for number in range(9):
+        world.fail(f"u{number}", "10.0.0.7")
+    assert not world.guard.is_suspect("10.0.0.7", 0)
+    world.fail("u9", "10.0.0.7")
+    assert world.guard.is_suspect("10.0.0.7", 60 * S - 1)
+    assert not world.guard.is_suspect("10.0.0.7", 60 * S)
+    assert not world.guard.is_suspect("10.0.0.8", 0)
+    assert world.guard.has_failed(username="u3", address="10.0.0.7", now_us=0)
+    assert not world.guard.has_failed(username="u3", address="10.0.0.8", now_us=0)
+    assert not world.guard.has_failed(username="u3", address="10.0.0.7", now_us=60 * S)
+
+
+def test_an_address_that_is_banned_is_suspect() -> None:
+    world = Attempts()
+    for number in range(10):
+        world.fail(f"u{number}", "10.0.0.7")
+    assert world.guard.is_suspect("10.0.0.7", 30 * S - 1)
+    assert not world.guard.is_suspect("10.0.0.7", 30 * S)

@@ -243,6 +243,44 @@ async def test_a_burst_of_wrong_passwords_holds_nobody_else_up(path: Path) -> No
     assert bench.guard.bans(0) == []
 
 
+async def test_an_address_that_fails_again_and_again_leaves_a_thread_to_the_others(
+    path: Path,
+) -> None:
+    bench = Bench(path, line("ada", "pw"), config=AuthConfig(failures_max=0), threads=2)
+    for number in range(9):
+        await bench.login("eve", f"guess {number}")
+    for number in range(6):
+        bench.start("eve", f"more {number}")
+    await settle()
+    assert len(bench.pool.jobs) == 2
+    for _ in range(2):
+        bench.pool.run()  # the tenth failure is among the first
+        await settle()
+    assert len(bench.pool.jobs) == 1
+    ada = bench.start("ada", "pw", address="b")
+    await settle()
+    assert len(bench.pool.jobs) == 2
+    bench.pool.run()
+    assert (await ada).ok
+
+
+async def test_who_is_refused_where_too_many_are_hears_it_later(path: Path) -> None:
+    bench = Bench(path, line("ada", "pw"), config=AuthConfig(failures_max=20), user_max=1)
+    first = await bench.login("eve", "guess")
+    assert first.delay_us == 0
+    tasks = [bench.start("eve", f"guess {number}") for number in range(4)]
+    await settle()
+    beyond = next(task.result() for task in tasks if task.done())
+    assert (beyond.reason_code, beyond.delay_us) == (0x97, 2_000_000)
+    while bench.auth.pending_count:
+        bench.pool.run()
+        await settle()
+    for number in range(9):
+        last = await bench.login("eve", f"more {number}")
+    assert (last.reason_code, last.delay_us) == (0x86, 2_000_000)
+    assert (await bench.login("ada", "pw")).delay_us == 0
+
+
 async def test_who_fails_too_often_is_kept_out_before_a_check(path: Path) -> None:
     """By name and address: neither the owner elsewhere nor the neighbour is kept out, and not
     the owner's own client that has logged in from there before."""

@@ -70,3 +70,21 @@ def test_every_check_comes_out_once() -> None:
                 out.append(check)
         out += drained(queue)
         assert sorted(out, key=int) == [str(number) for number in range(60)]
+
+
+def test_names_that_have_failed_from_there_come_last() -> None:
+    queue: VerifyQueue[str] = VerifyQueue(total_max=100)
+    queue.add("A", "new", "new", trusted=False)
+    for user in ("x1", "x2"):
+        queue.add("A", user, user, trusted=False, has_failed=True)
+    assert drained(queue) == ["new", "x1", "x2"]
+
+
+def test_an_address_that_has_had_its_share_is_passed_over() -> None:
+    queue: VerifyQueue[str] = VerifyQueue(total_max=100)
+    queue.add("A", "x", "x", trusted=False)
+    assert queue.take({"A"}) is None
+    queue.add("B", "ada", "ada", trusted=False)
+    queue.add("A", "own", "own", trusted=True)
+    assert [queue.take({"A"}) for _ in range(3)] == ["own", "ada", None]
+    assert queue.take() == "x"
