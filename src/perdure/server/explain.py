@@ -135,7 +135,7 @@ async def explain_session(
         if inbox.code == "addressed" or any(sub.group for sub in matching):
             findings.append(inbox)
         if any(sub.qos and not sub.group for sub in matching):
-            found = await recorded(database, stored, matching, page, topic, now_us, online=online)
+            found = await recorded(database, stored, matching, page, topic, now_us)
             if what != ANY and not found.ok:
                 # What became of others says nothing of a message that is yet to be published.
                 found = msgspec.structs.replace(found, ok=True)
@@ -155,6 +155,9 @@ def _concluded(client_id: str, topic: str, findings: list[Finding]) -> Explanati
     uncertain = next((f for f in findings if f.code == "shared_with_others"), None)
     if order:
         verdict, reason = order[0].code, order[0].detail
+        nothing = next((f for f in findings if f.code == "nothing_recorded"), None)
+        if verdict == "offline" and nothing is not None:
+            reason = f"{reason}; {nothing.detail}"
     elif uncertain is not None:
         verdict, reason = "shared", uncertain.detail
     return Explanation(client_id, topic, verdict, reason, findings)

@@ -90,8 +90,6 @@ async def recorded(
     page: Sequence[Message],
     topic: str,
     now_us: int,
-    *,
-    online: bool,
 ) -> Finding:
     """What the log has for the session on this topic.
 
@@ -102,11 +100,10 @@ async def recorded(
         page: the newest messages on the topic.
         topic: the topic.
         now_us: wall time.
-        online: the client is connected: what is not recorded comes to it as well.
     """
     if not page:
         text = "no message on this topic is recorded: none was published with QoS 1 or 2"
-        return Finding("record", online, "nothing_recorded", text)
+        return Finding("record", True, "nothing_recorded", text)
     cursor = stored.cursor
     since = min(sub.since_offset for sub in matching)
     feeding = any(sub.feed is not None for sub in matching)

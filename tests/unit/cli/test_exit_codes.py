@@ -20,6 +20,8 @@ def kinds(root: type[PerdureError] = PerdureError) -> Iterator[type[PerdureError
 def make(kind: type[PerdureError]) -> PerdureError:
     if kind is errors.MqttError:
         return errors.MqttError(0x97)
+    if kind is errors.LoginRefused:
+        return errors.LoginRefused(0x86, "x", 0)
     if kind is CommandFailed:
         return CommandFailed("x", ExitCode.NOT_FOUND)
     return kind("x")

@@ -156,7 +156,10 @@ async def test_nothing_recorded() -> None:
     # What is not recorded comes to a connected client as well.
     assert (await Scene(QOS1).explain()).verdict == "delivered"
     offline = await Scene(QOS1, connected=False).explain(live=None)
-    assert offline.verdict == "nothing_recorded"
+    assert offline.verdict == "offline"
+    assert offline.reason.endswith(
+        "kept for ever; no message on this topic is recorded: none was published with QoS 1 or 2"
+    )
 
 
 async def test_everything_settled() -> None:
