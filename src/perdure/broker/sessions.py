@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from perdure.broker.auth.authorize import Identity
-from perdure.broker.auth.owning import may_hold, owner_after
+from perdure.broker.auth.owning import given_to, may_hold, owner_after
 from perdure.broker.live_session import LiveSession
 from perdure.errors import MqttError, StorageError
 from perdure.limits import PACKET_ID_MAX
@@ -296,6 +296,27 @@ class Sessions:
             superuser = services.standing.is_superuser(username)
             identity = Identity(record.client_id, username, superuser, method=record.method)
         return authorizer.publish(identity, topic)
+
+    def give(self, stored: StoredSession, username: str) -> None:
+        """Let a session that nobody holds belong to a user; empty = to anonymous clients.
+
+        The caller has acquired the client id. Nothing is committed yet when this returns.
+        """
+        services = self._services
+        before = stored.record
+        owner, method = given_to(username, method=before.method)
+        services.tally.removed(before.username)
+        services.tally.added(owner)
+        services.committer.batch.put_session(
+            msgspec.structs.replace(before, username=owner, method=method)
+        )
+        services.log.warning(
+            "session.owner_changed",
+            client_id=before.client_id,
+            username=owner,
+            former_username=before.username,
+        )
+        services.turn.schedule()
 
     async def discard(self, stored: StoredSession, *, expired: bool) -> None:
         """End a session that is not connected: its will is published, its shares pass on."""

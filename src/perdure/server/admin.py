@@ -65,6 +65,10 @@ class AdminHandler(Protocol):
         """Close the connection, keep the session; False if not connected."""
         ...
 
+    async def set_owner(self, client_id: str, username: str) -> bool:
+        """Give a session to a user, empty = to anonymous clients; False if there is none."""
+        ...
+
     async def rotate(self, structure: Structure | None) -> Row:
         """Begin a new generation of the log, with a structure if one is given; what it is."""
         ...
@@ -125,6 +129,7 @@ class AdminServer:
             "sessions.explain": self._explain,
             "sessions.discard": self._discard,
             "sessions.kick": self._kick,
+            "sessions.set_owner": self._set_owner,
             "storage.rotate": self._rotate,
             "bans.add": self._ban,
             "bans.remove": self._unban,
@@ -254,6 +259,13 @@ class AdminServer:
         if not await self._handler.kick(client_id):
             raise _Refused("not_found", f"{client_id!r} is not connected")
         return {"client_id": client_id, "action": "kicked"}
+
+    async def _set_owner(self, arguments: Row) -> Row:
+        client_id, username = _argument(arguments, "client_id"), _argument(arguments, "username")
+        log.info("admin.set_owner", client_id=client_id, username=username)
+        if not await self._handler.set_owner(client_id, username):
+            raise _Refused("not_found", f"there is no session {client_id!r}")
+        return {"client_id": client_id, "action": "given"}
 
     async def _rotate(self, arguments: Row) -> Row:
         structure = None

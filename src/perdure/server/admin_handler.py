@@ -150,6 +150,27 @@ class BrokerAdmin:
         await services.committer.sync_now()
         return True
 
+    async def set_owner(self, client_id: str, username: str) -> bool:
+        """Give a session to a user; who holds it is disconnected, as after ``kick``."""
+        services = self._services
+        self._check_writable()
+        await services.registry.acquire(client_id)
+        try:
+            services.turn.now_us = services.clock.now_us()
+            live = services.registry.live.get(client_id)
+            if live is not None:
+                live.holder.close(ADMINISTRATIVE_ACTION)
+            services.turn.run()  # what the connection has left is read below
+            stored = await services.database.open_session(client_id)
+            if stored is None:
+                return False
+            services.sessions.give(stored, username)
+            services.turn.run()
+        finally:
+            services.registry.release(client_id)
+        await services.committer.sync_now()
+        return True
+
     async def kick(self, client_id: str) -> bool:
         """Take leave of a client; the session stays as after any disconnect."""
         live = self._services.registry.live.get(client_id)

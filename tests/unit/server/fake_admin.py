@@ -32,6 +32,10 @@ class FakeAdmin:
         self.asked.append(("kick", client_id))
         return client_id == self._known
 
+    async def set_owner(self, client_id: str, username: str) -> bool:
+        self.asked.append(("set_owner", client_id, username))
+        return client_id == self._known
+
     def bans(self) -> list[Row]:
         return [{"kind": "client_id", "value": f"c{number}"} for number in range(2)]
 

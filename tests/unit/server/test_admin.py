@@ -132,20 +132,30 @@ class TestServer:
             request("sessions.explain", client_id=client, topic="t"),
             request("sessions.discard", client_id=client),
             request("sessions.kick", client_id=client),
+            request("sessions.set_owner", client_id=client, username="ada"),
             request("stats"),
         ) == [
             {"result": {"client_id": client}},
             {"result": {"client_id": client, "topic": "t"}},
             {"result": {"client_id": client, "action": "discarded"}},
             {"result": {"client_id": client, "action": "kicked"}},
+            {"result": {"client_id": client, "action": "given"}},
             {"result": {"sessions": 7}},
         ]
 
     @pytest.mark.parametrize(
-        "command", ["sessions.show", "sessions.explain", "sessions.discard", "sessions.kick"]
+        "command",
+        [
+            "sessions.show",
+            "sessions.explain",
+            "sessions.discard",
+            "sessions.kick",
+            "sessions.set_owner",
+        ],
     )
     async def test_not_found(self, tmp_path: Path, command: str) -> None:
-        (answer,) = await ask(tmp_path, request(command, client_id="nobody", topic="t"))
+        asked = request(command, client_id="nobody", topic="t", username="ada")
+        (answer,) = await ask(tmp_path, asked)
         assert answer["error"]["code"] == "not_found"
         assert "nobody" in answer["error"]["message"]
 

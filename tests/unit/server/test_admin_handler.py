@@ -221,6 +221,38 @@ async def test_kick_leaves_the_session(scene: Scene) -> None:
     assert not await scene.admin.kick("a")
 
 
+@pytest.mark.parametrize("connected", [False, True])
+async def test_a_session_is_given_to_another_user(scene: Scene, *, connected: bool) -> None:
+    if connected:
+        client = await scene.connect("a", expiry_s=60, subscribe="t")
+        client.written.clear()
+    else:
+        await offline(scene, "a", subscribe="t")
+    tally = scene.broker.services.tally
+    assert await scene.admin.set_owner("a", "ada")
+    if connected:
+        assert client.written[2] == 0x98
+    assert await scene.rows() == [("a", "offline")]
+    stored = await scene.database.open_session("a")
+    assert stored is not None
+    assert (stored.record.username, stored.record.method) == ("ada", "password")
+    assert stored.record.subscription_count == 1
+    assert (tally.of_user(""), tally.of_user("ada"), tally.sessions) == (0, 1, 1)
+    # Who held it may not have it any more (0x87).
+    refused = Client(scene.broker)
+    assert (await refused.send(Connect(5, False, 0, "a")))[3] == 0x87
+    assert await scene.admin.set_owner("a", "")
+    again = Client(scene.broker)
+    assert (await again.send(Connect(5, False, 0, "a")))[2:4] == b"\x01\x00"
+
+
+async def test_a_session_that_ends_with_its_connection_is_given_to_nobody(scene: Scene) -> None:
+    await scene.connect("a")
+    assert not await scene.admin.set_owner("a", "ada")
+    assert not await scene.admin.set_owner("nobody", "ada")
+    assert scene.broker.services.tally.sessions == 0
+
+
 async def test_rotate(scene: Scene) -> None:
     assert (await scene.admin.rotate(None))["generation"] == 2
     assert len(scene.database.generations()) == 2

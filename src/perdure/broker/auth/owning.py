@@ -15,6 +15,9 @@ Binding: TypeAlias = Literal["user", "none"]
 
 BINDING_USER: Final = "user"
 
+_ANONYMOUS: Final = "anonymous"
+_PROVED: Final = "password"
+
 
 def may_hold(identity: Identity, *, username: str, method: str, binding: str) -> bool:
     """Whether a client may resume, discard or take over a session.
@@ -43,4 +46,18 @@ def owner_after(identity: Identity, *, username: str, method: str) -> tuple[str,
     """
     if method and identity.superuser:
         return username, method
-    return identity.username or "", identity.method or "anonymous"
+    return identity.username or "", identity.method or _ANONYMOUS
+
+
+def given_to(username: str, *, method: str) -> tuple[str, str]:
+    """To whom a session belongs that an administrator gives to a user: name and method.
+
+    The method is what proves the name as far as anybody knows; the owner's next CONNECT says it.
+
+    Args:
+        username: of the owner from now on; empty = anonymous.
+        method: of the owner before; empty = there was none.
+    """
+    if not username:
+        return "", _ANONYMOUS
+    return username, method if method not in {"", _ANONYMOUS} else _PROVED

@@ -43,7 +43,7 @@ INBOX_PAGE = 256
 
 @click.group()
 def command() -> None:
-    """List, show, explain and discard sessions.
+    """List, show, explain and discard sessions, and give them to other users.
 
     They ask the running broker through its admin socket; if none runs, they read the data
     directory, or the server that the configuration names.
@@ -259,6 +259,56 @@ def kick(data: Path, client_ids: tuple[str, ...], out: Output) -> int:
         return act_on_each(
             client_ids, lambda client_id: client.call("sessions.kick", client_id=client_id), out
         )
+
+
+@command.command("set-owner")
+@data_options
+@click.argument("client_ids", nargs=-1, required=True, metavar="CLIENT_ID...")
+@click.option("--user", "username", metavar="NAME", help="The user that they belong to.")
+@click.option("--anonymous", is_flag=True, help="They belong to clients without a user name.")
+@output_options
+def set_owner(
+    data: Path, client_ids: tuple[str, ...], username: str | None, anonymous: bool, out: Output
+) -> int:
+    """Give sessions to a user, with all they hold, as after a user was renamed.
+
+    A connected client is disconnected, and can resume the session as that user only.
+    """
+    if anonymous == bool(username):
+        raise click.UsageError("name the new owner with --user, or take --anonymous")
+    owner = username or ""
+    client = AdminClient.connect(data)
+    if client is not None:
+        with client:
+            return act_on_each(
+                client_ids,
+                lambda client_id: client.call(
+                    "sessions.set_owner", client_id=client_id, username=owner
+                ),
+                out,
+            )
+    with open_database(data, read_only=False) as opened:
+        return act_on_each(
+            client_ids,
+            lambda client_id: opened.run(give_stored(opened, client_id, owner)),
+            out,
+        )
+
+
+async def give_stored(opened: OpenDatabase, client_id: str, username: str) -> dict[str, Any]:
+    """Give a session of a stopped broker to a user; empty = to anonymous clients."""
+    from perdure.broker.auth.owning import given_to
+
+    database = opened.database
+    stored = await database.open_session(client_id)
+    if stored is None:
+        raise _unknown(client_id)
+    owner, method = given_to(username, method=stored.record.method)
+    batch = database.batch()
+    batch.put_session(msgspec.structs.replace(stored.record, username=owner, method=method))
+    database.write(batch)
+    database.sync()
+    return {"client_id": client_id, "action": "given"}
 
 
 def not_running(data: Path) -> CommandFailed:

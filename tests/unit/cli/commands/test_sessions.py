@@ -113,6 +113,24 @@ def test_discard_sees_shares_behind_the_first_page(directory: Path, capsys: Capt
     assert capsys.readouterr().out == "plain\tends_at_start\n"
 
 
+def test_set_owner_of_a_stopped_broker(directory: Path, capsys: Capture) -> None:
+    assert run(on(directory, "set-owner", "plain", "nobody", "--user", "ada")) == 67
+    assert capsys.readouterr().out == "plain\tgiven\n"
+    found = stored(directory, "plain")
+    assert found is not None
+    assert (found.record.username, found.record.method) == ("ada", "password")
+    assert run(on(directory, "set-owner", "plain", "--anonymous")) == 0
+    found = stored(directory, "plain")
+    assert found is not None
+    assert (found.record.username, found.record.method) == ("", "anonymous")
+
+
+@pytest.mark.parametrize("options", [[], ["--user", ""], ["--user", "ada", "--anonymous"]])
+def test_set_owner_wants_one_owner(directory: Path, options: list[str], capsys: Capture) -> None:
+    assert run(on(directory, "set-owner", "plain", *options)) == 64
+    assert "--anonymous" in capsys.readouterr().err
+
+
 def test_discard_goes_on_past_the_missing(directory: Path, capsys: Capture) -> None:
     assert run(on(directory, "discard", "nobody", "plain", "--yes")) == 67
     captured = capsys.readouterr()
