@@ -28,8 +28,8 @@ class StreamState(msgspec.Struct, frozen=True):
         batch: its number.
         rows: messages in it.
         rows_per_s: its rate.
-        behind_s: age of the oldest unread message against the newest of the log, about; 0 = it
-            has read everything; None = not known yet.
+        behind_s: from what it has read to the end of the log, as ``pipeline archive`` and
+            ``pipeline status`` tell it; 0 = it has read everything; None = not known yet.
     """
 
     batch: int

@@ -115,6 +115,7 @@ def look(config: Config, *, ports: bool) -> Preflight:
     users = rules = bans = None
     with _told(findings, "storage.path"):
         findings += _directory(config)
+    findings += _kept_for(config)
     with _told(findings, "storage.backend"):
         _make_driver(config)
     with _told(findings, "auth.password_file"):
@@ -188,6 +189,19 @@ def _directory(config: Config) -> Iterator[Finding]:
     if free < ROOM_BYTES_MIN:
         text = f"{found} is on a file system with {free // 1024**2} MiB free ({_mount(found)})"
         yield Finding(name, text, "make room: see docs/howto/data-directory.md", "warning")
+
+
+def _kept_for(config: Config) -> Iterator[Finding]:
+    """A pipeline that has died does not fill the disk."""
+    retention = config.retention
+    if retention.keep_for and not retention.bytes and not retention.disk_bytes_max:
+        names = ", ".join(retention.keep_for)
+        yield Finding(
+            "retention.keep_for",
+            f"the log waits for {names} with nothing to bound it: if that stops, the disk fills up",
+            "set retention.disk_bytes_max with a disk_policy, or retention.bytes",
+            "warning",
+        )
 
 
 def _writable_hint(path: Path) -> str:

@@ -23,6 +23,7 @@ from perdure.config.schema import (
     ListenersConfig,
     MetricsConfig,
     RedisConfig,
+    RetentionConfig,
     StorageConfig,
 )
 from perdure.errors import ConfigError
@@ -235,6 +236,27 @@ def test_little_room_is_told(
     assert warning.startswith(f"storage.path: {tmp_path} is on a file system with ")
     memory = made(storage=msgspec.structs.replace(made().storage, backend="memory"))
     assert told(memory) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("retention", "is_told"),
+    [
+        ({"keep_for": ("archive", "lake")}, True),
+        ({"keep_for": ("archive",), "disk_bytes_max": 2**34}, False),
+        ({"keep_for": ("archive",), "bytes": 2**34}, False),
+        ({}, False),
+    ],
+)
+def test_a_log_that_waits_has_a_bound(
+    made: Callable[..., Config], retention: dict[str, Any], *, is_told: bool
+) -> None:
+    found = look(made(retention=RetentionConfig(**retention)), ports=False)
+    assert not found.problems
+    told = [warning for warning in found.warnings if warning.path == "retention.keep_for"]
+    assert bool(told) == is_told
+    if is_told:
+        assert "waits for archive, lake" in told[0].message
+        assert "disk_bytes_max" in told[0].hint
 
 
 def test_a_backend_that_is_not_installed(
