@@ -107,7 +107,7 @@ class Limiter:
         if session.to_drop:
             session.to_drop -= 1
             self._services.metrics.messages_dropped_queue_full += 1
-        elif self._is_old(message):
+        elif self.is_old(message, self._services.turn.now_us):
             self._services.metrics.messages_dropped_expired += 1
         else:
             return False
@@ -125,7 +125,7 @@ class Limiter:
             outbound.skip(entry.offset)
             session.moved()
             return True
-        if not self._is_old(message):
+        if not self.is_old(message, self._services.turn.now_us):
             return False
         self._services.metrics.messages_dropped_expired += 1
         self._drop(session, entry.offset)
@@ -148,7 +148,8 @@ class Limiter:
             message.offset,
         )
 
-    def _is_old(self, message: Message) -> bool:
+    def is_old(self, message: Message, now_us: int) -> bool:
+        """Whether ``pending_age_max_s`` drops a message that was never sent; in steady time."""
         services = self._services
         config = services.session_config
         if not config.pending_age_max_s:
@@ -156,7 +157,7 @@ class Limiter:
         published_us = message.published_at_us
         if not services.committer.has_server:
             published_us = services.clock.steady_at(published_us, message.offset)
-        return is_too_old(published_us, config, services.turn.now_us)
+        return is_too_old(published_us, config, now_us)
 
     def _drop(self, session: LiveSession, offset: int) -> None:
         session.outbound.skip(offset)

@@ -63,7 +63,7 @@ class BrokerAdmin:
     async def sessions(self, *, prefix: str, state: str) -> AsyncIterator[Row]:
         """Stored sessions, and in their places those that are only in memory."""
         services = self._services
-        now_us = services.clock.now_us()
+        now_us, skew_us = self._times()
         unstored = sorted(
             (
                 session
@@ -80,10 +80,12 @@ class BrokerAdmin:
             while unstored and (before is None or unstored[-1].client_id.encode() < before):
                 record = unstored.pop().record
                 if wanted in {None, state_of(record, now_us, running=True)}:
-                    rows.append(session_row(record, now_us, running=True))
+                    rows.append(session_row(record, now_us, running=True, skew_us=skew_us))
             return rows
 
-        async for row in session_rows(services.database, now_us, running=True, prefix=prefix):
+        async for row in session_rows(
+            services.database, now_us, running=True, prefix=prefix, skew_us=skew_us
+        ):
             for earlier in unstored_rows(row["client_id"].encode()):
                 yield earlier
             if wanted in {None, row["state"]}:
@@ -94,12 +96,13 @@ class BrokerAdmin:
     async def session(self, client_id: str) -> Row | None:
         """Details; of a connected session as it is now."""
         services = self._services
-        now_us = services.clock.now_us()
+        now_us, skew_us = self._times()
+        database = services.database
         live = services.registry.live.get(client_id)
         if live is None:
-            return await session_details(services.database, client_id, now_us, running=True)
+            return await session_details(database, client_id, now_us, running=True, skew_us=skew_us)
         return await describe(
-            services.database, _as_stored(live), now_us, running=True, live=_view(live)
+            database, _as_stored(live), now_us, running=True, live=_view(live), skew_us=skew_us
         )
 
     async def explain(self, client_id: str, topic: str, what: What) -> Row | None:
@@ -113,12 +116,14 @@ class BrokerAdmin:
             if found_stored is None:
                 return None
             stored = found_stored
+        now_us, skew_us = self._times()
         found = await explain_session(
             services.database,
             stored,
             topic,
-            services.clock.now_us(),
+            now_us,
             running=True,
+            skew_us=skew_us,
             live=None if live is None else _view(live),
             rules=Rules(services, stored.record, self._is_superuser),
             what=what,
@@ -235,6 +240,12 @@ class BrokerAdmin:
             "log_bytes": metrics.storage_bytes,
             "generations": metrics.storage_generations,
         }
+
+    def _times(self) -> tuple[int, int]:
+        """Steady time, by which sessions end, and what the wall clock is ahead of it now."""
+        clock = self._services.clock
+        now_us = clock.now_us()
+        return now_us, clock.wall_us() - now_us
 
     def _storage(self) -> str:
         """``ok``, ``refusing`` (the disk budget is used up) or ``failed``."""

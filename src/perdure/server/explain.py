@@ -24,7 +24,14 @@ from perdure.server.explain_record import (
     of_this_kind,
     recorded,
 )
-from perdure.server.inspect import LiveView, Stored, oldest_owed, state_of, unacknowledged
+from perdure.server.inspect import (
+    LiveView,
+    Stored,
+    deadline,
+    oldest_owed,
+    state_of,
+    unacknowledged,
+)
 from perdure.session.head import unacknowledged_head
 from perdure.session.interest import Wanted, combine
 from perdure.topic.matching import intersects, matches
@@ -109,14 +116,26 @@ async def explain_session(
     live: LiveView | None = None,
     rules: Rules | None = None,
     what: What = ANY,
+    skew_us: int = 0,
 ) -> Explanation:
     """The same for a session that was read, or that is in memory.
+
+    Args:
+        database: where it is.
+        stored: the session.
+        topic: asked for.
+        now_us: steady time; without a broker that tells it, wall time.
+        running: see ``state_of``.
+        live: what memory knows of it.
+        rules: of a running broker.
+        what: the message.
+        skew_us: what the wall clock is ahead of steady time.
 
     Raises:
         MqttError: ``topic`` is no topic name.
     """
     validate_topic_name(topic, levels_max=65_536)
-    findings = [_explain_session(stored.record, now_us, running=running)]
+    findings = [_explain_session(stored.record, now_us, running=running, skew_us=skew_us)]
     online = findings[0].ok
     if rules is not None and rules.ban():
         text = f"the client is banned ({rules.ban()}) and cannot connect"
@@ -142,7 +161,7 @@ async def explain_session(
             if found.ok or inbox.code != "addressed":
                 findings.append(found)
         if rules is not None and (not online or (live is not None and live.catching_up)):
-            findings += await backlog(database, stored, topic, message, rules.limits, now_us)
+            findings += await backlog(database, stored, topic, message, rules)
         findings.append(_explain_delivery(stored, live))
         findings += await _explain_head(database, stored)
     return _concluded(stored.record.client_id, topic, findings)
@@ -163,15 +182,15 @@ def _concluded(client_id: str, topic: str, findings: list[Finding]) -> Explanati
     return Explanation(client_id, topic, verdict, reason, findings)
 
 
-def _explain_session(record: SessionRecord, now_us: int, *, running: bool) -> Finding:
+def _explain_session(record: SessionRecord, now_us: int, *, running: bool, skew_us: int) -> Finding:
     state = state_of(record, now_us, running=running)
     since = format_time(record.changed_at_us)
+    until = deadline(record.expires_at_us, skew_us)
     if state == "connected":
         return Finding("session", True, "connected", f"connected since {since}")
     if state == "expired":
-        text = f"the session expired at {format_time(record.expires_at_us)} and is about to go"
+        text = f"the session expired at {until} and is about to go"
         return Finding("session", False, "expired", text)
-    until = format_time(record.expires_at_us)
     kept = f"until {until}" if until else "for ever"
     text = f"the client is offline since {since}; its session is kept {kept}"
     return Finding("session", False, "offline", text)

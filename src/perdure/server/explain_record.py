@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from perdure.broker.limiter import excess, is_too_old
-from perdure.config.schema import SessionConfig
+from perdure.broker.limiter import excess
 from perdure.config.units import format_time
 from perdure.model import Message, StoredSession, Subscription
 from perdure.server.inspect import Stored
 from perdure.session.interest import Interest
+
+if TYPE_CHECKING:
+    from perdure.server.rules import Rules
 
 EXPLAIN_MESSAGES_MAX: Final = 1000
 """Messages looked at to explain one topic."""
@@ -157,8 +159,7 @@ async def backlog(
     stored: StoredSession,
     topic: str,
     message: Message,
-    limits: SessionConfig,
-    now_us: int,
+    rules: Rules,
 ) -> list[Finding]:
     """What limits drop of the session's backlog when it is read, the oldest first.
 
@@ -167,9 +168,9 @@ async def backlog(
         stored: the session.
         topic: asked for.
         message: what is published now.
-        limits: ``session.pending_*_max``.
-        now_us: wall time.
+        rules: of the broker, with ``session.pending_*_max``.
     """
+    limits = rules.limits
     if limits.pending_bytes_max and len(message.payload) > limits.pending_bytes_max:
         text = f"larger than session.pending_bytes_max ({limits.pending_bytes_max} bytes)"
         return [Finding("limits", False, "queue_full", text)]
@@ -178,7 +179,7 @@ async def backlog(
     owed = await _backlog_of(database, stored)
     dropped = owed[: excess([len(m.payload) for m in owed], limits)]
     kept = owed[len(dropped) :]
-    old = [m for m in kept if is_too_old(m.published_at_us, limits, now_us)]
+    old = [m for m in kept if rules.is_too_old(m)]
     here = sum(1 for m in owed if m.topic == topic)
     lost = sum(1 for m in dropped if m.topic == topic)
     too_old = sum(1 for m in old if m.topic == topic)

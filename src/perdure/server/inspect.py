@@ -95,7 +95,7 @@ def state_of(record: SessionRecord, now_us: int, *, running: bool) -> State:
 
     Args:
         record: the session.
-        now_us: wall time.
+        now_us: steady time; without a broker that tells it, wall time.
         running: the broker runs; else what was connected when it died is offline.
     """
     if record.connected and running:
@@ -105,8 +105,25 @@ def state_of(record: SessionRecord, now_us: int, *, running: bool) -> State:
     return "offline"
 
 
-def session_row(record: SessionRecord, now_us: int, *, running: bool) -> Row:
-    """What a list shows of a session."""
+def deadline(steady_us: int, skew_us: int) -> str | None:
+    """A deadline as people read it; None = there is none.
+
+    Args:
+        steady_us: in the broker's own time (``clock.SteadyClock``).
+        skew_us: what the wall clock is ahead of that.
+    """
+    return format_time(steady_us + skew_us) if steady_us else None
+
+
+def session_row(record: SessionRecord, now_us: int, *, running: bool, skew_us: int = 0) -> Row:
+    """What a list shows of a session.
+
+    Args:
+        record: the session.
+        now_us: steady time.
+        running: see ``state_of``.
+        skew_us: what the wall clock is ahead of it.
+    """
     never = record.expiry_s == SESSION_EXPIRY_NEVER_S
     return {
         "client_id": record.client_id,
@@ -117,7 +134,7 @@ def session_row(record: SessionRecord, now_us: int, *, running: bool) -> Row:
         "changed_at": format_time(record.changed_at_us),
         "changed_at_us": record.changed_at_us,
         "expiry_s": None if never else record.expiry_s,
-        "expires_at": format_time(record.expires_at_us),
+        "expires_at": deadline(record.expires_at_us, skew_us),
         "dropped_count": record.dropped_count,
         "has_will": record.will is not None,
         "epoch": record.epoch,
@@ -131,21 +148,23 @@ async def session_rows(
     running: bool,
     prefix: str = "",
     state: State | None = None,
+    skew_us: int = 0,
 ) -> AsyncIterator[Row]:
     """Sessions in client-id order.
 
     Args:
         database: where they are.
-        now_us: wall time.
+        now_us: steady time.
         running: see ``state_of``.
         prefix: only client ids that begin so.
         state: only sessions in this state.
+        skew_us: what the wall clock is ahead of steady time.
     """
     # Starting above the prefix without its last character skips what cannot begin with it.
     async for record in database.sessions(after=prefix[:-1]):
         if record.client_id.startswith(prefix):
             if state in {None, state_of(record, now_us, running=running)}:
-                yield session_row(record, now_us, running=running)
+                yield session_row(record, now_us, running=running, skew_us=skew_us)
         elif record.client_id.encode() > prefix.encode():
             return
 
@@ -157,12 +176,13 @@ async def session_details(
     *,
     running: bool,
     live: LiveView | None = None,
+    skew_us: int = 0,
 ) -> Row | None:
     """Everything about one session; None if there is no such session."""
     stored = await database.open_session(client_id)
     if stored is None:
         return None
-    return await describe(database, stored, now_us, running=running, live=live)
+    return await describe(database, stored, now_us, running=running, live=live, skew_us=skew_us)
 
 
 async def describe(
@@ -172,10 +192,11 @@ async def describe(
     *,
     running: bool,
     live: LiveView | None = None,
+    skew_us: int = 0,
 ) -> Row:
     """Everything about a session; one in memory is described by what it would store now."""
     cursor = stored.cursor
-    details = session_row(stored.record, now_us, running=running)
+    details = session_row(stored.record, now_us, running=running, skew_us=skew_us)
     details["subscriptions"] = [
         _subscription_row(sub) for sub in stored.subscriptions if not sub.until_offset
     ]
@@ -210,7 +231,7 @@ async def describe(
             "retain": will.retain,
             "delay_s": will.delay_s,
             "payload_bytes": len(will.payload),
-            "due_at": format_time(stored.record.will_at_us),
+            "due_at": deadline(stored.record.will_at_us, skew_us),
         }
     if live is not None:
         details["live"] = msgspec.to_builtins(live)

@@ -44,6 +44,11 @@ class Rules:
         """The bounds of a session."""
         return self._services.session_config
 
+    def is_too_old(self, message: Message) -> bool:
+        """Whether ``session.pending_age_max_s`` drops a message that waits."""
+        services = self._services
+        return services.limiter.is_old(message, services.clock.now_us())
+
     def ban(self) -> str:
         """The ban that keeps the client out, in words; empty = none."""
         services = self._services

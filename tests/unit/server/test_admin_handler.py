@@ -14,8 +14,9 @@ from perdure.broker.auth.authorize import AllowAll
 from perdure.broker.broker import Broker
 from perdure.broker.connection import Connection
 from perdure.broker.stream import PeerInfo
-from perdure.clock import SystemClock
+from perdure.clock import Clock, SystemClock
 from perdure.config import Config
+from perdure.config.units import parse_time
 from perdure.errors import ConfigError, StorageUnavailable
 from perdure.model import Will
 from perdure.mqtt.encode import encode
@@ -74,18 +75,32 @@ class Client:
         return bytes(self.written)
 
 
+class Wall(Clock):
+    """The machine's clock, which can be set."""
+
+    def __init__(self) -> None:
+        self.set_by_us = 0
+
+    def now_us(self) -> int:
+        return SystemClock().now_us() + self.set_by_us
+
+    def monotonic_us(self) -> int:
+        return SystemClock().monotonic_us()
+
+
 class Scene:
     """A broker on a memory database, and its admin handler."""
 
     def __init__(self) -> None:
         self.database = MemoryDatabase()
         self.errors: list[BaseException] = []
+        self.wall = Wall()
         self.scheduler = LoopScheduler(asyncio.get_running_loop(), self.errors.append)
         self.broker = Broker(
             Config(),
             self.database,
             scheduler=self.scheduler,
-            clock=SystemClock(),
+            clock=self.wall,
             chance=random.Random(1),
             authenticator=AnonymousPolicy(),
             methods=EnhancedMethods(),
@@ -319,3 +334,29 @@ async def test_status_says_whether_the_storage_takes_messages(scene: Scene) -> N
     assert told() == ("failed", "no disk")
     services.committer.writable = True
     services.committer.failure = None
+
+
+@pytest.mark.parametrize("set_by_s", [-7 * 86_400, 7 * 86_400])
+async def test_deadlines_are_told_by_the_wall_clock(scene: Scene, set_by_s: int) -> None:
+    """Sessions end by the broker's own time; people read the time of day."""
+    client = Client(scene.broker)
+    will = Will("gone", b"", 1, delay_s=30)
+    properties = Properties(session_expiry_interval=60)
+    await client.send(Connect(5, True, 0, "a", will=will, properties=properties))
+    await client.send(Subscribe(1, [SubscribeFilter("t", 1)]))
+    client.connection.connection_lost(None)
+    scene.broker.services.turn.run()
+    scene.wall.set_by_us = set_by_s * 1_000_000
+
+    def is_in(text: str, seconds: int) -> bool:
+        return abs(parse_time(text, 0) - scene.wall.now_us() - seconds * 1_000_000) < 10_000_000
+
+    (row,) = [row async for row in scene.admin.sessions(prefix="", state="")]
+    assert row["state"] == "offline"
+    assert is_in(row["expires_at"], 60)
+    details = await show(scene, "a")
+    assert is_in(details["expires_at"], 60)
+    assert is_in(details["will"]["due_at"], 30)
+    explained = await scene.admin.explain("a", "t", ANY)
+    assert explained is not None
+    assert is_in(explained["findings"][0]["detail"].rpartition("kept until ")[2], 60)
