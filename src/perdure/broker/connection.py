@@ -27,7 +27,7 @@ from perdure.broker.publishing import REFUSALS, UNSPECIFIED_ERROR
 from perdure.broker.refusals import foreign
 from perdure.broker.scheduler import run_eagerly
 from perdure.broker.sender import Sender
-from perdure.broker.shifts import BULK_BYTES, FAN_SHIFT, FEW, SLICE, SLICE_MIN
+from perdure.broker.shifts import BULK_BYTES, SLICE, FanOut
 from perdure.errors import LoginRefused, MqttError, ProtocolViolation, StorageError
 from perdure.limits import CONNECT_HEAD_BYTES
 from perdure.mqtt.decode import Decoder
@@ -83,7 +83,6 @@ class Connection:
         "_decoder",
         "_fan",
         "_has_parcel",
-        "_published",
         "_services",
         "_state",
         "_stream",
@@ -121,10 +120,8 @@ class Connection:
             filters_max=config.subscribe_filters_max,
             properties_max=config.properties_max,
         )
-        self._fan: int = 0
-        """Deliveries that a message of this client causes, where they are many."""
-        self._published: int = 0
-        """Messages of its slice before, whose deliveries are counted."""
+        self._fan: FanOut | None = None
+        """None = no message of this client was seen to go to many."""
         self._has_parcel: bool = False
         """It has room for a large packet, or waits for it."""
         self._state: int = NEW
@@ -181,8 +178,9 @@ class Connection:
             self._decoder.feed(data, 0)
             self.intake.arrived()
             return
+        fan = self._fan
         if (len(data) > BULK_BYTES and (services.shifts.is_busy or self._state == NEW)) or (
-            self._published > FEW and self._fan and services.shifts.is_full(turn.number)
+            fan is not None and fan.waits(services.shifts, turn.number)
         ):
             self._decoder.feed(data, 0)
             self.go_on()
@@ -218,9 +216,8 @@ class Connection:
         turn = self._services.turn
         admission = turn.admission
         taken = admission.taken
-        units = SLICE
-        if self._fan:
-            units = max(SLICE_MIN, SLICE // (1 + (self._fan >> FAN_SHIFT)))
+        fan = self._fan
+        units = SLICE if fan is None else fan.units()
         try:
             packets = decoder.feed(data, units)
             if self._state == NEW and decoder.failure is not None:
@@ -232,7 +229,7 @@ class Connection:
         if self._state == CLOSED:
             return False
         dispatcher = turn.dispatcher
-        if self._fan or (dispatcher is not None and dispatcher.caused):
+        if fan is not None or (dispatcher is not None and dispatcher.caused):
             self._learn_fan(admission.taken - taken)
         if not intake.is_paused:
             if turn.is_overloaded():
@@ -255,21 +252,20 @@ class Connection:
         return False
 
     def _learn_fan(self, published: int) -> None:
-        """Look at what the messages of the slices before have caused.
+        """Have it counted what the messages of the slices before have caused.
 
         Args:
             published: messages in this slice, which have caused nothing yet.
         """
-        dispatcher = self._services.turn.dispatcher
+        services = self._services
+        dispatcher = services.turn.dispatcher
         session = self.session
         if dispatcher is None or session is None or not published:
             return
+        if self._fan is None:
+            self._fan = FanOut()
         caused = dispatcher.caused.pop(session.client_id, 0)
-        # Who alternates between topics is held to the worse one for some slices.
-        self._fan = max(caused // max(1, self._published), self._fan - 1 - (self._fan >> 3), 0)
-        self._published = published
-        if self._fan and published > FEW:
-            self._services.shifts.will_cause(self._fan * published, self._services.turn.number)
+        self._fan.learn(caused, published, services.shifts, services.turn.number)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The transport is gone."""

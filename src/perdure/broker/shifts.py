@@ -67,6 +67,46 @@ class Worker(Protocol):
 
 
 @final
+class FanOut:
+    """What the messages of one client cause, where each goes to many.
+
+    Attributes:
+        each: deliveries that a message causes; 0 = few, and nothing is counted.
+        published: messages of its slice before, whose deliveries are counted.
+    """
+
+    __slots__ = ("each", "published")
+
+    def __init__(self) -> None:
+        self.each: int = 0
+        self.published: int = 0
+
+    def units(self) -> int:
+        """Units of work in a slice."""
+        each = self.each
+        return max(SLICE_MIN, SLICE // (1 + (each >> FAN_SHIFT))) if each else SLICE
+
+    def waits(self, shifts: Shifts, turn: int) -> bool:
+        """Whether the client's next slice must wait for the deliveries of this turn."""
+        return self.published > FEW and self.each > 0 and shifts.is_full(turn)
+
+    def learn(self, caused: int, published: int, shifts: Shifts, turn: int) -> None:
+        """Look at what the messages of the slices before have caused.
+
+        Args:
+            caused: deliveries.
+            published: messages in this slice, which have caused nothing yet.
+            shifts: told what they will cause.
+            turn: number of this turn.
+        """
+        # Who alternates between topics is held to the worse one for some slices.
+        self.each = max(caused // max(1, self.published), self.each - 1 - (self.each >> 3), 0)
+        self.published = published
+        if self.each and published > FEW:
+            shifts.will_cause(self.each * published, turn)
+
+
+@final
 class Shifts:
     """The queue of those who have work left.
 

@@ -7,7 +7,17 @@ import random
 from tests.support.clock import VirtualClock
 from tests.support.scheduler import VirtualLoop, VirtualScheduler
 
-from perdure.broker.shifts import DELIVERIES_MAX, SHIFT_US, SLICES_MAX, STEPS_MAX, Shifts
+from perdure.broker.shifts import (
+    DELIVERIES_MAX,
+    FEW,
+    SHIFT_US,
+    SLICE,
+    SLICE_MIN,
+    SLICES_MAX,
+    STEPS_MAX,
+    FanOut,
+    Shifts,
+)
 
 
 class Hall:
@@ -103,3 +113,32 @@ def test_a_turn_causes_so_many_deliveries() -> None:
     assert not hall.shifts.is_full(2)
     hall.loop.run_ready()
     assert hall.done == ["a", "b"] * 3
+
+
+def test_who_publishes_to_many_has_short_slices_for_as_long_as_it_does() -> None:
+    hall = Hall()
+    fan = FanOut()
+    assert fan.units() == SLICE
+    fan.learn(0, 10, hall.shifts, 1)
+    assert (fan.each, fan.units()) == (0, SLICE)
+    fan.learn(10 * 40, 10, hall.shifts, 2)
+    assert (fan.each, fan.units()) == (40, SLICE // 11)
+    assert hall.shifts.deliveries == 40 * 10
+    fan.learn(10_000_000, 10, hall.shifts, 3)
+    assert fan.units() == SLICE_MIN
+    for turn in range(200):
+        fan.learn(0, 10, hall.shifts, turn)
+    assert (fan.each, fan.units()) == (0, SLICE)
+
+
+def test_who_publishes_to_many_waits_where_a_turn_has_enough_to_deliver() -> None:
+    hall = Hall()
+    much, little = FanOut(), FanOut()
+    for fan, published in ((much, 100), (little, FEW)):
+        fan.learn(0, published, hall.shifts, 1)
+        fan.learn(published * 400, published, hall.shifts, 2)
+    assert hall.shifts.is_full(2)
+    assert much.waits(hall.shifts, 2)
+    assert not little.waits(hall.shifts, 2)  # exempt, and not counted either
+    assert hall.shifts.deliveries == 100 * 400
+    assert not much.waits(hall.shifts, 3)
