@@ -21,6 +21,7 @@ from perdure.broker.auth.authenticate import (
     Standing,
 )
 from perdure.broker.auth.authorize import AllowAll, Authorizer
+from perdure.broker.auth.bans import BanList
 from perdure.broker.broker import Broker
 from perdure.broker.pace import Pace
 from perdure.config.schema import Config, SysConfig
@@ -89,6 +90,8 @@ class SimBroker:
         self.power_cut_count = 0
         self.blocking_us = (100, 3_000)
         """Least and most time that a sync takes."""
+        self.bans: BanList | None = None
+        """In force when a broker process starts."""
         self.suspends = False
         """Reads of the store wait now and then, as a server's would."""
         self.rests = False
@@ -128,6 +131,7 @@ class SimBroker:
             version="test",
             clock_memory=self.kept_clock,
             standing=self.standing,
+            bans=self.bans,
         )
         self.broker = broker
         self.scheduler = scheduler

@@ -3,7 +3,8 @@
 A banned client is refused at CONNECT (0x8A, in 3.1.1 return code 5). When a ban is added, every
 client that it means is disconnected at once, and gone without its will: what it has to say is not
 wanted. As long as a client identifier is banned, what it published before is not delivered to
-anybody any more, from queues, retained messages or the log.
+anybody any more, from queues, retained messages or the log. A message names no user: of a banned
+user, what is muted are the identifiers of the sessions that belong to it.
 
 Knows nothing of files: whoever has changed a list hands over the new one.
 """
@@ -13,7 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from perdure.broker.auth.bans import Ban, BanList, TemporaryBan
-from perdure.errors import MqttError
+from perdure.errors import MqttError, StorageError
+from perdure.model import SessionRecord
 from perdure.mqtt.reason_codes import ADMINISTRATIVE_ACTION, BANNED
 
 if TYPE_CHECKING:
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
 WAIT_MAX_US: Final = 3_600_000_000
 """Longest wait for the end of a ban."""
+
+SESSIONS_PER_STEP: Final = 64
+"""Stored sessions looked at before others have their turn."""
 
 
 @final
@@ -43,6 +48,9 @@ class Banning:
         self._services = services
         self.bans = bans
         self.version: int = 0
+        self._users: frozenset[str] = bans.usernames()
+        self._of_users: dict[str, str] = {}
+        """Client identifiers of sessions that belong to them, and to which."""
         self._timer: Timer | None = None
         self._skew_us: int = 0
         """What the wall clock was ahead of the broker's when the list came: bans end by the wall,
@@ -65,11 +73,30 @@ class Banning:
         Returns:
             Clients that were disconnected.
         """
+        services = self._services
         self.bans = bans
         self.version += 1
+        users = self._users = bans.usernames()
+        self._of_users = {name: user for name, user in self._of_users.items() if user in users}
+        if users:
+            for session in services.registry.live.values():
+                self.found(session.record)
+            services.scheduler.spawn(self._find_sessions(self.version), name="bans")
         self._skew_us = self._services.clock.skew_us
         self._enforce()
         return self._close_banned()
+
+    def found(self, record: SessionRecord) -> None:
+        """Learn of a session, and to whom it belongs."""
+        if record.username in self._users:
+            self._of_users[record.client_id] = record.username
+
+    def belongs(self, record: SessionRecord) -> None:
+        """A session was opened, or given to somebody: its client identifier is that user's now."""
+        of_users = self._of_users
+        if of_users and of_users.get(record.client_id, record.username) != record.username:
+            del of_users[record.client_id]
+            self._enforce()
 
     def check(self, connection: Connection, client_id: str, username: str | None) -> None:
         """Refuse a client that is banned.
@@ -168,13 +195,43 @@ class Banning:
         """Tell the authorizer, and look again when the next ban ends."""
         services = self._services
         now_us = self.now_us()
-        services.authorizer.mute(self.bans.client_ids(now_us))
+        muted = self.bans.client_ids(now_us)
+        if self._of_users:
+            muted |= {name for name, user in self._of_users.items() if self.bans_user(user)}
+        services.authorizer.mute(muted)
         services.metrics.bans = self.bans.in_force(now_us)
         self.stop()
         end_us = self.bans.next_end_us(now_us)
         if end_us:
             wait_us = min(end_us - now_us, WAIT_MAX_US)
             self._timer = services.scheduler.call_later(wait_us, self._enforce)
+
+    async def _find_sessions(self, version: int) -> None:
+        """Mute the stored sessions of users that are banned since a version of the list."""
+        services = self._services
+        count = 0
+        try:
+            async for record in services.database.sessions():
+                count += 1
+                if count % SESSIONS_PER_STEP == 0:
+                    await services.shifts.step(self)
+                if version != self.version:
+                    return
+                self.found(record)
+        except StorageError as error:
+            # When the store is there again, its sessions are gone through anyway.
+            services.read_failed(error)
+        if version == self.version:
+            self._enforce()
+            self._withdraw()
+
+    def _withdraw(self) -> None:
+        """Take out what waits in memory for connected clients and may not be delivered."""
+        services = self._services
+        services.turn.now_us = services.clock.now_us()
+        for session in list(services.registry.live.values()):
+            session.withdraw_pending()
+        services.turn.run()
 
     def now_us(self) -> int:
         """The time by which bans end."""
@@ -201,9 +258,7 @@ class Banning:
             )
             # 0x8A is for CONNACK alone [MQTT-3.14.2-1].
             session.holder.disconnect(ADMINISTRATIVE_ACTION, "banned", send_will=False)
-        for session in list(services.registry.live.values()):
-            session.withdraw_pending()
-        services.turn.run()
+        self._withdraw()
         return count
 
 

@@ -190,11 +190,11 @@ class Broker:
         services.timekeeper.start()
         services.turn.now_us = services.clock.now_us()
         await cut_connections(services)
+        services.banning.start()  # before wills that are due are published
         await services.shares.load()
         await services.reaper.run()
         await services.retention.look_at_disk()
         services.retention.start()
-        services.banning.start()
         services.sys.start()
         if services.database.server is not None:
             self._watch_server()

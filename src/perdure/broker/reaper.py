@@ -153,6 +153,7 @@ async def cut_connections(services: Services) -> None:
         if record.client_id not in services.registry.live:
             offline += 1
             tally.found(record)
+            services.banning.found(record)
         if record.connected and not services.registry.is_busy(record.client_id):
             cut.append(record)
             if len(cut) >= DUE_PAGE:

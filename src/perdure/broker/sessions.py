@@ -305,11 +305,11 @@ class Sessions:
         services = self._services
         before = stored.record
         owner, method = given_to(username, method=before.method)
+        record = msgspec.structs.replace(before, username=owner, method=method)
+        services.banning.belongs(record)
         services.tally.removed(before.username)
         services.tally.added(owner)
-        services.committer.batch.put_session(
-            msgspec.structs.replace(before, username=owner, method=method)
-        )
+        services.committer.batch.put_session(record)
         services.log.warning(
             "session.owner_changed",
             client_id=before.client_id,
@@ -416,6 +416,7 @@ class Sessions:
     def _enter(self, session: LiveSession, stored: StoredSession | None) -> None:
         """Count a session among the live ones; a resumed one has its subscriptions again."""
         services = self._services
+        services.banning.belongs(session.record)
         if stored is not None:
             session.resumed = True
             session.lagging = True

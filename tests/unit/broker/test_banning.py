@@ -154,6 +154,92 @@ def test_the_delayed_will_of_a_banned_client() -> None:
     assert sim.logged("will.refused")
 
 
+class Stated:
+    """Takes the user name of the packet for proved."""
+
+    async def authenticate(self, request: AuthRequest) -> AuthResult:
+        return accepted("password", request.username)
+
+
+def _of_user(sim: SimBroker, client_id: str, username: str, *, expiry_s: int = 3600) -> Client:
+    """A client that has connected as a user."""
+    client = Client(sim, client_id)
+    client.open()
+    will = Will("t/gone", b"gone", 1, delay_s=5)
+    properties = Properties(session_expiry_interval=expiry_s)
+    client.send(
+        Connect(5, False, 0, client_id, will=will, properties=properties, username=username)
+    )
+    assert client.take(Connack).reason == 0
+    return client
+
+
+@pytest.mark.trap(54)
+def test_what_a_banned_user_has_published_is_not_delivered() -> None:
+    """By whichever of its clients: connected, gone for now, or with a session that ends."""
+    sim = SimBroker(authenticator=Stated(), network_profile=NO_DELAY)
+    sim.start()
+    reader = _of_user(sim, "r", "ann")
+    reader.subscribe("t/#", qos=1)
+    reader.disconnect()
+    good = _of_user(sim, "good", "bob")
+    good.deliver("t/1", b"good", retain=True)
+    here, away = _of_user(sim, "here", "eve"), _of_user(sim, "away", "eve")
+    short = _of_user(sim, "short", "eve", expiry_s=0)
+    for client in (here, away, short):
+        client.deliver(f"t/{client.client_id}", b"bad", retain=True)
+    away.cut()
+    assert ban(sim, "username", "eve", for_us=60 * SECOND_US) == 2
+    sim.run_for(10 * SECOND_US)
+    assert sim.logged("will.refused")
+    mutes = sim.live.services.banning.mutes
+    assert [mutes(name) for name in ("here", "away", "short", "good")] == [True, True, True, False]
+    reader = _of_user(sim, "r", "ann")
+    assert reader.payloads() == [b"good"]
+    reader.subscribe("t/#", qos=0)
+    assert reader.payloads() == [b"good"]
+    sim.run_for(51 * SECOND_US)
+    assert not mutes("away")
+    after = _of_user(sim, "after", "ann")
+    after.subscribe("t/#")
+    assert sorted(after.payloads()) == [b"bad", b"bad", b"bad", b"good"]
+
+
+def test_an_identifier_that_is_another_users_now_is_not_muted() -> None:
+    sim = SimBroker(authenticator=Stated(), network_profile=NO_DELAY)
+    sim.start()
+    _of_user(sim, "c", "eve", expiry_s=0)
+    ban(sim, "username", "eve")
+    sim.run_for(SECOND_US)
+    assert sim.live.services.banning.mutes("c")
+    other = _of_user(sim, "c", "ann")
+    assert not sim.live.services.banning.mutes("c")
+    other.cut()
+    unban(sim)
+    assert sim.live.services.authorizer.allow_all
+
+
+def test_sessions_of_a_banned_user_are_found_at_the_start() -> None:
+    """Before the first will that is due is published, and before anybody is given anything."""
+    sim = SimBroker(authenticator=Stated(), network_profile=NO_DELAY)
+    sim.start()
+    away = _of_user(sim, "away", "eve")
+    away.deliver("t/1", b"bad", retain=True)
+    away.cut()
+    named = _of_user(sim, "named", "bob")
+    named.cut()
+    sim.run_for(SECOND_US)
+    sim.stop()
+    sim.run_for(10 * SECOND_US)
+    sim.bans = BanList([make_ban("username", "eve"), make_ban("client_id", "named")])
+    sim.start()
+    assert sim.live.services.banning.mutes("away")
+    assert {told["client_id"] for told in sim.logged("will.refused")} == {"away", "named"}
+    reader = _of_user(sim, "r", "ann")
+    reader.subscribe("t/#")
+    assert reader.payloads() == []
+
+
 def test_a_ban_ends_by_itself() -> None:
     sim = make_sim()
     ban(sim, "client_id", "c", for_us=2 * SECOND_US)

@@ -189,6 +189,10 @@ class BanList:
         """Banned client identifiers."""
         return frozenset(name for name, ban in self._clients.items() if not ban.is_over(now_us))
 
+    def usernames(self) -> frozenset[str]:
+        """Banned user names, those whose ban is over included."""
+        return frozenset(self._users)
+
     def in_force(self, now_us: int) -> int:
         """Number of bans that are not over."""
         return sum(not ban.is_over(now_us) for ban in self._bans.values())
