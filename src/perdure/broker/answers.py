@@ -1,7 +1,7 @@
 """Acknowledgements that wait for a commit, in the order of the packets that they answer.
 
 Waiters of ``broker.commit``: each knows what to say when the batch is durable, and when it is not.
-Saying so may fail as nobody expects: that costs the client, not those who wait behind it.
+What goes wrong in saying so is ``broke``, and ends the connection.
 """
 
 from __future__ import annotations
@@ -39,21 +39,10 @@ class PublishAcks:
 
     def committed(self) -> None:
         """[MQTT-4.3.2-4] [MQTT-4.3.3-8] the messages are ours now: say so."""
-        try:
-            self._exchange.acknowledge(
-                self._kind, self._packet_ids, self._offsets, self._started_us
-            )
-        except Exception as unexpected:  # noqa: BLE001 - see the module
-            self._exchange.broke(unexpected)
+        self._exchange.acknowledge(self._kind, self._packet_ids, self._offsets, self._started_us)
 
     def failed(self, error: StorageError, *, in_doubt: bool) -> None:
         """The messages were not taken, or nobody knows."""
-        try:
-            self._refuse(error, in_doubt)
-        except Exception as unexpected:  # noqa: BLE001 - see the module
-            self._exchange.broke(unexpected)
-
-    def _refuse(self, error: StorageError, in_doubt: bool) -> None:
         exchange = self._exchange
         code = refusal_code(error)
         if code == QUOTA_EXCEEDED and not in_doubt:
@@ -65,6 +54,10 @@ class PublishAcks:
             return
         for raw in self._packet_ids:
             exchange.refuse(self._kind, int.from_bytes(raw, "big"), code)
+
+    def broke(self, error: Exception) -> None:
+        """Its connection ends."""
+        self._exchange.broke(error)
 
 
 @final
@@ -82,17 +75,15 @@ class OwedAcks:
 
     def committed(self) -> None:
         """The state is durable."""
-        try:
-            self._exchange.answer(self._kind, self._packet_ids, self._reason)
-        except Exception as unexpected:  # noqa: BLE001 - see the module
-            self._exchange.broke(unexpected)
+        self._exchange.answer(self._kind, self._packet_ids, self._reason)
 
     def failed(self, error: StorageError, *, in_doubt: bool) -> None:
         """The state is not durable: the client must ask again after a reconnect."""
-        try:
-            self._exchange.storage_lost(UNSPECIFIED_ERROR)
-        except Exception as unexpected:  # noqa: BLE001 - see the module
-            self._exchange.broke(unexpected)
+        self._exchange.storage_lost(UNSPECIFIED_ERROR)
+
+    def broke(self, error: Exception) -> None:
+        """Its connection ends."""
+        self._exchange.broke(error)
 
 
 @final
@@ -112,22 +103,20 @@ class Denial:
 
     def committed(self) -> None:
         """Everything before it is answered."""
-        try:
-            if self._reason:
-                self._exchange.refuse(self._kind, self._packet_id, self._reason)
-            else:
-                packet_ids = [UINT16_BYTES[self._packet_id]]
-                self._exchange.acknowledge(self._kind, packet_ids, None, self._started_us)
-        except Exception as unexpected:  # noqa: BLE001 - see the module
-            self._exchange.broke(unexpected)
+        if self._reason:
+            self._exchange.refuse(self._kind, self._packet_id, self._reason)
+        else:
+            packet_ids = [UINT16_BYTES[self._packet_id]]
+            self._exchange.acknowledge(self._kind, packet_ids, None, self._started_us)
 
     def failed(self, error: Exception, *, in_doubt: bool) -> None:
         """Earlier messages of the same commit failed. A refusal holds all the same; an
         acknowledgement of 3.1.1 may stand for state that was not written."""
-        try:
-            if self._reason:
-                self._exchange.refuse(self._kind, self._packet_id, self._reason)
-            else:
-                self._exchange.storage_lost(UNSPECIFIED_ERROR)
-        except Exception as unexpected:  # noqa: BLE001 - see the module
-            self._exchange.broke(unexpected)
+        if self._reason:
+            self._exchange.refuse(self._kind, self._packet_id, self._reason)
+        else:
+            self._exchange.storage_lost(UNSPECIFIED_ERROR)
+
+    def broke(self, error: Exception) -> None:
+        """Its connection ends."""
+        self._exchange.broke(error)

@@ -63,6 +63,10 @@ class Waiter(Protocol):
         """
         ...
 
+    def broke(self, error: Exception) -> None:
+        """Hearing of it has failed as nobody expected, which costs this one alone."""
+        ...
+
 
 class CommitListener(Protocol):
     """Who is told how far commits have come (the turn)."""
@@ -94,6 +98,27 @@ class _Signal:
     def failed(self, error: StorageError, *, in_doubt: bool) -> None:
         self.error = error
         self.gate.open()
+
+    def broke(self, error: Exception) -> None:
+        raise error  # a gate opens
+
+
+def _tell(waiters: list[Waiter]) -> None:
+    """Say that a batch is durable: what one does about it is not to keep it from those behind."""
+    for waiter in waiters:
+        try:
+            waiter.committed()
+        except Exception as error:  # noqa: BLE001 - it costs the client that it is about
+            waiter.broke(error)
+
+
+def _tell_failed(waiters: list[Waiter], reason: StorageError, *, in_doubt: bool) -> None:
+    """Say that a batch is not durable."""
+    for waiter in waiters:
+        try:
+            waiter.failed(reason, in_doubt=in_doubt)
+        except Exception as error:  # noqa: BLE001 - as above
+            waiter.broke(error)
 
 
 @final
@@ -263,8 +288,7 @@ class Committer:
         if memory:
             self._memory = []
             self.told_us = self.clock.monotonic_us()
-            for waiter in memory:
-                waiter.committed()
+            _tell(memory)
 
     def write(self) -> bool:
         """Write the open batch; its ``os`` waiters are called. False if the store refused it.
@@ -305,8 +329,7 @@ class Committer:
             self._unsynced.join(self._waiting)
         if self._written.count:
             self.told_us = self.clock.monotonic_us()
-            for waiter in self._written.take():
-                waiter.committed()
+            _tell(self._written.take())
         return True
 
     def _space_from(self, written_us: int) -> None:
@@ -361,8 +384,7 @@ class Committer:
         if self._unsynced.count and not self._unsynced_writes:
             # Nothing was written since the last sync, so all of it is durable already.
             self.told_us = self.clock.monotonic_us()
-            for waiter in self._unsynced.take():
-                waiter.committed()
+            _tell(self._unsynced.take())
         if not self._unsynced_writes:
             return
         if self._unsynced.count or self._sync_wanted:
@@ -428,8 +450,7 @@ class Committer:
             # the publisher that it was taken.
             if self.listener is not None:
                 self.listener.synced()
-            for waiter in syncing:
-                waiter.committed()
+            _tell(syncing)
             if self.batch.is_empty():
                 # Else the turn that the listener has asked for writes it first.
                 self.sync_if_due()
@@ -438,14 +459,12 @@ class Committer:
             raise error
         waiting = syncing + self._unsynced.take()
         self._mark_failed(error, in_doubt=True)
-        for waiter in waiting:
-            waiter.failed(error, in_doubt=True)
+        _tell_failed(waiting, error, in_doubt=True)
 
     def _fail_open(self, error: StorageError) -> None:
         waiters = self._written.take() + self._waiting.take()
         self._mark_failed(error, in_doubt=False)
-        for waiter in waiters:
-            waiter.failed(error, in_doubt=False)
+        _tell_failed(waiters, error, in_doubt=False)
 
     def _mark_failed(self, error: StorageError, *, in_doubt: bool) -> None:
         self.failure_count += 1
@@ -462,8 +481,7 @@ class Committer:
         """The store has failed outside a commit; what was not synced is in doubt."""
         waiting = self._unsynced.take()
         self._mark_failed(error, in_doubt=True)
-        for waiter in waiting:
-            waiter.failed(error, in_doubt=True)
+        _tell_failed(waiting, error, in_doubt=True)
 
     def recovered(self) -> None:
         """The store takes writes again; a batch opened meanwhile is kept."""

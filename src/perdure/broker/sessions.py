@@ -46,17 +46,15 @@ class SessionOpened:
 
     def committed(self) -> None:
         """The session is durable."""
-        try:
-            self._connection.opened(self._session, self._connack)
-        except Exception as error:  # noqa: BLE001 - it costs the client, not who waits behind it
-            self._connection.broke(error, "answer")
+        self._connection.opened(self._session, self._connack)
 
     def failed(self, error: StorageError, *, in_doubt: bool) -> None:
         """No session without a store."""
-        try:
-            self._connection.storage_lost(SERVER_UNAVAILABLE)
-        except Exception as unexpected:  # noqa: BLE001 - as above
-            self._connection.broke(unexpected, "answer")
+        self._connection.storage_lost(SERVER_UNAVAILABLE)
+
+    def broke(self, error: Exception) -> None:
+        """Its connection ends."""
+        self._connection.broke(error, "answer")
 
 
 @final

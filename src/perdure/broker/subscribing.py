@@ -62,12 +62,6 @@ class Answer:
 
     def committed(self) -> None:
         """The subscriptions are durable."""
-        try:
-            self._answer()
-        except Exception as error:  # noqa: BLE001 - it costs the client, not who waits behind it
-            self._connection.broke(error, "answer")
-
-    def _answer(self) -> None:
         connection = self._connection
         if not connection.is_connected:
             return
@@ -79,10 +73,11 @@ class Answer:
 
     def failed(self, error: StorageError, *, in_doubt: bool) -> None:
         """The client must subscribe again after a reconnect."""
-        try:
-            self._connection.storage_lost(UNSPECIFIED_ERROR)
-        except Exception as unexpected:  # noqa: BLE001 - as above
-            self._connection.broke(unexpected, "answer")
+        self._connection.storage_lost(UNSPECIFIED_ERROR)
+
+    def broke(self, error: Exception) -> None:
+        """Its connection ends."""
+        self._connection.broke(error, "answer")
 
 
 @final

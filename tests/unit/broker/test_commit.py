@@ -34,6 +34,19 @@ class Waiting:
     def failed(self, error: StorageError, *, in_doubt: bool) -> None:
         self._story.append(f"{self._name} failed{' in doubt' if in_doubt else ''}")
 
+    def broke(self, error: Exception) -> None:
+        self._story.append(f"{self._name} broke: {error}")
+
+
+class Broken(Waiting):
+    """A waiter that cannot bear it."""
+
+    def committed(self) -> None:
+        raise ValueError("yes")
+
+    def failed(self, error: StorageError, *, in_doubt: bool) -> None:
+        raise ValueError("no")
+
 
 SPACED = Config(sys=QUIET, storage=StorageConfig(commit_interval_us=2_000))
 
@@ -527,3 +540,24 @@ def test_a_broker_that_rests_delivers_and_acknowledges_all() -> None:
     assert sorted(map(int, kept)) == list(range(300))
     acks = [packet for packet in publisher.received if isinstance(packet, Ack)]
     assert len([ack for ack in acks if ack.kind == PUBACK]) == 100
+
+
+@pytest.mark.parametrize("level", [LEVEL_MEMORY, LEVEL_OS, LEVEL_FSYNC])
+@pytest.mark.parametrize("fails", ["", "write", "sync"])
+def test_what_breaks_one_keeps_it_from_nobody(level: int, fails: str) -> None:
+    bench = Bench()
+    error = StorageUnavailable("gone")
+    if fails == "write":
+        bench.store.write_error = error
+    elif fails == "sync":
+        bench.store.sync_error = error
+    bench.add("before", level)
+    bench.committer.wait(Broken("broken", bench.story), level)
+    bench.add("behind", level)
+    bench.turn()
+    bench.loop.run_for(10_000)
+    ends = {"": "", "write": " failed", "sync": " failed in doubt"}[fails]
+    if level == LEVEL_MEMORY or (level == LEVEL_OS and fails == "sync"):
+        ends = ""
+    why = "no" if ends else "yes"
+    assert bench.story == [f"before{ends}", f"broken broke: {why}", f"behind{ends}"]

@@ -164,6 +164,9 @@ class Waiting:
     def failed(self, error: StorageError, *, in_doubt: bool) -> None:
         self._desk.answered.append(self.number)
 
+    def broke(self, error: Exception) -> None:
+        raise error
+
 
 class Server:
     """What is asked of a store that is in a server."""
