@@ -47,6 +47,7 @@ class Watched:
     __slots__ = (
         "_files",
         "_known",
+        "_logs",
         "_look_at",
         "_manifest",
         "_rows_at",
@@ -69,6 +70,7 @@ class Watched:
         self._stamp = 0
         self._known: list[str] = []
         self._manifest = ("", 0)
+        self._logs: dict[int, int] = {}
         self._files = Files()
 
     def sync(self) -> None:
@@ -109,14 +111,18 @@ class Watched:
 
     def _look(self) -> Files:
         """What files there are. A log's length is for the sync that follows; the manifest's is that
-        of the look before, which RocksDB has synced by now."""
+        of the look before, which RocksDB has synced by now. So a log that was there at that look is
+        told of, too: what made it superfluous may be in the manifest's part that is not told of,
+        and a manifest that has lost that would need it."""
         path = self._synced.path
         try:
             stamp = path.stat().st_mtime_ns
             if stamp != self._stamp:
                 self._known = [file.name for file in path.glob("*.log") if file.stem.isdecimal()]
                 self._stamp = stamp
-            logs = tuple(sorted((int(n[:-4]), (path / n).stat().st_size) for n in self._known))
+            present = {int(n[:-4]): (path / n).stat().st_size for n in self._known}
+            logs = tuple(sorted((self._logs | present).items()))
+            self._logs = present
             before, self._manifest = self._manifest, _manifest(path)
         except OSError:
             # A file came or went meanwhile.
