@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from perdure.errors import Fenced
 from perdure.model import InboxEntry, Message, SessionRecord
+from perdure.storage.batch import Batch
 from perdure.storage.contract import Database
 
 NOW_US = 1_700_000_000_000_000
@@ -40,6 +42,15 @@ def append_all(database: Database, *messages: Message, now_us: int = NOW_US) -> 
     offsets = [batch.append(message, now_us) for message in messages]
     database.write(batch)
     return offsets
+
+
+def is_refused(database: Database, batch: Batch) -> bool:
+    """Write a batch; whether an owner in it was found to be stale."""
+    try:
+        database.write(batch)
+    except Fenced:
+        return True
+    return False
 
 
 def create_session(database: Database, client_id: str = "c1", epoch: int = 1) -> None:

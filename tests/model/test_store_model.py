@@ -16,7 +16,8 @@ from tests.contract.values import NOW_US, message, record
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import Fenced
 from perdure.model import Cursor, GroupRecord, InboxEntry, Subscription
-from perdure.storage.contract import Batch, Database
+from perdure.storage.batch import Batch
+from perdure.storage.contract import Database
 from perdure.storage.memory import MemoryDatabase
 from perdure.storage.rocksdb import RocksDatabase
 
@@ -159,18 +160,9 @@ class StoreMachine(RuleBasedStateMachine):
     # -- sessions --------------------------------------------------------------------------
 
     def on_batch(self, turn: int, name: str, *arguments: object, **options: object) -> None:
-        """Call both batches; they agree on what is fenced."""
-        expected, batch = self.batches[turn % len(self.batches)]
-        try:
-            getattr(expected, name)(*arguments, **options)
-        except Fenced:
-            with pytest.raises(Fenced):
-                getattr(batch, name)(*arguments, **options)
-        else:
+        """Call both batches; what of it is fenced is seen when they are written."""
+        for batch in self.batches[turn % len(self.batches)]:
             getattr(batch, name)(*arguments, **options)
-        assert batch.is_empty() == expected.is_empty()
-        for client_id in CLIENT_IDS:
-            assert batch.names_session(client_id) == expected.names_session(client_id)
 
     @rule(client_id=CLIENTS, epoch=EPOCHS, due=SMALL, turn=st.integers(0, 2))
     def put_session(self, client_id: str, epoch: int, due: int, turn: int) -> None:

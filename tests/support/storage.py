@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from perdure.errors import StorageError
 from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord, StoredSession
+from perdure.storage.batch import Batch
 from perdure.storage.contract import (
-    Batch,
     GenerationInfo,
     ReadResult,
     RetainedPage,

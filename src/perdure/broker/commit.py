@@ -27,7 +27,8 @@ from perdure.clock import Clock
 from perdure.errors import StorageError
 from perdure.observe.instruments import add
 from perdure.observe.metrics import Metrics
-from perdure.storage.contract import Batch, Database
+from perdure.storage.batch import Batch
+from perdure.storage.contract import Database
 
 LEVEL_MEMORY: Final = 0
 LEVEL_OS: Final = 1

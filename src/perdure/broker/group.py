@@ -26,7 +26,7 @@ from perdure.broker.services import RETRY_US
 from perdure.errors import StorageError
 from perdure.model import GroupRecord, InboxEntry, Message, Subscription
 from perdure.mqtt.encode import publish_size
-from perdure.storage.contract import Batch
+from perdure.storage.batch import Batch
 from perdure.topic.shared import NOBODY, Chooser
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from perdure.model import InboxEntry, Message, SessionRecord, Subscription
 from perdure.session.inbound import Inbound
 from perdure.session.inflight import RELEASED, Delivery
 from perdure.session.outbound import Outbound
-from perdure.storage.contract import Batch
+from perdure.storage.batch import Batch
 
 if TYPE_CHECKING:
     from perdure.broker.group import SharedGroup

@@ -9,7 +9,7 @@ from perdure.broker.dispatch import Passed
 from perdure.errors import StorageError
 from perdure.model import Message
 from perdure.mqtt.decode import TOPICS_CACHED_MAX
-from perdure.storage.contract import Batch
+from perdure.storage.batch import Batch
 from perdure.topic.matching import matches
 from perdure.topic.names import validate_topic_name
 

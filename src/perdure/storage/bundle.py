@@ -47,12 +47,13 @@ _VERSION_BYTE: Final = bytes([VERSION])
 _MESSAGE_BYTE: Final = bytes([codec.VERSION])
 
 
-def run_end(messages: list[Message], first: int) -> int:
+def run_end(messages: list[Message], first: int, *, placed: bool = True) -> int:
     """Where the run ends that begins at an index: what may be one row.
 
     Args:
         messages: by ascending offset.
         first: index of the first of the run.
+        placed: they have their offsets; else they will follow each other without a gap.
 
     Returns:
         The index after the last of the run; the run has at least one message.
@@ -67,8 +68,8 @@ def run_end(messages: list[Message], first: int) -> int:
         offset += 1
         left -= len(message.payload)
         if (
-            message.offset != offset
-            or left < 0
+            left < 0
+            or (placed and message.offset != offset)
             or message.topic != head.topic
             or message.published_at_us != head.published_at_us
             or message.publisher != head.publisher
@@ -99,6 +100,22 @@ def is_bundle(value: bytes) -> bool:
     return value.startswith(_VERSION_BYTE)
 
 
+def count_in(value: bytes, offset: int = 0) -> int:
+    """How many messages a value holds.
+
+    Args:
+        value: of a row, or without one.
+        offset: in the row's key.
+
+    Raises:
+        StorageCorrupt: it is neither a message nor a bundle.
+    """
+    if not is_bundle(value):
+        return 1
+    count: int = _COUNT.unpack_from(value, _body(value, offset))[0]
+    return count
+
+
 def count_of(value: bytes, offset: int, after: int, until: int) -> int:
     """How many messages of a row are in ``(after, until]``.
 
@@ -107,10 +124,7 @@ def count_of(value: bytes, offset: int, after: int, until: int) -> int:
         offset: in the row's key.
         after, until: offsets.
     """
-    count = 1
-    if is_bundle(value):
-        body = _body(value, offset)
-        count = _COUNT.unpack_from(value, body)[0]
+    count = count_in(value, offset)
     return max(min(offset, until) - max(offset - count, after), 0)
 
 

@@ -1,12 +1,13 @@
 """What every storage backend promises.
 
 One ``Database`` holds everything durable of one broker: the log, sessions, private streams
-(inboxes), shared groups and retained messages. Writes go through a ``Batch``, which is atomic:
-after a crash either all of it is there or nothing. ``Database.write`` makes a batch safe against
-the death of the process, ``Database.sync`` against the loss of power.
+(inboxes), shared groups and retained messages. Writes go through a ``batch.Batch``, which is
+atomic: after a crash either all of it is there or nothing. ``Database.write`` makes a batch safe
+against the death of the process, ``Database.sync`` against the loss of power.
 
 A ``Message`` or ``InboxEntry`` that was given to a batch or came from a read is shared: nobody
-changes it afterwards. Within a batch, calls take effect in their order.
+changes it afterwards. What was written of a session under an epoch that is not its owner's any
+more is refused (``fencing``).
 
 Reads see every written batch. They are coroutines because a backend may be a server; an embedded
 backend never suspends in them. Backends raise ``StorageError`` and nothing else: the names of the
@@ -18,15 +19,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol, runtime_checkable
 
-from perdure.model import (
-    Cursor,
-    GroupRecord,
-    InboxEntry,
-    Message,
-    SessionRecord,
-    StoredSession,
-    Subscription,
-)
+from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord, StoredSession
+from perdure.storage.batch import Batch
 from perdure.storage.results import Finding, GenerationInfo, ReadResult, RetainedPage, StreamInfo
 from perdure.topic.proposal import Structure
 
@@ -41,101 +35,6 @@ __all__ = [
     "StreamInfo",
     "TakesStructure",
 ]
-
-
-class Batch(Protocol):
-    """Writes that become durable together. Nothing is visible before ``Database.write``.
-
-    Calls on a session carry the ``epoch`` of its owner: once a record with a later epoch was
-    written, or put into this batch, a call with an older one raises ``Fenced`` and changes
-    nothing. So does a call on a session that has no record: who writes for it has lost it. A
-    batch that was overtaken by a later owner before its ``write`` is refused as a whole there.
-    After ``discard_session`` the next record may have any epoch.
-    """
-
-    def append(self, message: Message, now_us: int) -> int:
-        """Add a message to the log; sets and returns ``message.offset``."""
-        ...
-
-    def extend(self, messages: list[Message], now_us: int) -> None:
-        """``append`` for each, in order; their offsets are consecutive."""
-        ...
-
-    def put_session(self, record: SessionRecord) -> None:
-        """Create or replace a session's record (and its entry in the deadline index)."""
-        ...
-
-    def discard_session(self, client_id: str) -> None:
-        """Delete record, cursor, subscriptions, awaiting-release ids and inbox of a session."""
-        ...
-
-    def put_cursor(self, client_id: str, cursor: Cursor, *, epoch: int) -> None:
-        """Replace a session's outbound cursor."""
-        ...
-
-    def put_subscription(self, client_id: str, sub: Subscription, *, epoch: int) -> None:
-        """Create or replace a subscription; its key is (``name``, ``since_offset``)."""
-        ...
-
-    def delete_subscription(self, client_id: str, sub: Subscription, *, epoch: int) -> None:
-        """Forget a subscription, by (``name``, ``since_offset``)."""
-        ...
-
-    def put_awaiting_release(self, client_id: str, packet_id: int, *, epoch: int) -> None:
-        """Remember an inbound QoS 2 packet identifier."""
-        ...
-
-    def delete_awaiting_release(self, client_id: str, packet_id: int, *, epoch: int) -> None:
-        """Forget an inbound QoS 2 packet identifier."""
-        ...
-
-    def put_inbox(self, client_id: str, entry: InboxEntry, *, epoch: int) -> None:
-        """Add or replace an entry of a session's private stream."""
-        ...
-
-    def trim_inbox(self, client_id: str, through_offset: int, *, epoch: int) -> None:
-        """Delete the entries of a session's private stream up to an offset, inclusive."""
-        ...
-
-    def put_group(self, record: GroupRecord) -> None:
-        """Create or replace a shared group."""
-        ...
-
-    def discard_group(self, group_key: str) -> None:
-        """Delete a group, its members and what was returned to it."""
-        ...
-
-    def put_group_member(self, group_key: str, client_id: str) -> None:
-        """Record a durable session as a member of a group."""
-        ...
-
-    def delete_group_member(self, group_key: str, client_id: str) -> None:
-        """Record that a session is no member any more."""
-        ...
-
-    def put_group_entry(self, group_key: str, entry: InboxEntry) -> None:
-        """Return a message to a group, to be given to another member."""
-        ...
-
-    def delete_group_entry(self, group_key: str, offset: int) -> None:
-        """Take a returned message out of a group."""
-        ...
-
-    def put_retained(self, message: Message) -> None:
-        """Retain a message for its topic (``message.offset`` must be set)."""
-        ...
-
-    def delete_retained(self, topic: str) -> None:
-        """Clear the retained message of a topic."""
-        ...
-
-    def names_session(self, client_id: str) -> bool:
-        """Whether a call on this session was added: what is read of it is not up to date."""
-        ...
-
-    def is_empty(self) -> bool:
-        """Whether nothing was added."""
-        ...
 
 
 class ServerSide(Protocol):
@@ -226,8 +125,8 @@ class Database(Protocol):
         Raises:
             StorageFull, StorageUnavailable: nothing of the batch was applied, and every later
                 write fails until ``recover`` has returned True.
-            Fenced: a later owner was written since the batch was begun; nothing was applied,
-                and later writes are not affected.
+            Fenced: a session of the batch has a later owner, or is gone; nothing was applied, and
+                later writes are not affected.
         """
         ...
 

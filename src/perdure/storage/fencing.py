@@ -1,93 +1,61 @@
-"""Who may write: what a batch knows of the owners of the sessions that it names.
+"""Who may write: the one rule by which operations of an earlier owner are refused.
 
-Knows epochs and nothing of what is written with them. A session has one owner at a time, whose
-epoch is in its record; a takeover writes a later one.
+A session has one owner at a time, whose epoch is in its record; a takeover writes a later one. An
+operation of a session holds if the session is there and its owner is not later than the one that
+asks; a record holds if no later owner is there. The operations of a batch are asked in their
+order, each about what those before it have left: a batch may take over, discard and create.
 
-Invariant: whoever was overtaken before a call, or between a call and the write, writes nothing.
+Whoever applies a batch asks when it is applied: then the order of the log is the only fence.
+
+Invariant: the same state and the same operations are refused the same, wherever that is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import final
+from typing import Final
 
 from perdure.errors import Fenced
+from perdure.storage.operations import DiscardSession, Operation, PutSession
+
+_UNKNOWN: Final = -1
+_NONE: Final = -2
 
 
-@final
-class Fences:
-    """The fencing of one batch; see ``storage.contract.Batch``.
+def stale(operations: list[Operation], owner_epoch: Callable[[str], int | None]) -> list[Operation]:
+    """The operations that do not hold, in their order; mostly none.
 
     Args:
+        operations: of one batch.
         owner_epoch: epoch of a stored session; None = there is no such session.
     """
-
-    __slots__ = ("_expects", "_owner_epoch", "_replaces", "_staged")
-
-    def __init__(self, owner_epoch: Callable[[str], int | None]) -> None:
-        self._owner_epoch = owner_epoch
-        # Owners as this batch leaves them; None = discarded.
-        self._staged: dict[str, int | None] = {}
-        # What must still hold at the write: the session is there and its owner is not later
-        # than this; or, for a record, only the latter.
-        self._expects: dict[str, int] = {}
-        self._replaces: dict[str, int] = {}
-
-    def put_record(self, client_id: str, epoch: int) -> None:
-        """The batch writes a session's record, and so names its owner.
-
-        Raises:
-            Fenced: the session has a later owner.
-        """
-        owner = self._owner(client_id)
-        if owner is not None and epoch < owner:
-            raise Fenced(f"session {client_id!r}: epoch {epoch} after {owner}")
-        if client_id not in self._staged:
-            self._replaces[client_id] = epoch
-        self._staged[client_id] = epoch
-
-    def discard(self, client_id: str) -> None:
-        """The batch discards a session: the next record may have any epoch."""
-        self._staged[client_id] = None
-
-    def check(self, client_id: str, epoch: int) -> None:
-        """The batch writes for a session's owner.
-
-        Raises:
-            Fenced: the session has a later owner, or there is none.
-        """
-        owner = self._owner(client_id)
-        if owner is None:
-            raise Fenced(f"session {client_id!r} does not exist")
-        if epoch < owner:
-            raise Fenced(f"session {client_id!r}: epoch {epoch} after {owner}")
-        if client_id not in self._staged:
-            self._expects[client_id] = min(epoch, self._expects.get(client_id, epoch))
-
-    def names(self, client_id: str) -> bool:
-        """Whether the batch writes anything of a session."""
-        return client_id in self._staged or client_id in self._expects
-
-    def refuse_if_stale(self) -> None:
-        """Look again, at the write.
-
-        Raises:
-            Fenced: a session of the batch got a later owner, or went, since it was staged.
-        """
-        for client_id, epoch in self._expects.items():
-            owner = self._owner_epoch(client_id)
-            if owner is None or epoch < owner:
-                raise _stale(client_id)
-        for client_id, epoch in self._replaces.items():
-            owner = self._owner_epoch(client_id)
-            if owner is not None and epoch < owner:
-                raise _stale(client_id)
-
-    def _owner(self, client_id: str) -> int | None:
-        if client_id in self._staged:
-            return self._staged[client_id]
-        return self._owner_epoch(client_id)
+    found: list[Operation] = []
+    owners: dict[str, int] = {}
+    for operation in operations:
+        client_id = operation.client_id
+        if not client_id:
+            continue
+        owner = owners.get(client_id, _UNKNOWN)
+        if owner == _UNKNOWN:
+            stored = owner_epoch(client_id)
+            owner = owners[client_id] = _NONE if stored is None else stored
+        if isinstance(operation, DiscardSession):
+            owners[client_id] = _NONE
+        elif isinstance(operation, PutSession):
+            if operation.epoch < owner:
+                found.append(operation)
+            else:
+                owners[client_id] = operation.epoch
+        elif owner == _NONE or operation.epoch < owner:
+            found.append(operation)
+    return found
 
 
-def _stale(client_id: str) -> Fenced:
-    return Fenced(f"session {client_id!r} has a later owner or is gone")
+def refuse_if_stale(operations: list[Operation], owner_epoch: Callable[[str], int | None]) -> None:
+    """Refuse a batch as a whole.
+
+    Raises:
+        Fenced: one of its operations does not hold.
+    """
+    for operation in stale(operations, owner_epoch):
+        raise Fenced(f"session {operation.client_id!r} has a later owner or is gone")

@@ -1,7 +1,6 @@
 """The reference backend: everything in Python containers, nothing on disk."""
 
-from perdure.storage.memory.batch import MemoryBatch
 from perdure.storage.memory.device_queue import MemoryDeviceQueue
 from perdure.storage.memory.store import MemoryDatabase
 
-__all__ = ["MemoryBatch", "MemoryDatabase", "MemoryDeviceQueue"]
+__all__ = ["MemoryDatabase", "MemoryDeviceQueue"]

@@ -1,7 +1,7 @@
 """What the reference backend holds: plain containers, sorted when they are read.
 
 This is the model that every other backend is compared with, so it is written to be obviously
-right, not fast. It knows neither batches nor fencing nor time.
+right, not fast. It is an ``operations.Target``, and knows neither fencing nor time.
 
 Invariant: two states to which the same operations were applied in the same order are equal.
 """
@@ -94,6 +94,30 @@ class State:
         self.sessions.pop(client_id, None)
         self.inboxes.pop(client_id, None)
 
+    def put_cursor(self, client_id: str, cursor: Cursor) -> None:
+        """Replace a cursor."""
+        self.sessions[client_id].cursor = cursor
+
+    def put_subscription(self, client_id: str, sub: Subscription) -> None:
+        """Create or replace a subscription."""
+        self.sessions[client_id].subscriptions[sub.since_offset, sub.name] = sub
+
+    def delete_subscription(self, client_id: str, sub: Subscription) -> None:
+        """Forget a subscription."""
+        self.sessions[client_id].subscriptions.pop((sub.since_offset, sub.name), None)
+
+    def put_awaiting_release(self, client_id: str, packet_id: int) -> None:
+        """Remember an inbound QoS 2 packet identifier."""
+        self.sessions[client_id].awaiting_release.add(packet_id)
+
+    def delete_awaiting_release(self, client_id: str, packet_id: int) -> None:
+        """Forget one."""
+        self.sessions[client_id].awaiting_release.discard(packet_id)
+
+    def put_inbox(self, client_id: str, entry: InboxEntry) -> None:
+        """Add or replace an entry of a private stream."""
+        self.inboxes.setdefault(client_id, {})[entry.offset] = entry
+
     def trim_inbox(self, client_id: str, through_offset: int) -> None:
         """Delete inbox entries up to an offset."""
         inbox = self.inboxes.get(client_id, {})
@@ -103,6 +127,30 @@ class State:
     def group(self, group_key: str) -> GroupState:
         """The state of a group, made when it is first named."""
         return self.groups.setdefault(group_key, GroupState())
+
+    def put_group(self, record: GroupRecord) -> None:
+        """Create or replace a group."""
+        self.group(record.key).record = record
+
+    def discard_group(self, group_key: str) -> None:
+        """Forget a group."""
+        self.groups.pop(group_key, None)
+
+    def put_group_member(self, group_key: str, client_id: str) -> None:
+        """Record a member."""
+        self.group(group_key).members.add(client_id)
+
+    def delete_group_member(self, group_key: str, client_id: str) -> None:
+        """Record that a session is no member any more."""
+        self.group(group_key).members.discard(client_id)
+
+    def put_group_entry(self, group_key: str, entry: InboxEntry) -> None:
+        """Return a message to a group."""
+        self.group(group_key).entries[entry.offset] = entry
+
+    def delete_group_entry(self, group_key: str, offset: int) -> None:
+        """Take a returned message out of a group."""
+        self.group(group_key).entries.pop(offset, None)
 
     def put_retained(self, message: Message) -> None:
         """Retain a message for its topic."""

@@ -1,31 +1,29 @@
 """The reference implementation of ``storage.contract``.
 
-A batch is a list of operations. ``write`` applies them to the live state and keeps them;
-``sync`` applies the kept ones to a second state, which is what a power cut would leave:
-``lose_power`` goes back to it. Tests and simulations use it for that.
+``write`` applies a batch to the live state and keeps it; ``sync`` applies what was kept to a second
+state, which is what a power cut would leave: ``lose_power`` goes back to it. Tests and simulations
+use it for that.
 
-Invariant: the live state is the synced state plus the operations written since.
+Invariant: the live state is the synced state plus the changes written since.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Sequence
-from typing import final
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TypeAlias, final
 
 from perdure.errors import StorageUnavailable, UsageError
 from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord, StoredSession
+from perdure.storage.batch import Batch, apply
 from perdure.storage.codec import retained_size
-from perdure.storage.contract import (
-    Batch,
-    GenerationInfo,
-    ReadResult,
-    RetainedPage,
-    StreamInfo,
-)
-from perdure.storage.memory.batch import MemoryBatch, Operation
+from perdure.storage.contract import GenerationInfo, ReadResult, RetainedPage, StreamInfo
+from perdure.storage.fencing import refuse_if_stale
 from perdure.storage.memory.state import State, retained_key
+from perdure.storage.offsets import Offsets
 from perdure.topic.matching import matches
+
+Change: TypeAlias = Callable[[State], None]
 
 
 @final
@@ -39,8 +37,8 @@ class MemoryDatabase:
     def __init__(self) -> None:
         self._live = State()
         self._synced = State()
-        self._unsynced: list[list[Operation]] = []  # one list for each batch
-        self._last_offset = 0
+        self._unsynced: list[Change] = []
+        self._offsets = Offsets()
         self._failed = False
         self._closed = False
         self.fail_with: Exception | None = None
@@ -53,7 +51,7 @@ class MemoryDatabase:
 
     @property
     def last_offset(self) -> int:
-        return self._last_offset
+        return self._offsets.last
 
     @property
     def has_failed(self) -> bool:
@@ -72,29 +70,32 @@ class MemoryDatabase:
         return 0 if message is None else retained_size(message)
 
     def allocate_offset(self, now_us: int) -> int:
-        self._last_offset = max(self._last_offset + 1, now_us)
-        return self._last_offset
+        return self._offsets.allocate(now_us)
 
-    def batch(self) -> MemoryBatch:
-        return MemoryBatch(self.owner_epoch, self.allocate_offset)
+    def batch(self) -> Batch:
+        return Batch(self._offsets)
 
     def write(self, batch: Batch) -> None:
-        assert isinstance(batch, MemoryBatch)
         self._refuse_if_failed()
-        batch.fences.refuse_if_stale()
-        last_offset = self._last_offset
+        if batch.is_empty():
+            return
+        refuse_if_stale(batch.operations, self.owner_epoch)
+        last_offset = self._offsets.last
+        messages, operations = batch.messages.copy(), batch.operations.copy()
 
-        def remember(state: State) -> None:
+        def change(state: State) -> None:
             state.last_offset = max(state.last_offset, last_offset)
+            for message in messages:
+                state.append(message)
+            apply(operations, state)
 
-        self._apply([remember, *batch.operations])
+        self._apply(change)
 
     def sync(self) -> None:
         self._refuse_if_failed()
         unsynced, self._unsynced = self._unsynced, []
-        for operations in unsynced:
-            for operation in operations:
-                operation(self._synced)
+        for change in unsynced:
+            change(self._synced)
 
     async def recover(self) -> bool:
         if self.fail_with is not None or self._closed:
@@ -113,12 +114,11 @@ class MemoryDatabase:
         Args:
             keep: so many batches written after the last sync survive too, the oldest first.
         """
-        for operations in self._unsynced[:keep]:
-            for operation in operations:
-                operation(self._synced)
+        for change in self._unsynced[:keep]:
+            change(self._synced)
         self._unsynced.clear()
         self._live = copy.deepcopy(self._synced)
-        self._last_offset = self._live.last_offset
+        self._offsets.last = self._live.last_offset
 
     def reopened(self) -> MemoryDatabase:
         """A database with what this one held: a stop and a start."""
@@ -126,7 +126,7 @@ class MemoryDatabase:
         database._live = self._live
         database._synced = self._synced
         database._unsynced = self._unsynced
-        database._last_offset = self._live.last_offset
+        database._offsets.last = self._live.last_offset
         return database
 
     def owner_epoch(self, client_id: str) -> int | None:
@@ -134,10 +134,9 @@ class MemoryDatabase:
         session = self._live.sessions.get(client_id)
         return None if session is None else session.record.epoch
 
-    def _apply(self, operations: list[Operation]) -> None:
-        for operation in operations:
-            operation(self._live)
-        self._unsynced.append(operations)
+    def _apply(self, change: Change) -> None:
+        change(self._live)
+        self._unsynced.append(change)
 
     def _refuse_if_failed(self) -> None:
         if self._closed:
@@ -215,19 +214,19 @@ class MemoryDatabase:
 
     def rotate(self, now_us: int) -> GenerationInfo:
         self._refuse_if_failed()
-        last_offset = self._last_offset
+        last_offset = self._offsets.last
 
-        def apply(state: State) -> None:
+        def change(state: State) -> None:
             state.last_offset = max(state.last_offset, last_offset)
             state.rotate(now_us)
 
-        self._apply([apply])
+        self._apply(change)
         self.sync()
         return self.generations()[-1]
 
     def drop_generation(self, generation: int) -> None:
         self._refuse_if_failed()
-        self._apply([lambda state: state.drop_generation(generation)])
+        self._apply(lambda state: state.drop_generation(generation))
         self.sync()
 
     # -- sessions --------------------------------------------------------------------------

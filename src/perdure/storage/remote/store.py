@@ -1,6 +1,6 @@
 """A ``storage.contract.Database`` on a server.
 
-Joins the parts: batches (calls), the writer (rows, queues, what memory holds), the pipeline
+Joins the parts: the writer (rows, queues, what memory holds), the pipeline
 (delivery), the log, and the half that reads. Writing touches memory alone and never waits; a sync
 ends when the server has acknowledged; a read waits until what was written before it is there.
 
@@ -18,9 +18,11 @@ from typing import final
 import msgspec
 
 from perdure.errors import StorageError, StorageUnavailable
-from perdure.storage.contract import Batch, GenerationInfo
+from perdure.storage.batch import Batch, apply
+from perdure.storage.contract import GenerationInfo
+from perdure.storage.fencing import refuse_if_stale
+from perdure.storage.offsets import Offsets
 from perdure.storage.remote import retained, rows
-from perdure.storage.remote.batch import RemoteBatch
 from perdure.storage.remote.driver import META, Driver, Transaction
 from perdure.storage.remote.loading import load
 from perdure.storage.remote.log import RemoteLog
@@ -67,7 +69,7 @@ class RemoteDatabase(ReadSide):
         # Held while the open transaction is added to or closed; a driver's own loop is another
         # thread's.
         self._lock = threading.Lock()
-        self._last_offset = 0
+        self._offsets = Offsets()
         self._swept_key = b""
 
     # -- opening and closing ---------------------------------------------------------------
@@ -107,7 +109,7 @@ class RemoteDatabase(ReadSide):
     async def _start(self, now_us: int) -> None:
         try:
             claim = await self._driver.claim()
-            self._last_offset = await load(self._driver, self._writer, self._log)
+            self._offsets.last = await load(self._driver, self._writer, self._log)
             self._pipeline.start(claim.number)
             if self._log.is_new:
                 self._begin(now_us)
@@ -151,7 +153,7 @@ class RemoteDatabase(ReadSide):
 
     @property
     def last_offset(self) -> int:
-        return self._last_offset
+        return self._offsets.last
 
     @property
     def is_full(self) -> bool:
@@ -162,21 +164,16 @@ class RemoteDatabase(ReadSide):
         return self._writer.transaction.size + (held.size if held is not None else 0)
 
     def allocate_offset(self, now_us: int) -> int:
-        self._last_offset = max(self._last_offset + 1, now_us)
-        return self._last_offset
+        return self._offsets.allocate(now_us)
 
-    def batch(self) -> RemoteBatch:
-        return RemoteBatch(self._owner_epoch, self.allocate_offset)
-
-    def _owner_epoch(self, client_id: str) -> int | None:
-        return self._writer.owners.epoch(client_id)
+    def batch(self) -> Batch:
+        return Batch(self._offsets)
 
     def write(self, batch: Batch) -> None:
-        assert isinstance(batch, RemoteBatch)
         self._refuse_if_failed()
         if batch.is_empty():
             return
-        batch.fences.refuse_if_stale()
+        refuse_if_stale(batch.operations, self._writer.owners.epoch)
         if self._pending_bytes() > self._settings.pending_bytes_max:
             error = StorageUnavailable(
                 f"{self._driver.place} takes less than is written",
@@ -186,8 +183,9 @@ class RemoteDatabase(ReadSide):
             raise again(error)
         writer = self._writer
         with self._lock:
-            for call, arguments in batch.calls:
-                call(writer, *arguments)
+            for message in batch.messages:
+                writer.append(message)
+            apply(batch.operations, writer)
             self._log.batch_written()
             self._handed_over()
 
@@ -207,7 +205,7 @@ class RemoteDatabase(ReadSide):
             if not transaction.last_write:
                 return None
             self._log.close(transaction)
-            writer.put_high(self._last_offset)
+            writer.put_high(self._offsets.last)
             writer.transaction = Transaction()
             return transaction
 
@@ -236,7 +234,9 @@ class RemoteDatabase(ReadSide):
     def rotate(self, now_us: int) -> GenerationInfo:
         self._refuse_if_failed()
         with self._lock:
-            self._log.rotate(self._writer.transaction, last_offset=self._last_offset, now_us=now_us)
+            self._log.rotate(
+                self._writer.transaction, last_offset=self._offsets.last, now_us=now_us
+            )
             self._handed_over()
         return self._log.info()[-1]
 

@@ -1,7 +1,7 @@
-"""From the calls of a batch to the rows and queue entries of a transaction.
+"""From a batch to the rows and queue entries of a transaction.
 
-It runs when a batch is handed over, on the event loop, and waits for nothing: what a call needs
-to know of the stored state is in memory (owners, subscriptions, retained topics, generations).
+It runs when a batch is handed over, on the event loop, and waits for nothing: what must be known
+of the stored state is in memory (owners, subscriptions, retained topics, generations).
 
 Invariant: what the members remember is what the server has once it has applied every transaction
 that was closed, the open one included.
@@ -85,7 +85,7 @@ class QueueEnd:
 
 @final
 class Writer:
-    """Applies calls to the open transaction and to what memory holds.
+    """Applies operations to the open transaction and to what memory holds (``operations.Target``).
 
     Attributes:
         transaction: the open one.

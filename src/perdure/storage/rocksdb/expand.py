@@ -1,8 +1,8 @@
-"""Turns the marks of a batch into rows, at the moment of the write.
+"""Turns the operations of a batch into rows, at the moment of the write.
 
-Some calls mean something else for each state of the store: replacing a session's record moves
-its entry in the deadline index, trimming an inbox deletes what is in it. They are worked out here
-against the stored rows and the rows of the same batch before them.
+Most are a row each. Some mean something else for each state of the store: replacing a session's
+record moves its entry in the deadline index, trimming an inbox deletes what is in it. They are
+worked out against the stored rows and the rows of the same batch before them.
 
 Inboxes are trimmed row by row. A range deletion would be one row, but each one slows every later
 read until it is compacted away, and a busy shared subscription trims thousands of times a second.
@@ -13,20 +13,12 @@ Invariant: the result has rows only, in an order that gives what the calls meant
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, final
+from typing import Final, final
 
-from perdure.model import SessionRecord
-from perdure.storage.codec import encode_record
+from perdure.model import Cursor, GroupRecord, InboxEntry, Message, SessionRecord, Subscription
+from perdure.storage.codec import encode_cursor, encode_entry, encode_record, encode_retained
+from perdure.storage.retained_walk import retained_key
 from perdure.storage.rocksdb import keys
-from perdure.storage.rocksdb.batch import (
-    DELETE_RETAINED,
-    DISCARD_GROUP,
-    DISCARD_SESSION,
-    PUT_RETAINED,
-    PUT_SESSION,
-    TRIM_INBOX,
-)
 from perdure.storage.rocksdb.engine import INBOX, RETAINED, STATE, Engine, Operations, prefix_end
 from perdure.storage.rocksdb.owners import Owners
 
@@ -69,14 +61,16 @@ class InboxFloors:
 
 @final
 class Expansion:
-    """The rows of one batch.
+    """The rows of one batch (``operations.Target``).
 
     Attributes:
-        rows: the operations, marks expanded.
+        rows: table, key, value (None = delete), table, ...
         sessions_delta, retained_delta, retained_bytes_delta: how the counts change.
+        epochs: of the owners that were named; None = discarded.
         deadlines: of the sessions whose records were put, 0 = none; -1 = discarded.
         deadline_low: the lowest deadline put; 0 = none.
         trimmed: offset up to which each inbox was trimmed last.
+        inbox_low: lowest offset put into the inbox of each session.
     """
 
     def __init__(self, engine: Engine, floors: InboxFloors, owners: Owners) -> None:
@@ -90,32 +84,122 @@ class Expansion:
         self._known = 0
         self._batch: dict[tuple[str, bytes], bytes | None] = {}
         self._owned: dict[tuple[str, bytes], set[bytes]] = {}
-        self._expand: dict[str, Callable[[Any, Any], None]] = {
-            PUT_SESSION: self._put_session,
-            DISCARD_SESSION: self._discard_session,
-            TRIM_INBOX: self._trim_inbox,
-            DISCARD_GROUP: self._discard_group,
-            PUT_RETAINED: self._put_retained,
-            DELETE_RETAINED: self._delete_retained,
-        }
         self.rows: Operations = []
         self.sessions_delta = 0
         self.retained_delta = 0
         self.retained_bytes_delta = 0
         self.deadline_low = 0
+        self.epochs: dict[str, int | None] = {}
         self.deadlines: dict[str, int] = {}
         self.trimmed: dict[str, int] = {}
+        self.inbox_low: dict[str, int] = {}
 
-    def run(self, operations: Operations) -> None:
-        """Expand the operations of a batch."""
-        rows = self.rows
-        items = iter(operations)
-        for table, key, value in zip(items, items, items, strict=True):
-            expand = self._expand.get(table)
-            if expand is not None:
-                expand(key, value)
-            else:
-                rows += (table, key, value)
+    # -- sessions --------------------------------------------------------------------------
+
+    def put_session(self, record: SessionRecord) -> None:
+        client_id = record.client_id
+        old_deadline = self._deadline_us(client_id)
+        if old_deadline < 0:
+            self.sessions_delta += 1
+        self.rows += (STATE, keys.session(client_id), encode_record(record))
+        deadline = record.deadline_us
+        if old_deadline > 0 and old_deadline != deadline:
+            self.rows += (STATE, keys.deadline(old_deadline, client_id), None)
+        if deadline:
+            self.rows += (STATE, keys.deadline(deadline, client_id), b"")
+            self.deadline_low = min(deadline, self.deadline_low or deadline)
+        self.deadlines[client_id] = deadline
+        self.epochs[client_id] = record.epoch
+
+    def discard_session(self, client_id: str) -> None:
+        old_deadline = self._deadline_us(client_id)
+        if old_deadline >= 0:
+            self.sessions_delta -= 1
+            if old_deadline:
+                self.rows += (STATE, keys.deadline(old_deadline, client_id), None)
+            self.rows += (STATE, keys.session(client_id), None)
+        self.deadlines[client_id] = -1
+        self.epochs[client_id] = None
+        self._delete_owned(STATE, keys.session_rows(client_id))
+        self._delete_owned(INBOX, keys.session_inbox(client_id))
+
+    def put_cursor(self, client_id: str, cursor: Cursor) -> None:
+        key = keys.cursor(keys.session_rows(client_id))
+        self.rows += (STATE, key, encode_cursor(cursor))
+
+    def put_subscription(self, client_id: str, sub: Subscription) -> None:
+        key = keys.subscription(keys.session_rows(client_id), sub.since_offset, sub.name)
+        self.rows += (STATE, key, encode_record(sub))
+
+    def delete_subscription(self, client_id: str, sub: Subscription) -> None:
+        key = keys.subscription(keys.session_rows(client_id), sub.since_offset, sub.name)
+        self.rows += (STATE, key, None)
+
+    def put_awaiting_release(self, client_id: str, packet_id: int) -> None:
+        key = keys.awaiting_release(keys.session_rows(client_id), packet_id)
+        self.rows += (STATE, key, b"")
+
+    def delete_awaiting_release(self, client_id: str, packet_id: int) -> None:
+        key = keys.awaiting_release(keys.session_rows(client_id), packet_id)
+        self.rows += (STATE, key, None)
+
+    def put_inbox(self, client_id: str, entry: InboxEntry) -> None:
+        low = self.inbox_low.get(client_id)
+        if low is None or entry.offset < low:
+            self.inbox_low[client_id] = entry.offset
+        key = keys.offset(keys.session_inbox(client_id), entry.offset)
+        self.rows += (INBOX, key, encode_entry(entry))
+
+    def trim_inbox(self, client_id: str, through_offset: int) -> None:
+        prefix = keys.session_inbox(client_id)
+        first = keys.offset(prefix, self._floors.get(client_id) + 1)
+        self._delete_owned(INBOX, prefix, first, keys.offset(prefix, through_offset + 1))
+        self.trimmed[client_id] = max(through_offset, self.trimmed.get(client_id, 0))
+
+    # -- groups ----------------------------------------------------------------------------
+
+    def put_group(self, record: GroupRecord) -> None:
+        self.rows += (STATE, keys.group(record.key), encode_record(record))
+
+    def discard_group(self, group_key: str) -> None:
+        self._delete_owned(STATE, keys.group(group_key))
+        self._delete_owned(STATE, keys.group_members(group_key))
+        self._delete_owned(INBOX, keys.group_inbox(group_key))
+
+    def put_group_member(self, group_key: str, client_id: str) -> None:
+        self.rows += (STATE, keys.group_members(group_key) + client_id.encode(), b"")
+
+    def delete_group_member(self, group_key: str, client_id: str) -> None:
+        self.rows += (STATE, keys.group_members(group_key) + client_id.encode(), None)
+
+    def put_group_entry(self, group_key: str, entry: InboxEntry) -> None:
+        key = keys.offset(keys.group_inbox(group_key), entry.offset)
+        self.rows += (INBOX, key, encode_entry(entry))
+
+    def delete_group_entry(self, group_key: str, offset: int) -> None:
+        self.rows += (INBOX, keys.offset(keys.group_inbox(group_key), offset), None)
+
+    # -- retained --------------------------------------------------------------------------
+
+    def put_retained(self, message: Message) -> None:
+        key, value = retained_key(message.topic), encode_retained(message)
+        old, new = self._retained_size(key), len(key) + len(value)
+        if not old:
+            self.retained_delta += 1
+        self.retained_bytes_delta += new - old
+        self._retained[key] = new
+        self.rows += (RETAINED, key, value)
+
+    def delete_retained(self, topic: str) -> None:
+        key = retained_key(topic)
+        old = self._retained_size(key)
+        if old:
+            self.retained_delta -= 1
+            self.retained_bytes_delta -= old
+            self.rows += (RETAINED, key, None)
+        self._retained[key] = 0
+
+    # -- what the rows are worked out with --------------------------------------------------
 
     def _know_rows(self) -> None:
         """Look at the rows that have been added since the last time."""
@@ -144,42 +228,6 @@ class Expansion:
         known = self.deadlines.get(client_id)
         return self._owners.deadline_us(client_id) if known is None else known
 
-    def _put_session(self, record: SessionRecord, _: None) -> None:
-        client_id = record.client_id
-        old_deadline = self._deadline_us(client_id)
-        if old_deadline < 0:
-            self.sessions_delta += 1
-        self.rows += (STATE, keys.session(client_id), encode_record(record))
-        deadline = record.deadline_us
-        if old_deadline > 0 and old_deadline != deadline:
-            self.rows += (STATE, keys.deadline(old_deadline, client_id), None)
-        if deadline:
-            self.rows += (STATE, keys.deadline(deadline, client_id), b"")
-            self.deadline_low = min(deadline, self.deadline_low or deadline)
-        self.deadlines[client_id] = deadline
-
-    def _discard_session(self, client_id: str, _: None) -> None:
-        old_deadline = self._deadline_us(client_id)
-        if old_deadline >= 0:
-            self.sessions_delta -= 1
-            if old_deadline:
-                self.rows += (STATE, keys.deadline(old_deadline, client_id), None)
-            self.rows += (STATE, keys.session(client_id), None)
-        self.deadlines[client_id] = -1
-        self._delete_owned(STATE, keys.session_rows(client_id))
-        self._delete_owned(INBOX, keys.session_inbox(client_id))
-
-    def _trim_inbox(self, client_id: str, through_offset: int) -> None:
-        prefix = keys.session_inbox(client_id)
-        first = keys.offset(prefix, self._floors.get(client_id) + 1)
-        self._delete_owned(INBOX, prefix, first, keys.offset(prefix, through_offset + 1))
-        self.trimmed[client_id] = max(through_offset, self.trimmed.get(client_id, 0))
-
-    def _discard_group(self, group_key: str, _: None) -> None:
-        self._delete_owned(STATE, keys.group(group_key))
-        self._delete_owned(STATE, keys.group_members(group_key))
-        self._delete_owned(INBOX, keys.group_inbox(group_key))
-
     def _retained_size(self, key: bytes) -> int:
         """As the batch has left it so far."""
         known = self._retained.get(key)
@@ -187,19 +235,3 @@ class Expansion:
             return known
         value = self._engine.get(RETAINED, key)
         return 0 if value is None else len(key) + len(value)
-
-    def _put_retained(self, key: bytes, value: bytes) -> None:
-        old, new = self._retained_size(key), len(key) + len(value)
-        if not old:
-            self.retained_delta += 1
-        self.retained_bytes_delta += new - old
-        self._retained[key] = new
-        self.rows += (RETAINED, key, value)
-
-    def _delete_retained(self, key: bytes, _: None) -> None:
-        old = self._retained_size(key)
-        if old:
-            self.retained_delta -= 1
-            self.retained_bytes_delta -= old
-            self.rows += (RETAINED, key, None)
-        self._retained[key] = 0

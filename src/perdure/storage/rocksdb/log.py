@@ -18,10 +18,10 @@ from perdure.model import Message
 from perdure.storage.bundle import count_of
 from perdure.storage.codec import head_length
 from perdure.storage.contract import ReadResult
+from perdure.storage.offsets import Offsets
 from perdure.storage.rocksdb.engine import Engine
 from perdure.storage.rocksdb.generations import Generation, Generations
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
-from perdure.storage.rocksdb.marks import Offsets
 from perdure.storage.rows import JOIN_BYTES_MAX, Rows
 from perdure.storage.tail import Tail
 from perdure.topic.matching import FilterMatcher, compile_filter

@@ -23,24 +23,6 @@ _VERSION: Final = 1
 
 
 @final
-class Offsets:
-    """Allocates offsets; may be ahead of what was written."""
-
-    __slots__ = ("last",)
-
-    def __init__(self, last: int) -> None:
-        self.last = last
-
-    def allocate(self, now_us: int) -> int:
-        """The next offset: ``max(last + 1, now_us)``."""
-        offset = self.last + 1
-        if now_us > offset:
-            offset = now_us
-        self.last = offset
-        return offset
-
-
-@final
 class Marks:
     """What the last applied batch left."""
 

@@ -21,19 +21,14 @@ _REMEMBERED_MAX: Final = 131_072
 
 @final
 class Owners:
-    """The epochs of sessions.
+    """The epochs of sessions."""
 
-    Attributes:
-        changes: grows whenever an epoch changed; while it stands still, a check still holds.
-    """
-
-    __slots__ = ("_engine", "_known", "changes")
+    __slots__ = ("_engine", "_known")
 
     def __init__(self, engine: Callable[[], Engine]) -> None:
         self._engine = engine
         # The epoch if the record has no deadline, ~epoch if it has one; None = no record.
         self._known: dict[str, int | None] = {}
-        self.changes = 0
 
     def epoch(self, client_id: str) -> int | None:
         """The epoch of a session's record; None = there is no record."""
@@ -62,16 +57,13 @@ class Owners:
             epochs: of their owners; None = deleted.
             deadlines: of those that were not deleted.
         """
-        if epochs:
-            self.changes += 1
-            for client_id, epoch in epochs.items():
-                known = None if epoch is None else _value(epoch, deadlines[client_id])
-                self._remember(client_id, known)
+        for client_id, epoch in epochs.items():
+            known = None if epoch is None else _value(epoch, deadlines[client_id])
+            self._remember(client_id, known)
 
     def forget(self) -> None:
         """Read everything from disk again."""
         self._known.clear()
-        self.changes += 1
 
     def _recall(self, client_id: str) -> int | None:
         if client_id not in self._known:

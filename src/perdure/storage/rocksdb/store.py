@@ -1,7 +1,7 @@
 """The product's store: one RocksDB database per shard, behind ``storage.contract.Database``.
 
-Joins the parts: the engine (tables of bytes), generations and layouts (the log), batches and
-their expansion (writing), sessions and retained (reading). Knows nothing of MQTT sessions but
+Joins the parts: the engine (tables of bytes), generations and layouts (the log), the
+expansion of batches (writing), sessions and retained (reading). Knows nothing of MQTT sessions but
 their records.
 
 A write is one atomic RocksDB batch: rows, new nodes of topic structures, counters and the high
@@ -19,10 +19,12 @@ from typing import Final, final
 
 from perdure.clock import SystemClock
 from perdure.config.schema import RocksdbConfig
-from perdure.errors import Fenced, StorageCorrupt, StorageError
-from perdure.storage.contract import Batch, GenerationInfo
+from perdure.errors import StorageCorrupt, StorageError
+from perdure.storage.batch import Batch, apply
+from perdure.storage.contract import GenerationInfo
+from perdure.storage.fencing import refuse_if_stale
+from perdure.storage.offsets import Offsets
 from perdure.storage.rocksdb import keys, layout_bitmask, layout_v1, retained
-from perdure.storage.rocksdb.batch import RocksBatch
 from perdure.storage.rocksdb.directory import DirectoryLock
 from perdure.storage.rocksdb.engine import FIXED_TABLES, META, Engine, EngineFactory, Operations
 from perdure.storage.rocksdb.expand import Expansion, InboxFloors
@@ -30,7 +32,7 @@ from perdure.storage.rocksdb.generations import Generations
 from perdure.storage.rocksdb.handle import EngineHandle
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
 from perdure.storage.rocksdb.log import LogReader, fill_tail
-from perdure.storage.rocksdb.marks import Marks, Offsets
+from perdure.storage.rocksdb.marks import Marks
 from perdure.storage.rocksdb.opening import (
     FORMAT,
     DatabaseFormat,
@@ -66,7 +68,7 @@ class RocksDatabase(ReadSide):
             handle.use, layout=LAYOUTS[config.layout], thresholds=config.learn_thresholds
         )
         self._owners = Owners(handle.use)
-        self._offsets = Offsets(0)
+        self._offsets = Offsets()
         self._tail = Tail(messages_max=config.tail_messages, bytes_max=config.tail_bytes, floor=0)
         super().__init__(
             handle,
@@ -203,25 +205,20 @@ class RocksDatabase(ReadSide):
     def allocate_offset(self, now_us: int) -> int:
         return self._offsets.allocate(now_us)
 
-    def batch(self) -> RocksBatch:
-        return RocksBatch(self._offsets, self._owners)
+    def batch(self) -> Batch:
+        return Batch(self._offsets)
 
     def write(self, batch: Batch) -> None:
-        assert isinstance(batch, RocksBatch)
         self._handle.refuse_if_failed()
         if batch.is_empty():
             return
-        stale = batch.stale_owner()
-        if stale is not None:
-            raise Fenced(f"session {stale!r} has a later owner or is gone")
         expansion = None
-        operations = batch.operations
-        if batch.has_marks:
+        operations: Operations = []
+        if batch.operations:
+            refuse_if_stale(batch.operations, self._owners.epoch)
             expansion = Expansion(self._handle.use(), self._floors, self._owners)
-            expansion.run(operations)
+            apply(batch.operations, expansion)
             operations = expansion.rows
-        else:
-            operations = operations.copy()
         written: list[Rows] = []
         parts = self._generations.split(batch.messages)
         for generation, messages in parts:
@@ -238,7 +235,7 @@ class RocksDatabase(ReadSide):
         for (generation, messages), rows in zip(parts, written, strict=True):
             generation.layout.mark_persisted()
             generation.count(messages, rows.payload_bytes)
-        self._applied(batch, expansion, written)
+        self._applied(expansion, written)
 
     def _apply(
         self,
@@ -260,17 +257,17 @@ class RocksDatabase(ReadSide):
         self._handle.write(operations, commit=marks.commit)
         self._marks = marks
 
-    def _applied(self, batch: RocksBatch, expansion: Expansion | None, written: list[Rows]) -> None:
+    def _applied(self, expansion: Expansion | None, written: list[Rows]) -> None:
         for rows in written:
             self._tail.extend(rows)
         if expansion is not None:
-            self._owners.changed(batch.staged, expansion.deadlines)
+            self._owners.changed(expansion.epochs, expansion.deadlines)
             for client_id, offset in expansion.trimmed.items():
                 self._floors.raise_to(client_id, offset)
             if expansion.deadline_low:
                 self._sessions.deadline_put(expansion.deadline_low)
-        for client_id, low in batch.inbox_low.items():
-            self._floors.put(client_id, low)
+            for client_id, low in expansion.inbox_low.items():
+                self._floors.put(client_id, low)
 
     def sync(self) -> None:
         self._handle.sync()

@@ -28,10 +28,12 @@ async def test_memory_is_what_the_server_has_after_a_start() -> None:
     assert again.last_offset == first
     second = append(again)
     batch = again.batch()
+    batch.put_cursor("c", Cursor(), epoch=0)
     with pytest.raises(Fenced):
-        batch.put_cursor("c", Cursor(), epoch=0)
+        again.write(batch)
     page = await again.read_queue("c", after_offset=0, until_offset=1 << 60, limit=9, bytes_max=0)
     assert [message.offset for message in page.messages] == [first, second]
+    batch = again.batch()
     batch.put_cursor("c", Cursor(offset=first), epoch=1)
     again.write(batch)
     assert await synced(again) is None

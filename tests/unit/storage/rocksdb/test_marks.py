@@ -1,11 +1,11 @@
-"""The high marks round-trip, and offsets follow the clock but never repeat."""
+"""The high marks round-trip."""
 
 from __future__ import annotations
 
 import pytest
 
 from perdure.errors import FormatTooNew, StorageCorrupt
-from perdure.storage.rocksdb.marks import Marks, Offsets
+from perdure.storage.rocksdb.marks import Marks
 
 
 def test_marks_round_trip() -> None:
@@ -22,8 +22,3 @@ def test_foreign_marks_are_refused() -> None:
         Marks.decode(b"\x02" + value[1:])
     with pytest.raises(StorageCorrupt):
         Marks.decode(value[:-1])
-
-
-def test_offsets() -> None:
-    offsets = Offsets(5)
-    assert [offsets.allocate(now_us) for now_us in (0, 7, 3, 100)] == [6, 7, 8, 100]

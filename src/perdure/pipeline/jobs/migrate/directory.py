@@ -21,7 +21,8 @@ from perdure.pipeline.tbmq.keys import parse_shared
 from perdure.pipeline.tbmq.owed import Losses, OwedEntry, OwedPage, QueueSum, Summing
 from perdure.session.expiry import expires_at_us
 from perdure.session.seqno import PACKET_IDS, packet_id_of
-from perdure.storage.contract import Batch, Database
+from perdure.storage.batch import Batch
+from perdure.storage.contract import Database
 
 EPOCH: Final = 1
 BATCH_ENTRIES: Final = 2_000

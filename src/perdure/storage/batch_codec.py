@@ -1,0 +1,318 @@
+"""A batch as bytes, for a log that is somewhere else: one format, versioned, with golden files.
+
+Integers are big-endian; text is UTF-8. ``message``, ``bundle``, ``inbox entry``, ``retained``,
+``cursor`` and ``record`` are the values of ``codec`` and ``bundle``::
+
+    batch       version=1 (1) | run count (4) | runs | operations to the end
+    run         topic length (2) | topic | length (4) | message or bundle
+    operation   kind (1) | length (4) | body
+
+    kind   body
+    1      record                         put a session
+    2      client id                      discard a session
+    3      owner | cursor                 put a cursor
+    4, 5   owner | record                 put, delete a subscription
+    6, 7   owner | packet id (2)          put, delete an awaiting-release identifier
+    8      owner | offset (8) | entry     put an inbox entry
+    9      owner | offset (8)             trim an inbox
+    10     record                         put a group
+    11     group key                      discard a group
+    12, 13 name | client id               put, delete a member; name: of the group
+    14     name | offset (8) | entry      put a group's entry
+    15     name | offset (8)              delete one
+    16     name | retained                put a retained message; name: its topic
+    17     index (4)                      retain a message of this batch
+    18     topic                          delete a retained message
+    owner  epoch (8) | name
+    name   length (2) | text
+
+The messages of a batch have no offsets in it: they are given when it enters the log, so what is
+read back from there is decoded with those that it got. Messages that follow each other and are
+alike but for their payloads are one bundle.
+
+Invariant: ``decode(encode(batch))`` does to any state what ``batch`` does.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from perdure.errors import FormatTooNew, StorageCorrupt
+from perdure.model import InboxEntry, Message
+from perdure.storage import bundle
+from perdure.storage import operations as op
+from perdure.storage.batch import Batch
+from perdure.storage.codec import (
+    decode_cursor,
+    decode_entry,
+    decode_group,
+    decode_retained,
+    decode_session,
+    decode_subscription,
+    encode_cursor,
+    encode_entry,
+    encode_record,
+    encode_retained,
+)
+from perdure.storage.offsets import Offsets
+
+VERSION: Final = 1
+
+_HEAD: Final = struct.Struct(">BI")
+_OPERATION: Final = struct.Struct(">BI")
+_LENGTH: Final = struct.Struct(">H")
+_SIZE: Final = struct.Struct(">I")
+_OFFSET: Final = struct.Struct(">q")
+
+_PUT_RETAINED: Final = 16
+_RETAIN_APPENDED: Final = 17
+
+_Encode: TypeAlias = Callable[[Any], bytes]
+_Decode: TypeAlias = Callable[[bytes], op.Operation]
+
+
+def encode(batch: Batch) -> bytes:
+    """The bytes of a batch."""
+    parts: list[bytes] = [b""]
+    runs = at = 0
+    messages = batch.messages
+    while at < len(messages):
+        stop = bundle.run_end(messages, at, placed=False)
+        value = bundle.encode_run(messages, at, stop)
+        parts += (_name(messages[at].topic), _SIZE.pack(len(value)), value)
+        at = stop
+        runs += 1
+    parts[0] = _HEAD.pack(VERSION, runs)
+    appended = {id(message): index for index, message in enumerate(messages)}
+    for operation in batch.operations:
+        if isinstance(operation, op.PutRetained) and id(operation.message) in appended:
+            kind, body = _RETAIN_APPENDED, _SIZE.pack(appended[id(operation.message)])
+        else:
+            kind, to_bytes = _ENCODERS[type(operation)]
+            body = to_bytes(operation)
+        parts += (_OPERATION.pack(kind, len(body)), body)
+    return b"".join(parts)
+
+
+def decode(value: bytes, offsets: Offsets, now_us: int) -> Batch:
+    """The batch in some bytes.
+
+    Args:
+        value: what ``encode`` gave.
+        offsets: gives its messages their offsets.
+        now_us: time at which it entered the log.
+
+    Raises:
+        StorageCorrupt: they are no batch.
+        FormatTooNew: a later release wrote them.
+    """
+    batch = Batch(offsets)
+    try:
+        version, runs = _HEAD.unpack_from(value)
+        if version != VERSION:
+            raise _wrong_version(version)
+        at = _HEAD.size
+        messages: list[Message] = []
+        for _ in range(runs):
+            topic, at = _read_name(value, at)
+            (length,) = _SIZE.unpack_from(value, at)
+            at += _SIZE.size
+            row = _slice(value, at, length)
+            at += length
+            messages += bundle.decode_row(topic, bundle.count_in(row), row, 0, len(value))
+        batch.extend(messages, now_us)
+        while at < len(value):
+            kind, length = _OPERATION.unpack_from(value, at)
+            at += _OPERATION.size
+            body = _slice(value, at, length)
+            at += length
+            if kind == _RETAIN_APPENDED:
+                batch.add(op.PutRetained(messages[_SIZE.unpack(body)[0]]))
+            else:
+                batch.add(_DECODERS[kind](body))
+    except (struct.error, UnicodeDecodeError, LookupError) as error:
+        raise StorageCorrupt(f"a batch does not decode: {error!r}") from error
+    return batch
+
+
+def _wrong_version(version: int) -> StorageCorrupt | FormatTooNew:
+    if version > VERSION:
+        return FormatTooNew(f"a batch has version {version}; this release reads {VERSION}")
+    return StorageCorrupt("a batch has no version")
+
+
+def _slice(value: bytes, at: int, length: int) -> bytes:
+    if at + length > len(value):
+        raise StorageCorrupt("a batch is cut short")
+    return value[at : at + length]
+
+
+def _name(text: str) -> bytes:
+    raw = text.encode()
+    return _LENGTH.pack(len(raw)) + raw
+
+
+def _read_name(value: bytes, at: int) -> tuple[str, int]:
+    (length,) = _LENGTH.unpack_from(value, at)
+    at += _LENGTH.size
+    return _slice(value, at, length).decode(), at + length
+
+
+def _owner(operation: op.Operation) -> bytes:
+    return _OFFSET.pack(operation.epoch) + _name(operation.client_id)
+
+
+def _read_owner(body: bytes) -> tuple[str, int, bytes]:
+    """Client id, epoch, and what follows."""
+    client_id, at = _read_name(body, _OFFSET.size)
+    return client_id, _OFFSET.unpack_from(body)[0], body[at:]
+
+
+def _read_named(body: bytes) -> tuple[str, bytes]:
+    """A name, and what follows."""
+    name, at = _read_name(body, 0)
+    return name, body[at:]
+
+
+def _entry(entry: InboxEntry) -> bytes:
+    return _OFFSET.pack(entry.offset) + encode_entry(entry)
+
+
+def _read_entry(body: bytes) -> InboxEntry:
+    return decode_entry(_OFFSET.unpack_from(body)[0], body[_OFFSET.size :])
+
+
+def _put_cursor(body: bytes) -> op.Operation:
+    client_id, epoch, rest = _read_owner(body)
+    return op.PutCursor(client_id, epoch, decode_cursor(rest))
+
+
+def _put_subscription(body: bytes) -> op.Operation:
+    client_id, epoch, rest = _read_owner(body)
+    return op.PutSubscription(client_id, epoch, decode_subscription(rest))
+
+
+def _delete_subscription(body: bytes) -> op.Operation:
+    client_id, epoch, rest = _read_owner(body)
+    return op.DeleteSubscription(client_id, epoch, decode_subscription(rest))
+
+
+def _put_awaiting_release(body: bytes) -> op.Operation:
+    client_id, epoch, rest = _read_owner(body)
+    return op.PutAwaitingRelease(client_id, epoch, _LENGTH.unpack(rest)[0])
+
+
+def _delete_awaiting_release(body: bytes) -> op.Operation:
+    client_id, epoch, rest = _read_owner(body)
+    return op.DeleteAwaitingRelease(client_id, epoch, _LENGTH.unpack(rest)[0])
+
+
+def _put_inbox(body: bytes) -> op.Operation:
+    client_id, epoch, rest = _read_owner(body)
+    return op.PutInbox(client_id, epoch, _read_entry(rest))
+
+
+def _trim_inbox(body: bytes) -> op.Operation:
+    client_id, epoch, rest = _read_owner(body)
+    return op.TrimInbox(client_id, epoch, _OFFSET.unpack(rest)[0])
+
+
+def _put_group_member(body: bytes) -> op.Operation:
+    group_key, rest = _read_named(body)
+    return op.PutGroupMember(group_key, rest.decode())
+
+
+def _delete_group_member(body: bytes) -> op.Operation:
+    group_key, rest = _read_named(body)
+    return op.DeleteGroupMember(group_key, rest.decode())
+
+
+def _put_group_entry(body: bytes) -> op.Operation:
+    group_key, rest = _read_named(body)
+    return op.PutGroupEntry(group_key, _read_entry(rest))
+
+
+def _delete_group_entry(body: bytes) -> op.Operation:
+    group_key, rest = _read_named(body)
+    return op.DeleteGroupEntry(group_key, _OFFSET.unpack(rest)[0])
+
+
+def _put_retained(body: bytes) -> op.Operation:
+    topic, rest = _read_named(body)
+    return op.PutRetained(decode_retained(topic, rest))
+
+
+# kind, class, to bytes, from bytes
+_TABLE: Final[tuple[tuple[int, type[op.Operation], _Encode, _Decode], ...]] = (
+    (
+        1,
+        op.PutSession,
+        lambda o: encode_record(o.record),
+        lambda body: op.PutSession(decode_session(body)),
+    ),
+    (
+        2,
+        op.DiscardSession,
+        lambda o: o.client_id.encode(),
+        lambda body: op.DiscardSession(body.decode()),
+    ),
+    (3, op.PutCursor, lambda o: _owner(o) + encode_cursor(o.cursor), _put_cursor),
+    (4, op.PutSubscription, lambda o: _owner(o) + encode_record(o.sub), _put_subscription),
+    (5, op.DeleteSubscription, lambda o: _owner(o) + encode_record(o.sub), _delete_subscription),
+    (
+        6,
+        op.PutAwaitingRelease,
+        lambda o: _owner(o) + _LENGTH.pack(o.packet_id),
+        _put_awaiting_release,
+    ),
+    (
+        7,
+        op.DeleteAwaitingRelease,
+        lambda o: _owner(o) + _LENGTH.pack(o.packet_id),
+        _delete_awaiting_release,
+    ),
+    (8, op.PutInbox, lambda o: _owner(o) + _entry(o.entry), _put_inbox),
+    (9, op.TrimInbox, lambda o: _owner(o) + _OFFSET.pack(o.through_offset), _trim_inbox),
+    (
+        10,
+        op.PutGroup,
+        lambda o: encode_record(o.record),
+        lambda body: op.PutGroup(decode_group(body)),
+    ),
+    (
+        11,
+        op.DiscardGroup,
+        lambda o: o.group_key.encode(),
+        lambda body: op.DiscardGroup(body.decode()),
+    ),
+    (12, op.PutGroupMember, lambda o: _name(o.group_key) + o.member.encode(), _put_group_member),
+    (
+        13,
+        op.DeleteGroupMember,
+        lambda o: _name(o.group_key) + o.member.encode(),
+        _delete_group_member,
+    ),
+    (14, op.PutGroupEntry, lambda o: _name(o.group_key) + _entry(o.entry), _put_group_entry),
+    (
+        15,
+        op.DeleteGroupEntry,
+        lambda o: _name(o.group_key) + _OFFSET.pack(o.offset),
+        _delete_group_entry,
+    ),
+    (
+        _PUT_RETAINED,
+        op.PutRetained,
+        lambda o: _name(o.message.topic) + encode_retained(o.message),
+        _put_retained,
+    ),
+    (
+        18,
+        op.DeleteRetained,
+        lambda o: o.topic.encode(),
+        lambda body: op.DeleteRetained(body.decode()),
+    ),
+)
+_ENCODERS: Final = {cls: (kind, to_bytes) for kind, cls, to_bytes, _ in _TABLE}
+_DECODERS: Final = {kind: from_bytes for kind, _, _, from_bytes in _TABLE}

@@ -1,0 +1,183 @@
+"""A batch comes back as it was; its bytes are in ``tests/golden/batch.jsonl``.
+
+Each line of the golden file is a name and the bytes of one batch, written by the release that
+introduced the format: a release that cannot read them cannot read a log that others wrote.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.contract.values import NOW_US, entry, message, record
+from tests.unit.storage.recorder import told
+from tests.unit.storage.test_codec import ENTRIES, MESSAGES, OFFSETS, TEXTS
+
+from perdure.errors import FormatTooNew, StorageCorrupt
+from perdure.model import Cursor, Feed, GroupRecord, InboxEntry, Subscription, Will
+from perdure.storage.batch import Batch
+from perdure.storage.batch_codec import decode, encode
+from perdure.storage.offsets import Offsets
+from perdure.storage.operations import PutRetained
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "batch.jsonl"
+EPOCHS = st.integers(0, 2**62)
+CURSORS = st.builds(
+    lambda offset, serial, settled: Cursor(
+        offset, serial, tuple(serial + step for step in sorted(settled)), (), serial + 9
+    ),
+    OFFSETS,
+    st.integers(0, 2**40),
+    st.sets(st.integers(1, 2**31), max_size=9),
+)
+SUBS = st.builds(Subscription, TEXTS, TEXTS, st.integers(0, 2), since_offset=OFFSETS)
+
+_Call = tuple[str, tuple[object, ...], dict[str, int]]
+
+
+def _calls(name: str, *arguments: st.SearchStrategy[object]) -> st.SearchStrategy[_Call]:
+    return st.tuples(st.just(name), st.tuples(*arguments), st.just({}))
+
+
+def _of_owner(name: str, argument: st.SearchStrategy[object]) -> st.SearchStrategy[_Call]:
+    epochs = st.fixed_dictionaries({"epoch": EPOCHS})
+    return st.tuples(st.just(name), st.tuples(TEXTS, argument), epochs)
+
+
+CALLS = st.one_of(
+    _calls("append", MESSAGES, st.just(NOW_US)),
+    _calls("put_session", st.builds(record, TEXTS, EPOCHS)),
+    _calls("discard_session", TEXTS.filter(bool)),
+    _of_owner("put_cursor", CURSORS),
+    _of_owner("put_subscription", SUBS),
+    _of_owner("delete_subscription", SUBS),
+    _of_owner("put_awaiting_release", st.integers(1, 65_535)),
+    _of_owner("delete_awaiting_release", st.integers(1, 65_535)),
+    _of_owner("put_inbox", ENTRIES),
+    _of_owner("trim_inbox", OFFSETS),
+    _calls("put_group", st.builds(GroupRecord, TEXTS, TEXTS, OFFSETS, OFFSETS)),
+    _calls("discard_group", TEXTS),
+    _calls("put_group_member", TEXTS, TEXTS),
+    _calls("delete_group_member", TEXTS, TEXTS),
+    _calls("put_group_entry", TEXTS, ENTRIES),
+    _calls("delete_group_entry", TEXTS, OFFSETS),
+    _calls("put_retained", MESSAGES.filter(lambda message: message.offset > 0)),
+    _calls("delete_retained", TEXTS),
+)
+
+
+def decoded(value: bytes) -> Batch:
+    return decode(value, Offsets(), NOW_US)
+
+
+@given(st.lists(CALLS, max_size=30))
+def test_a_batch_comes_back_as_it_was(calls: list[_Call]) -> None:
+    batch = Batch(Offsets(NOW_US - 1))
+    for name, arguments, options in calls:
+        getattr(batch, name)(*arguments, **options)
+    found = decoded(encode(batch))
+    assert told(found) == told(batch)
+    assert found.messages == batch.messages
+    assert encode(found) == encode(batch)
+
+
+def test_messages_that_are_alike_are_one_row() -> None:
+    alone, burst = Batch(Offsets()), Batch(Offsets())
+    alone.append(message(payload=b"x" * 9), NOW_US)
+    burst.extend([message(payload=b"x" * 9) for _ in range(9)], NOW_US)
+    assert len(encode(burst)) < len(encode(alone)) + 8 * 13 + 9
+    assert [found.offset - NOW_US for found in decoded(encode(burst)).messages] == list(range(9))
+
+
+def test_a_retained_message_of_the_batch_is_in_it_once() -> None:
+    """And it is the message: what the log gives to one, the other has."""
+    batch = Batch(Offsets())
+    sent = message(payload=b"x" * 500, retain=True)
+    batch.append(sent, 5)
+    batch.put_retained(sent)
+    value = encode(batch)
+    assert len(value) < 600
+    found = decode(value, Offsets(), 70)
+    (retained,) = found.operations
+    assert isinstance(retained, PutRetained)
+    assert retained.message is found.messages[0]
+    assert found.messages[0].offset == 70
+
+
+def everything() -> Batch:
+    """One of each operation."""
+    batch = Batch(Offsets())
+    retained = message("r/1", b"kept", retain=True)
+    sent = [message("a/b", b"1"), message("a/b", b"22"), message("ü", b"", qos=2), retained]
+    sent[2].properties, sent[2].expires_at_us = b"\x01\x01", NOW_US
+    batch.extend(sent, NOW_US)
+    will = Will("w", b"\x00", 2, True, b"\x01\x01", 5, None)
+    batch.put_session(record("client/ü", 7, will=will, will_at_us=NOW_US, username="u"))
+    batch.put_cursor("client/ü", Cursor(NOW_US, 70_000, (70_002,), (70_003,), 70_009), epoch=7)
+    fed = Subscription("b", since_offset=NOW_US, feed=Feed(True, "b/x", NOW_US + 1, NOW_US))
+    batch.put_subscription("client/ü", fed, epoch=7)
+    batch.delete_subscription("client/ü", Subscription("a/#", "g", 2, True), epoch=7)
+    batch.put_awaiting_release("client/ü", 65_535, epoch=7)
+    batch.delete_awaiting_release("client/ü", 1, epoch=7)
+    batch.put_inbox("client/ü", entry(NOW_US + 9, retain=True, identifiers=(1, 2)), epoch=7)
+    batch.put_inbox("client/ü", InboxEntry(NOW_US + 10, None, qos=1, serial=8), epoch=7)
+    batch.trim_inbox("client/ü", NOW_US + 9, epoch=7)
+    batch.discard_session("gone")
+    batch.put_group(GroupRecord("g", "a/#", NOW_US, NOW_US))
+    batch.put_group_member("g/a/#", "client/ü")
+    batch.delete_group_member("g/a/#", "gone")
+    batch.put_group_entry("g/a/#", entry(NOW_US + 11, group_key="g/a/#"))
+    batch.delete_group_entry("g/a/#", NOW_US)
+    batch.discard_group("h/b")
+    batch.put_retained(retained)
+    batch.put_retained(message("r/2", b"older", offset=3))
+    batch.delete_retained("r/3")
+    return batch
+
+
+GOLD: dict[str, Callable[[], Batch]] = {"everything": everything, "empty": lambda: Batch(Offsets())}
+
+
+def test_this_release_writes_what_it_wrote() -> None:
+    lines = [json.dumps([name, encode(make()).hex()]) for name, make in GOLD.items()]
+    if not GOLDEN.exists():
+        GOLDEN.write_text("\n".join(lines) + "\n")
+        pytest.fail(f"{GOLDEN} was not there: look at it, then commit it")
+    assert lines == GOLDEN.read_text().splitlines()
+
+
+def test_this_release_reads_what_was_written() -> None:
+    for line in GOLDEN.read_text().splitlines():
+        name, value = json.loads(line)
+        found, expected = decoded(bytes.fromhex(value)), GOLD[name]()
+        assert told(found) == told(expected)
+        assert found.messages == expected.messages
+
+
+def test_each_kind_of_operation_is_in_the_golden_file() -> None:
+    batch = everything()
+    kinds = {type(operation).__name__ for operation in batch.operations}
+    assert len(kinds) == 17
+
+
+def test_bytes_that_are_no_batch_are_refused() -> None:
+    value = encode(everything())
+    with pytest.raises(FormatTooNew):
+        decoded(b"\x02" + value[1:])
+    with pytest.raises(StorageCorrupt):
+        decoded(b"\x00" + value[1:])
+    whole = len(encode(GOLD["empty"]()))
+    for length in range(len(value)):
+        try:
+            found = decoded(value[:length])
+        except StorageCorrupt:
+            continue
+        # Operations end where one ends: what is cut there is a shorter batch.
+        assert length >= whole
+        assert encode(found) == value[:length]
+    with pytest.raises(StorageCorrupt):
+        decoded(encode(GOLD["empty"]()) + bytes([99, 0, 0, 0, 0]))

@@ -1,0 +1,10 @@
+"""Offsets follow the clock and never repeat."""
+
+from __future__ import annotations
+
+from perdure.storage.offsets import Offsets
+
+
+def test_offsets() -> None:
+    offsets = Offsets(5)
+    assert [offsets.allocate(now_us) for now_us in (0, 7, 3, 100)] == [6, 7, 8, 100]
