@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from perdure.errors import StorageError
 from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord, StoredSession
 from perdure.storage.batch import Batch
+from perdure.storage.capabilities import Capabilities
 from perdure.storage.contract import (
     GenerationInfo,
     ReadResult,
@@ -89,8 +90,8 @@ class FaultyDatabase:
     # Writing.
 
     @property
-    def server(self) -> None:
-        return None
+    def capabilities(self) -> Capabilities:
+        return self.inner.capabilities
 
     @property
     def last_offset(self) -> int:

@@ -151,7 +151,7 @@ class Broker:
             offset=database.last_offset,
             gate_qos2=level == LEVEL_FSYNC
             or _has_fsync_listener(config)
-            or (database.server is not None and level != LEVEL_MEMORY),
+            or (not database.capabilities.keeps_written and level != LEVEL_MEMORY),
         )
         services.dispatcher.on_failed = services.session_failed
         services.turn.dispatcher = services.dispatcher
@@ -196,8 +196,8 @@ class Broker:
         await services.retention.look_at_disk()
         services.retention.start()
         services.sys.start()
-        if services.database.server is not None:
-            self._watch_server()
+        if services.database.capabilities.may_be_taken:
+            self._watch_store()
 
     def connection(self, stream: ByteStream, peer: PeerInfo, *, durability: str = "") -> Connection:
         """A new connection on a transport.
@@ -249,20 +249,21 @@ class Broker:
 
     def _is_fenced(self, error: StorageError) -> bool:
         """End the process if another broker has the store: it is not coming back to this one."""
-        if not isinstance(error, Fenced | StorageLocked) or self.services.database.server is None:
+        may_be_taken = self.services.database.capabilities.may_be_taken
+        if not may_be_taken or not isinstance(error, Fenced | StorageLocked):
             return False
         # Raised in a task of the broker's: that ends the process with the error's exit code.
         self.services.scheduler.spawn(_raise(error), name="fenced")
         return True
 
-    def _watch_server(self) -> None:
-        """A server may be lost, or taken by another broker, while nothing is written."""
+    def _watch_store(self) -> None:
+        """The store may be lost, or taken by another broker, while nothing is written."""
         if self.stopping:
             return
         services = self.services
         if services.database.has_failed and services.committer.writable:
             services.committer.lost(StorageUnavailable("the server takes no writes"))
-        services.scheduler.call_later(RECOVERY_INTERVAL_US, self._watch_server)
+        services.scheduler.call_later(RECOVERY_INTERVAL_US, self._watch_store)
 
     def _try_recovery(self) -> None:
         if not self.stopping:

@@ -106,7 +106,7 @@ class DiskBudget:
         services = self._services
         failures = services.committer.failure_count
         lost = losers = 0
-        if services.database.server is None:
+        if services.database.capabilities.queues is None:
             async for record in services.database.sessions():
                 client_id = record.client_id
                 bury = functools.partial(self._bury, client_id, info)

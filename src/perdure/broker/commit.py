@@ -28,6 +28,7 @@ from perdure.errors import StorageError
 from perdure.observe.instruments import add
 from perdure.observe.metrics import Metrics
 from perdure.storage.batch import Batch
+from perdure.storage.capabilities import LoopSync
 from perdure.storage.contract import Database
 
 LEVEL_MEMORY: Final = 0
@@ -174,8 +175,9 @@ class Committer:
         messages_max: int,
     ) -> None:
         self._database = database
-        self._server = database.server
-        self.has_server: bool = database.server is not None
+        self._loop_sync: LoopSync | None = database.capabilities.loop_sync
+        self.steady_times: bool = database.capabilities.queues is not None
+        """Messages keep the steady time at which they were published, not the wall's."""
         self._scheduler = scheduler
         self.clock: Clock = clock
         self._metrics = metrics
@@ -183,8 +185,9 @@ class Committer:
         self._messages_max = messages_max
         self.listener: CommitListener | None = None
         self.pace: Pace = Pace(interval_us)
-        # What is handed over to a server does not outlive this process before it is synced.
-        self._safe_level: int = LEVEL_FSYNC if database.server is None else LEVEL_OS
+        # The lowest level that only a sync gives.
+        keeps_written = database.capabilities.keeps_written
+        self._safe_level: int = LEVEL_FSYNC if keeps_written else LEVEL_OS
         self.batch: Batch = database.batch()
         self.writable: bool = True
         """Whether the store takes writes; False between a failure and its recovery."""
@@ -242,9 +245,9 @@ class Committer:
         return self._waiting.count + self._unsynced.count + self._syncing.count
 
     def is_store_full(self) -> bool:
-        """Whether a server is so far behind that peers must pause."""
-        server = self._server
-        return server is not None and server.is_full
+        """Whether the store is so far behind that peers must pause."""
+        loop_sync = self._loop_sync
+        return loop_sync is not None and loop_sync.is_full
 
     def gathers(self) -> bool:
         """Whether the open batch stays open for more: ``rest`` must follow if it does."""
@@ -271,8 +274,9 @@ class Committer:
             gone on with.
         """
         pace = self.pace
-        # A server's answers come by the loop: it must not stand still.
-        rests = still and pace.rests and pace.spaced and self.writable and self._server is None
+        # What the loop waits for does not come while it stands still.
+        still = still and self._loop_sync is None
+        rests = still and pace.rests and pace.spaced and self.writable
         if not rests and not gathering:
             return False
         now_us = self.clock.monotonic_us()
@@ -432,9 +436,8 @@ class Committer:
         self._syncing.join(self._unsynced)
         self._sync_wanted = False
         self._unsynced_writes = False
-        server = self._database.server
-        if server is not None:
-            server.begin_sync(self._sync_done)
+        if self._loop_sync is not None:
+            self._loop_sync.begin_sync(self._sync_done)
         else:
             self._scheduler.run_blocking(self._database.sync, self._sync_done)
 

@@ -82,11 +82,11 @@ class Limiter:
     async def _page(self, session: LiveSession, filters: list[str], after: int) -> ReadResult:
         """What a session may be owed next, from its queue or from the log."""
         services = self._services
-        server = services.database.server
+        queues = services.database.capabilities.queues
         chunk = services.session_config.feed_chunk
         fence = services.dispatcher.offset
-        if server is not None and session.durable:
-            return await server.read_queue(
+        if queues is not None and session.durable:
+            return await queues.read_queue(
                 session.client_id, after_offset=after, until_offset=fence, limit=chunk, bytes_max=0
             )
         return await services.database.read(
@@ -155,7 +155,7 @@ class Limiter:
         if not config.pending_age_max_s:
             return False
         published_us = message.published_at_us
-        if not services.committer.has_server:
+        if not services.committer.steady_times:
             published_us = services.clock.steady_at(published_us, message.offset)
         return is_too_old(published_us, config, now_us)
 

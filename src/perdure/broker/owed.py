@@ -1,9 +1,9 @@
 """What a durable session is owed beyond its cursor: read, put in order, numbered.
 
-Two sources in one ascending order: the messages that its subscriptions match in the log (or, in a
-server, in its queue there), and the entries of its private stream. ``CatchUp`` reads and merges
-with the functions of this room, and an operator's list of a queue (``OwedQueue``) does too, so
-that what is shown is what the client gets when it comes back.
+Two sources in one ascending order: the messages that its subscriptions match in the log (or, where
+the store has one, in its queue), and the entries of its private stream. ``CatchUp`` reads and
+merges with the functions of this room, and an operator's list of a queue (``OwedQueue``) does too,
+so that what is shown is what the client gets when it comes back.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final, Protocol, TypeAlias, final
 from perdure.model import InboxEntry, Message, StoredSession
 from perdure.session.interest import Interest
 from perdure.session.seqno import packet_id_of
+from perdure.storage.capabilities import Capabilities
 from perdure.storage.contract import ReadResult
 from perdure.storage.device_queue import EntryState, QueuedEntry
 
@@ -26,22 +27,12 @@ CHUNK_BYTES: Final = 4 * 1024 * 1024
 Item: TypeAlias = Message | InboxEntry
 
 
-class Queues(Protocol):
-    """A server that has a queue for each durable session."""
-
-    async def read_queue(
-        self, client_id: str, *, after_offset: int, until_offset: int, limit: int, bytes_max: int
-    ) -> ReadResult:
-        """See ``storage.contract.ServerSide``."""
-        ...
-
-
 class Store(Protocol):
     """What of a ``storage.contract.Database`` is needed here."""
 
     @property
-    def server(self) -> Queues | None:
-        """Set if the database is in a server."""
+    def capabilities(self) -> Capabilities:
+        """Whether it has a queue for each session."""
         ...
 
     @property
@@ -103,16 +94,16 @@ async def read_page(
         database: where the session is.
         client_id: whose it is.
         filters: what can have matched after ``after`` (``Interest.filters``).
-        durable: it has a private stream, and in a server a queue.
+        durable: it has a private stream, and where the store has one a queue.
         after, fence: exclusive and inclusive bounds.
         chunk, bytes_max: most of one page.
     """
     messages: list[Message] = []
     through = fence
     if filters and fence > after:
-        server = database.server
-        if server is not None and durable:
-            page = await server.read_queue(
+        queues = database.capabilities.queues
+        if queues is not None and durable:
+            page = await queues.read_queue(
                 client_id, after_offset=after, until_offset=fence, limit=chunk, bytes_max=bytes_max
             )
         else:

@@ -177,7 +177,8 @@ class Retention:
             return 0
         if live is None:
             fed = await self._carry_feeds(stored, info)
-        if stored.cursor.offset >= info.until_offset - 1 or services.database.server is not None:
+        has_queues = services.database.capabilities.queues is not None
+        if stored.cursor.offset >= info.until_offset - 1 or has_queues:
             # What the session is owed besides is done, or in a queue of its own.
             return fed
         return fed + await self._carry(stored, live, info)

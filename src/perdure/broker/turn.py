@@ -88,7 +88,7 @@ class Turn:
         self._scheduler = scheduler
         self._committer = committer
         self._clock: SteadyClock = clock
-        self._has_server: bool = committer.has_server
+        self._steady_times: bool = committer.steady_times
         self._commit_queue_max = commit_queue_max
         self.dispatcher: Dispatcher | None = None
         self.shifts: Shifts = Shifts(scheduler, committer.clock)
@@ -137,9 +137,9 @@ class Turn:
         return self.now_us + self._clock.skew_us
 
     def published_us(self) -> int:
-        """Time of publishing of what is taken in this turn: the wall's. With a server it is the
-        steady one, for queues there keep an expiry as its distance from it."""
-        return self.now_us if self._has_server else self.now_us + self._clock.skew_us
+        """Time of publishing of what is taken in this turn: the wall's, or where the
+        store has queues (``SessionQueues``) the steady one."""
+        return self.now_us if self._steady_times else self.now_us + self._clock.skew_us
 
     def schedule(self) -> None:
         """Make sure that something is done at the end of this turn."""

@@ -16,54 +16,26 @@ library behind them stay in their room.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol, runtime_checkable
 
 from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord, StoredSession
 from perdure.storage.batch import Batch
+from perdure.storage.capabilities import Capabilities
 from perdure.storage.results import Finding, GenerationInfo, ReadResult, RetainedPage, StreamInfo
 from perdure.topic.proposal import Structure
 
 __all__ = [
     "Batch",
+    "Capabilities",
     "Database",
     "Finding",
     "GenerationInfo",
     "ReadResult",
     "RetainedPage",
-    "ServerSide",
     "StreamInfo",
     "TakesStructure",
 ]
-
-
-class ServerSide(Protocol):
-    """What a database in a server does besides, or in another way than one in this process.
-
-    ``Database.write`` only hands a batch over there, so nothing is safe before a sync: the level
-    ``os`` is worth what ``fsync`` is. For each durable session the server has a queue of the
-    messages that its subscriptions match, which the database fills as messages are appended; a
-    session reads that, and the log is for feeds, shared groups and sessions in memory.
-    """
-
-    @property
-    def is_full(self) -> bool:
-        """Whether so many bytes wait for the server that peers must pause."""
-        ...
-
-    def begin_sync(self, done: Callable[[BaseException | None], None]) -> None:
-        """What ``Database.sync`` does, without a thread: ``done`` is called on the loop."""
-        ...
-
-    async def read_queue(
-        self, client_id: str, *, after_offset: int, until_offset: int, limit: int, bytes_max: int
-    ) -> ReadResult:
-        """Messages that a session's queue holds, as ``Database.read`` returns those of the log.
-
-        Every message that the session is owed is there. There may be others: a subscription may
-        have ended at an offset that is lower than theirs.
-        """
-        ...
 
 
 @runtime_checkable
@@ -83,8 +55,8 @@ class Database(Protocol):
     """A broker's durable state on one shard."""
 
     @property
-    def server(self) -> ServerSide | None:
-        """Set if the database is in a server; None = in this process."""
+    def capabilities(self) -> Capabilities:
+        """What it can do besides; the same for as long as it is open."""
         ...
 
     @property

@@ -29,6 +29,7 @@ from perdure.clock import SteadyClock
 from perdure.errors import StorageError, StorageFull, StorageUnavailable
 from perdure.model import Message
 from perdure.observe.metrics import Metrics
+from perdure.storage.capabilities import Capabilities
 
 if TYPE_CHECKING:
     from perdure.storage.contract import Database
@@ -184,7 +185,7 @@ class Served:
     """A database in a server, as far as a committer sees it."""
 
     def __init__(self, store: FaultyDatabase, server: Server) -> None:
-        self.server = server
+        self.capabilities = Capabilities(loop_sync=server, keeps_written=False)
         self.last_offset = store.last_offset
         self.batch = store.batch
         self.write = store.write

@@ -16,6 +16,7 @@ from typing import TypeAlias, final
 from perdure.errors import StorageUnavailable, UsageError
 from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord, StoredSession
 from perdure.storage.batch import Batch, apply
+from perdure.storage.capabilities import EMBEDDED, Capabilities
 from perdure.storage.codec import retained_size
 from perdure.storage.contract import GenerationInfo, ReadResult, RetainedPage, StreamInfo
 from perdure.storage.fencing import refuse_if_stale
@@ -46,8 +47,8 @@ class MemoryDatabase:
     # -- writing ---------------------------------------------------------------------------
 
     @property
-    def server(self) -> None:
-        return None
+    def capabilities(self) -> Capabilities:
+        return EMBEDDED
 
     @property
     def last_offset(self) -> int:

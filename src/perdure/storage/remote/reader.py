@@ -11,6 +11,7 @@ from typing import Final, Self
 
 from perdure.errors import FormatTooNew, StorageCorrupt, UsageError
 from perdure.model import Cursor, InboxEntry, Message, SessionRecord, StoredSession, Subscription
+from perdure.storage.capabilities import Capabilities
 from perdure.storage.codec import (
     decode_cursor,
     decode_entry,
@@ -163,9 +164,9 @@ class StateReader:
         """Read what a subclass holds in memory."""
 
     @property
-    def server(self) -> Self:
-        """It is in a server."""
-        return self
+    def capabilities(self) -> Capabilities:
+        """Each durable session has a queue."""
+        return Capabilities(queues=self)
 
     async def sessions(self, *, after: str = "") -> AsyncIterator[SessionRecord]:
         """See ``Database.sessions``."""
@@ -193,7 +194,7 @@ class StateReader:
     async def read_queue(
         self, client_id: str, *, after_offset: int, until_offset: int, limit: int, bytes_max: int
     ) -> ReadResult:
-        """See ``ServerSide.read_queue``."""
+        """See ``SessionQueues.read_queue``."""
         return await read_queue_page(
             self._driver,
             client_id,

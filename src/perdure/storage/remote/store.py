@@ -19,6 +19,7 @@ import msgspec
 
 from perdure.errors import StorageError, StorageUnavailable
 from perdure.storage.batch import Batch, apply
+from perdure.storage.capabilities import Capabilities
 from perdure.storage.contract import GenerationInfo
 from perdure.storage.fencing import refuse_if_stale
 from perdure.storage.offsets import Offsets
@@ -66,6 +67,9 @@ class RemoteDatabase(ReadSide):
             outage_max_s=settings.outage_max_s,
         )
         self._settings = settings
+        self._capabilities = Capabilities(
+            queues=self, loop_sync=self, keeps_written=False, may_be_taken=True
+        )
         # Held while the open transaction is added to or closed; a driver's own loop is another
         # thread's.
         self._lock = threading.Lock()
@@ -148,8 +152,8 @@ class RemoteDatabase(ReadSide):
     # -- writing ---------------------------------------------------------------------------
 
     @property
-    def server(self) -> RemoteDatabase:
-        return self
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
 
     @property
     def last_offset(self) -> int:

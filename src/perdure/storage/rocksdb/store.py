@@ -21,6 +21,7 @@ from perdure.clock import SystemClock
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageCorrupt, StorageError
 from perdure.storage.batch import Batch, apply
+from perdure.storage.capabilities import EMBEDDED, Capabilities
 from perdure.storage.contract import GenerationInfo
 from perdure.storage.fencing import refuse_if_stale
 from perdure.storage.offsets import Offsets
@@ -195,8 +196,8 @@ class RocksDatabase(ReadSide):
     # -- writing ---------------------------------------------------------------------------
 
     @property
-    def server(self) -> None:
-        return None
+    def capabilities(self) -> Capabilities:
+        return EMBEDDED
 
     @property
     def last_offset(self) -> int:
