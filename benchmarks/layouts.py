@@ -23,6 +23,7 @@ from pathlib import Path
 from benchmarks import record
 from perdure.config.schema import RocksdbConfig
 from perdure.model import Message
+from perdure.storage.batch import Batch
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.topic.matching import matches
 
@@ -42,19 +43,19 @@ def fill(path: Path, layout: str, *, devices: int, rounds: int) -> float:
     database = RocksDatabase.open(path, config=config, now_us=START_US)
     begun = time.process_time()
     now_us, count = START_US, 0
-    batch = database.batch()
+    batch = Batch()
     for number in range(rounds):
         for device in range(devices):
             for metric in METRICS:
                 now_us += 1000
                 payload = b'{"value": %d, "unit": "x", "round": %d}' % (device, number)
                 topic = f"devices/{device:05}/{metric}"
-                batch.append(Message(topic, payload, 1, publisher=f"d{device}"), now_us)
+                batch.append(Message(topic, payload, 1, publisher=f"d{device}"))
                 count += 1
                 if count % BATCH == 0:
-                    database.write(batch)
-                    batch = database.batch()
-    database.write(batch)
+                    database.submit(batch, now_us)
+                    batch = Batch()
+    database.submit(batch, now_us)
     database.sync()
     seconds = time.process_time() - begun
     database.close()

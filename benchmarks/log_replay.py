@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from perdure.config.schema import RocksdbConfig
 from perdure.model import Message
+from perdure.storage.batch import Batch
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.topic.matching import compile_filter
 
@@ -47,11 +48,10 @@ def record(path: Path, layout: Layout, count: int) -> dict[str, float]:
             for number in range(first, min(first + 500, count))
         ]
         begun = time.perf_counter()
-        batch = database.batch()
-        for number, message in enumerate(messages, first):
-            batch.append(message, START_US + number * 1_000)
+        batch = Batch()
+        batch.extend(messages)
         between = time.perf_counter()
-        database.write(batch)
+        database.submit(batch, START_US + first * 1_000)
         staged += between - begun
         written += time.perf_counter() - between
     database.sync()

@@ -6,34 +6,80 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.contract.conftest import Backend
-from tests.contract.values import NOW_US, append_all, message, read_all
+from tests.contract.values import (
+    NOW_US,
+    append_all,
+    create_session,
+    entry,
+    message,
+    read_all,
+    take_offset,
+    write,
+)
 
 from perdure.errors import UsageError
+from perdure.storage.batch import Batch, Placed
 from perdure.storage.contract import Database
 from perdure.storage.memory import MemoryDatabase
 from perdure.topic.matching import matches
 
 
 def test_offsets_ascend_and_follow_the_clock(database: Database) -> None:
-    first = database.allocate_offset(NOW_US)
+    first = take_offset(database, NOW_US)
     assert first == NOW_US
-    assert database.allocate_offset(NOW_US - 5_000) == first + 1
+    assert take_offset(database, NOW_US - 5_000) == first + 1
     assert append_all(database, message(), message()) == [first + 2, first + 3]
     assert append_all(database, message(), now_us=NOW_US + 10_000) == [NOW_US + 10_000]
     assert database.last_offset == NOW_US + 10_000
 
 
-def test_many_at_once_get_the_offsets_of_one_by_one(database: Database) -> None:
-    batch = database.batch()
-    first = batch.append(message(), NOW_US)
-    behind = [message(), message()]
-    batch.extend(behind, NOW_US)
-    ahead = [message(), message(), message()]
-    batch.extend(ahead, NOW_US + 50)
-    batch.extend([], NOW_US + 90)
-    assert [each.offset for each in behind] == [first + 1, first + 2]
-    assert [each.offset for each in ahead] == [NOW_US + 50, NOW_US + 51, NOW_US + 52]
-    assert batch.append(message(), NOW_US + 50) == NOW_US + 53
+def test_what_a_batch_holds_gets_consecutive_offsets(database: Database) -> None:
+    """Messages first, then what was placed, when the batch is sequenced and not before."""
+    first, behind = message(), [message(), message()]
+    placed, kept = entry(0), message("r", retain=True)
+    batch = Batch()
+    batch.append(first)
+    batch.place(placed)
+    batch.extend(behind)
+    batch.extend([])
+    batch.place(kept)
+    batch.put_retained(kept)
+    held: list[Placed] = [first, *behind, placed, kept]
+    assert [each.offset for each in held] == [0] * 5
+    assert not batch.is_sequenced
+    write(database, batch, NOW_US + 50)
+    assert batch.is_sequenced
+    assert [each.offset for each in held] == [NOW_US + 50 + n for n in range(5)]
+    assert (batch.first_offset, batch.last_offset) == (NOW_US + 50, NOW_US + 54)
+    assert database.last_offset == NOW_US + 54
+
+
+async def test_operations_name_what_was_placed_before_it_had_an_offset(backend: Backend) -> None:
+    """In the same batch, and in one that is submitted while the first is on its way."""
+    database = backend.database
+    create_session(database)
+    entries = [entry(0, b"%d" % number, group_key="g/a") for number in range(3)]
+    first, second = Batch(), Batch()
+    first.append(message())
+    for each in entries:
+        first.place(each)
+        first.put_inbox("c1", each, epoch=1)
+    first.bury_inbox("c1", entries[0], epoch=1)
+    first.put_group_entry("g/a", entries[1])
+    second.append(message())
+    second.bury_inbox("c1", entries[1], epoch=1)
+    second.put_group_entry("g/a", entries[2])
+    second.delete_group_entry("g/a", entries[1])
+    database.submit(first, NOW_US)
+    write(database, second)
+    offsets = [each.offset for each in entries]
+    assert offsets == [NOW_US + 1, NOW_US + 2, NOW_US + 3]
+    for current in backend.now_and_restarted():
+        inbox = await current.read_inbox("c1", after_offset=0, until_offset=2**62, limit=9)
+        assert [each.offset for each in inbox] == offsets
+        assert [each.message is None for each in inbox] == [True, True, False]
+        returned = await current.read_group_entries("g/a", limit=9)
+        assert [each.offset for each in returned] == offsets[2:]
 
 
 async def test_message_comes_back_as_it_was_appended(backend: Backend) -> None:
@@ -50,13 +96,13 @@ async def test_message_comes_back_as_it_was_appended(backend: Backend) -> None:
 
 async def test_extend_is_append_for_each(backend: Backend) -> None:
     sent = [message("a/b", b"%d" % number, qos=1 + number % 2) for number in range(7)]
-    batch = backend.database.batch()
-    batch.append(sent[0], NOW_US)
-    batch.extend(sent[1:3], NOW_US)
-    batch.extend([], NOW_US)
-    batch.extend(sent[3:6], NOW_US - 1)  # a clock that goes back
-    batch.append(sent[6], NOW_US)
-    backend.database.write(batch)
+    batch = Batch()
+    batch.append(sent[0])
+    batch.extend(sent[1:3])
+    batch.extend([])
+    batch.extend(sent[3:6])
+    batch.append(sent[6])
+    write(backend.database, batch)
     offsets = [found.offset for found in sent]
     assert offsets == sorted(set(offsets))
     assert backend.database.last_offset == offsets[-1]
@@ -65,12 +111,12 @@ async def test_extend_is_append_for_each(backend: Backend) -> None:
 
 
 async def test_nothing_is_visible_before_the_write(database: Database) -> None:
-    batch = database.batch()
+    batch = Batch()
     assert batch.is_empty()
-    batch.append(message(), NOW_US)
+    batch.append(message())
     assert not batch.is_empty()
     assert await read_all(database, "#") == []
-    database.write(batch)
+    write(database, batch)
     assert len(await read_all(database, "#")) == 1
 
 
@@ -216,11 +262,11 @@ async def test_order_holds_while_topics_are_learned(backend: Backend) -> None:
     sent: list[tuple[str, bytes]] = []
     database = backend.database
     for n in range(600):
-        batch = database.batch()
+        batch = Batch()
         for device in (n % 3, n):
             sent.append((f"devices/{device}/temperature", b"%d" % len(sent)))
-            batch.append(message(*sent[-1]), NOW_US + n * 10)
-        database.write(batch)
+            batch.append(message(*sent[-1]))
+        write(database, batch, NOW_US + n * 10)
         if n == 300:
             database = backend.restart()
     for current in backend.now_and_restarted():
@@ -264,22 +310,18 @@ async def test_drop_generation(backend: Backend) -> None:
             database.streams(first)
 
 
-async def test_a_batch_may_straddle_a_rotation_and_a_drop(database: Database) -> None:
-    batch = database.batch()
-    batch.append(message("old"), NOW_US)
-    dropped = database.batch()
-    dropped.append(message("dropped"), NOW_US)
+async def test_a_batch_belongs_to_the_generation_that_it_is_submitted_to(
+    database: Database,
+) -> None:
+    batch = Batch()
+    batch.append(message("old"))
     first = database.generations()[0].generation
     database.rotate(NOW_US + 10)
-    batch.append(message("new"), NOW_US + 20)
-    database.write(batch)
-    assert [info.message_count for info in database.generations()] == [1, 1]
-    assert [m.topic for m in await read_all(database, "#")] == ["old", "new"]
+    batch.append(message("new"))
+    write(database, batch)
+    assert [info.message_count for info in database.generations()] == [0, 2]
     database.drop_generation(first)
-    dropped.append(message("newer"), NOW_US + 30)
-    database.write(dropped)
-    assert [m.topic for m in await read_all(database, "#")] == ["new", "newer"]
-    assert [info.message_count for info in database.generations()] == [2]
+    assert [m.topic for m in await read_all(database, "#")] == ["old", "new"]
 
 
 async def test_reads_span_generations(backend: Backend) -> None:
@@ -320,9 +362,9 @@ async def test_messages_after_is_an_upper_estimate(backend: Backend) -> None:
 async def test_last_offset_survives_a_restart(backend: Backend) -> None:
     """Also where the highest offset is one that no message of the log carries."""
     append_all(backend.database, message())
-    batch = backend.database.batch()
-    batch.put_retained(message(offset=backend.database.allocate_offset(NOW_US + 99)))
-    backend.database.write(batch)
+    batch = Batch()
+    batch.put_retained(message(offset=take_offset(backend.database, NOW_US + 99)))
+    write(backend.database, batch)
     last = backend.database.last_offset
     assert last == NOW_US + 99
     database = backend.restart()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.contract.queues import NOW_US, PROPERTIES, SECOND_US, append, entry, message
+from tests.support.staged import Staged
 
 from perdure.bench.servers.postgres import PostgresServer
 from perdure.bench.servers.redis import RedisServer
@@ -22,6 +23,7 @@ from perdure.cli.queue_sources import (
 )
 from perdure.clock import SystemClock
 from perdure.model import Cursor, SessionRecord, Subscription
+from perdure.storage.batch import Batch
 from perdure.storage.contract import Database
 from perdure.storage.device_queue import DeviceQueue
 from perdure.storage.postgres import Pool, PostgresDeviceQueue, Statement
@@ -123,7 +125,7 @@ def record(client_id: str) -> SessionRecord:
 
 def live_in(database: Database) -> None:
     """The same, as the broker's log and cursors."""
-    batch = database.batch()
+    batch = Staged(database)
     batch.put_session(record("a b"))
     for sub in (Subscription("t/+", qos=2), Subscription("t/4", qos=2, identifier=9)):
         kept = Subscription(sub.filter, qos=2, identifier=sub.identifier, retain_as_published=True)
@@ -144,7 +146,7 @@ def live_in(database: Database) -> None:
             NOW_US + number,
         )
     batch.put_cursor("a b", Cursor(0, 0, settled=(2,), released=(3,), sent=3), epoch=1)
-    database.write(batch)
+    batch.write()
 
 
 async def test_every_device_queue_exports_the_same(queue: DeviceQueue) -> None:
@@ -247,9 +249,9 @@ async def test_a_broker_in_a_server_has_the_queues_of_its_sessions(
         assert await source.discard("c")
         await source.close()
         # The broker was not disturbed.
-        batch = database.batch()
-        batch.append(message(b"later", "t/9"), NOW_US + 100)
-        database.write(batch)
+        batch = Batch()
+        batch.append(message(b"later", "t/9"))
+        database.submit(batch, NOW_US + 100)
         assert await database.open_session("empty") is not None
         await queue.close()
         await database.stop()

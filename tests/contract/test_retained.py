@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.contract.conftest import Backend
 from tests.contract.test_log import FILTERS, TOPICS
-from tests.contract.values import NOW_US, message
+from tests.contract.values import NOW_US, message, take_offset, write
 
-from perdure.errors import UsageError
 from perdure.model import Message
+from perdure.storage.batch import Batch
 from perdure.storage.codec import retained_size
 from perdure.storage.contract import Database
 from perdure.topic.matching import matches
 
 
 def retain(database: Database, *messages: Message) -> None:
-    batch = database.batch()
+    batch = Batch()
     for value in messages:
-        value.offset = value.offset or database.allocate_offset(NOW_US)
+        value.offset = value.offset or take_offset(database, NOW_US)
         batch.put_retained(value)
-    database.write(batch)
+    write(database, batch)
 
 
 async def read_topics(
@@ -59,14 +58,14 @@ async def test_bytes_follow_put_replace_and_delete(backend: Backend) -> None:
     one, other = message("a/b", b"v" * 100, properties=b"\x01\x01"), message("c", b"w")
     retain(database, one, other)
     retain(database, message("c", b"w" * 50))
-    batch = database.batch()
-    twice = [message("d", b"x", offset=database.allocate_offset(NOW_US)) for _ in range(2)]
+    batch = Batch()
+    twice = [message("d", b"x", offset=take_offset(database, NOW_US)) for _ in range(2)]
     for value in twice:
         batch.put_retained(value)
     batch.delete_retained("a/b")
     batch.delete_retained("nothing")
-    batch.put_retained(message("a/b", b"z", offset=database.allocate_offset(NOW_US)))
-    database.write(batch)
+    batch.put_retained(message("a/b", b"z", offset=take_offset(database, NOW_US)))
+    write(database, batch)
     sizes = {
         topic: retained_size(message(topic, payload, offset=1))
         for topic, payload in (("a/b", b"z"), ("c", b"w" * 50), ("d", b"x"))
@@ -81,14 +80,14 @@ async def test_count_follows_put_replace_and_delete(backend: Backend) -> None:
     database = backend.database
     retain(database, message("a"), message("b"), message("a", b"again"))
     assert database.retained_count == 2
-    batch = database.batch()
-    batch.put_retained(message("c", offset=database.allocate_offset(NOW_US)))
+    batch = Batch()
+    batch.put_retained(message("c", offset=take_offset(database, NOW_US)))
     batch.delete_retained("c")
     batch.delete_retained("a")
     batch.delete_retained("never")
     batch.delete_retained("b")
-    batch.put_retained(message("b", b"new", offset=database.allocate_offset(NOW_US)))
-    database.write(batch)
+    batch.put_retained(message("b", b"new", offset=take_offset(database, NOW_US)))
+    write(database, batch)
     for current in backend.now_and_restarted():
         assert current.retained_count == 1
         assert await read_topics(current, "#") == ["b"]
@@ -97,9 +96,19 @@ async def test_count_follows_put_replace_and_delete(backend: Backend) -> None:
         assert kept.payload == b"new"
 
 
-def test_retained_message_needs_an_offset(database: Database) -> None:
-    with pytest.raises(UsageError):
-        database.batch().put_retained(message("a"))
+async def test_a_message_that_is_not_recorded_is_retained_at_an_offset_of_its_own(
+    backend: Backend,
+) -> None:
+    kept = message("a", b"x", qos=0, retain=True)
+    batch = Batch()
+    batch.append(message("b"))
+    batch.place(kept)
+    batch.put_retained(kept)
+    write(backend.database, batch, NOW_US + 5)
+    for database in backend.now_and_restarted():
+        found = await database.get_retained("a")
+        assert found is not None
+        assert (found.offset, found.payload) == (NOW_US + 6, b"x")
 
 
 async def test_pages_come_in_level_order(database: Database) -> None:
@@ -135,9 +144,9 @@ async def test_pages_are_complete(
     database: Database, topics: set[str], topic_filter: str, limit: int, scan_max: int
 ) -> None:
     for topic in await read_topics(database, "#") + await read_topics(database, "$x/#"):
-        batch = database.batch()
+        batch = Batch()
         batch.delete_retained(topic)
-        database.write(batch)
+        write(database, batch)
     assert database.retained_count == 0
     retain(database, *[message(topic) for topic in topics])
     found = await read_topics(database, topic_filter, limit=limit, scan_max=scan_max)

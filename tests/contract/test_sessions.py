@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from tests.contract.conftest import Backend
-from tests.contract.values import NOW_US, create_session, entry, is_refused, record
+from tests.contract.values import NOW_US, create_session, entry, record, submit, write
 
 from perdure.model import Cursor, Feed, GroupRecord, Subscription, Will
+from perdure.storage.batch import Batch
 from perdure.storage.contract import Database
 
 FULL_RECORD = record(
@@ -31,14 +32,14 @@ SUBS = (
 
 
 def put_full_session(database: Database) -> None:
-    batch = database.batch()
+    batch = Batch()
     batch.put_session(FULL_RECORD)
     batch.put_cursor("full", CURSOR, epoch=3)
     for sub in (SUBS[3], SUBS[0], SUBS[2], SUBS[1]):
         batch.put_subscription("full", sub, epoch=3)
     for packet_id in (65_535, 1, 256):
         batch.put_awaiting_release("full", packet_id, epoch=3)
-    database.write(batch)
+    write(database, batch)
 
 
 async def test_session_comes_back_whole(backend: Backend) -> None:
@@ -65,7 +66,7 @@ async def test_new_session_has_an_empty_cursor(database: Database) -> None:
 
 async def test_parts_are_replaced_and_deleted_alone(backend: Backend) -> None:
     put_full_session(backend.database)
-    batch = backend.database.batch()
+    batch = Batch()
     batch.put_cursor("full", Cursor(NOW_US + 6, 70_009), epoch=3)
     batch.delete_subscription("full", SUBS[0], epoch=3)
     batch.delete_subscription("full", Subscription("never"), epoch=3)
@@ -73,7 +74,7 @@ async def test_parts_are_replaced_and_deleted_alone(backend: Backend) -> None:
     batch.put_subscription("full", live, epoch=3)
     batch.delete_awaiting_release("full", 256, epoch=3)
     batch.delete_awaiting_release("full", 9, epoch=3)
-    backend.database.write(batch)
+    write(backend.database, batch)
     stored = await backend.restart().open_session("full")
     assert stored is not None
     assert stored.record == FULL_RECORD
@@ -85,15 +86,15 @@ async def test_parts_are_replaced_and_deleted_alone(backend: Backend) -> None:
 async def test_discard_leaves_nothing(backend: Backend) -> None:
     put_full_session(backend.database)
     create_session(backend.database, "other")
-    batch = backend.database.batch()
+    batch = Batch()
     batch.put_inbox("full", entry(5), epoch=3)
     batch.put_inbox("other", entry(6), epoch=1)
-    backend.database.write(batch)
-    batch = backend.database.batch()
+    write(backend.database, batch)
+    batch = Batch()
     batch.put_inbox("full", entry(7), epoch=3)
     batch.discard_session("full")
     batch.discard_session("never was")
-    backend.database.write(batch)
+    write(backend.database, batch)
     for database in backend.now_and_restarted():
         assert await database.open_session("full") is None
         assert await read_inbox(database, "full") == []
@@ -109,13 +110,13 @@ async def test_discard_leaves_nothing(backend: Backend) -> None:
 
 async def test_discard_and_create_in_one_batch(backend: Backend) -> None:
     put_full_session(backend.database)
-    batch = backend.database.batch()
+    batch = Batch()
     batch.put_inbox("full", entry(7), epoch=3)
     batch.discard_session("full")
     batch.put_session(record("full", epoch=1))
     batch.put_subscription("full", SUBS[3], epoch=1)
     batch.put_inbox("full", entry(9), epoch=1)
-    backend.database.write(batch)
+    write(backend.database, batch)
     for database in backend.now_and_restarted():
         stored = await database.open_session("full")
         assert stored is not None
@@ -134,12 +135,12 @@ async def test_similar_client_ids_are_different_sessions(backend: Backend) -> No
     client_ids = ["a", "ab", "a/b", "A", "a\x01", "ä", "a" * 65_535, "a" * 256, "sx", "\u20ac"]
     database = backend.database
     for number, client_id in enumerate(client_ids):
-        batch = database.batch()
+        batch = Batch()
         batch.put_session(record(client_id, epoch=1, dropped_count=number))
         batch.put_cursor(client_id, Cursor(number), epoch=1)
         batch.put_subscription(client_id, Subscription(f"f/{number}"), epoch=1)
         batch.put_inbox(client_id, entry(number + 1), epoch=1)
-        database.write(batch)
+        write(database, batch)
     for database in backend.now_and_restarted():
         for number, client_id in enumerate(client_ids):
             stored = await database.open_session(client_id)
@@ -149,9 +150,9 @@ async def test_similar_client_ids_are_different_sessions(backend: Backend) -> No
             assert stored.cursor.offset == number
             assert [sub.filter for sub in stored.subscriptions] == [f"f/{number}"]
             assert await read_inbox(database, client_id) == [number + 1]
-    batch = database.batch()
+    batch = Batch()
     batch.discard_session("a")
-    database.write(batch)
+    write(database, batch)
     listed = [found.client_id async for found in database.sessions()]
     assert listed == sorted(set(client_ids) - {"a"}, key=str.encode)
 
@@ -172,9 +173,9 @@ async def test_sessions_may_change_while_they_are_listed(database: Database) -> 
     listed: list[str] = []
     async for found in database.sessions():
         listed.append(found.client_id)
-        batch = database.batch()
+        batch = Batch()
         batch.discard_session(found.client_id)
-        database.write(batch)
+        write(database, batch)
     assert listed == ["a", "b", "c"]
     assert await database.session_count() == 0
 
@@ -182,30 +183,30 @@ async def test_sessions_may_change_while_they_are_listed(database: Database) -> 
 async def test_deadlines_follow_the_record(backend: Backend) -> None:
     database = backend.database
     for client_id, at in (("late", 300), ("early", 100), ("middle", 200), ("never", 0)):
-        batch = database.batch()
+        batch = Batch()
         batch.put_session(record(client_id, expires_at_us=at))
-        database.write(batch)
+        write(database, batch)
     assert await database.next_deadline_us() == 100
     due = await database.due_sessions(250, limit=10)
     assert [found.client_id for found in due] == ["early", "middle"]
     assert await database.due_sessions(99, limit=10) == []
     assert [found.client_id for found in await database.due_sessions(300, limit=1)] == ["early"]
-    batch = database.batch()
+    batch = Batch()
     batch.put_session(record("early", epoch=2))
     batch.put_session(record("never", will_at_us=50, expires_at_us=70))
-    database.write(batch)
+    write(database, batch)
     database = backend.restart()
     assert await database.next_deadline_us() == 50
     due = await database.due_sessions(1_000, limit=10)
     assert [found.client_id for found in due] == ["never", "middle", "late"]
-    batch = database.batch()
+    batch = Batch()
     batch.discard_session("never")
     batch.discard_session("middle")
-    database.write(batch)
+    write(database, batch)
     assert await database.next_deadline_us() == 300
-    batch = database.batch()
+    batch = Batch()
     batch.put_session(record("late", expires_at_us=20))
-    database.write(batch)
+    write(database, batch)
     assert await database.next_deadline_us() == 20
 
 
@@ -224,18 +225,18 @@ async def test_stale_owner_is_fenced(backend: Backend) -> None:
     create_session(backend.database, "c1", epoch=4)
     for database in backend.now_and_restarted():
         for name, args in STALE:
-            batch = database.batch()
+            batch = Batch()
             getattr(batch, name)(*args, epoch=3)
-            assert is_refused(database, batch), name
-        batch = database.batch()
+            assert submit(database, batch), name
+        batch = Batch()
         batch.put_session(record("c1", epoch=3))
-        assert is_refused(database, batch)
-        batch = database.batch()
+        assert submit(database, batch)
+        batch = Batch()
         batch.put_cursor("nobody", Cursor(), epoch=9)
-        assert is_refused(database, batch)
-        batch = database.batch()
+        assert submit(database, batch)
+        batch = Batch()
         batch.put_cursor("c1", Cursor(), epoch=4)
-        assert not is_refused(database, batch)
+        assert not submit(database, batch)
         assert await read_inbox(database, "c1") == []
         stored = await database.open_session("c1")
         assert stored is not None
@@ -244,39 +245,39 @@ async def test_stale_owner_is_fenced(backend: Backend) -> None:
 
 def test_takeover_inside_a_batch_fences_the_rest_of_it(database: Database) -> None:
     create_session(database, "c1", epoch=1)
-    batch = database.batch()
+    batch = Batch()
     batch.put_cursor("c1", Cursor(1), epoch=1)
     batch.put_session(record("c1", epoch=2))
     batch.put_cursor("c1", Cursor(2), epoch=1)
-    assert is_refused(database, batch)
-    batch = database.batch()
+    assert submit(database, batch)
+    batch = Batch()
     batch.discard_session("c1")
     batch.put_cursor("c1", Cursor(2), epoch=2)
-    assert is_refused(database, batch)
-    batch = database.batch()
+    assert submit(database, batch)
+    batch = Batch()
     batch.put_session(record("c1", epoch=2))
     batch.put_cursor("c1", Cursor(2), epoch=2)
     batch.discard_session("c1")
     batch.put_session(record("c1", epoch=1))
     batch.put_cursor("c1", Cursor(3), epoch=1)
-    assert not is_refused(database, batch)
+    assert not submit(database, batch)
 
 
-async def test_batch_overtaken_by_a_later_owner_is_refused(database: Database) -> None:
+async def test_batch_overtaken_by_a_later_owner_submit(database: Database) -> None:
     create_session(database, "c1", epoch=1)
     create_session(database, "c2", epoch=1)
-    overtaken = database.batch()
+    overtaken = Batch()
     overtaken.put_cursor("c1", Cursor(1), epoch=1)
-    orphan = database.batch()
+    orphan = Batch()
     orphan.put_cursor("c2", Cursor(1), epoch=1)
-    old_record = database.batch()
+    old_record = Batch()
     old_record.put_session(record("c1", epoch=1))
-    batch = database.batch()
+    batch = Batch()
     batch.put_session(record("c1", epoch=2))
     batch.discard_session("c2")
-    database.write(batch)
+    write(database, batch)
     for stale in (overtaken, orphan, old_record):
-        assert is_refused(database, stale)
+        assert submit(database, stale)
     stored = await database.open_session("c1")
     assert stored is not None
     assert (stored.record.epoch, stored.cursor) == (2, Cursor())
@@ -299,10 +300,10 @@ async def test_inbox_entries_come_back_in_order(backend: Backend) -> None:
         entry(2**40),
     ]
     entries[1].message = None
-    batch = backend.database.batch()
+    batch = Batch()
     for position in (2, 0, 3, 1):
         batch.put_inbox("c1", entries[position], epoch=1)
-    backend.database.write(batch)
+    write(backend.database, batch)
     for database in backend.now_and_restarted():
         page = await database.read_inbox("c1", after_offset=0, until_offset=2**62, limit=9)
         assert page == entries
@@ -317,9 +318,9 @@ async def test_inbox_entry_is_replaced_by_a_tombstone(database: Database) -> Non
     for value in (entry(5), entry(5, qos=2)):
         if value.qos == 2:
             value.message = None
-        batch = database.batch()
+        batch = Batch()
         batch.put_inbox("c1", value, epoch=1)
-        database.write(batch)
+        write(database, batch)
     (found,) = await database.read_inbox("c1", after_offset=0, until_offset=9, limit=9)
     assert found.message is None
     assert found.qos == 2
@@ -327,39 +328,39 @@ async def test_inbox_entry_is_replaced_by_a_tombstone(database: Database) -> Non
 
 async def test_trim_inbox_spans_batches(backend: Backend) -> None:
     create_session(backend.database)
-    batch = backend.database.batch()
+    batch = Batch()
     for offset in range(1, 6):
         batch.put_inbox("c1", entry(offset), epoch=1)
-    backend.database.write(batch)
-    begun_early = backend.database.batch()
+    write(backend.database, batch)
+    begun_early = Batch()
     begun_early.trim_inbox("c1", 8, epoch=1)
     begun_early.put_inbox("c1", entry(8), epoch=1)
-    batch = backend.database.batch()
+    batch = Batch()
     batch.put_inbox("c1", entry(6), epoch=1)
     batch.put_inbox("c1", entry(7), epoch=1)
     batch.trim_inbox("c1", 2, epoch=1)
     batch.trim_inbox("c1", 6, epoch=1)
-    backend.database.write(batch)
+    write(backend.database, batch)
     assert await read_inbox(backend.database, "c1") == [7]
-    backend.database.write(begun_early)
+    write(backend.database, begun_early)
     for database in backend.now_and_restarted():
         assert await read_inbox(database, "c1") == [8]
-    batch = backend.database.batch()
+    batch = Batch()
     batch.put_inbox("c1", entry(3), epoch=1)
-    backend.database.write(batch)
-    batch = backend.database.batch()
+    write(backend.database, batch)
+    batch = Batch()
     batch.trim_inbox("c1", 7, epoch=1)
-    backend.database.write(batch)
+    write(backend.database, batch)
     assert await read_inbox(backend.database, "c1") == [8]
 
 
 async def test_inbox_bounds_may_lie_outside(database: Database) -> None:
     create_session(database)
-    batch = database.batch()
+    batch = Batch()
     batch.put_inbox("c1", entry(1), epoch=1)
     batch.trim_inbox("c1", -5, epoch=1)
     batch.trim_inbox("c1", 0, epoch=1)
-    database.write(batch)
+    write(database, batch)
     for after, until, expected in ((-9, 2**63 - 1, [1]), (-9, -3, []), (0, 0, []), (5, 1, [])):
         found = await database.read_inbox("c1", after_offset=after, until_offset=until, limit=9)
         assert [value.offset for value in found] == expected
@@ -368,7 +369,7 @@ async def test_inbox_bounds_may_lie_outside(database: Database) -> None:
 async def test_groups_members_and_entries(backend: Backend) -> None:
     group = GroupRecord("g", "a/#", 17, NOW_US)
     near = GroupRecord("g", "a/#/", 18, NOW_US)
-    batch = backend.database.batch()
+    batch = Batch()
     for value in (near, group):
         batch.put_group(value)
         for client_id in ("é", "b", "a"):
@@ -376,7 +377,7 @@ async def test_groups_members_and_entries(backend: Backend) -> None:
         for offset in (9, 5):
             batch.put_group_entry(value.key, entry(offset, qos=2))
     batch.delete_group_member(group.key, "b")
-    backend.database.write(batch)
+    write(backend.database, batch)
     for database in backend.now_and_restarted():
         assert await database.groups() == [group, near]
         assert await database.group_members(group.key) == ["a", "é"]
@@ -385,18 +386,18 @@ async def test_groups_members_and_entries(backend: Backend) -> None:
         assert found == [entry(5, qos=2), entry(9, qos=2)]
         assert await database.read_group_entries(group.key, limit=1) == found[:1]
         assert await database.read_group_entries("nobody/x", limit=9) == []
-    batch = backend.database.batch()
+    batch = Batch()
     moved = GroupRecord("g", "a/#", 99, NOW_US)
     batch.put_group(moved)
-    batch.delete_group_entry(group.key, 5)
-    backend.database.write(batch)
+    batch.delete_group_entry(group.key, entry(5))
+    write(backend.database, batch)
     assert await backend.database.groups() == [moved, near]
     left = await backend.database.read_group_entries(group.key, limit=9)
     assert [value.offset for value in left] == [9]
-    batch = backend.database.batch()
+    batch = Batch()
     batch.put_group_member(group.key, "late")
     batch.discard_group(group.key)
-    backend.database.write(batch)
+    write(backend.database, batch)
     for database in backend.now_and_restarted():
         assert await database.groups() == [near]
         assert await database.group_members(group.key) == []

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.contract.values import write
 
 from perdure.bench.servers.postgres import PostgresServer
 from perdure.bench.servers.redis import RedisServer
 from perdure.cli.main import run
 from perdure.model import Message, SessionRecord, Subscription
+from perdure.storage.batch import Batch
 from perdure.storage.postgres import Pool, Statement
 from perdure.storage.postgres.driver import PostgresDriver
 from perdure.storage.redis.driver import RedisDriver
@@ -64,7 +66,7 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 def _filled(make: Callable[[], Driver]) -> RemoteDatabase:
     database = RemoteDatabase.open_blocking(make, now_us=NOW_US)
-    batch = database.batch()
+    batch = Batch()
     batch.put_session(
         SessionRecord(
             "c",
@@ -78,9 +80,9 @@ def _filled(make: Callable[[], Driver]) -> RemoteDatabase:
     )
     batch.put_subscription("c", Subscription("a/+", qos=1), epoch=1)
     for number in range(5):
-        batch.append(Message(f"a/{number}", b"%d" % number, 1, publisher="p"), NOW_US + number)
+        batch.append(Message(f"a/{number}", b"%d" % number, 1, publisher="p"))
     batch.put_retained(Message("r", b"", 1, retain=True, offset=NOW_US))
-    database.write(batch)
+    write(database, batch)
     database.rotate(NOW_US + 10)
     database.sync()
     return database

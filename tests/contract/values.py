@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from perdure.errors import Fenced
 from perdure.model import InboxEntry, Message, SessionRecord
 from perdure.storage.batch import Batch
 from perdure.storage.contract import Database
+from perdure.storage.operations import Operation
 
 NOW_US = 1_700_000_000_000_000
 
@@ -36,28 +36,43 @@ def entry(offset: int, payload: bytes = b"x", **fields: object) -> InboxEntry:
     return InboxEntry(offset, message("private/t", payload), **values)  # type: ignore[arg-type]
 
 
+def write(database: Database, batch: Batch, now_us: int = NOW_US) -> None:
+    """Submit a batch and wait until it is sequenced; nothing of it may be refused."""
+    assert not submit(database, batch, now_us)
+
+
+def submit(database: Database, batch: Batch, now_us: int = NOW_US) -> list[Operation]:
+    """Submit a batch and wait until it is sequenced; returns what was refused."""
+    database.submit(batch, now_us)
+    if not batch.is_sequenced:
+        assert database.capabilities.sequences_late
+        database.sequence_all()  # type: ignore[attr-defined]
+    assert batch.is_sequenced
+    return batch.refused
+
+
 def append_all(database: Database, *messages: Message, now_us: int = NOW_US) -> list[int]:
     """Record messages in one batch; returns their offsets."""
-    batch = database.batch()
-    offsets = [batch.append(message, now_us) for message in messages]
-    database.write(batch)
-    return offsets
+    batch = Batch()
+    batch.extend(list(messages))
+    write(database, batch, now_us)
+    return [message.offset for message in messages]
 
 
-def is_refused(database: Database, batch: Batch) -> bool:
-    """Write a batch; whether an owner in it was found to be stale."""
-    try:
-        database.write(batch)
-    except Fenced:
-        return True
-    return False
+def take_offset(database: Database, now_us: int = NOW_US) -> int:
+    """Take an offset that belongs to nothing in the log; returns it."""
+    batch = Batch()
+    mark = InboxEntry(0, None, qos=1)
+    batch.place(mark)
+    write(database, batch, now_us)
+    return mark.offset
 
 
 def create_session(database: Database, client_id: str = "c1", epoch: int = 1) -> None:
     """Write the record of a session."""
-    batch = database.batch()
+    batch = Batch()
     batch.put_session(record(client_id, epoch))
-    database.write(batch)
+    write(database, batch)
 
 
 async def read_all(

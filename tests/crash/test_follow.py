@@ -47,14 +47,14 @@ database = RocksDatabase.open(sys.argv[1], config=config)
 now_us = SystemClock().now_us
 number = 0
 while True:
-    batch = database.batch()
+    batch = Staged(database)
     for part in range(20):
         topic = f"t/{part % 7}/{number % 5}"
         batch.append(Message(topic, b"%d" % number + bytes(500), 1), now_us())
         number += 1
     # An offset that is allocated and recorded late, or never.
-    database.allocate_offset(now_us())
-    database.write(batch)
+    take_offset(database, now_us())
+    batch.write()
     # A long line: the writer gets no farther ahead of its reader than the pipe holds.
     os.write(1, b"%511d\\n" % number)
     if number % 3_000 == 0:

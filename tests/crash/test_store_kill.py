@@ -28,6 +28,7 @@ CONFIG = RocksdbConfig(
 WRITER = """
 import os, sys, msgspec
 from perdure.model import Cursor, InboxEntry, Message, SessionRecord
+from perdure.storage.batch import Batch
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.config.schema import RocksdbConfig
 
@@ -35,23 +36,27 @@ config = msgspec.json.decode(sys.argv[3], type=RocksdbConfig)
 database = RocksDatabase.open(sys.argv[1], config=config)
 number = int(sys.argv[2])
 record = SessionRecord("c", number, 0, 0, True, 0, expires_at_us=number)
-batch = database.batch()
+batch = Batch()
 batch.put_session(record)
-database.write(batch)
+database.submit(batch, 0)
 while True:
     number += 1
-    batch = database.batch()
+    batch = Batch()
     payload = b"%d" % number
     # Three messages, a retained one, an inbox entry and a cursor: all of them or none.
     for part in range(3):
-        message = Message(f"t/{number % 40}/{part}", payload + bytes(300), 1)
-        offset = batch.append(message, 0)
-    batch.put_retained(Message("r", payload, offset=offset))
+        batch.append(Message(f"t/{number % 40}/{part}", payload + bytes(300), 1))
+    retained = Message("r", payload)
+    batch.place(retained)
+    batch.put_retained(retained)
     epoch = record.epoch
-    batch.put_inbox("c", InboxEntry(offset, None, qos=1, identifiers=(number,)), epoch=epoch)
-    batch.trim_inbox("c", offset - 30, epoch=epoch)
-    batch.put_cursor("c", Cursor(offset, number), epoch=epoch)
-    database.write(batch)
+    entry = InboxEntry(0, None, qos=1, identifiers=(number,))
+    batch.place(entry)
+    batch.put_inbox("c", entry, epoch=epoch)
+    last = database.last_offset
+    batch.trim_inbox("c", last - 30, epoch=epoch)
+    batch.put_cursor("c", Cursor(last, number), epoch=epoch)
+    database.submit(batch, 0)
     os.write(1, b"w%d\\n" % number)
     if number % 50 == 0:
         database.sync()
@@ -112,11 +117,13 @@ async def check_everything(database: RocksDatabase, last: int) -> int:
     stored = await database.open_session("c")
     assert stored is not None
     assert stored.cursor.serial == newest
-    assert stored.cursor.offset == retained.offset == result.messages[-1].offset
+    assert retained.offset == result.messages[-1].offset + 1
     inbox = await database.read_inbox(
         "c", after_offset=0, until_offset=database.last_offset, limit=100
     )
     assert inbox[-1].identifiers == (newest,)
+    assert inbox[-1].offset == retained.offset + 1
+    assert stored.cursor.offset == inbox[-2].offset
     assert [entry.identifiers[0] for entry in inbox] == list(
         range(inbox[0].identifiers[0], newest + 1)
     )

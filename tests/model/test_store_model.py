@@ -7,14 +7,12 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.contract.values import NOW_US, message, record
 
 from perdure.config.schema import RocksdbConfig
-from perdure.errors import Fenced
 from perdure.model import Cursor, GroupRecord, InboxEntry, Subscription
 from perdure.storage.batch import Batch
 from perdure.storage.contract import Database
@@ -83,18 +81,21 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.batches) < 3)
     @rule()
     def begin(self) -> None:
-        self.batches.append((self.model.batch(), self.store.batch()))
+        self.batches.append((Batch(), Batch()))
 
     @rule(turn=st.integers(0, 2))
     def write(self, turn: int) -> None:
         expected, batch = self.batches.pop(turn % len(self.batches))
-        try:
-            self.model.write(expected)
-        except Fenced:
-            with pytest.raises(Fenced):
-                self.store.write(batch)
-        else:
-            self.store.write(batch)
+        self.model.submit(expected, self.now_us)
+        self.store.submit(batch, self.now_us)
+        assert batch.is_sequenced
+        assert batch.first_offset == expected.first_offset
+        places = [
+            [each.operations.index(operation) for operation in each.refused]
+            for each in (expected, batch)
+        ]
+        assert places[0] == places[1]
+        assert [m.offset for m in batch.messages] == [m.offset for m in expected.messages]
         if not self.batches:
             self.begin()
 
@@ -130,9 +131,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.now_us += ahead
         for topic in topics:
             value = message(topic, topic.encode() * ahead, expires_at_us=ahead % 3)
-            offset = expected.append(value, self.now_us)
-            copy = message(topic, topic.encode() * ahead, expires_at_us=ahead % 3)
-            assert batch.append(copy, self.now_us) == offset
+            expected.append(value)
+            batch.append(message(topic, topic.encode() * ahead, expires_at_us=ahead % 3))
 
     @rule(
         filters=st.lists(FILTERS, min_size=1, max_size=3),
@@ -218,6 +218,16 @@ class StoreMachine(RuleBasedStateMachine):
         entry = InboxEntry(offset, value, qos=1, identifiers=(offset,))
         self.on_batch(turn, "put_inbox", client_id, entry, epoch=epoch)
 
+    @rule(client_id=CLIENTS, epoch=EPOCHS, is_buried=st.booleans(), turn=st.integers(0, 2))
+    def place(self, client_id: str, epoch: int, is_buried: bool, turn: int) -> None:
+        for batch in self.batches[turn % len(self.batches)]:
+            entry = InboxEntry(0, message("t", b"placed"), qos=1)
+            batch.place(entry)
+            batch.put_inbox(client_id, entry, epoch=epoch)
+            batch.put_group_entry("g/a", entry)
+            if is_buried:
+                batch.bury_inbox(client_id, entry, epoch=epoch)
+
     @rule(client_id=CLIENTS, epoch=EPOCHS, through=SMALL, turn=st.integers(0, 2))
     def trim_inbox(self, client_id: str, epoch: int, through: int, turn: int) -> None:
         self.on_batch(turn, "trim_inbox", client_id, through, epoch=epoch)
@@ -230,7 +240,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.on_batch(turn, "delete_group_member", group_key, f"m{offset % 3}")
         entry = InboxEntry(offset, message("t"), qos=2)
         self.on_batch(turn, "put_group_entry", group_key, entry)
-        self.on_batch(turn, "delete_group_entry", group_key, offset // 2)
+        self.on_batch(turn, "delete_group_entry", group_key, InboxEntry(offset // 2, None, qos=1))
 
     @rule(group_key=GROUPS, turn=st.integers(0, 2))
     def discard_group(self, group_key: str, turn: int) -> None:
@@ -284,7 +294,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert run(store.due_sessions(20, limit=3)) == due
         for client_id in ("a", "ab", "ä", "a/b"):
             assert run(store.open_session(client_id)) == run(model.open_session(client_id))
-            bounds = {"after_offset": 3, "until_offset": 30, "limit": 9}
+            bounds = {"after_offset": 3, "until_offset": 2**62, "limit": 19}
             inbox = run(model.read_inbox(client_id, **bounds))
             assert run(store.read_inbox(client_id, **bounds)) == inbox
         assert run(store.groups()) == run(model.groups())

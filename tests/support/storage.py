@@ -59,6 +59,7 @@ class FaultyDatabase:
         self.write_count = 0
         self.sync_count = 0
         self._has_lost = False
+        self.on_sequenced: Callable[[], None] | None = None
 
     # Faults.
 
@@ -112,13 +113,7 @@ class FaultyDatabase:
     def retained_size_of(self, topic: str) -> int:
         return self.inner.retained_size_of(topic)
 
-    def allocate_offset(self, now_us: int) -> int:
-        return self.inner.allocate_offset(now_us)
-
-    def batch(self) -> Batch:
-        return self.inner.batch()
-
-    def write(self, batch: Batch) -> None:
+    def submit(self, batch: Batch, now_us: int) -> None:
         if self.write_error is not None:
             self.inner.fail_with = self.write_error
         dies = self.die_in == 0
@@ -126,7 +121,7 @@ class FaultyDatabase:
             self.die_in -= 1
         if dies and not self.die_after_write:
             raise ProcessDied
-        self.inner.write(batch)
+        self.inner.submit(batch, now_us)
         self.write_count += 1
         if dies:
             raise ProcessDied

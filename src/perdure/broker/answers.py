@@ -6,11 +6,11 @@ What goes wrong in saying so is ``broke``, and ends the connection.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
 
 from perdure.broker.publishing import QUOTA_EXCEEDED, UNSPECIFIED_ERROR, refusal_code
 from perdure.errors import StorageError
+from perdure.model import Message
 from perdure.mqtt.primitives import UINT16_BYTES
 
 if TYPE_CHECKING:
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 class PublishAcks:
     """PUBACKs or PUBRECs that wait for the commit of a run; arguments as ``acknowledge``."""
 
-    __slots__ = ("_exchange", "_kind", "_offsets", "_packet_ids", "_started_us")
+    __slots__ = ("_exchange", "_kind", "_messages", "_packet_ids", "_started_us")
 
     def __init__(
         self,
         exchange: Exchange,
         kind: int,
         packet_ids: list[bytes],
-        offsets: Sequence[int] | None,
+        messages: list[Message] | None,
         started_us: int,
     ) -> None:
         self._exchange: Exchange = exchange
         self._kind: int = kind
         self._packet_ids: list[bytes] = packet_ids
-        self._offsets: Sequence[int] | None = offsets
+        self._messages: list[Message] | None = messages
         self._started_us: int = started_us
 
     def committed(self) -> None:
         """[MQTT-4.3.2-4] [MQTT-4.3.3-8] the messages are ours now: say so."""
-        self._exchange.acknowledge(self._kind, self._packet_ids, self._offsets, self._started_us)
+        self._exchange.acknowledge(self._kind, self._packet_ids, self._messages, self._started_us)
 
     def failed(self, error: StorageError, *, in_doubt: bool) -> None:
         """The messages were not taken, or nobody knows."""

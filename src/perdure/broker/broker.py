@@ -45,6 +45,7 @@ from perdure.broker.turn import Turn
 from perdure.clock import Clock, SteadyClock
 from perdure.config.schema import Config
 from perdure.errors import Fenced, StorageError, StorageLocked, StorageUnavailable
+from perdure.mqtt.reason_codes import SESSION_TAKEN_OVER
 from perdure.observe.metrics import Metrics
 from perdure.observe.sys_topics import SysTopics
 from perdure.storage.contract import Database
@@ -178,6 +179,7 @@ class Broker:
             interval_s=config.sys.interval_s,
         )
         services.turn.on_storage_failed.append(self)
+        services.turn.on_refused = self._refused
         self._level = level
         self._recovering: bool = False
         self._told: str = ""
@@ -225,7 +227,7 @@ class Broker:
     async def finish(self) -> None:
         """Commit what is still open; nothing may come after this."""
         services = self.services
-        services.turn.run()
+        await services.turn.committed()
         if services.committer.writable:
             await services.committer.sync_now()
 
@@ -246,6 +248,19 @@ class Broker:
         if not self._recovering:
             self._recovering = True
             self.services.scheduler.call_later(RECOVERY_INTERVAL_US, self._try_recovery)
+
+    def _refused(self, client_id: str) -> None:
+        """Another owner has a session that a connection holds here: let go of it."""
+        session = self.services.registry.live.get(client_id)
+        if session is None:
+            return
+        self.services.log.warning("session.fenced", client_id=client_id)
+        session.taken_over = True
+        # What its groups gave it is in its private stream, which is another owner's now.
+        session.shares = {}
+        session.given = {}
+        why = "the session has another owner"
+        session.holder.disconnect(SESSION_TAKEN_OVER, why, send_will=False)
 
     def _is_fenced(self, error: StorageError) -> bool:
         """End the process if another broker has the store: it is not coming back to this one."""
@@ -300,6 +315,7 @@ class Broker:
         services.dispatcher.reset(services.database.last_offset)
         for session in list(services.registry.live.values()):
             session.addressed = 0
+            session.given = {}
             session.outbound.dirty = True
             session.fall_behind(fence)
             session.moved()

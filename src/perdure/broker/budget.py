@@ -161,7 +161,7 @@ class DiskBudget:
             services.committer.batch.put_session(record)
         if live is not None:
             live.inbox_until = max(live.inbox_until, info.until_offset - 1)
-        services.turn.run()
+        await services.turn.committed()
         return grave.lost
 
     async def _fill(self, grave: _Grave, info: GenerationInfo) -> None:
@@ -187,7 +187,7 @@ class DiskBudget:
                 if wanted is not None and wanted.qos:
                     entry = grave.tombstone(item, wanted)
                     services.committer.batch.put_inbox(record.client_id, entry, epoch=record.epoch)
-            services.turn.run()
+            await services.turn.committed()
             after = page.through
             await services.room.breathe()
 

@@ -3,10 +3,12 @@
 Everything that must be durable before the peer hears of it *waits* here: the waiters of a batch
 are called in order once it has reached their level, and fail together if it has not.
 
-Order of one turn (``Turn``): write the batch -> call what waits for the write -> dispatch ->
-start a sync if none is running. Sketch for 1000 messages in a commit: 1 write(2) of about
-200 KiB, 1 fdatasync (0.1 to 5 ms), 2 thread hand-overs (about 0.1 ms CPU), no allocation but the
-batch itself.
+Order of one turn (``Turn``): submit the batch -> (it is sequenced) call what waits for the write ->
+dispatch -> start a sync if none is running. What is in brackets happens in ``submit`` where the
+store is in this process; elsewhere the log gives the batch back later, in the order of submission.
+Before that nothing in it has an offset, and nobody is told of it. Sketch for 1000 messages in a
+commit: 1 write(2) of about 200 KiB, 1 fdatasync (0.1 to 5 ms), 2 thread hand-overs (about 0.1 ms
+CPU), no allocation but the batch itself.
 
 While commits are spaced (``pace``), a batch that follows another within ``interval_us`` gathers: it
 is written when the interval is over or when enough waits for it, so that sparse messages share a
@@ -19,7 +21,8 @@ Invariant: while a batch gathers, a timer or a rest is under way that ends in ``
 
 from __future__ import annotations
 
-from typing import Final, Protocol, final
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 from perdure.broker.pace import Pace
 from perdure.broker.scheduler import Gate, Scheduler, Timer
@@ -30,6 +33,9 @@ from perdure.observe.metrics import Metrics
 from perdure.storage.batch import Batch
 from perdure.storage.capabilities import LoopSync
 from perdure.storage.contract import Database
+
+if TYPE_CHECKING:
+    from perdure.broker.dispatch import Item
 
 LEVEL_MEMORY: Final = 0
 LEVEL_OS: Final = 1
@@ -73,12 +79,24 @@ class Waiter(Protocol):
 class CommitListener(Protocol):
     """Who is told how far commits have come (the turn)."""
 
+    def sequenced(self, items: list[Item]) -> None:
+        """A batch has its offsets: what was taken with it may be dispatched."""
+        ...
+
+    def lost(self, items: list[Item]) -> None:
+        """The store has failed before it gave a batch back: these are not dispatched."""
+        ...
+
+    def refused(self, client_id: str) -> None:
+        """Another owner has a session that something was submitted for."""
+        ...
+
     def commit_due(self) -> None:
         """The spacing may be over: ``gathers`` tells."""
         ...
 
     def synced(self) -> None:
-        """A sync has finished; ``synced_offset`` has moved."""
+        """A sync has finished, or a batch came back late: more may be dispatched."""
         ...
 
     def storage_failed(self, error: StorageError, *, in_doubt: bool) -> None:
@@ -152,8 +170,36 @@ class _Waiters:
 
 
 @final
+class _Submission:
+    """A batch on its way through the log, and what happens when it is sequenced.
+
+    Args:
+        batch: what was submitted; None = there was nothing to submit, and what is here waits for
+            what stands before it.
+        items: to be dispatched.
+        written: who waits for the write.
+        waiting: who waits for a sync after it.
+    """
+
+    __slots__ = ("batch", "items", "waiting", "written")
+
+    def __init__(
+        self, batch: Batch | None, items: list[Item], written: list[Waiter], waiting: _Waiters
+    ) -> None:
+        self.batch: Batch | None = batch
+        self.items: list[Item] = items
+        self.written: list[Waiter] = written
+        self.waiting: _Waiters = waiting
+
+    @property
+    def is_sequenced(self) -> bool:
+        """Whether it has passed the log."""
+        return self.batch is None or self.batch.is_sequenced
+
+
+@final
 class Committer:
-    """Owns the open batch and its waiters.
+    """Owns the open batch, those that the log has not given back yet, and their waiters.
 
     Args:
         database: where batches go.
@@ -188,7 +234,12 @@ class Committer:
         # The lowest level that only a sync gives.
         keeps_written = database.capabilities.keeps_written
         self._safe_level: int = LEVEL_FSYNC if keeps_written else LEVEL_OS
-        self.batch: Batch = database.batch()
+        self._sequences_late: bool = database.capabilities.sequences_late
+        self.batch: Batch = Batch()
+        self._submitted: deque[_Submission] = deque()
+        self._sequencing: bool = False
+        self._submitted_count: int = 0
+        """Things that are waited for in what was submitted and is not sequenced."""
         self.writable: bool = True
         """Whether the store takes writes; False between a failure and its recovery."""
         self.failure: StorageError | None = None
@@ -215,6 +266,7 @@ class Committer:
         self._sync_offset: int = 0
         self._sync_started_us: int = 0
         self._unsynced_writes: bool = False
+        database.on_sequenced = self._sequenced_late
         self._written_offset: int = database.last_offset
         """No offset up to here belongs to the open batch."""
 
@@ -232,6 +284,7 @@ class Committer:
         """Whether nothing is open, waiting or being synced."""
         return (
             self.batch.is_empty()
+            and not self._submitted
             and not self._waiting.count
             and not self._unsynced.count
             and not self._written.count
@@ -242,7 +295,9 @@ class Committer:
 
     def backlog(self) -> int:
         """What a sync has still to make durable: messages and other things waited for."""
-        return self._waiting.count + self._unsynced.count + self._syncing.count
+        return (
+            self._waiting.count + self._submitted_count + self._unsynced.count + self._syncing.count
+        )
 
     def is_store_full(self) -> bool:
         """Whether the store is so far behind that peers must pause."""
@@ -275,7 +330,7 @@ class Committer:
         """
         pace = self.pace
         # What the loop waits for does not come while it stands still.
-        still = still and self._loop_sync is None
+        still = still and self._loop_sync is None and not self._sequences_late
         rests = still and pace.rests and pace.spaced and self.writable
         if not rests and not gathering:
             return False
@@ -295,30 +350,42 @@ class Committer:
             self.told_us = self.clock.monotonic_us()
             _tell(memory)
 
-    def write(self) -> bool:
-        """Write the open batch; its ``os`` waiters are called. False if the store refused it.
+    def write(self, items: list[Item], wall_us: int) -> bool:
+        """Submit the open batch; once it is sequenced its ``os`` waiters are called, and the
+        listener gets the items. False if the store refused it.
 
-        After a refusal nothing of the batch is there and all its waiters have failed.
+        After a refusal nothing of the batch is there, all its waiters have failed, and the items
+        are the caller's.
+
+        Args:
+            items: what was taken with the batch.
+            wall_us: wall time.
         """
         self._answer_memory()
         batch = self.batch
-        if batch.is_empty() and not self._waiting.count and not self._written.count:
-            self._written_offset = self._database.last_offset
-            return True
-        if not self.writable:
+        has_waiters = self._waiting.count or self._written.count
+        if not self.writable and (has_waiters or not batch.is_empty() or batch.placed):
             # Who waits with nothing to write waits for state that could not be added to a batch.
-            self.batch = self._database.batch()
+            self.batch = Batch()
             assert self.failure is not None
             self._fail_open(self.failure)
             return False
-        if not batch.is_empty():
-            self.batch = self._database.batch()
-            begun_us = self.clock.monotonic_us()
-            try:
-                self._database.write(batch)
-            except StorageError as error:
-                self._fail_open(error)
-                return False
+        is_empty = batch.is_empty()
+        if is_empty and not batch.placed:
+            if has_waiters or items or self._submitted:
+                self._submitted.append(self._submission(None, items))
+                self._sequence()
+            else:
+                self._written_offset = self._database.last_offset
+            return True
+        self.batch = Batch()
+        begun_us = self.clock.monotonic_us()
+        try:
+            self._database.submit(batch, wall_us)
+        except StorageError as error:
+            self._fail_open(error)
+            return False
+        if not is_empty:
             self._unsynced_writes = True
             written_us = self.clock.monotonic_us()
             self._space_from(written_us)
@@ -329,12 +396,8 @@ class Committer:
                     self._metrics.messages_delivered,
                     written_us,
                 )
-        self._written_offset = self._database.last_offset
-        if self._waiting.count:
-            self._unsynced.join(self._waiting)
-        if self._written.count:
-            self.told_us = self.clock.monotonic_us()
-            _tell(self._written.take())
+        self._submitted.append(self._submission(batch, items))
+        self._sequence()
         return True
 
     def _space_from(self, written_us: int) -> None:
@@ -345,11 +408,75 @@ class Committer:
         is_on_beat = self.pace.spaced and 0 <= written_us - due_us <= self._interval_us // 2
         self._spaced_from_us = due_us if is_on_beat else written_us
 
-    def take_batch(self) -> Batch:
-        """The open batch, to be written by the caller (at start, before there are turns)."""
-        batch = self.batch
-        self.batch = self._database.batch()
-        return batch
+    def _submission(self, batch: Batch | None, items: list[Item]) -> _Submission:
+        waiting = self._waiting
+        self._waiting = _Waiters()
+        self._submitted_count += waiting.count
+        return _Submission(batch, items, self._written.take(), waiting)
+
+    def _sequence(self) -> None:
+        """Go on with what has passed the log, in the order in which it was submitted."""
+        if self._sequencing:
+            return  # what one of its waiters has caused comes after it
+        self._sequencing = True
+        try:
+            while self._submitted and self._submitted[0].is_sequenced:
+                self._go_on(self._submitted.popleft())
+        finally:
+            self._sequencing = False
+
+    def _go_on(self, submission: _Submission) -> None:
+        batch = submission.batch
+        if not self._submitted:
+            self._written_offset = self._database.last_offset
+        elif batch is not None:
+            self._written_offset = max(self._written_offset, batch.last_offset)
+        if batch is not None and batch.refused and self.listener is not None:
+            # Before anybody is answered: who lost a session gets no acknowledgement in it.
+            for client_id in sorted({operation.client_id for operation in batch.refused}):
+                self.listener.refused(client_id)
+        if submission.waiting.count:
+            self._submitted_count -= submission.waiting.count
+            self._unsynced.join(submission.waiting)
+        if submission.written:
+            self.told_us = self.clock.monotonic_us()
+            _tell(submission.written)
+        if submission.items and self.listener is not None:
+            self.listener.sequenced(submission.items)
+
+    def _sequenced_late(self) -> None:
+        """The log has given batches back (from the database)."""
+        self._unsynced_writes = True
+        self._sequence()
+        if self.listener is not None:
+            self.listener.synced()
+
+    @property
+    def has_submitted(self) -> bool:
+        """Whether the log has still to give something back."""
+        return bool(self._submitted)
+
+    async def submit_aside(self, batch: Batch, wall_us: int) -> None:
+        """Submit a batch that is not the open one, and wait until it is sequenced (where there are
+        no turns: at start, and before the store is taken for writable again).
+
+        Raises:
+            StorageError: nothing of it was applied.
+        """
+        self._database.submit(batch, wall_us)
+        if batch.is_sequenced:
+            self._written_offset = self._database.last_offset
+            return
+        self._submitted.append(_Submission(batch, [], [], _Waiters()))
+        await self.sequenced()
+
+    async def sequenced(self) -> None:
+        """Wait until the log has given back what was submitted so far, or the store has failed:
+        whoever reads what it has written waits for this."""
+        if self._submitted:
+            signal = _Signal(self._scheduler.gate())
+            self._submitted.append(_Submission(None, [], [signal], _Waiters()))
+            await signal.gate
 
     async def sync_now(self) -> None:
         """Wait until everything written so far is safe against power loss.
@@ -463,12 +590,24 @@ class Committer:
             raise error
         waiting = syncing + self._unsynced.take()
         self._mark_failed(error, in_doubt=True)
+        self._fail_submitted(error)
         _tell_failed(waiting, error, in_doubt=True)
 
     def _fail_open(self, error: StorageError) -> None:
         waiters = self._written.take() + self._waiting.take()
         self._mark_failed(error, in_doubt=False)
+        self._fail_submitted(error)
         _tell_failed(waiters, error, in_doubt=False)
+
+    def _fail_submitted(self, error: StorageError) -> None:
+        """What the log has not given back may be in it or not."""
+        submitted = self._submitted
+        self._submitted = deque()
+        self._submitted_count = 0
+        for submission in submitted:
+            if self.listener is not None:
+                self.listener.lost(submission.items)
+            _tell_failed(submission.written + submission.waiting.take(), error, in_doubt=True)
 
     def _mark_failed(self, error: StorageError, *, in_doubt: bool) -> None:
         self.failure_count += 1
@@ -485,6 +624,7 @@ class Committer:
         """The store has failed outside a commit; what was not synced is in doubt."""
         waiting = self._unsynced.take()
         self._mark_failed(error, in_doubt=True)
+        self._fail_submitted(error)
         _tell_failed(waiting, error, in_doubt=True)
 
     def recovered(self) -> None:

@@ -1,6 +1,6 @@
 """From the log to connected sessions: each message in log order, to each session once.
 
-A QoS 1 message is dispatched once it is written, a QoS 2 message once it is synced: were it
+A QoS 1 message is dispatched once it is sequenced, a QoS 2 message once it is synced: were it
 handed over before, a power cut could take it from the log and its publisher would send it again
 (DESIGN, durability levels). What stands behind it in the log waits with it, so ``offset`` is a
 fence: everything recorded up to it has been handed to every session that is live, and everything
@@ -31,28 +31,38 @@ class Addressed:
     private stream in one ascending order of offsets.
     """
 
-    __slots__ = ("entry", "offset", "qos", "session")
+    __slots__ = ("entry", "qos", "session")
 
     def __init__(self, session: LiveSession, entry: InboxEntry) -> None:
         self.session: LiveSession = session
         self.entry: InboxEntry = entry
-        self.offset: int = entry.offset
         self.qos: int = entry.qos
+
+    @property
+    def offset(self) -> int:
+        """Its place in the session's order; 0 = not sequenced yet."""
+        return self.entry.offset
 
 
 @final
 class Passed:
-    """The offset of a retained message that is not recorded, right behind the message itself.
+    """The offset of something that is not in the log, behind the messages of its batch.
 
-    Such a message has no place in the log, but what was dispatched before a subscription is
-    told from what comes after it by the fence, so the fence has to pass its offset.
+    A retained message that is not recorded has no place in the log, but what was dispatched before
+    a subscription is told from what comes after it by the fence, so the fence has to pass its
+    offset.
     """
 
-    __slots__ = ("offset", "qos")
+    __slots__ = ("placed", "qos")
 
-    def __init__(self, offset: int) -> None:
-        self.offset: int = offset
+    def __init__(self, placed: Message | InboxEntry) -> None:
+        self.placed: Message | InboxEntry = placed
         self.qos: int = 0
+
+    @property
+    def offset(self) -> int:
+        """The offset; 0 = not sequenced yet."""
+        return self.placed.offset
 
 
 def is_plain(message: Message) -> bool:
@@ -130,7 +140,7 @@ class Dispatcher:
         """Told what has failed for one subscriber; None = it is raised."""
 
     def accept(self, items: list[Item]) -> None:
-        """Items that are written (or not recorded), in log order."""
+        """Items that are sequenced (or not recorded), in log order."""
         self._queue.extend(items)
 
     def run(self, synced_offset: int) -> None:

@@ -37,7 +37,7 @@ async def visit_session(
             if not live.durable:
                 return 0
             services.turn.put_cursor_now(live)
-            services.turn.run()
+            await services.turn.committed()
         return await work(live)
     finally:
         services.registry.release(client_id)
@@ -53,7 +53,7 @@ async def make_durable(services: Services, failures: int) -> None:
     Raises:
         StorageError: it was not.
     """
-    services.turn.run()
+    await services.turn.committed()
     if services.committer.failure_count == failures:
         await services.committer.sync_now()
     if services.committer.failure_count != failures:

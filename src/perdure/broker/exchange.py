@@ -11,7 +11,6 @@ Invariant: acknowledgements go out in the order of the packets they answer [MQTT
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, final
 
 from perdure.broker.answers import Denial, OwedAcks, PublishAcks
@@ -213,16 +212,14 @@ class Exchange:
         self._run = None
         services = self._services
         qos = self._run_qos
-        first = services.publishing.take_run(run, qos)
+        services.publishing.take_run(run, qos)
         ids = self._run_ids
         if ids is None:
             return
         self._run_ids = None
-        offsets: Sequence[int] | None = None
-        if qos == 1 and self._sender.version >= 5:
-            offsets = range(first, first + len(run)) if first else [each.offset for each in run]
         kind = PUBACK if qos == 1 else PUBREC
-        acks = PublishAcks(self, kind, ids, offsets, self._connection.received_us)
+        told = run if qos == 1 and self._sender.version >= 5 else None
+        acks = PublishAcks(self, kind, ids, told, self._connection.received_us)
         services.committer.wait(acks, self._level, len(ids))
 
     def _end_owed(self, packet_ids: list[bytes]) -> None:
@@ -239,14 +236,14 @@ class Exchange:
         services.turn.schedule()
 
     def acknowledge(
-        self, kind: int, packet_ids: list[bytes], offsets: Sequence[int] | None, started_us: int
+        self, kind: int, packet_ids: list[bytes], messages: list[Message] | None, started_us: int
     ) -> None:
         """The messages are committed: PUBACK or PUBREC for each.
 
         Args:
             kind: PUBACK or PUBREC.
             packet_ids: identifiers in wire form.
-            offsets: of the same messages, if the client can be told who has heard them.
+            messages: the same, if the client can be told who has heard them.
             started_us: monotonic time at which they came.
         """
         connection = self._connection
@@ -260,15 +257,17 @@ class Exchange:
             session.inbound.acknowledged(count)
             services.metrics.publish_to_ack_seconds_1.observe(elapsed_us, count)
             unheard = services.dispatcher.unheard
-            if offsets is not None and unheard and not unheard.isdisjoint(offsets):
-                self._acknowledge_unheard(packet_ids, offsets, unheard)
-                return
+            if messages is not None and unheard:
+                offsets = [message.offset for message in messages]
+                if not unheard.isdisjoint(offsets):
+                    self._acknowledge_unheard(packet_ids, offsets, unheard)
+                    return
         else:
             services.metrics.publish_to_ack_seconds_2.observe(elapsed_us, count)
         self._sender.acks(kind, packet_ids)
 
     def _acknowledge_unheard(
-        self, packet_ids: list[bytes], offsets: Sequence[int], unheard: set[int]
+        self, packet_ids: list[bytes], offsets: list[int], unheard: set[int]
     ) -> None:
         """PUBACK for messages some of which nobody wanted."""
         # 3.4.2.1. What offline sessions want is not known here (and not asked), so while there are

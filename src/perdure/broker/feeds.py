@@ -78,7 +78,7 @@ class Feeds:
                     await self._retained_page(session, name)
                 else:
                     await self._recorded_page(session, name)
-                services.turn.run()
+                await services.turn.committed()
                 await services.room.breathe()
 
     def join_all(self, session: LiveSession) -> None:
@@ -99,7 +99,7 @@ class Feeds:
         name = sub.name
         if name not in session.joining:
             return None
-        if message.offset > session.inbox_until:
+        if not session.addressed:
             session.joining.pop(name, None)
             return self._make_live(session, sub, since_offset=message.offset - 1)
         self._give(session, sub, message, retained=False)
@@ -194,7 +194,7 @@ class Feeds:
     def _join(self, session: LiveSession, name: str) -> None:
         """The end of the log is reached: live now, or once what was given has been dispatched."""
         fence = self._services.dispatcher.offset
-        if session.inbox_until <= fence:
+        if not session.addressed:
             self._make_live(session, session.subs[name], since_offset=fence)
         else:
             session.joining[name] = None

@@ -282,7 +282,7 @@ class SharedGroup:
             identifiers=identifiers,
             group_key=self.key,
         )
-        session.shares[entry.offset] = entry
+        session.given[id(entry)] = entry
         if not session.durable and qos == 1:
             services.committer.batch.put_group_entry(self.key, entry)
         services.turn.schedule()
@@ -318,6 +318,7 @@ class SharedGroup:
             return
         entries = await self._services.database.read_group_entries(self.key, limit=RETURNED_PAGE)
         outstanding = {offset for member in self.members for offset in member.session.shares}
+        outstanding.update(e.offset for m in self.members for e in m.session.given.values())
         returned: list[InboxEntry] = []
         while entries:
             returned.extend(e for e in entries if e.offset not in outstanding)
@@ -340,7 +341,7 @@ class SharedGroup:
             if index == NOBODY:
                 return False
             self.returned.popleft()
-            services.committer.batch.delete_group_entry(self.key, entry.offset)
+            services.committer.batch.delete_group_entry(self.key, entry)
             if index == NO_TAKER:
                 self._pass_over(message)
             else:

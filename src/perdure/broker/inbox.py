@@ -1,8 +1,9 @@
 """Private streams: what is addressed to one session alone.
 
 Retained messages at subscribe, replayed messages, a member's share of a group and messages that
-are not recorded go through here. Each takes an offset of its own, so that the session has one
-order for its log and its private stream, and the same packet identifiers after a crash.
+are not recorded go through here. Each takes an offset of its own when its batch is sequenced, so
+that the session has one order for its log and its private stream, and the same packet identifiers
+after a crash.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ class Inbox:
         """Address a QoS 1 or 2 message to a session; it goes out once its commit allows."""
         assert qos
         services = self._services
-        offset = services.database.allocate_offset(services.turn.wall_us())
         entry = InboxEntry(
-            offset,
+            0,
             message,
             qos=qos,
             retain=retain,
             identifiers=identifiers,
             group_key=group_key,
         )
+        batch = services.committer.batch
+        batch.place(entry)
         if session.durable:
-            services.committer.batch.put_inbox(session.client_id, entry, epoch=session.record.epoch)
-        session.inbox_until = offset
+            batch.put_inbox(session.client_id, entry, epoch=session.record.epoch)
         session.addressed += 1
-        services.turn.dispatch(Addressed(session, entry))
+        services.turn.dispatch_placed(Addressed(session, entry))
         return entry

@@ -84,6 +84,7 @@ class LiveSession:
         "ended",
         "feeding",
         "generation",
+        "given",
         "greeted",
         "groups",
         "holder",
@@ -156,10 +157,12 @@ class LiveSession:
         """Messages sent while it was behind (the admission's own mark)."""
         self.addressed: int = 0
         """Entries of its private stream that stand in the dispatch queue."""
+        self.given: dict[int, InboxEntry] = {}
+        """Entries that groups gave it and that are not dispatched yet, by identity."""
         self.shares: dict[int, InboxEntry] = {}
-        """Entries that groups gave it and that are not settled, by offset."""
+        """Those that are dispatched and not settled, by offset."""
         self.inbox_until: int = 0
-        """Highest offset in its private stream."""
+        """Highest offset that was dispatched from its private stream."""
         self.trimmed: int = 0
         """Its private stream is trimmed up to here."""
         self.to_drop: int = 0
@@ -313,6 +316,11 @@ class LiveSession:
     def deliver_entry(self, entry: InboxEntry) -> None:
         """Deliver an entry of the private stream that was dispatched now."""
         self.addressed -= 1
+        if entry.offset > self.inbox_until:
+            self.inbox_until = entry.offset
+        if entry.group_key:
+            self.given.pop(id(entry), None)
+            self.shares[entry.offset] = entry
         if not self.durable or not self.lagging:
             if self.durable and self.sender.congested:
                 self.fall_behind(entry.offset - 1)
@@ -326,7 +334,7 @@ class LiveSession:
                     entry.offset,
                     entry.group_key,
                 )
-        if self.joining and entry.offset >= self.inbox_until:
+        if self.joining and not self.addressed:
             self._services.feeds.join_all(self)
         if self.room_wanted:
             self.pump()

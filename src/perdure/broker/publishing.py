@@ -85,30 +85,26 @@ class Publishing:
         """Add a message to the open batch and to this turn's dispatch."""
         services = self._services
         batch = services.committer.batch
-        if (self._record_all and message.qos) or self.is_recorded(message):
-            batch.append(message, services.turn.wall_us())
+        is_recorded = (self._record_all and message.qos != 0) or self.is_recorded(message)
+        if is_recorded:
+            batch.append(message)
         services.turn.dispatch(message)
         if message.retain:
-            self._retain(batch, message)
+            self._retain(batch, message, is_recorded=is_recorded)
 
-    def take_run(self, messages: list[Message], qos: int) -> int:
-        """``take`` for messages of one QoS that came together.
-
-        Returns:
-            The offset of the first, if those of the others follow it one by one; else 0.
-        """
+    def take_run(self, messages: list[Message], qos: int) -> None:
+        """``take`` for messages of one QoS that came together."""
         if not self._record_all or not qos:
             for message in messages:
                 self.take(message)
-            return 0
+            return
         services = self._services
         batch = services.committer.batch
-        batch.extend(messages, services.turn.wall_us())
+        batch.extend(messages)
         services.turn.dispatch_run(messages)
         for message in messages:
             if message.retain:
-                self._retain(batch, message)
-        return messages[0].offset
+                self._retain(batch, message, is_recorded=True)
 
     def refusal(self) -> int:
         """Reason code if the store takes no messages now, else 0."""
@@ -151,17 +147,19 @@ class Publishing:
         self._open_bytes += size - old
         return ""
 
-    def _retain(self, batch: Batch, message: Message) -> None:
+    def _retain(self, batch: Batch, message: Message, *, is_recorded: bool) -> None:
         """Add a message that was just handed to the dispatch to the retained ones."""
         if not message.payload:
             # [MQTT-3.3.1-6] an empty payload clears the topic's retained message.
             batch.delete_retained(message.topic)
-        elif message.offset:
+        elif is_recorded:
             batch.put_retained(message)
         else:
-            kept = self._with_offset(message, self._services.turn.wall_us())
+            # It has no offset, and what is retained needs one: a copy takes it.
+            kept = copy_of(message)
+            batch.place(kept)
             batch.put_retained(kept)
-            self._services.turn.dispatch(Passed(kept.offset))
+            self._services.turn.dispatch_placed(Passed(kept))
 
     def is_recorded(self, message: Message) -> bool:
         """Whether the log takes a message."""
@@ -175,16 +173,16 @@ class Publishing:
                 return False
         return any(matches(topic_filter, message.topic) for topic_filter in filters)
 
-    def _with_offset(self, message: Message, wall_us: int) -> Message:
-        """A copy to retain: an unrecorded message has no offset, a retained one needs one."""
-        return Message(
-            message.topic,
-            message.payload,
-            message.qos,
-            True,
-            message.publisher,
-            message.properties,
-            message.expires_at_us,
-            message.published_at_us,
-            self._services.database.allocate_offset(wall_us),
-        )
+
+def copy_of(message: Message) -> Message:
+    """A message to retain, without an offset."""
+    return Message(
+        message.topic,
+        message.payload,
+        message.qos,
+        True,
+        message.publisher,
+        message.properties,
+        message.expires_at_us,
+        message.published_at_us,
+    )

@@ -16,6 +16,7 @@ from perdure.broker.services import RETRY_US
 from perdure.errors import StorageError
 from perdure.session.expiry import expires_at_us
 from perdure.session.will import will_due_us
+from perdure.storage.batch import Batch
 
 if TYPE_CHECKING:
     from perdure.broker.services import Services
@@ -82,7 +83,7 @@ class Reaper:
                 for record in due:
                     if record.client_id not in failed:
                         await self._try(record.client_id, failed)
-                services.turn.run()
+                await services.turn.committed()
                 await services.room.breathe()
             next_us = await services.database.next_deadline_us()
         except StorageError as error:
@@ -157,18 +158,19 @@ async def cut_connections(services: Services) -> None:
         if record.connected and not services.registry.is_busy(record.client_id):
             cut.append(record)
             if len(cut) >= DUE_PAGE:
-                _put_cut(services, cut, now_us=now_us, cut_offset=last_offset)
+                await _put_cut(services, cut, now_us=now_us, cut_offset=last_offset)
                 cut = []
-    _put_cut(services, cut, now_us=now_us, cut_offset=last_offset)
+    await _put_cut(services, cut, now_us=now_us, cut_offset=last_offset)
     services.metrics.sessions_offline = offline
 
 
-def _put_cut(
+async def _put_cut(
     services: Services, records: list[SessionRecord], *, now_us: int, cut_offset: int
 ) -> None:
+    batch = Batch()
     for record in records:
         will = record.will
-        services.committer.batch.put_session(
+        batch.put_session(
             msgspec.structs.replace(
                 record,
                 connected=False,
@@ -181,4 +183,4 @@ def _put_cut(
             )
         )
     if records:
-        services.database.write(services.committer.take_batch())
+        await services.committer.submit_aside(batch, services.turn.wall_us())

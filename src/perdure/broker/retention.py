@@ -212,7 +212,7 @@ class Retention:
                     epoch=stored.record.epoch,
                 )
                 count += 1
-            services.turn.run()
+            await services.turn.committed()
             after = page.through_offset
             await services.room.breathe()
         if live is not None:
@@ -235,23 +235,22 @@ class Retention:
                     until_offset=until,
                     limit=CARRY_PAGE,
                 )
-                wall_us = services.clock.wall_us()
                 batch = services.committer.batch
                 for message in page.messages:
                     wanted = combine([sub], message, client_id)
                     if wanted is None or not wanted.qos:
                         continue
-                    offset = services.database.allocate_offset(wall_us)
-                    entry = _session_entry(offset, message, wanted)
+                    entry = _session_entry(0, message, wanted)
+                    batch.place(entry)
                     batch.put_inbox(client_id, entry, epoch=epoch)
                     # A session that comes back reads up to the fence, so that must pass it.
-                    services.turn.dispatch(Passed(offset))
+                    services.turn.dispatch_placed(Passed(entry))
                     count += 1
                 feed = msgspec.structs.replace(feed, after_offset=page.through_offset)
                 batch.put_subscription(
                     client_id, msgspec.structs.replace(sub, feed=feed), epoch=epoch
                 )
-                services.turn.run()
+                await services.turn.committed()
                 await services.room.breathe()
         return count
 
@@ -277,7 +276,7 @@ class Retention:
             after = page.through_offset
             group.position = after
             services.turn.dirty_group(group)
-            services.turn.run()
+            await services.turn.committed()
             await services.room.breathe()
         return count
 

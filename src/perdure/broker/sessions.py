@@ -129,6 +129,7 @@ class Sessions:
             # The last connection has gone in this very turn, and all that it left (its cursor,
             # identifiers that await release) is in the open batch, where no read sees it.
             services.turn.write()
+        await services.committer.sequenced()
         stored = await services.database.open_session(request.client_id)
         now_us = services.clock.now_us()
         services.turn.now_us = now_us

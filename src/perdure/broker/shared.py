@@ -121,7 +121,12 @@ class Shares:
             if was_sent and entry.qos == 2:
                 continue
             self._return(session, share, entry)
+        for entry in session.given.values():
+            share = self.groups.get(entry.group_key)
+            if share is not None:
+                self._return(session, share, entry)
         session.shares = {}
+        session.given = {}
         if ends:
             for group in groups:
                 if session.durable:
@@ -134,7 +139,7 @@ class Shares:
         if entry is not None and not session.durable and entry.qos == 1:
             services = self._services
             if services.committer.writable:
-                services.committer.batch.delete_group_entry(entry.group_key, offset)
+                services.committer.batch.delete_group_entry(entry.group_key, entry)
                 services.turn.schedule()
         if session.room_wanted:
             session.pump()
@@ -180,9 +185,7 @@ class Shares:
                     continue
                 services.committer.batch.put_group_entry(group.key, entry)
                 if not ends:
-                    services.committer.batch.put_inbox(
-                        client_id, _tombstone(entry), epoch=stored.record.epoch
-                    )
+                    services.committer.batch.bury_inbox(client_id, entry, epoch=stored.record.epoch)
                 group.give_back(entry)
             if len(entries) < RECLAIM_PAGE:
                 break
@@ -197,7 +200,7 @@ class Shares:
         """Give an unsettled entry of a session back to its group."""
         batch = self._services.committer.batch
         if session.durable:
-            batch.put_inbox(session.client_id, _tombstone(entry), epoch=session.record.epoch)
+            batch.bury_inbox(session.client_id, entry, epoch=session.record.epoch)
         if session.durable or entry.qos == 2:
             batch.put_group_entry(group.key, entry)
         group.give_back(entry)
@@ -214,7 +217,7 @@ class Shares:
                     stored = await services.database.open_session(client_id)
                     if stored is not None:
                         await self.reclaim(stored, ends=False)
-                        services.turn.run()
+                        await services.turn.committed()
             finally:
                 services.registry.release(client_id)
 
@@ -223,7 +226,7 @@ class Shares:
         services = self._services
         if group.members or not services.committer.writable:
             return
-        services.turn.run()  # members that leave in the open batch
+        await services.turn.committed()  # members that leave in the open batch
         members = await services.database.group_members(group.key)
         if members or group.members or self.groups.get(group.key) is not group:
             return
@@ -250,9 +253,3 @@ class Shares:
             record,
             make_chooser(self._config.strategy, self._services.random.randrange),
         )
-
-
-def _tombstone(entry: InboxEntry) -> InboxEntry:
-    return InboxEntry(
-        entry.offset, None, qos=entry.qos, group_key=entry.group_key, serial=entry.serial
-    )

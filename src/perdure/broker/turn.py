@@ -4,8 +4,8 @@ together.
 ``_end`` is called at the end of each turn of the event loop in which something happened. It does
 all of this (``run``), but while the open batch gathers (``Committer.gathers``) only the last two:
 
-1. cursors that moved join the batch; the batch is written (``commit``);
-2. messages that are written are dispatched, in log order; QoS 2 ones once they are synced;
+1. cursors that moved join the batch; the batch is submitted (``commit``);
+2. messages that are sequenced are dispatched, in log order; QoS 2 ones once they are synced;
 3. a sync is started if something waits for one;
 4. each connection with something to say is written to, once.
 
@@ -18,6 +18,7 @@ Invariant: what was taken and not written has an ``_end`` to come, or gathers an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from perdure.broker.admission import Admission
@@ -94,12 +95,16 @@ class Turn:
         self.shifts: Shifts = Shifts(scheduler, committer.clock)
         """Who has work left for the next turn."""
         self.on_storage_failed: list[StorageFailureListener] = []
+        self.on_refused: Callable[[str], None] | None = None
+        """Told of sessions that another owner has."""
         self.number: int = 0
         """Turns so far."""
         self._scheduled: bool = False
         self._gathering: bool = False
         """The open batch gathers: it needs no turn of its own for what is added to it."""
         self._items: list[Item] = []
+        self._placed: list[Item] = []
+        """What is dispatched behind the messages of the batch, for there its offsets are."""
         self.now_us: int = 0
         """Steady time of this turn, microseconds, which deadlines go by; whoever brings something
         sets it."""
@@ -147,9 +152,14 @@ class Turn:
             self._scheduled = True
             self._scheduler.call_soon(self._end)
 
-    def dispatch(self, item: Item) -> None:
-        """Something was taken: dispatch it once its batch is written."""
-        self._items.append(item)
+    def dispatch(self, message: Message) -> None:
+        """A message was taken: dispatch it once its batch is sequenced."""
+        self._items.append(message)
+        self._taken()
+
+    def dispatch_placed(self, item: Item) -> None:
+        """The same for what was placed in the batch, in the order of ``Batch.place``."""
+        self._placed.append(item)
         self._taken()
 
     def dispatch_run(self, messages: list[Message]) -> None:
@@ -158,18 +168,30 @@ class Turn:
         self._taken()
 
     def _taken(self) -> None:
-        if not self._scheduled and (not self._gathering or len(self._items) >= GATHERED_MAX):
+        if not self._scheduled and (not self._gathering or self._taken_count() >= GATHERED_MAX):
             self.schedule()
+
+    def _taken_count(self) -> int:
+        return len(self._items) + len(self._placed)
 
     async def settled(self) -> None:
         """Wait until everything taken so far was handed out, or the store keeps it from that."""
         dispatcher = self.dispatcher
         assert dispatcher is not None
-        if not self._committer.writable or not (self._items or dispatcher.waits_for_sync()):
+        committer = self._committer
+        if not committer.writable:
+            return
+        if not (self._taken_count() or committer.has_submitted or dispatcher.waits_for_sync()):
             return
         gate = self._scheduler.gate()
-        self.dispatch(Barrier(gate))
+        self.dispatch_placed(Barrier(gate))
         await gate
+
+    async def committed(self) -> None:
+        """``run``, then wait until all of it is sequenced: reads see it then."""
+        self.run()
+        if self._committer.has_submitted:
+            await self._committer.sequenced()
 
     def flush_later(self, sender: Sender) -> None:
         """Write what the sender has gathered at the end of this turn."""
@@ -220,7 +242,7 @@ class Turn:
         """Whether so much waits for a commit that peers must pause."""
         committer = self._committer
         return (
-            committer.backlog() + len(self._items) > self._commit_queue_max
+            committer.backlog() + self._taken_count() > self._commit_queue_max
             or committer.is_store_full()
         )
 
@@ -231,7 +253,7 @@ class Turn:
     def _end(self) -> None:
         """End the turn as the loop asks for it."""
         self.number += 1
-        if len(self._items) < GATHERED_MAX and self._committer.gathers():
+        if self._taken_count() < GATHERED_MAX and self._committer.gathers():
             self._gathering = True
             self._finish()
         else:
@@ -271,7 +293,7 @@ class Turn:
         while True:
             self.write()
             dispatcher.run(committer.synced_offset)
-            if committer.batch.is_empty() and not self._items:
+            if committer.batch.is_empty() and not self._taken_count():
                 if dispatcher.waits_for_sync() and committer.catch_up():
                     continue
                 break
@@ -299,14 +321,31 @@ class Turn:
             self._put_positions()
         items = self._items
         self._items = []
+        if self._placed:
+            items += self._placed
+            self._placed = []
         if self._dirty and committer.writable and not committer.batch.is_empty():
             self._put_cursors(self._oldest(1 + len(items) // MESSAGES_PER_CURSOR))
-        assert self.dispatcher is not None
-        if committer.write():
-            self.dispatcher.accept(items)
-        else:
-            self.dispatcher.accept(_without_store(items))
+        if not committer.write(items, self.wall_us()):
+            assert self.dispatcher is not None
+            self.dispatcher.accept(_without_store(items, self.dispatcher.offset))
             self.dispatcher.open_barriers()
+
+    def sequenced(self, items: list[Item]) -> None:
+        """A batch has its offsets (from the committer)."""
+        assert self.dispatcher is not None
+        self.dispatcher.accept(items)
+
+    def lost(self, items: list[Item]) -> None:
+        """The store has failed with a batch on its way (from the committer)."""
+        for item in items:
+            if isinstance(item, Barrier):
+                item.gate.open()
+
+    def refused(self, client_id: str) -> None:
+        """A session has another owner (from the committer)."""
+        if self.on_refused is not None:
+            self.on_refused(client_id)
 
     def synced(self) -> None:
         """A sync has finished (from the committer)."""
@@ -407,15 +446,17 @@ class StorageFailureListener(Protocol):
         ...
 
 
-def _without_store(items: list[Item]) -> list[Item]:
+def _without_store(items: list[Item], fence: int) -> list[Item]:
     """What can still be dispatched although its batch was refused: QoS 0, and what is addressed
-    to sessions that live in memory alone."""
+    to sessions that live in memory alone, at the end of what was dispatched."""
     kept: list[Item] = []
     for item in items:
         if isinstance(item, Addressed):
             if item.session.durable:
                 item.session.addressed -= 1
             else:
+                if not item.entry.offset:
+                    item.entry.offset = fence
                 kept.append(item)
         elif isinstance(item, Passed):
             continue

@@ -1,22 +1,26 @@
 """A batch: what one turn wants to change, as data.
 
-Messages for the log stand in one list and everything else, in the order of the calls, in another:
-they are what a hot turn has thousands of. When a batch is applied its messages enter the log first,
-in their order; then the operations take effect in theirs.
+Messages for the log stand in one list, for a hot turn has thousands of them; everything else stands
+in another, in the order of the calls. What takes an offset without being in the log (an entry of a
+private stream, a retained message that is not recorded) is *placed* in a third.
 
-Nothing is decided here. Who may write is said by ``fencing`` when the batch is written, and each
-backend applies the same two lists (``operations.Target``). Invariant: a batch that is never written
-leaves no trace but the offsets that it took, and one that was written is as it was before.
+Nothing is decided here, and nothing has an offset yet. A batch is *sequenced* when it enters the
+log (``Database.submit``): then its messages have offsets, those that were placed have the ones that
+follow, all consecutive, and the operations that hold (``fencing``) have taken effect in their
+order. An operation may name an entry that was placed in the same batch or in an earlier one.
+
+Invariant: a batch that is never submitted leaves no trace.
 """
 
 from __future__ import annotations
 
-from typing import final
+from typing import TypeAlias, final
 
 from perdure.errors import UsageError
 from perdure.model import Cursor, GroupRecord, InboxEntry, Message, SessionRecord, Subscription
 from perdure.storage.offsets import Offsets
 from perdure.storage.operations import (
+    BuryInbox,
     DeleteAwaitingRelease,
     DeleteGroupEntry,
     DeleteGroupMember,
@@ -38,49 +42,57 @@ from perdure.storage.operations import (
     TrimInbox,
 )
 
+Placed: TypeAlias = Message | InboxEntry
+
 
 @final
 class Batch:
-    """Writes that become durable together; nothing is visible before they are written.
+    """Writes that become durable together; nothing is visible before they are sequenced.
 
     Calls on a session carry the ``epoch`` of its owner. A record puts a session under the owner
     that it names; after ``discard_session`` the next record may have any epoch.
 
-    Args:
-        offsets: gives messages their offsets.
-
     Attributes:
         messages: for the log, in order.
+        placed: what takes an offset besides, in order.
         operations: everything else, in order.
+        is_sequenced: it has entered the log, and all that it holds has its offset.
+        first_offset: that of the first message or placed thing, if there is any.
+        refused: the operations that did not hold.
     """
 
-    __slots__ = ("_offsets", "_sessions", "messages", "operations")
+    __slots__ = (
+        "_sessions",
+        "first_offset",
+        "is_sequenced",
+        "messages",
+        "operations",
+        "placed",
+        "refused",
+    )
 
-    def __init__(self, offsets: Offsets) -> None:
-        self._offsets: Offsets = offsets
+    def __init__(self) -> None:
         self._sessions: set[str] = set()
         self.messages: list[Message] = []
+        self.placed: list[Placed] = []
         self.operations: list[Operation] = []
+        self.is_sequenced: bool = False
+        self.first_offset: int = 0
+        self.refused: list[Operation] = []
 
     # -- the log ---------------------------------------------------------------------------
 
-    def append(self, message: Message, now_us: int) -> int:
-        """Add a message to the log; sets and returns ``message.offset``."""
-        offset = self._offsets.allocate(now_us)
-        message.offset = offset
+    def append(self, message: Message) -> None:
+        """Add a message to the log."""
         self.messages.append(message)
-        return offset
 
-    def extend(self, messages: list[Message], now_us: int) -> None:
-        """``append`` for each, in order; their offsets are consecutive."""
-        if not messages:
-            return
-        offset = self._offsets.allocate(now_us)
-        for message in messages:
-            message.offset = offset
-            offset += 1
-        self._offsets.last = offset - 1
+    def extend(self, messages: list[Message]) -> None:
+        """``append`` for each, in order."""
         self.messages += messages
+
+    def place(self, thing: Placed) -> None:
+        """Give an offset to what is not in the log."""
+        self.placed.append(thing)
 
     # -- sessions --------------------------------------------------------------------------
 
@@ -115,6 +127,10 @@ class Batch:
     def put_inbox(self, client_id: str, entry: InboxEntry, *, epoch: int) -> None:
         """Add or replace an entry of a session's private stream."""
         self._of_session(PutInbox(client_id, epoch, entry))
+
+    def bury_inbox(self, client_id: str, entry: InboxEntry, *, epoch: int) -> None:
+        """Put a tombstone in the place of an entry of a session's private stream."""
+        self._of_session(BuryInbox(client_id, epoch, entry))
 
     def trim_inbox(self, client_id: str, through_offset: int, *, epoch: int) -> None:
         """Delete the entries of a session's private stream up to an offset, inclusive."""
@@ -152,16 +168,14 @@ class Batch:
         """Return a message to a group, to be given to another member."""
         self.operations.append(PutGroupEntry(group_key, entry))
 
-    def delete_group_entry(self, group_key: str, offset: int) -> None:
-        """Take a returned message out of a group."""
-        self.operations.append(DeleteGroupEntry(group_key, offset))
+    def delete_group_entry(self, group_key: str, entry: InboxEntry) -> None:
+        """Take a returned message out of a group, by its offset."""
+        self.operations.append(DeleteGroupEntry(group_key, entry))
 
     # -- retained --------------------------------------------------------------------------
 
     def put_retained(self, message: Message) -> None:
-        """Retain a message for its topic (``message.offset`` must be set)."""
-        if not message.offset:
-            raise UsageError("a retained message needs an offset")
+        """Retain a message for its topic; it has an offset, or gets one in this batch."""
         _check_topic(message.topic)
         self.operations.append(PutRetained(message))
 
@@ -177,8 +191,45 @@ class Batch:
         return client_id in self._sessions
 
     def is_empty(self) -> bool:
-        """Whether nothing was added."""
+        """Whether nothing was added that would be stored."""
         return not self.operations and not self.messages
+
+    @property
+    def last_offset(self) -> int:
+        """The last offset that it holds; 0 = it holds none."""
+        if not self.first_offset:
+            return 0
+        return self.first_offset + len(self.messages) + len(self.placed) - 1
+
+    def held(self) -> list[Operation]:
+        """The operations that hold, in order; all of them before it is sequenced."""
+        refused = self.refused
+        if not refused:
+            return self.operations
+        return [operation for operation in self.operations if operation not in refused]
+
+
+def give_offsets(batch: Batch, offsets: Offsets, now_us: int) -> None:
+    """The batch enters the log: all that it holds has its offset.
+
+    Args:
+        offsets: of the log.
+        now_us: time at which that is.
+    """
+    count = len(batch.messages) + len(batch.placed)
+    if not count:
+        return
+    offset = offsets.take(count, now_us)
+    batch.first_offset = offset
+    for message in batch.messages:
+        message.offset = offset
+        offset += 1
+    for thing in batch.placed:
+        if isinstance(thing, Message):
+            thing.offset = offset
+        else:
+            thing.offset = offset
+        offset += 1
 
 
 def apply(operations: list[Operation], target: Target) -> None:

@@ -3,7 +3,7 @@
 Integers are big-endian; text is UTF-8. ``message``, ``bundle``, ``inbox entry``, ``retained``,
 ``cursor`` and ``record`` are the values of ``codec`` and ``bundle``::
 
-    batch       version=1 (1) | run count (4) | runs | operations to the end
+    batch       version=1 (1) | run count (4) | placed count (4) | runs | operations to the end
     run         topic length (2) | topic | length (4) | message or bundle
     operation   kind (1) | length (4) | body
 
@@ -13,54 +13,55 @@ Integers are big-endian; text is UTF-8. ``message``, ``bundle``, ``inbox entry``
     3      owner | cursor                 put a cursor
     4, 5   owner | record                 put, delete a subscription
     6, 7   owner | packet id (2)          put, delete an awaiting-release identifier
-    8      owner | offset (8) | entry     put an inbox entry
+    8, 19  owner | place (8) | entry      put, bury an inbox entry
     9      owner | offset (8)             trim an inbox
     10     record                         put a group
     11     group key                      discard a group
     12, 13 name | client id               put, delete a member; name: of the group
-    14     name | offset (8) | entry      put a group's entry
-    15     name | offset (8)              delete one
-    16     name | retained                put a retained message; name: its topic
+    14     name | place (8) | entry       put a group's entry
+    15     name | place (8)               delete one
+    16     name | place (8) | message     put a retained message; name: its topic
     17     index (4)                      retain a message of this batch
     18     topic                          delete a retained message
     owner  epoch (8) | name
     name   length (2) | text
+    place  an offset; or -1 - (batches back << 32 | index), of what was placed in this batch or in
+           an earlier one of the same submitter
 
-The messages of a batch have no offsets in it: they are given when it enters the log, so what is
-read back from there is decoded with those that it got. Messages that follow each other and are
-alike but for their payloads are one bundle.
+A batch has no offsets of its own: they are given when it enters the log, so it is decoded there.
+Messages that follow each other and are alike but for their payloads are one bundle.
 
-Invariant: ``decode(encode(batch))`` does to any state what ``batch`` does.
+Invariant: a batch that was decoded does to any state what the one that was encoded does.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias, final
 
 from perdure.errors import FormatTooNew, StorageCorrupt
-from perdure.model import InboxEntry, Message
+from perdure.model import InboxEntry
 from perdure.storage import bundle
 from perdure.storage import operations as op
-from perdure.storage.batch import Batch
+from perdure.storage.batch import Batch, Placed
 from perdure.storage.codec import (
     decode_cursor,
     decode_entry,
     decode_group,
-    decode_retained,
+    decode_message,
     decode_session,
     decode_subscription,
     encode_cursor,
     encode_entry,
+    encode_message,
     encode_record,
-    encode_retained,
 )
 from perdure.storage.offsets import Offsets
 
 VERSION: Final = 1
 
-_HEAD: Final = struct.Struct(">BI")
+_HEAD: Final = struct.Struct(">BII")
 _OPERATION: Final = struct.Struct(">BI")
 _LENGTH: Final = struct.Struct(">H")
 _SIZE: Final = struct.Struct(">I")
@@ -68,13 +69,56 @@ _OFFSET: Final = struct.Struct(">q")
 
 _PUT_RETAINED: Final = 16
 _RETAIN_APPENDED: Final = 17
+_BACK_BITS: Final = 32
+_INDEX: Final = (1 << _BACK_BITS) - 1
 
-_Encode: TypeAlias = Callable[[Any], bytes]
-_Decode: TypeAlias = Callable[[bytes], op.Operation]
+
+@final
+class _Places:
+    """Where what has no offset yet was placed."""
+
+    def __init__(self, batch: Batch, earlier: Sequence[Batch]) -> None:
+        self._codes: dict[int, int] = {}
+        for back, each in enumerate((batch, *reversed(earlier))):
+            for index, thing in enumerate(each.placed):
+                self._codes[id(thing)] = -1 - (back << _BACK_BITS | index)
+
+    def pack(self, thing: Placed) -> bytes:
+        """The place of something, or its offset."""
+        return _OFFSET.pack(self._codes.get(id(thing), thing.offset))
 
 
-def encode(batch: Batch) -> bytes:
-    """The bytes of a batch."""
+@final
+class _Offsets:
+    """The offsets of what was placed.
+
+    Args:
+        first: of the first placed thing of this batch, and of earlier ones, newest first.
+    """
+
+    def __init__(self, first: Sequence[int]) -> None:
+        self._first = first
+
+    def unpack(self, body: bytes) -> int:
+        """The offset that stands at the beginning of some bytes."""
+        place: int = _OFFSET.unpack_from(body)[0]
+        if place >= 0:
+            return place
+        return self._first[(-1 - place) >> _BACK_BITS] + ((-1 - place) & _INDEX)
+
+
+_Encode: TypeAlias = Callable[[Any, _Places], bytes]
+_Decode: TypeAlias = Callable[[bytes, _Offsets], op.Operation]
+
+
+def encode(batch: Batch, earlier: Sequence[Batch] = ()) -> bytes:
+    """The bytes of a batch.
+
+    Args:
+        batch: to be submitted.
+        earlier: those that were submitted before it and are not sequenced, oldest first.
+    """
+    places = _Places(batch, earlier)
     parts: list[bytes] = [b""]
     runs = at = 0
     messages = batch.messages
@@ -84,56 +128,71 @@ def encode(batch: Batch) -> bytes:
         parts += (_name(messages[at].topic), _SIZE.pack(len(value)), value)
         at = stop
         runs += 1
-    parts[0] = _HEAD.pack(VERSION, runs)
+    parts[0] = _HEAD.pack(VERSION, runs, len(batch.placed))
     appended = {id(message): index for index, message in enumerate(messages)}
     for operation in batch.operations:
         if isinstance(operation, op.PutRetained) and id(operation.message) in appended:
             kind, body = _RETAIN_APPENDED, _SIZE.pack(appended[id(operation.message)])
         else:
             kind, to_bytes = _ENCODERS[type(operation)]
-            body = to_bytes(operation)
+            body = to_bytes(operation, places)
         parts += (_OPERATION.pack(kind, len(body)), body)
     return b"".join(parts)
 
 
-def decode(value: bytes, offsets: Offsets, now_us: int) -> Batch:
-    """The batch in some bytes.
+def placed_at(batch: Batch) -> int:
+    """The offset of the first thing that was placed in a sequenced batch, if there is any."""
+    return batch.first_offset + len(batch.messages)
+
+
+def decode(value: bytes, offsets: Offsets, now_us: int, earlier: Sequence[int] = ()) -> Batch:
+    """The batch in some bytes, as it enters the log: it has its offsets.
 
     Args:
         value: what ``encode`` gave.
-        offsets: gives its messages their offsets.
-        now_us: time at which it entered the log.
+        offsets: of the log.
+        now_us: time at which it enters.
+        earlier: ``placed_at`` of the batches of the same submitter before it, newest first.
 
     Raises:
         StorageCorrupt: they are no batch.
         FormatTooNew: a later release wrote them.
     """
-    batch = Batch(offsets)
+    batch = Batch()
     try:
-        version, runs = _HEAD.unpack_from(value)
+        version, runs, placed = _HEAD.unpack_from(value)
         if version != VERSION:
             raise _wrong_version(version)
         at = _HEAD.size
-        messages: list[Message] = []
         for _ in range(runs):
             topic, at = _read_name(value, at)
             (length,) = _SIZE.unpack_from(value, at)
             at += _SIZE.size
             row = _slice(value, at, length)
             at += length
-            messages += bundle.decode_row(topic, bundle.count_in(row), row, 0, len(value))
-        batch.extend(messages, now_us)
+            batch.extend(bundle.decode_row(topic, bundle.count_in(row), row, 0, len(value)))
+        count = len(batch.messages) + placed
+        if count:
+            batch.first_offset = offsets.take(count, now_us)
+        for index, message in enumerate(batch.messages):
+            message.offset = batch.first_offset + index
+        # What they are is in the operations that name them.
+        batch.placed += [
+            InboxEntry(placed_at(batch) + index, None, qos=1) for index in range(placed)
+        ]
+        given = _Offsets((placed_at(batch), *earlier))
         while at < len(value):
             kind, length = _OPERATION.unpack_from(value, at)
             at += _OPERATION.size
             body = _slice(value, at, length)
             at += length
             if kind == _RETAIN_APPENDED:
-                batch.add(op.PutRetained(messages[_SIZE.unpack(body)[0]]))
+                batch.add(op.PutRetained(batch.messages[_SIZE.unpack(body)[0]]))
             else:
-                batch.add(_DECODERS[kind](body))
+                batch.add(_DECODERS[kind](body, given))
     except (struct.error, UnicodeDecodeError, LookupError) as error:
         raise StorageCorrupt(f"a batch does not decode: {error!r}") from error
+    batch.is_sequenced = True
     return batch
 
 
@@ -176,72 +235,73 @@ def _read_named(body: bytes) -> tuple[str, bytes]:
     return name, body[at:]
 
 
-def _entry(entry: InboxEntry) -> bytes:
-    return _OFFSET.pack(entry.offset) + encode_entry(entry)
+def _read_entry(body: bytes, given: _Offsets) -> InboxEntry:
+    return decode_entry(given.unpack(body), body[_OFFSET.size :])
 
 
-def _read_entry(body: bytes) -> InboxEntry:
-    return decode_entry(_OFFSET.unpack_from(body)[0], body[_OFFSET.size :])
-
-
-def _put_cursor(body: bytes) -> op.Operation:
+def _put_cursor(body: bytes, given: _Offsets) -> op.Operation:
     client_id, epoch, rest = _read_owner(body)
     return op.PutCursor(client_id, epoch, decode_cursor(rest))
 
 
-def _put_subscription(body: bytes) -> op.Operation:
+def _put_subscription(body: bytes, given: _Offsets) -> op.Operation:
     client_id, epoch, rest = _read_owner(body)
     return op.PutSubscription(client_id, epoch, decode_subscription(rest))
 
 
-def _delete_subscription(body: bytes) -> op.Operation:
+def _delete_subscription(body: bytes, given: _Offsets) -> op.Operation:
     client_id, epoch, rest = _read_owner(body)
     return op.DeleteSubscription(client_id, epoch, decode_subscription(rest))
 
 
-def _put_awaiting_release(body: bytes) -> op.Operation:
+def _put_awaiting_release(body: bytes, given: _Offsets) -> op.Operation:
     client_id, epoch, rest = _read_owner(body)
     return op.PutAwaitingRelease(client_id, epoch, _LENGTH.unpack(rest)[0])
 
 
-def _delete_awaiting_release(body: bytes) -> op.Operation:
+def _delete_awaiting_release(body: bytes, given: _Offsets) -> op.Operation:
     client_id, epoch, rest = _read_owner(body)
     return op.DeleteAwaitingRelease(client_id, epoch, _LENGTH.unpack(rest)[0])
 
 
-def _put_inbox(body: bytes) -> op.Operation:
+def _put_inbox(body: bytes, given: _Offsets) -> op.Operation:
     client_id, epoch, rest = _read_owner(body)
-    return op.PutInbox(client_id, epoch, _read_entry(rest))
+    return op.PutInbox(client_id, epoch, _read_entry(rest, given))
 
 
-def _trim_inbox(body: bytes) -> op.Operation:
+def _bury_inbox(body: bytes, given: _Offsets) -> op.Operation:
+    client_id, epoch, rest = _read_owner(body)
+    return op.BuryInbox(client_id, epoch, _read_entry(rest, given))
+
+
+def _trim_inbox(body: bytes, given: _Offsets) -> op.Operation:
     client_id, epoch, rest = _read_owner(body)
     return op.TrimInbox(client_id, epoch, _OFFSET.unpack(rest)[0])
 
 
-def _put_group_member(body: bytes) -> op.Operation:
+def _put_group_member(body: bytes, given: _Offsets) -> op.Operation:
     group_key, rest = _read_named(body)
     return op.PutGroupMember(group_key, rest.decode())
 
 
-def _delete_group_member(body: bytes) -> op.Operation:
+def _delete_group_member(body: bytes, given: _Offsets) -> op.Operation:
     group_key, rest = _read_named(body)
     return op.DeleteGroupMember(group_key, rest.decode())
 
 
-def _put_group_entry(body: bytes) -> op.Operation:
+def _put_group_entry(body: bytes, given: _Offsets) -> op.Operation:
     group_key, rest = _read_named(body)
-    return op.PutGroupEntry(group_key, _read_entry(rest))
+    return op.PutGroupEntry(group_key, _read_entry(rest, given))
 
 
-def _delete_group_entry(body: bytes) -> op.Operation:
+def _delete_group_entry(body: bytes, given: _Offsets) -> op.Operation:
     group_key, rest = _read_named(body)
-    return op.DeleteGroupEntry(group_key, _OFFSET.unpack(rest)[0])
+    return op.DeleteGroupEntry(group_key, InboxEntry(given.unpack(rest), None, qos=1))
 
 
-def _put_retained(body: bytes) -> op.Operation:
+def _put_retained(body: bytes, given: _Offsets) -> op.Operation:
     topic, rest = _read_named(body)
-    return op.PutRetained(decode_retained(topic, rest))
+    return op.PutRetained(decode_message(topic, given.unpack(rest), rest, _OFFSET.size))
 
 
 # kind, class, to bytes, from bytes
@@ -249,69 +309,87 @@ _TABLE: Final[tuple[tuple[int, type[op.Operation], _Encode, _Decode], ...]] = (
     (
         1,
         op.PutSession,
-        lambda o: encode_record(o.record),
-        lambda body: op.PutSession(decode_session(body)),
+        lambda o, _: encode_record(o.record),
+        lambda body, _: op.PutSession(decode_session(body)),
     ),
     (
         2,
         op.DiscardSession,
-        lambda o: o.client_id.encode(),
-        lambda body: op.DiscardSession(body.decode()),
+        lambda o, _: o.client_id.encode(),
+        lambda body, _: op.DiscardSession(body.decode()),
     ),
-    (3, op.PutCursor, lambda o: _owner(o) + encode_cursor(o.cursor), _put_cursor),
-    (4, op.PutSubscription, lambda o: _owner(o) + encode_record(o.sub), _put_subscription),
-    (5, op.DeleteSubscription, lambda o: _owner(o) + encode_record(o.sub), _delete_subscription),
+    (3, op.PutCursor, lambda o, _: _owner(o) + encode_cursor(o.cursor), _put_cursor),
+    (4, op.PutSubscription, lambda o, _: _owner(o) + encode_record(o.sub), _put_subscription),
+    (5, op.DeleteSubscription, lambda o, _: _owner(o) + encode_record(o.sub), _delete_subscription),
     (
         6,
         op.PutAwaitingRelease,
-        lambda o: _owner(o) + _LENGTH.pack(o.packet_id),
+        lambda o, _: _owner(o) + _LENGTH.pack(o.packet_id),
         _put_awaiting_release,
     ),
     (
         7,
         op.DeleteAwaitingRelease,
-        lambda o: _owner(o) + _LENGTH.pack(o.packet_id),
+        lambda o, _: _owner(o) + _LENGTH.pack(o.packet_id),
         _delete_awaiting_release,
     ),
-    (8, op.PutInbox, lambda o: _owner(o) + _entry(o.entry), _put_inbox),
-    (9, op.TrimInbox, lambda o: _owner(o) + _OFFSET.pack(o.through_offset), _trim_inbox),
+    (
+        8,
+        op.PutInbox,
+        lambda o, places: _owner(o) + places.pack(o.entry) + encode_entry(o.entry),
+        _put_inbox,
+    ),
+    (9, op.TrimInbox, lambda o, _: _owner(o) + _OFFSET.pack(o.through_offset), _trim_inbox),
     (
         10,
         op.PutGroup,
-        lambda o: encode_record(o.record),
-        lambda body: op.PutGroup(decode_group(body)),
+        lambda o, _: encode_record(o.record),
+        lambda body, _: op.PutGroup(decode_group(body)),
     ),
     (
         11,
         op.DiscardGroup,
-        lambda o: o.group_key.encode(),
-        lambda body: op.DiscardGroup(body.decode()),
+        lambda o, _: o.group_key.encode(),
+        lambda body, _: op.DiscardGroup(body.decode()),
     ),
-    (12, op.PutGroupMember, lambda o: _name(o.group_key) + o.member.encode(), _put_group_member),
+    (12, op.PutGroupMember, lambda o, _: _name(o.group_key) + o.member.encode(), _put_group_member),
     (
         13,
         op.DeleteGroupMember,
-        lambda o: _name(o.group_key) + o.member.encode(),
+        lambda o, _: _name(o.group_key) + o.member.encode(),
         _delete_group_member,
     ),
-    (14, op.PutGroupEntry, lambda o: _name(o.group_key) + _entry(o.entry), _put_group_entry),
+    (
+        14,
+        op.PutGroupEntry,
+        lambda o, places: _name(o.group_key) + places.pack(o.entry) + encode_entry(o.entry),
+        _put_group_entry,
+    ),
     (
         15,
         op.DeleteGroupEntry,
-        lambda o: _name(o.group_key) + _OFFSET.pack(o.offset),
+        lambda o, places: _name(o.group_key) + places.pack(o.entry),
         _delete_group_entry,
     ),
     (
         _PUT_RETAINED,
         op.PutRetained,
-        lambda o: _name(o.message.topic) + encode_retained(o.message),
+        lambda o, places: (
+            _name(o.message.topic) + places.pack(o.message) + encode_message(o.message)
+        ),
         _put_retained,
     ),
     (
         18,
         op.DeleteRetained,
-        lambda o: o.topic.encode(),
-        lambda body: op.DeleteRetained(body.decode()),
+        lambda o, _: o.topic.encode(),
+        lambda body, _: op.DeleteRetained(body.decode()),
+    ),
+    (
+        19,
+        op.BuryInbox,
+        lambda o, places: _owner(o) + places.pack(o.entry) + encode_entry(op.tombstone(o.entry)),
+        _bury_inbox,
     ),
 )
 _ENCODERS: Final = {cls: (kind, to_bytes) for kind, cls, to_bytes, _ in _TABLE}

@@ -58,6 +58,8 @@ class Capabilities:
     keeps_written: bool = True
     """What was written survives the death of this process. Else only what was synced does, and
     the level ``os`` is worth what ``fsync`` is."""
+    sequences_late: bool = False
+    """A batch may be sequenced after ``Database.submit`` has returned."""
     may_be_taken: bool = False
     """Another broker can take it, or it can go, while nothing is written: it must be watched."""
 

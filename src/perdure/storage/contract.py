@@ -2,21 +2,22 @@
 
 One ``Database`` holds everything durable of one broker: the log, sessions, private streams
 (inboxes), shared groups and retained messages. Writes go through a ``batch.Batch``, which is
-atomic: after a crash either all of it is there or nothing. ``Database.write`` makes a batch safe
-against the death of the process, ``Database.sync`` against the loss of power.
+atomic: after a crash either all of it is there or nothing. ``Database.submit`` hands a batch to the
+log; when it is *sequenced*, which for a store in this process is before ``submit`` returns, it has
+its offsets and reads see it. ``Database.sync`` makes what is sequenced safe against power loss.
 
 A ``Message`` or ``InboxEntry`` that was given to a batch or came from a read is shared: nobody
-changes it afterwards. What was written of a session under an epoch that is not its owner's any
-more is refused (``fencing``).
+changes it afterwards, but for the store that gives it its offset. What is submitted for a session
+under an epoch that is not its owner's any more is refused (``fencing``).
 
-Reads see every written batch. They are coroutines because a backend may be a server; an embedded
+Reads see every sequenced batch. They are coroutines because a backend may be a server; an embedded
 backend never suspends in them. Backends raise ``StorageError`` and nothing else: the names of the
 library behind them stay in their room.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord, StoredSession
@@ -61,7 +62,7 @@ class Database(Protocol):
 
     @property
     def last_offset(self) -> int:
-        """The highest offset ever allocated (also by a previous process)."""
+        """The highest offset of what was sequenced (also by a previous process)."""
         ...
 
     @property
@@ -83,22 +84,24 @@ class Database(Protocol):
         """What the written retained message of a topic counts, bytes; 0 = there is none."""
         ...
 
-    def allocate_offset(self, now_us: int) -> int:
-        """The next offset: ``max(last + 1, now_us)``."""
-        ...
+    on_sequenced: Callable[[], None] | None
+    """Called when batches have been sequenced that were not when ``submit`` returned."""
 
-    def batch(self) -> Batch:
-        """A new, empty batch."""
-        ...
+    def submit(self, batch: Batch, now_us: int) -> None:
+        """Hand a batch to the log.
 
-    def write(self, batch: Batch) -> None:
-        """Apply a batch: safe against the death of the process when this returns.
+        Once ``batch.is_sequenced``, it was applied but for ``batch.refused``: operations for
+        an owner that is none any more. Batches are sequenced in the order in which they were
+        submitted here, with those of other submitters in between. What is sequenced is safe
+        against the death of the process if the store ``keeps_written``.
+
+        Args:
+            now_us: wall time; offsets are ``max(last + 1, now_us)`` and consecutive for what one
+                batch holds. A log that is elsewhere goes by its own time.
 
         Raises:
             StorageFull, StorageUnavailable: nothing of the batch was applied, and every later
                 write fails until ``recover`` has returned True.
-            Fenced: a session of the batch has a later owner, or is gone; nothing was applied, and
-                later writes are not affected.
         """
         ...
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from perdure.errors import Fenced
 from perdure.storage.operations import DiscardSession, Operation, PutSession
 
 _UNKNOWN: Final = -1
@@ -49,13 +48,3 @@ def stale(operations: list[Operation], owner_epoch: Callable[[str], int | None])
         elif owner == _NONE or operation.epoch < owner:
             found.append(operation)
     return found
-
-
-def refuse_if_stale(operations: list[Operation], owner_epoch: Callable[[str], int | None]) -> None:
-    """Refuse a batch as a whole.
-
-    Raises:
-        Fenced: one of its operations does not hold.
-    """
-    for operation in stale(operations, owner_epoch):
-        raise Fenced(f"session {operation.client_id!r} has a later owner or is gone")

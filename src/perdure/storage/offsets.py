@@ -14,10 +14,18 @@ class Offsets:
     def __init__(self, last: int = 0) -> None:
         self.last: int = last
 
-    def allocate(self, now_us: int) -> int:
-        """The next offset."""
+    def take(self, count: int, now_us: int) -> int:
+        """The next offsets, consecutive.
+
+        Args:
+            count: at least 1.
+            now_us: wall time.
+
+        Returns:
+            The first of them.
+        """
         offset = self.last + 1
         if now_us > offset:
             offset = now_us
-        self.last = offset
+        self.last = offset + count - 1
         return offset

@@ -218,6 +218,20 @@ class PutInbox(Operation):
 
 
 @final
+class BuryInbox(Operation):
+    """A tombstone in the place of an entry: its serial number stays taken."""
+
+    __slots__ = ("entry",)
+
+    def __init__(self, client_id: str, epoch: int, entry: InboxEntry) -> None:
+        super().__init__(client_id, epoch)
+        self.entry: InboxEntry = entry
+
+    def apply(self, target: Target) -> None:
+        target.put_inbox(self.client_id, tombstone(self.entry))
+
+
+@final
 class TrimInbox(Operation):
     """The beginning of a private stream goes."""
 
@@ -308,15 +322,15 @@ class PutGroupEntry(Operation):
 class DeleteGroupEntry(Operation):
     """It was given to another member."""
 
-    __slots__ = ("group_key", "offset")
+    __slots__ = ("entry", "group_key")
 
-    def __init__(self, group_key: str, offset: int) -> None:
+    def __init__(self, group_key: str, entry: InboxEntry) -> None:
         super().__init__()
         self.group_key: str = group_key
-        self.offset: int = offset
+        self.entry: InboxEntry = entry
 
     def apply(self, target: Target) -> None:
-        target.delete_group_entry(self.group_key, self.offset)
+        target.delete_group_entry(self.group_key, self.entry.offset)
 
 
 @final
@@ -330,6 +344,7 @@ class PutRetained(Operation):
         self.message: Message = message
 
     def apply(self, target: Target) -> None:
+        assert self.message.offset, "a retained message needs an offset"
         target.put_retained(self.message)
 
 
@@ -345,3 +360,10 @@ class DeleteRetained(Operation):
 
     def apply(self, target: Target) -> None:
         target.delete_retained(self.topic)
+
+
+def tombstone(entry: InboxEntry) -> InboxEntry:
+    """What is left of an entry that went elsewhere."""
+    return InboxEntry(
+        entry.offset, None, qos=entry.qos, group_key=entry.group_key, serial=entry.serial
+    )

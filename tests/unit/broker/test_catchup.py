@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.sim_broker import SimBroker
+from tests.support.staged import Staged, take_offset
 from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.broker.catchup import CatchUp
@@ -218,8 +219,8 @@ def _take_over(sim: SimBroker) -> None:
     """A session as ``perdure pipeline migrate`` leaves it: the identifiers are another broker's."""
     store = sim.store
     now_us = sim.clock.now_us()
-    batch = store.batch()
-    start = store.allocate_offset(now_us)
+    batch = Staged(store)
+    start = take_offset(store, now_us)
     batch.put_session(SessionRecord("r", 1, now_us, 2**32 - 1, False, now_us, protocol=5))
     identifiers = [65_534, 65_535, 3, 3, 9, 10, 11]
     serial, serials = 65_533, []
@@ -228,7 +229,7 @@ def _take_over(sim: SimBroker) -> None:
         serials.append(serial)
     second = 1_000_000
     for number, place in enumerate(serials):
-        offset = store.allocate_offset(now_us)
+        offset = take_offset(store, now_us)
         message = Message("t", b"%d" % number, 2, published_at_us=now_us, offset=0)
         forget_at_us = {4: now_us + second, 5: now_us + 1_000 * second}.get(number, 0)
         batch.put_inbox(
@@ -236,13 +237,13 @@ def _take_over(sim: SimBroker) -> None:
             InboxEntry(offset, message, qos=2, serial=place, forget_at_us=forget_at_us),
             epoch=1,
         )
-    last = InboxEntry(store.allocate_offset(now_us), None, qos=1, serial=serials[-1] + 9)
+    last = InboxEntry(take_offset(store, now_us), None, qos=1, serial=serials[-1] + 9)
     batch.put_inbox("r", last, epoch=1)
     released = (serials[2], serials[6])
     batch.put_cursor("r", Cursor(start, 65_533, (), released, 65_533), epoch=1)
     sub = Subscription("new", qos=1, since_offset=last.offset)
     batch.put_subscription("r", sub, epoch=1)
-    store.write(batch)
+    batch.write()
     store.sync()
     sim.kill()
     sim.start()

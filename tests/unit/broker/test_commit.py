@@ -16,7 +16,7 @@ from perdure.broker.live_session import CURSOR_MESSAGES_MAX
 from perdure.broker.turn import CURSOR_DELAY_US, GATHERED_MAX
 from perdure.config.schema import Config, StorageConfig
 from perdure.errors import StorageError, StorageFull, StorageUnavailable
-from perdure.model import Message
+from perdure.model import InboxEntry, Message
 from perdure.mqtt.packets import PUBACK, PUBREC, Ack, Publish
 from perdure.observe.metrics import Metrics
 
@@ -82,11 +82,11 @@ class Bench:
 
     def add(self, name: str, level: int = LEVEL_FSYNC, *, message: bool = True) -> None:
         if message:
-            self.committer.batch.append(Message("t", b"", 1), self.clock.now_us())
+            self.committer.batch.append(Message("t", b"", 1))
         self.committer.wait(Waiting(name, self.story), level)
 
     def turn(self) -> None:
-        self.committer.write()
+        self.committer.write([], self.clock.now_us())
         self.committer.sync_if_due()
 
 
@@ -96,7 +96,7 @@ def test_each_level_has_its_moment() -> None:
     bench.add("os", LEVEL_OS)
     bench.add("memory", LEVEL_MEMORY)
     assert bench.story == []
-    bench.committer.write()
+    bench.committer.write([], bench.clock.now_us())
     assert bench.story == ["memory", "os"]
     assert bench.store.write_count == 1
     bench.committer.sync_if_due()
@@ -175,7 +175,7 @@ def test_a_background_sync_does_not_delay_the_next_waiter() -> None:
     bench = Bench()
     bench.add("first")
     bench.turn()
-    bench.committer.batch.append(Message("t", b"", 1), bench.clock.now_us())
+    bench.committer.batch.append(Message("t", b"", 1))
     bench.loop.run_for(450)
     bench.turn()  # asks for a sync some time
     bench.add("second")
@@ -187,7 +187,7 @@ def test_a_background_sync_does_not_delay_the_next_waiter() -> None:
 def test_a_sync_does_not_vouch_for_the_open_batch() -> None:
     bench = Bench()
     bench.add("first")
-    bench.committer.write()
+    bench.committer.write([], bench.clock.now_us())
     written = bench.store.last_offset
     bench.add("open")
     bench.committer.sync_if_due()
@@ -200,10 +200,11 @@ def test_offsets_without_a_write_are_synced_when_all_writes_are() -> None:
     bench = Bench()
     bench.add("first")
     bench.turn()
-    bench.store.allocate_offset(bench.clock.now_us())
+    bench.committer.batch.place(InboxEntry(0, None, qos=1))
+    bench.turn()
     assert not bench.committer.catch_up()
     bench.loop.run_for(10_000)
-    bench.committer.write()
+    bench.committer.write([], bench.clock.now_us())
     assert bench.committer.catch_up()
     assert bench.committer.synced_offset == bench.store.last_offset
     assert not bench.committer.catch_up()
@@ -247,7 +248,7 @@ def test_a_failed_sync_leaves_all_in_doubt() -> None:
     bench.add("first")
     bench.turn()
     bench.add("second")
-    bench.committer.write()
+    bench.committer.write([], bench.clock.now_us())
     bench.store.sync_error = StorageUnavailable("broken")
     bench.loop.run_for(400)
     assert bench.story == ["first failed in doubt", "second failed in doubt"]

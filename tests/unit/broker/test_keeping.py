@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.support.sim_broker import SimBroker
+from tests.support.staged import take_offset
 from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.broker.budget import DiskBudget
@@ -168,7 +169,7 @@ def test_who_has_all_messages_loses_nothing(tmp_path: Path) -> None:
     publisher.connect(expiry_s=0, clean=True)
     publisher.deliver("t", b"x", qos=1)
     read_through(tmp_path, sim.store.last_offset)
-    sim.store.allocate_offset(sim.clock.now_us())
+    take_offset(sim.store, sim.clock.now_us())
     sim.run_for(4 * DAY_US)
     assert held(sim) == 1
     retention = sim.live.services.retention

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from tests.support.sim_broker import SimBroker
+from tests.support.staged import Staged
 from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.broker.owed import OwedQueue, merged, read_page
@@ -141,14 +142,14 @@ async def of_inbox(
     *entries: InboxEntry, cursor: Cursor | None = None, cut_offset: int = 0
 ) -> tuple[list[QueuedEntry], int]:
     database = MemoryDatabase()
-    batch = database.batch()
+    batch = Staged(database)
     batch.put_session(record(cut_offset=cut_offset))
     batch.put_cursor("c", cursor or Cursor(), epoch=1)
     for entry in entries:
         batch.put_inbox("c", entry, epoch=1)
     # Something later, so that the log reaches beyond them.
     batch.append(Message("else", b"", 1), NOW_US + SECOND_US)
-    database.write(batch)
+    batch.write()
     stored = await database.open_session("c")
     assert stored is not None
     queue = OwedQueue(database, stored, now_us=NOW_US)
@@ -204,13 +205,13 @@ def test_what_was_carried_over_comes_once() -> None:
 
 async def test_a_full_page_of_entries_ends_the_page_of_messages() -> None:
     database = MemoryDatabase()
-    batch = database.batch()
+    batch = Staged(database)
     batch.put_session(record())
     batch.put_subscription("c", Subscription("t", qos=1), epoch=1)
     offsets = [batch.append(Message("t", b"m", 1), NOW_US + n * 10) for n in range(6)]
     for offset in offsets[:4]:
         batch.put_inbox("c", InboxEntry(offset + 1, Message("i", b"", 1), qos=1), epoch=1)
-    database.write(batch)
+    batch.write()
 
     async def page(*, durable: bool, after: int) -> tuple[list[int], list[int], int]:
         found = await read_page(

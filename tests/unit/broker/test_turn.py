@@ -187,8 +187,7 @@ class Served:
     def __init__(self, store: FaultyDatabase, server: Server) -> None:
         self.capabilities = Capabilities(loop_sync=server, keeps_written=False)
         self.last_offset = store.last_offset
-        self.batch = store.batch
-        self.write = store.write
+        self.submit = store.submit
 
 
 class Desk:
@@ -227,7 +226,7 @@ class Desk:
         if not self.committer.writable:
             return
         message = Message("t", b"", qos)
-        self.committer.batch.append(message, self.clock.now_us())
+        self.committer.batch.append(message)
         self._wait(level)
         self.turn.dispatch(message)
 

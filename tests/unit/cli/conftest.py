@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.staged import Staged, take_offset
 from tests.unit.cli.mini_broker import MiniBroker
 from tests.unit.fixtures import logging_as_before
 from tests.unit.server.fake_admin import FakeAdmin
@@ -93,7 +94,7 @@ def directory(tmp_path: Path) -> Path:
     """The data directory of a stopped broker with four sessions and five messages."""
     path = tmp_path / "data"
     database = RocksDatabase.open(path, now_us=NOW)
-    batch = database.batch()
+    batch = Staged(database)
     for client_id, will in (("plain", None), ("grouped", None), ("willed", Will("gone", b"x"))):
         batch.put_session(
             SessionRecord(
@@ -123,9 +124,9 @@ def directory(tmp_path: Path) -> Path:
     message.published_at_us = NOW + 10 * SECOND
     batch.append(message, NOW + 10 * SECOND)
     retained = Message("devices/0/t", b"r", 1, retain=True)
-    retained.offset = database.allocate_offset(NOW + 11 * SECOND)
+    retained.offset = take_offset(database, NOW + 11 * SECOND)
     batch.put_retained(retained)
-    database.write(batch)
+    batch.write()
     database.sync()
     database.close()
     return path

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.support.staged import Staged
 
 pytest.importorskip("pyarrow")
 from tests.unit.pipeline.jobs.migrate.samples import HOUR_US, NOW_US, SETTINGS, owed, pages
@@ -37,10 +38,10 @@ async def _filled(database: RocksDatabase | MemoryDatabase) -> None:
         0, each([*pages("c", ENTRIES, last=9), *pages("d", [], last=4)]), target
     )
     assert result.mismatches == []
-    batch = database.batch()
+    batch = Staged(database)
     batch.append(Message("live/1", b"live", 1, published_at_us=NOW_US), NOW_US)
     batch.append(Message("other", b"not for c", 1, published_at_us=NOW_US), NOW_US)
-    database.write(batch)
+    batch.write()
     database.sync()
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.support.staged import Staged
+
 from perdure.config.schema import RocksdbConfig
 from perdure.model import Message
 from perdure.storage.rocksdb import RocksDatabase
@@ -29,7 +31,7 @@ def append(
     payloads: Sequence[bytes] | None = None,
 ) -> list[Message]:
     """Record a message on each topic, one step after the other."""
-    batch = database.batch()
+    batch = Staged(database)
     messages = []
     for number, topic in enumerate(topics):
         now = at + number * step
@@ -42,5 +44,5 @@ def append(
         )
         batch.append(message, now)
         messages.append(message)
-    database.write(batch)
+    batch.write()
     return messages

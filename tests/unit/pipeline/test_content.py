@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.support.staged import Staged
 
 from perdure.config.schema import RocksdbConfig
 from perdure.content import parse_filter
@@ -32,7 +33,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Message]]:
     path = tmp_path_factory.mktemp("log") / "db"
     config = RocksdbConfig(tail_messages=0, learn_thresholds=(3, 3))
     database = RocksDatabase.open(path, config=config, now_us=START)
-    batch = database.batch()
+    batch = Staged(database)
     messages = []
     for number in range(2_000):
         payload = PAYLOADS[number % len(PAYLOADS)]
@@ -48,7 +49,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Message]]:
         )
         batch.append(message, START + number)
         messages.append(message)
-    database.write(batch)
+    batch.write()
     database.close()
     return path, messages
 

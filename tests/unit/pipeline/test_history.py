@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.staged import Staged, take_offset
 from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 from perdure.model import Message
@@ -57,7 +58,7 @@ def grow(database: RocksDatabase, hour: int) -> list[Message]:
     payloads = [b'{"hour": %d, "number": %d}' % (hour, number) for number in range(len(TOPICS))]
     written = append(database, TOPICS, at=at, payloads=payloads)
     # Offsets that are taken for what is not recorded leave holes, at the end of a generation too.
-    database.allocate_offset(at + 1_000_000)
+    take_offset(database, at + 1_000_000)
     database.rotate(at + HOUR // 2)
     return written
 
@@ -133,12 +134,12 @@ def test_user_properties_are_conditions_too(database: RocksDatabase, tmp_path: P
     from perdure.mqtt.encode import forward_properties
     from perdure.mqtt.packets import Properties
 
-    batch = database.batch()
+    batch = Staged(database)
     for number in range(4):
         properties = Properties(user_properties=[("unit", "C" if number % 2 else "F")])
         message = Message("a", b"x", 1, properties=forward_properties(properties))
         batch.append(message, START + number)
-    database.write(batch)
+    batch.write()
     database.rotate(START + HOUR)
     question = {"where": '{"$property.unit": "C"}'}
     expected = rows(tmp_path, **question, catalog="")

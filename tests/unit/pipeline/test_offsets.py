@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.support.staged import take_offset
 from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 from perdure.errors import ConfigError, StorageCorrupt
@@ -121,7 +122,7 @@ def test_offsets_of_what_is_not_recorded_are_no_loss(
 ) -> None:
     written = append(database, ["a"] * 9, at=START)
     # As for an entry of a session's private stream.
-    database.allocate_offset(START + SECOND)
+    take_offset(database, START + SECOND)
     read = step(options, None)
     assert read.offset == written[-1].offset
     database.rotate(START + 100 * SECOND)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.support.staged import Staged, take_offset
 
 from perdure.errors import MqttError
 from perdure.model import Cursor, Feed, InboxEntry, Message, SessionRecord, Subscription
@@ -29,24 +30,24 @@ class Scene:
             changed_at_us=NOW,
             expires_at_us=expires_at_us,
         )
-        batch = self.database.batch()
+        batch = Staged(self.database)
         batch.put_session(record)
         for sub in subs:
             batch.put_subscription("a", sub, epoch=1)
-        self.database.write(batch)
+        batch.write()
 
     def publish(self, topic: str, *, publisher: str = "p", expires_at_us: int = 0) -> int:
-        batch = self.database.batch()
+        batch = Staged(self.database)
         message = Message(topic, b"x", 1, publisher=publisher, expires_at_us=expires_at_us)
         message.published_at_us = NOW
         offset = batch.append(message, NOW)
-        self.database.write(batch)
+        batch.write()
         return offset
 
     def settle(self, offset: int, *, sent: int = 0) -> None:
-        batch = self.database.batch()
+        batch = Staged(self.database)
         batch.put_cursor("a", Cursor(offset=offset, sent=sent), epoch=1)
-        self.database.write(batch)
+        batch.write()
 
     async def explain(self, topic: str = "t", live: LiveView | None = FLOWING) -> Explanation:
         found = await explain(self.database, "a", topic, NOW, running=True, live=live)
@@ -199,10 +200,10 @@ async def test_shared_and_fed() -> None:
         "none_addressed",
         "flowing",
     ]
-    entry = InboxEntry(scene.database.allocate_offset(NOW), Message("t", b"", 1), qos=1)
-    batch = scene.database.batch()
+    entry = InboxEntry(take_offset(scene.database, NOW), Message("t", b"", 1), qos=1)
+    batch = Staged(scene.database)
     batch.put_inbox("a", entry, epoch=1)
-    scene.database.write(batch)
+    batch.write()
     assert "addressed" in await scene.codes()
     scene.publish("t")
     assert "owed" not in await scene.codes()
@@ -212,10 +213,10 @@ async def test_shared_and_fed() -> None:
 
 async def test_carried_over_from_a_dropped_generation() -> None:
     scene = Scene(QOS1)
-    batch = scene.database.batch()
+    batch = Staged(scene.database)
     batch.put_inbox("a", InboxEntry(5, Message("t", b"", 1), qos=1), epoch=1)
-    scene.database.write(batch)
-    scene.database.allocate_offset(NOW)
+    batch.write()
+    take_offset(scene.database, NOW)
     found = await scene.explain()
     assert (found.verdict, found.findings[3].code) == ("delivered", "addressed")
 
@@ -250,14 +251,14 @@ async def test_a_message_that_holds_up_all_others(from_log: bool) -> None:
     if from_log:
         scene.publish("t")
     else:
-        entry = InboxEntry(scene.database.allocate_offset(NOW), Message("t", b"", 1), qos=1)
-        batch = scene.database.batch()
+        entry = InboxEntry(take_offset(scene.database, NOW), Message("t", b"", 1), qos=1)
+        batch = Staged(scene.database)
         batch.put_inbox("a", entry, epoch=1)
-        scene.database.write(batch)
-    batch = scene.database.batch()
+        batch.write()
+    batch = Staged(scene.database)
     settled = tuple(range(2, 65_536))
     batch.put_cursor("a", Cursor(sent=65_535, settled=settled), epoch=1)
-    scene.database.write(batch)
+    batch.write()
     found = await scene.explain()
     assert found.verdict == "head_unacknowledged"
     assert "packet identifier 1 (serial 1, on t, owed since" in found.reason
@@ -267,9 +268,9 @@ async def test_a_message_that_holds_up_all_others(from_log: bool) -> None:
 
 async def test_a_message_behind_which_others_are_done() -> None:
     scene = Scene(QOS1)
-    batch = scene.database.batch()
+    batch = Staged(scene.database)
     batch.put_cursor("a", Cursor(sent=3, settled=(2,)), epoch=1)
-    scene.database.write(batch)
+    batch.write()
     found = await scene.explain()
     assert found.findings[-1].code == "head_unacknowledged"
     assert found.findings[-1].ok

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.support.staged import Staged, take_offset
 
 from perdure.limits import SESSION_EXPIRY_NEVER_S
 from perdure.model import Cursor, Feed, InboxEntry, Message, SessionRecord, Subscription, Will
@@ -61,13 +62,13 @@ async def listed(
 
 async def test_lists_are_filtered_and_stop_after_the_prefix() -> None:
     database = MemoryDatabase()
-    batch = database.batch()
+    batch = Staged(database)
     for client_id in ("a", "p", "pump", "pump-1", "pump-2", "pv", "é"):
         record = msgspec.structs.replace(
             OFFLINE, client_id=client_id, connected=client_id == "pump-2"
         )
         batch.put_session(record)
-    database.write(batch)
+    batch.write()
     assert await listed(database) == ["a", "p", "pump", "pump-1", "pump-2", "pv", "é"]
     assert await listed(database, "pump") == ["pump", "pump-1", "pump-2"]
     assert await listed(database, "p") == ["p", "pump", "pump-1", "pump-2", "pv"]
@@ -84,19 +85,19 @@ async def details(database: MemoryDatabase, **more: LiveView) -> Row:
 
 async def test_details_count_what_is_owed() -> None:
     database = MemoryDatabase()
-    batch = database.batch()
+    batch = Staged(database)
     batch.put_session(OFFLINE)
     batch.put_subscription("a", Subscription("t/#", qos=1), epoch=1)
     offsets = [batch.append(Message(f"t/{n}", b"x", 1), NOW) for n in range(5)]
     batch.append(Message("other", b"x", 1), NOW)
-    at = database.allocate_offset(NOW)
+    at = take_offset(database, NOW)
     batch.put_inbox("a", InboxEntry(at, Message("r", b"", 1), qos=1), epoch=1)
     batch.put_inbox("a", InboxEntry(at + 1, None, qos=1), epoch=1)
     cursor = Cursor(offset=offsets[0], serial=1, settled=(3,), released=(2,), sent=4)
     batch.put_cursor("a", cursor, epoch=1)
     batch.put_awaiting_release("a", 7, epoch=1)
-    database.write(batch)
-    database.allocate_offset(NOW)
+    batch.write()
+    take_offset(database, NOW)
     found = await details(database)
     # Four after the cursor, one addressed, one of them acknowledged out of order.
     assert (found["owed_messages"], found["owed_is_exact"]) == (4, True)
@@ -111,24 +112,24 @@ async def test_details_count_what_is_owed() -> None:
 
 async def test_details_say_when_a_count_is_a_bound() -> None:
     database = MemoryDatabase()
-    batch = database.batch()
+    batch = Staged(database)
     batch.put_session(OFFLINE)
     batch.append(Message("t", b"x", 1), NOW)
     batch.put_subscription("a", Subscription("t", qos=1, no_local=True), epoch=1)
-    database.write(batch)
+    batch.write()
     found = await details(database)
     assert (found["owed_messages"], found["owed_is_exact"]) == (1, False)
 
 
 async def test_details_of_subscriptions_will_and_memory() -> None:
     database = MemoryDatabase()
-    batch = database.batch()
+    batch = Staged(database)
     will = Will("w", b"gone", qos=1, delay_s=5)
     batch.put_session(msgspec.structs.replace(OFFLINE, will=will, will_at_us=NOW))
     feed = Feed(True, "", 0, 0)
     batch.put_subscription("a", Subscription("f", "g", qos=2, identifier=3, feed=feed), epoch=1)
     batch.put_subscription("a", Subscription("old", until_offset=1), epoch=1)
-    database.write(batch)
+    batch.write()
     found = await details(database, live=LiveView(1, 10, 2, False, True))
     (sub,) = found["subscriptions"]
     assert (sub["filter"], sub["qos"], sub["identifier"]) == ("$share/g/f", 2, 3)
@@ -141,21 +142,21 @@ async def test_details_of_subscriptions_will_and_memory() -> None:
 
 async def test_details_name_the_message_that_is_waited_for() -> None:
     database = MemoryDatabase()
-    batch = database.batch()
+    batch = Staged(database)
     batch.put_session(OFFLINE)
     batch.put_subscription("a", Subscription("t/#", qos=1), epoch=1)
     told = (Message(f"t/{n}", b"x", 1, published_at_us=NOW) for n in range(3))
     offsets = [batch.append(message, NOW) for message in told]
     batch.put_cursor("a", Cursor(offset=offsets[0], serial=1, sent=3, settled=(3,)), epoch=1)
-    database.write(batch)
+    batch.write()
     head = (await details(database))["oldest_unacknowledged"]
     assert head["topic"] == "t/1"
     assert head["published_at"]
     names = ("serial", "packet_id", "awaits", "sent_after", "settled_after", "is_blocking")
     assert [head[name] for name in names] == [2, 2, "PUBACK or PUBREC", 1, 1, False]
-    batch = database.batch()
+    batch = Staged(database)
     batch.put_cursor("a", Cursor(offset=offsets[2], serial=3, sent=3), epoch=1)
-    database.write(batch)
+    batch.write()
     assert (await details(database))["oldest_unacknowledged"] is None
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import pytest
 from tests.contract.values import record
 
-from perdure.errors import Fenced
 from perdure.model import Cursor, GroupRecord
 from perdure.storage.batch import Batch
-from perdure.storage.fencing import refuse_if_stale, stale
-from perdure.storage.offsets import Offsets
+from perdure.storage.fencing import stale
 
 
 @pytest.fixture
 def batch() -> Batch:
-    return Batch(Offsets())
+    return Batch()
 
 
 def refused(batch: Batch, **owners: int) -> list[int]:
@@ -64,10 +62,3 @@ def test_what_belongs_to_no_session_always_holds(batch: Batch) -> None:
     batch.put_group_member("g/a", "nobody")
     batch.delete_retained("a")
     assert refused(batch) == []
-
-
-def test_a_batch_is_refused_as_a_whole(batch: Batch) -> None:
-    batch.put_cursor("c1", Cursor(), epoch=5)
-    refuse_if_stale(batch.operations, {"c1": 5}.get)
-    with pytest.raises(Fenced, match="'c1' has a later owner or is gone"):
-        refuse_if_stale(batch.operations, {"c1": 6}.get)

@@ -7,4 +7,6 @@ from perdure.storage.offsets import Offsets
 
 def test_offsets() -> None:
     offsets = Offsets(5)
-    assert [offsets.allocate(now_us) for now_us in (0, 7, 3, 100)] == [6, 7, 8, 100]
+    assert [offsets.take(1, now_us) for now_us in (0, 7, 3, 100)] == [6, 7, 8, 100]
+    assert offsets.take(3, 50) == 101
+    assert offsets.last == 103

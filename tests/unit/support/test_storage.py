@@ -9,12 +9,13 @@ from tests.support.storage import FaultyDatabase, ProcessDied
 
 from perdure.errors import StorageFull, StorageUnavailable
 from perdure.model import Message
+from perdure.storage.batch import Batch
 
 
 def _write(store: FaultyDatabase, name: str) -> None:
-    batch = store.batch()
-    batch.append(Message(name, b"", 1), 1)
-    store.write(batch)
+    batch = Batch()
+    batch.append(Message(name, b"", 1))
+    store.submit(batch, 1)
 
 
 async def _names(store: FaultyDatabase) -> list[str]:
@@ -27,8 +28,7 @@ async def test_what_a_crash_leaves() -> None:
     _write(store, "synced")
     store.sync()
     _write(store, "written")
-    batch = store.batch()
-    batch.append(Message("in memory", b"", 1), 1)
+    Batch().append(Message("in memory", b"", 1))
     killed = store.crash(power=False)
     assert await _names(killed) == ["synced", "written"]
     assert await _names(killed.crash(power=True)) == ["synced"]

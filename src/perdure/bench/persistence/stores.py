@@ -16,6 +16,7 @@ from typing import Any, Final, final
 
 from perdure.bench.errors import BenchError
 from perdure.model import Cursor, Message, SessionRecord
+from perdure.storage.batch import Batch
 from perdure.storage.contract import Database
 from perdure.storage.device_queue import DeviceQueue, NewEntry
 from perdure.storage.redis.client import RedisClient
@@ -300,22 +301,22 @@ class EmbeddedStore:
     async def prepare(self, clients: int) -> None:
         """A session for every client."""
         for at in range(0, clients, 1_000):
-            batch = self._database.batch()
+            batch = Batch()
             for n in range(at, min(at + 1_000, clients)):
                 batch.put_session(SessionRecord(client_id(n), _EPOCH, 1, 3_600, True, 1))
-            self._database.write(batch)
+            self._database.submit(batch, now_us())
 
     async def persist(self, clients: Sequence[int], payload: bytes) -> Sequence[int]:
         """See ``Store.persist``."""
         now = now_us()
-        batch = self._database.batch()
+        batch = Batch()
         # The cursor of a session that is owed nothing goes with the log (``Outbound.lift``).
         before = self._database.last_offset
         for n in clients:
-            batch.append(message(n, payload, now), now)
+            batch.append(message(n, payload, now))
             self._offsets[n] = before
             self._serials[n] = self._serials.get(n, 0) + 1
-        self._database.write(batch)
+        self._database.submit(batch, now)
         await self._sync()
         return [self._serials[n] for n in clients]
 
@@ -337,11 +338,11 @@ class EmbeddedStore:
 
     async def acknowledge(self, clients: Sequence[int], packet_ids: Sequence[int]) -> None:
         """See ``Store.acknowledge``."""
-        batch = self._database.batch()
+        batch = Batch()
         for n, serial in zip(clients, packet_ids, strict=True):
             cursor = Cursor(self._offsets[n], serial, sent=serial)
             batch.put_cursor(client_id(n), cursor, epoch=_EPOCH)
-        self._database.write(batch)
+        self._database.submit(batch, now_us())
         await self._sync()
 
     async def _sync(self) -> None:

@@ -24,6 +24,7 @@ from perdure.clock import SystemClock
 from perdure.config.schema import StorageConfig
 from perdure.errors import MqttError
 from perdure.limits import REMAINING_LENGTH_MAX
+from perdure.storage.batch import Batch
 
 if TYPE_CHECKING:
     from perdure.server.inspect import State
@@ -212,7 +213,7 @@ async def discard_stored(opened: OpenDatabase, client_id: str) -> dict[str, Any]
     stored = await database.open_session(client_id)
     if stored is None:
         raise _unknown(client_id)
-    batch = database.batch()
+    batch = Batch()
     shares = any(sub.group for sub in stored.subscriptions)
     if stored.record.will is None and not shares and not await _holds_shares(opened, client_id):
         batch.discard_session(client_id)
@@ -226,7 +227,7 @@ async def discard_stored(opened: OpenDatabase, client_id: str) -> dict[str, Any]
             )
         )
         action = "ends_at_start"
-    database.write(batch)
+    database.submit(batch, 0)
     database.sync()
     return {"client_id": client_id, "action": action}
 

@@ -8,7 +8,7 @@ Invariant: two states to which the same operations were applied in the same orde
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from typing import final
 
 from perdure.errors import UsageError
@@ -73,9 +73,8 @@ class State:
         self.retained_bytes = 0
 
     def append(self, message: Message) -> None:
-        """Record a message, unless its generation was dropped since it was staged."""
-        if any(generation.holds(message.offset) for generation in self.generations.values()):
-            insort(self.log, message, key=_offset_of)
+        """Record a message; its offset is above all before it."""
+        self.log.append(message)
 
     def log_after(self, offset: int) -> list[Message]:
         """The recorded messages after an offset, in order."""

@@ -1,8 +1,8 @@
 """The reference implementation of ``storage.contract``.
 
-``write`` applies a batch to the live state and keeps it; ``sync`` applies what was kept to a second
-state, which is what a power cut would leave: ``lose_power`` goes back to it. Tests and simulations
-use it for that.
+``submit`` applies a batch to the live state and keeps it; ``sync`` applies what was kept to a
+second state, which is what a power cut would leave: ``lose_power`` goes back to it. Tests and
+simulations use it for that.
 
 Invariant: the live state is the synced state plus the changes written since.
 """
@@ -15,11 +15,11 @@ from typing import TypeAlias, final
 
 from perdure.errors import StorageUnavailable, UsageError
 from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord, StoredSession
-from perdure.storage.batch import Batch, apply
+from perdure.storage.batch import Batch, apply, give_offsets
 from perdure.storage.capabilities import EMBEDDED, Capabilities
 from perdure.storage.codec import retained_size
 from perdure.storage.contract import GenerationInfo, ReadResult, RetainedPage, StreamInfo
-from perdure.storage.fencing import refuse_if_stale
+from perdure.storage.fencing import stale
 from perdure.storage.memory.state import State, retained_key
 from perdure.storage.offsets import Offsets
 from perdure.topic.matching import matches
@@ -43,6 +43,7 @@ class MemoryDatabase:
         self._failed = False
         self._closed = False
         self.fail_with: Exception | None = None
+        self.on_sequenced: Callable[[], None] | None = None
 
     # -- writing ---------------------------------------------------------------------------
 
@@ -70,19 +71,15 @@ class MemoryDatabase:
         message = self._live.retained.get(topic)
         return 0 if message is None else retained_size(message)
 
-    def allocate_offset(self, now_us: int) -> int:
-        return self._offsets.allocate(now_us)
-
-    def batch(self) -> Batch:
-        return Batch(self._offsets)
-
-    def write(self, batch: Batch) -> None:
+    def submit(self, batch: Batch, now_us: int) -> None:
         self._refuse_if_failed()
+        give_offsets(batch, self._offsets, now_us)
+        batch.refused = stale(batch.operations, self.owner_epoch)
+        batch.is_sequenced = True
         if batch.is_empty():
             return
-        refuse_if_stale(batch.operations, self.owner_epoch)
         last_offset = self._offsets.last
-        messages, operations = batch.messages.copy(), batch.operations.copy()
+        messages, operations = batch.messages, batch.held()
 
         def change(state: State) -> None:
             state.last_offset = max(state.last_offset, last_offset)
@@ -314,10 +311,10 @@ class MemoryDatabase:
         self._refuse_if_failed()
         retained = self._live.retained
         expired = [t for t, m in retained.items() if 0 < m.expires_at_us <= now_us][:limit]
-        batch = self.batch()
+        batch = Batch()
         for topic in expired:
             batch.delete_retained(topic)
-        self.write(batch)
+        self.submit(batch, 0)
         return len(expired)
 
     def close(self) -> None:

@@ -38,7 +38,6 @@ from perdure.storage.remote.driver import (
     CLIENTS,
     GROUPS,
     INBOX,
-    LATE,
     LOG,
     MEMBERS,
     META,
@@ -118,19 +117,18 @@ class Checker:
         through = self._last_offset
         before = header.since_offset - 1
         count = 0
-        for table in (LOG, LATE):
-            async for page in pages(self._driver, table, owner, limit=BLOCKS):
-                for key, value in page:
-                    try:
-                        messages = rows.decode_block(value)
-                        offsets = [message.offset for message in messages]
-                        problem = _block_problem(table, key, offsets, header, before)
-                    except _BROKEN as error:
-                        offsets, problem = [], str(error)
-                    if problem:
-                        yield Finding(table, key.hex(), problem)
-                    count += sum(offset <= through for offset in offsets)
-                    before = max([before, *offsets])
+        async for page in pages(self._driver, LOG, owner, limit=BLOCKS):
+            for key, value in page:
+                try:
+                    messages = rows.decode_block(value)
+                    offsets = [message.offset for message in messages]
+                    problem = _block_problem(LOG, key, offsets, header, before)
+                except _BROKEN as error:
+                    offsets, problem = [], str(error)
+                if problem:
+                    yield Finding(LOG, key.hex(), problem)
+                count += sum(offset <= through for offset in offsets)
+                before = max([before, *offsets])
         counted = meta.get(rows.counters_key(number), b"")
         now = await self._meta()
         if rows.header_key(number) not in now or now.get(rows.counters_key(number)) != counted:

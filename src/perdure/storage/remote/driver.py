@@ -45,7 +45,6 @@ MEMBERS: Final = "members"
 RETURNED: Final = "returned"
 RETAINED: Final = "retained"
 LOG: Final = "log"
-LATE: Final = "late"
 ADDED: Final = "added"
 
 TABLES: Final[dict[str, Kind]] = {
@@ -58,7 +57,6 @@ TABLES: Final[dict[str, Kind]] = {
     RETURNED: Kind.ORDERED,
     RETAINED: Kind.ORDERED,
     LOG: Kind.ORDERED,
-    LATE: Kind.ORDERED,
     ADDED: Kind.ORDERED,
 }
 """Every table; what their rows mean is drawn in ``rows.py``."""

@@ -21,7 +21,7 @@ from perdure.model import Message
 from perdure.storage.codec import decode_record, encode_record
 from perdure.storage.contract import GenerationInfo, ReadResult
 from perdure.storage.remote import rows
-from perdure.storage.remote.driver import LATE, LOG, META, Reads, Row, Transaction
+from perdure.storage.remote.driver import LOG, META, Reads, Row, Transaction
 from perdure.storage.rows import rows_of
 from perdure.storage.tail import Tail
 from perdure.topic.matching import FilterMatcher, compile_filter
@@ -42,13 +42,12 @@ _TAIL_SCAN_PER_MESSAGE: Final = 16
 class Generation:
     """One generation: its bounds and its counters."""
 
-    __slots__ = ("counts", "has_late", "header", "messages", "offsets", "size")
+    __slots__ = ("counts", "header", "messages", "offsets", "size")
 
     def __init__(self, header: rows.Header) -> None:
         self.header = header
         self.messages = 0
         self.size = 0
-        self.has_late = False
         # The sparse counts, as two lists of one length.
         self.offsets: list[int] = []
         self.counts: list[int] = []
@@ -105,10 +104,6 @@ class RemoteLog:
             elif key[:1] == b"P":
                 generation.offsets.append(rows.parse_point(key))
                 generation.counts.append(rows.parse_number(value))
-        for number, generation in self._generations.items():
-            owner = rows.generation_owner(number)
-            late = await self._driver.scan(LATE, owner, start=b"", end=b"", limit=1)
-            generation.has_late = bool(late)
         self._newest = last_offset
         self.tail.clear(last_offset)
 
@@ -127,26 +122,11 @@ class RemoteLog:
 
     # -- writing ---------------------------------------------------------------------------
 
-    def append(self, transaction: Transaction, message: Message) -> bool:
-        """Record a message; False if its generation was dropped since it was staged."""
+    def append(self, transaction: Transaction, message: Message) -> None:
+        """Record a message; its offset is above all before it."""
         generation = self._current()
-        if not generation.holds(message.offset):
-            for generation in self._generations.values():
-                if generation.holds(message.offset):
-                    break
-            else:
-                return False
         number = generation.header.generation
         generation.messages += 1
-        if message.offset <= self._newest:
-            generation.has_late = True
-            ((_, block),) = rows.encode_blocks([message])
-            owner = rows.generation_owner(number)
-            transaction.put(LATE, owner, rows.number(message.offset), block)
-            generation.size += len(block)
-            self._put_counters(transaction, generation)
-            self.tail.clear(self._newest)
-            return True
         self._newest = message.offset
         self._fresh.append(message)
         self._open.setdefault(number, []).append(message)
@@ -160,7 +140,6 @@ class RemoteLog:
                 rows.point_key(number, message.offset),
                 rows.number(generation.messages),
             )
-        return True
 
     def recent(self, after_offset: int) -> list[Message]:
         """The messages recorded after an offset near the end, those of this batch too."""
@@ -203,7 +182,6 @@ class RemoteLog:
         self._open.pop(number, None)
         owner = rows.generation_owner(number)
         transaction.drop(LOG, owner)
-        transaction.drop(LATE, owner)
         for key in (rows.header_key(number), rows.counters_key(number)):
             transaction.put(META, rows.NOBODY, key, None)
         for offset in generation.offsets:
@@ -296,35 +274,17 @@ class RemoteLog:
             high = min(until, header.until_offset - 1) if header.until_offset else until
             if low >= high:
                 continue
-            async for message in self._scan(number, generation, low, high):
+            async for message in self._blocks(number, low, high):
                 if _any(matchers, message.topic):
                     yield message
 
-    async def _scan(
-        self, number: int, generation: Generation, low: int, high: int
-    ) -> AsyncIterator[Message]:
+    async def _blocks(self, number: int, low: int, high: int) -> AsyncIterator[Message]:
         """All messages of a generation in ``(low, high]``, in order."""
-        late: list[Message] = []
-        if generation.has_late:
-            async for message in self._blocks(LATE, number, low, high):
-                late.append(message)  # noqa: PERF401 - there are few, and it says what it does
-        held = iter(late)
-        other = next(held, None)
-        async for message in self._blocks(LOG, number, low, high):
-            while other is not None and other.offset < message.offset:
-                yield other
-                other = next(held, None)
-            yield message
-        while other is not None:
-            yield other
-            other = next(held, None)
-
-    async def _blocks(self, table: str, number: int, low: int, high: int) -> AsyncIterator[Message]:
         owner = rows.generation_owner(number)
         start = rows.number(low + 1)
         limit = PAGE_ROWS_MIN
         while True:
-            page = await self._driver.scan(table, owner, start=start, end=b"", limit=limit)
+            page = await self._driver.scan(LOG, owner, start=start, end=b"", limit=limit)
             for _, block in page:
                 for message in rows.decode_block(block):
                     if message.offset > high:

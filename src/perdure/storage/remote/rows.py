@@ -22,17 +22,15 @@ where nothing else is said.
     returned  group key         offset (8)                    entry
     retained  -                 topic, levels joined by 0x00  offset (8) message
     log       generation (4)    last offset (8)               block
-    late      generation (4)    offset (8)                    block of one message
     added     client id         offset (8)                    block of one message
 
     block     version=1 (1) | for each message: offset (8) topic length (2) message length (4)
               topic message
 
 The messages that one transaction records make one block (more if they are large), so a server
-has a row for each commit, not for each message. Blocks do not overlap: a message whose offset is
-below one that was recorded before it (its batch was begun earlier and written later) is *late*
-and has a row of its own. *Added* to a session's queue is a message that was recorded before the
-subscription that wants it: queues only grow at their end.
+has a row for each commit, not for each message. Blocks do not overlap. *Added* to a session's queue
+is a message that was recorded before the subscription that wants it: queues only grow at their
+end.
 """
 
 from __future__ import annotations

@@ -18,10 +18,10 @@ from typing import final
 import msgspec
 
 from perdure.errors import StorageError, StorageUnavailable
-from perdure.storage.batch import Batch, apply
+from perdure.storage.batch import Batch, apply, give_offsets
 from perdure.storage.capabilities import Capabilities
 from perdure.storage.contract import GenerationInfo
-from perdure.storage.fencing import refuse_if_stale
+from perdure.storage.fencing import stale
 from perdure.storage.offsets import Offsets
 from perdure.storage.remote import retained, rows
 from perdure.storage.remote.driver import META, Driver, Transaction
@@ -75,6 +75,7 @@ class RemoteDatabase(ReadSide):
         self._lock = threading.Lock()
         self._offsets = Offsets()
         self._swept_key = b""
+        self.on_sequenced: Callable[[], None] | None = None
 
     # -- opening and closing ---------------------------------------------------------------
 
@@ -167,29 +168,25 @@ class RemoteDatabase(ReadSide):
         held = self._pipeline.held
         return self._writer.transaction.size + (held.size if held is not None else 0)
 
-    def allocate_offset(self, now_us: int) -> int:
-        return self._offsets.allocate(now_us)
-
-    def batch(self) -> Batch:
-        return Batch(self._offsets)
-
-    def write(self, batch: Batch) -> None:
+    def submit(self, batch: Batch, now_us: int) -> None:
         self._refuse_if_failed()
-        if batch.is_empty():
-            return
-        refuse_if_stale(batch.operations, self._writer.owners.epoch)
-        if self._pending_bytes() > self._settings.pending_bytes_max:
+        if not batch.is_empty() and self._pending_bytes() > self._settings.pending_bytes_max:
             error = StorageUnavailable(
                 f"{self._driver.place} takes less than is written",
                 hint="see what it waits for; storage.*.pending_bytes_max is the bound",
             )
             self._loop.soon(lambda: self._pipeline.fail(error))
             raise again(error)
+        give_offsets(batch, self._offsets, now_us)
+        batch.is_sequenced = True
+        if batch.is_empty():
+            return
         writer = self._writer
+        batch.refused = stale(batch.operations, writer.owners.epoch)
         with self._lock:
             for message in batch.messages:
                 writer.append(message)
-            apply(batch.operations, writer)
+            apply(batch.held(), writer)
             self._log.batch_written()
             self._handed_over()
 
@@ -257,8 +254,8 @@ class RemoteDatabase(ReadSide):
                 self._driver, after_key=self._swept_key, now_us=now_us, limit=limit
             )
         )
-        batch = self.batch()
+        batch = Batch()
         for topic in topics:
             batch.delete_retained(topic)
-        self.write(batch)
+        self.submit(batch, 0)
         return len(topics)

@@ -129,14 +129,14 @@ class Writer:
     def append(self, message: Message) -> None:
         """Record a message, and queue it for every durable session that wants it."""
         transaction = self.transaction
-        if not self.log.append(transaction, message) or not message.qos:
+        self.log.append(transaction, message)
+        if not message.qos:
             return
         for delivery in self.interests.deliveries(message):
             offset = message.offset
             end = self._end(delivery.client_id)
             if offset <= end.until or end.count - end.settled >= self._queue_max:
-                # A batch that was begun before another was written after it; or the queue is
-                # full, which is no reason to forget anything.
+                # The queue is full, which is no reason to forget anything.
                 self._add(delivery.client_id, end, message)
                 continue
             end.queued(offset)

@@ -261,25 +261,6 @@ class Generations:
             and not 0 < generation.header.until_offset <= after_offset + 1
         ]
 
-    def split(self, messages: list[Message]) -> list[tuple[Generation, list[Message]]]:
-        """Messages (by ascending offset) by the generation that takes them; those of one that is
-        gone are left out."""
-        if not messages:
-            return []
-        if messages[0].offset >= self.current.header.since_offset:
-            return [(self.current, messages)]
-        parts = []
-        for generation in self._open.values():
-            since, until = generation.header.since_offset, generation.header.until_offset
-            part = [
-                message
-                for message in messages
-                if since <= message.offset and (not until or message.offset < until)
-            ]
-            if part:
-                parts.append((generation, part))
-        return parts
-
     def messages_after(self, offset: int) -> int:
         """How many messages follow an offset, at most."""
         return sum(

@@ -14,16 +14,17 @@ last applied batch left on disk, but for offsets that were allocated and never w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, final
 
 from perdure.clock import SystemClock
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageCorrupt, StorageError
-from perdure.storage.batch import Batch, apply
+from perdure.storage.batch import Batch, apply, give_offsets
 from perdure.storage.capabilities import EMBEDDED, Capabilities
 from perdure.storage.contract import GenerationInfo
-from perdure.storage.fencing import refuse_if_stale
+from perdure.storage.fencing import stale
 from perdure.storage.offsets import Offsets
 from perdure.storage.rocksdb import keys, layout_bitmask, layout_v1, retained
 from perdure.storage.rocksdb.directory import DirectoryLock
@@ -79,6 +80,7 @@ class RocksDatabase(ReadSide):
         )
         self._floors = InboxFloors()
         self._swept_key = b""
+        self.on_sequenced: Callable[[], None] | None = None
         self.format = DatabaseFormat(FORMAT, "", 0)
 
     # -- opening and closing ---------------------------------------------------------------
@@ -203,28 +205,23 @@ class RocksDatabase(ReadSide):
     def last_offset(self) -> int:
         return self._offsets.last
 
-    def allocate_offset(self, now_us: int) -> int:
-        return self._offsets.allocate(now_us)
-
-    def batch(self) -> Batch:
-        return Batch(self._offsets)
-
-    def write(self, batch: Batch) -> None:
+    def submit(self, batch: Batch, now_us: int) -> None:
         self._handle.refuse_if_failed()
+        give_offsets(batch, self._offsets, now_us)
         if batch.is_empty():
+            batch.is_sequenced = True
             return
         expansion = None
         operations: Operations = []
         if batch.operations:
-            refuse_if_stale(batch.operations, self._owners.epoch)
+            batch.refused = stale(batch.operations, self._owners.epoch)
             expansion = Expansion(self._handle.use(), self._floors, self._owners)
-            apply(batch.operations, expansion)
+            apply(batch.held(), expansion)
             operations = expansion.rows
-        written: list[Rows] = []
-        parts = self._generations.split(batch.messages)
-        for generation, messages in parts:
+        generation, messages = self._generations.current, batch.messages
+        rows: Rows | None = None
+        if messages:
             rows = generation.layout.append(operations, messages)
-            written.append(rows)
             operations += generation.layout.unpersisted()
             generation.stage_counts(operations, messages, rows.payload_bytes)
         self._apply(
@@ -233,10 +230,13 @@ class RocksDatabase(ReadSide):
             retained_delta=expansion.retained_delta if expansion else 0,
             retained_bytes_delta=expansion.retained_bytes_delta if expansion else 0,
         )
-        for (generation, messages), rows in zip(parts, written, strict=True):
+        if rows is not None:
             generation.layout.mark_persisted()
             generation.count(messages, rows.payload_bytes)
-        self._applied(expansion, written)
+            self._tail.extend(rows)
+        if expansion is not None:
+            self._applied(expansion)
+        batch.is_sequenced = True
 
     def _apply(
         self,
@@ -258,17 +258,14 @@ class RocksDatabase(ReadSide):
         self._handle.write(operations, commit=marks.commit)
         self._marks = marks
 
-    def _applied(self, expansion: Expansion | None, written: list[Rows]) -> None:
-        for rows in written:
-            self._tail.extend(rows)
-        if expansion is not None:
-            self._owners.changed(expansion.epochs, expansion.deadlines)
-            for client_id, offset in expansion.trimmed.items():
-                self._floors.raise_to(client_id, offset)
-            if expansion.deadline_low:
-                self._sessions.deadline_put(expansion.deadline_low)
-            for client_id, low in expansion.inbox_low.items():
-                self._floors.put(client_id, low)
+    def _applied(self, expansion: Expansion) -> None:
+        self._owners.changed(expansion.epochs, expansion.deadlines)
+        for client_id, offset in expansion.trimmed.items():
+            self._floors.raise_to(client_id, offset)
+        if expansion.deadline_low:
+            self._sessions.deadline_put(expansion.deadline_low)
+        for client_id, low in expansion.inbox_low.items():
+            self._floors.put(client_id, low)
 
     def sync(self) -> None:
         self._handle.sync()
@@ -332,8 +329,8 @@ class RocksDatabase(ReadSide):
         topics, self._swept_key = retained.expired(
             self._handle.use(), after_key=self._swept_key, now_us=now_us, limit=limit
         )
-        batch = self.batch()
+        batch = Batch()
         for topic in topics:
             batch.delete_retained(topic)
-        self.write(batch)
+        self.submit(batch, 0)
         return len(topics)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.staged import Staged, take_offset
 
 from perdure.cli.main import run
 from perdure.errors import PerdureError
@@ -89,11 +90,11 @@ def test_discard_leaves_wills_and_shares_to_the_broker(
 
 def test_discard_sees_shares_that_wait(directory: Path, capsys: Capture) -> None:
     database = RocksDatabase.open(directory)
-    batch = database.batch()
+    batch = Staged(database)
     for _ in range(300):
-        at = database.allocate_offset(0)
+        at = take_offset(database, 0)
         batch.put_inbox("plain", InboxEntry(at, Message("t", b"", 1), qos=1), epoch=3)
-    database.write(batch)
+    batch.write()
     database.close()
     assert run(on(directory, "discard", "plain", "--yes")) == 0
     assert capsys.readouterr().out == "plain\tdiscarded\n"
@@ -101,13 +102,13 @@ def test_discard_sees_shares_that_wait(directory: Path, capsys: Capture) -> None
 
 def test_discard_sees_shares_behind_the_first_page(directory: Path, capsys: Capture) -> None:
     database = RocksDatabase.open(directory)
-    batch = database.batch()
+    batch = Staged(database)
     for number in range(300):
-        at = database.allocate_offset(0)
+        at = take_offset(database, 0)
         group = "g/f" if number == 299 else ""
         entry = InboxEntry(at, Message("t", b"", 1), qos=1, group_key=group)
         batch.put_inbox("plain", entry, epoch=3)
-    database.write(batch)
+    batch.write()
     database.close()
     assert run(on(directory, "discard", "plain", "--yes")) == 0
     assert capsys.readouterr().out == "plain\tends_at_start\n"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.staged import Staged
 
 from perdure.cli.commands import storage
 from perdure.cli.main import run
@@ -82,7 +83,7 @@ def test_read_everything(directory: Path, capsys: Capture) -> None:
 
 def test_every_property_is_named(directory: Path, capsys: Capture) -> None:
     database = RocksDatabase.open(directory)
-    batch = database.batch()
+    batch = Staged(database)
     properties = forward_properties(
         Properties(
             payload_format_indicator=1,
@@ -92,7 +93,7 @@ def test_every_property_is_named(directory: Path, capsys: Capture) -> None:
         )
     )
     batch.append(Message("props", b"", 1, properties=properties), 1_700_000_300_000_000)
-    database.write(batch)
+    batch.write()
     database.close()
     (row,) = read(directory, capsys, "-t", "props")
     assert row["payload_format_indicator"] == 1
@@ -170,9 +171,9 @@ def test_read_misuse(directory: Path, args: list[str], capsys: Capture) -> None:
 def test_read_beside_the_owner(directory: Path, capsys: Capture) -> None:
     database = RocksDatabase.open(directory)
     try:
-        batch = database.batch()
+        batch = Staged(database)
         batch.append(Message("new", b"n", 1), 1_700_000_200_000_000)
-        database.write(batch)
+        batch.write()
         database.sync()
         assert [row["topic"] for row in read(directory, capsys, "-t", "new")] == ["new"]
     finally:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.staged import Staged, take_offset
 from tests.unit.pipeline.logs import SECOND, START, append
 
 from perdure.config.schema import RocksdbConfig
@@ -55,7 +56,7 @@ def stamped(
     database: RocksDatabase, numbers: Sequence[int], *, at: int = START, qos: int = 1
 ) -> list[Message]:
     """Messages of one publisher on one topic."""
-    batch = database.batch()
+    batch = Staged(database)
     messages = []
     for place, number in enumerate(numbers):
         now = at + place * 1_000
@@ -64,7 +65,7 @@ def stamped(
         )
         batch.append(message, now)
         messages.append(message)
-    database.write(batch)
+    batch.write()
     return messages
 
 
@@ -80,7 +81,7 @@ def session(
     entries: Sequence[InboxEntry] = (),
     awaiting: Sequence[int] = (),
 ) -> None:
-    batch = database.batch()
+    batch = Staged(database)
     batch.put_session(SessionRecord("s", 1, START, 3_600, connected=False, changed_at_us=START))
     batch.put_cursor("s", cursor, epoch=1)
     for subscription in subscriptions:
@@ -89,7 +90,7 @@ def session(
         batch.put_inbox("s", entry, epoch=1)
     for packet_id in awaiting:
         batch.put_awaiting_release("s", packet_id, epoch=1)
-    database.write(batch)
+    batch.write()
 
 
 def edit(path: Path, database: RocksDatabase, change: Callable[[Engine], list[Any]]) -> None:
@@ -109,7 +110,7 @@ def test_a_healthy_database_has_no_findings(database: RocksDatabase, tmp_path: P
         database,
         Cursor(written[9].offset, 10, (12, 14), (11,), 20),
         awaiting=(1, 65_535),
-        entries=[InboxEntry(database.allocate_offset(START + 70 * SECOND), written[0], qos=1)],
+        entries=[InboxEntry(take_offset(database, START + 70 * SECOND), written[0], qos=1)],
     )
     told: list[tuple[int, int]] = []
     found = result(
@@ -260,9 +261,9 @@ def test_a_cursor_past_what_is_owed(
 def test_entries_of_the_private_stream_are_owed(database: RocksDatabase, tmp_path: Path) -> None:
     (message,) = append(database, ["x"], at=START)
     entries = [
-        InboxEntry(database.allocate_offset(START + 5), message, qos=1),
+        InboxEntry(take_offset(database, START + 5), message, qos=1),
         # A number from another broker, and what it leaves out.
-        InboxEntry(database.allocate_offset(START + 6), message, qos=1, serial=70),
+        InboxEntry(take_offset(database, START + 6), message, qos=1, serial=70),
     ]
     session(database, Cursor(START, 1, sent=72), entries=entries, subscriptions=())
     assert details(result(tmp_path)) == []
@@ -288,7 +289,7 @@ def test_identifiers_that_cannot_be(database: RocksDatabase, tmp_path: Path) -> 
 
 def test_more_in_flight_than_there_are_identifiers(database: RocksDatabase, tmp_path: Path) -> None:
     (message,) = append(database, ["x"], at=START)
-    entry = InboxEntry(database.allocate_offset(START + 5), message, qos=1, serial=70_000)
+    entry = InboxEntry(take_offset(database, START + 5), message, qos=1, serial=70_000)
     session(database, Cursor(START, 1, sent=70_000), entries=[entry])
     assert one_problem(tmp_path) == (
         "cursor",
@@ -312,12 +313,12 @@ def test_subscriptions_that_cannot_be(database: RocksDatabase, tmp_path: Path) -
 
 def test_a_retained_message_that_is_not_the_last(database: RocksDatabase, tmp_path: Path) -> None:
     def publish(topic: str, at: int, *, retains: bool) -> None:
-        batch = database.batch()
+        batch = Staged(database)
         message = Message(topic, b"x", 1, retain=True, publisher="c", published_at_us=at)
         batch.append(message, at)
         if retains:
             batch.put_retained(message)
-        database.write(batch)
+        batch.write()
 
     for number, topic in enumerate(("a", "$SYS/a", "b")):
         publish(topic, START + number, retains=True)

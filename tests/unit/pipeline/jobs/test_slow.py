@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from tests.support.staged import Staged, take_offset
 from tests.unit.pipeline.logs import SECOND, START, append
 
 from perdure.model import Cursor, InboxEntry, SessionRecord, Subscription
@@ -18,7 +19,7 @@ def session(
     *subscriptions: Subscription,
     entries: tuple[InboxEntry, ...] = (),
 ) -> None:
-    batch = database.batch()
+    batch = Staged(database)
     record = SessionRecord(client_id, 1, START, 3_600, connected=True, changed_at_us=START)
     batch.put_session(record)
     batch.put_cursor(client_id, cursor, epoch=1)
@@ -26,7 +27,7 @@ def session(
         batch.put_subscription(client_id, subscription, epoch=1)
     for entry in entries:
         batch.put_inbox(client_id, entry, epoch=1)
-    database.write(batch)
+    batch.write()
 
 
 async def test_sessions_with_most_pending_come_first(database: RocksDatabase) -> None:
@@ -41,7 +42,7 @@ async def test_sessions_with_most_pending_come_first(database: RocksDatabase) ->
     given_up = Subscription("b", qos=1, until_offset=START + SECOND)
     session(database, "shared", Cursor(), given_up, Subscription("a", group="g", qos=1))
     session(database, "quick", Cursor(), Subscription("a", qos=0))
-    entry = InboxEntry(database.allocate_offset(last + SECOND), written[3], qos=1)
+    entry = InboxEntry(take_offset(database, last + SECOND), written[3], qos=1)
     session(database, "owed", Cursor(last, 100), a, entries=(entry,))
     rows = await slow_sessions(database, top=10)
     assert [(row["client_id"], row["pending"], row["unacknowledged"]) for row in rows] == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.contract.values import NOW_US, append_all, create_session, message, read_all
+from tests.support.staged import Staged, take_offset
 
 from perdure.errors import StorageFull, StorageUnavailable, UsageError
 from perdure.model import Cursor
@@ -33,10 +34,10 @@ async def test_power_loss_takes_back_what_was_not_synced() -> None:
     append_all(database, message("a"))
     database.sync()
     append_all(database, message("b"))
-    batch = database.batch()
+    batch = Staged(database)
     batch.put_cursor("c1", Cursor(9), epoch=1)
-    batch.put_retained(message("r", offset=database.allocate_offset(NOW_US)))
-    database.write(batch)
+    batch.put_retained(message("r", offset=take_offset(database, NOW_US)))
+    batch.write()
     database.rotate(NOW_US + 5)
     append_all(database, message("c"), now_us=NOW_US + 9)
     database.lose_power()

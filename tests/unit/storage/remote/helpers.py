@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.support.remote import MemoryDriver, ServerState
+from tests.support.staged import Staged
 
 from perdure.model import Message, SessionRecord, Subscription
 from perdure.storage.remote.store import RemoteDatabase, Settings
@@ -21,20 +22,20 @@ async def opened(state: ServerState, **settings: float) -> RemoteDatabase:
 
 
 def append(database: RemoteDatabase, payload: bytes = b"x", topic: str = "t") -> int:
-    batch = database.batch()
+    batch = Staged(database)
     offset = batch.append(Message(topic, payload, 1, published_at_us=NOW_US), NOW_US)
-    database.write(batch)
+    batch.write()
     return offset
 
 
 def subscribe(database: RemoteDatabase, client_id: str, topic_filter: str = "t") -> None:
-    batch = database.batch()
+    batch = Staged(database)
     batch.put_session(SessionRecord(client_id, 1, 0, 60, True, 0))
     since = database.last_offset
     batch.put_subscription(
         client_id, Subscription(topic_filter, qos=1, since_offset=since), epoch=1
     )
-    database.write(batch)
+    batch.write()
 
 
 async def synced(database: RemoteDatabase) -> BaseException | None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 from tests.support.remote import ServerState
+from tests.support.staged import Staged, take_offset
 from tests.unit.storage.remote.helpers import NOW_US, append, opened, subscribe, synced
 
-from perdure.errors import Fenced, FormatTooNew
+from perdure.errors import FormatTooNew
 from perdure.model import Cursor, Message, SessionRecord
+from perdure.storage.batch import Batch
 from perdure.storage.remote import rows
 from perdure.storage.remote.driver import META
 from perdure.storage.remote.reader import PAGE
@@ -17,9 +19,9 @@ async def test_memory_is_what_the_server_has_after_a_start() -> None:
     state = ServerState()
     database = await opened(state)
     subscribe(database, "c")
-    batch = database.batch()
-    batch.put_retained(Message("r", b"x", 1, True, offset=database.allocate_offset(NOW_US)))
-    database.write(batch)
+    batch = Staged(database)
+    batch.put_retained(Message("r", b"x", 1, True, offset=take_offset(database, NOW_US)))
+    batch.write()
     first = append(database)
     await database.stop()
     again = await opened(state)
@@ -27,15 +29,15 @@ async def test_memory_is_what_the_server_has_after_a_start() -> None:
     assert await again.session_count() == 1
     assert again.last_offset == first
     second = append(again)
-    batch = again.batch()
-    batch.put_cursor("c", Cursor(), epoch=0)
-    with pytest.raises(Fenced):
-        again.write(batch)
+    stale = Batch()
+    stale.put_cursor("c", Cursor(), epoch=0)
+    again.submit(stale, NOW_US)
+    assert stale.refused == stale.operations
     page = await again.read_queue("c", after_offset=0, until_offset=1 << 60, limit=9, bytes_max=0)
     assert [message.offset for message in page.messages] == [first, second]
-    batch = again.batch()
+    batch = Staged(again)
     batch.put_cursor("c", Cursor(offset=first), epoch=1)
-    again.write(batch)
+    batch.write()
     assert await synced(again) is None
     assert list(state.queues["c"]) == [second]
     await again.stop()
@@ -44,12 +46,12 @@ async def test_memory_is_what_the_server_has_after_a_start() -> None:
 async def test_more_than_a_page_of_each_is_taken_up() -> None:
     state = ServerState()
     database = await opened(state)
-    batch = database.batch()
+    batch = Staged(database)
     for number in range(PAGE + 1):
         batch.put_session(SessionRecord(f"c{number}", 1, 0, 60, True, 0))
-        offset = database.allocate_offset(NOW_US)
+        offset = take_offset(database, NOW_US)
         batch.put_retained(Message(f"r/{number}", b"x", 1, True, offset=offset))
-    database.write(batch)
+    batch.write()
     await database.stop()
     again = await opened(state)
     assert await again.session_count() == again.retained_count == PAGE + 1

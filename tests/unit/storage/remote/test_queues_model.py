@@ -17,6 +17,7 @@ from tests.support.remote import MemoryDriver, ServerState
 
 from perdure.model import Cursor, Message, SessionRecord, Subscription
 from perdure.session.interest import Interest
+from perdure.storage.batch import Batch
 from perdure.storage.remote.store import RemoteDatabase
 
 NOW_US = 1_700_000_000_000_000
@@ -50,7 +51,7 @@ class Machine:
     async def start(self) -> None:
         driver = MemoryDriver(self.state, queue_max=self.queue_max)
         self.database = await RemoteDatabase.open(driver, now_us=NOW_US)
-        self.batch = self.database.batch()
+        self.batch = Batch()
 
     async def begin(self) -> None:
         await self.start()
@@ -59,7 +60,7 @@ class Machine:
     def publish(self, topic: str, qos: int) -> None:
         publisher = "c" if qos == 2 else "other"
         message = Message(topic, b"x", qos, publisher=publisher, published_at_us=NOW_US)
-        self.batch.append(message, NOW_US)
+        self.batch.append(message)
 
     def subscribe(self, topic_filter: str, qos: int) -> None:
         self.end(topic_filter)
@@ -79,8 +80,8 @@ class Machine:
             self.batch.delete_subscription("c", sub, epoch=1)
 
     def write(self) -> None:
-        self.database.write(self.batch)
-        self.batch = self.database.batch()
+        self.database.submit(self.batch, NOW_US)
+        self.batch = Batch()
 
     def settle(self, back: int) -> None:
         """Everything up to about the fence is acknowledged."""

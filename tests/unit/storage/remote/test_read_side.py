@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from tests.support.remote import ServerState
+from tests.support.staged import Staged, take_offset
 from tests.unit.storage.remote.helpers import NOW_US, append, opened, subscribe, synced
 
 from perdure.errors import UsageError
@@ -48,9 +49,9 @@ async def test_what_memory_knows_needs_no_server() -> None:
     database = await opened(state)
     subscribe(database, "c")
     offset = append(database, b"xyz")
-    batch = database.batch()
-    batch.put_retained(Message("r", b"x", 1, True, offset=database.allocate_offset(NOW_US)))
-    database.write(batch)
+    batch = Staged(database)
+    batch.put_retained(Message("r", b"x", 1, True, offset=take_offset(database, NOW_US)))
+    batch.write()
     state.gate = asyncio.Event()
     assert await database.session_count() == 1
     assert database.retained_count == 1

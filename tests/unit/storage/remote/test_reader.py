@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.support.remote import MemoryDriver, ServerState
+from tests.support.staged import Staged
 from tests.unit.storage.remote.helpers import NOW_US, looking
 
 from perdure.errors import FormatTooNew, UsageError
@@ -28,7 +29,7 @@ def record(client_id: str) -> SessionRecord:
 async def test_it_sees_what_the_broker_has_and_claims_nothing() -> None:
     state = ServerState()
     database = await RemoteDatabase.open(MemoryDriver(state), now_us=NOW_US)
-    batch = database.batch()
+    batch = Staged(database)
     batch.put_session(record("c"))
     batch.put_subscription("c", Subscription("t", qos=1), epoch=1)
     batch.put_session(record("d"))
@@ -36,7 +37,7 @@ async def test_it_sees_what_the_broker_has_and_claims_nothing() -> None:
     offsets = [batch.append(Message("t", b"%d" % n, 1), NOW_US + n) for n in range(3)]
     batch.put_inbox("c", InboxEntry(offsets[-1] + 1, Message("i", b"", 1), qos=1), epoch=1)
     last = batch.append(Message("else", b"", 1), NOW_US + 9)
-    database.write(batch)
+    batch.write()
     stored = await database.open_session("c")
 
     # The driver of the broker stays the writer: another one could not claim.

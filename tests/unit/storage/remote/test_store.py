@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from tests.support.remote import MemoryDriver, ServerState
+from tests.support.staged import Staged
 from tests.unit.storage.remote.helpers import NOW_US, append, opened, subscribe, synced
 
 from perdure.errors import StorageLocked, StorageUnavailable, UsageError
@@ -80,9 +81,9 @@ async def test_what_is_settled_before_it_is_sent_is_not_sent() -> None:
     subscribe(database, "c")
     assert await synced(database) is None
     offset = append(database)
-    batch = database.batch()
+    batch = Staged(database)
     batch.put_cursor("c", Cursor(offset=offset, serial=1), epoch=1)
-    database.write(batch)
+    batch.write()
     assert await synced(database) is None
     assert state.commits[-1].appends == {}
     await database.stop()

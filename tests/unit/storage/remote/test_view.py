@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.support.remote import MemoryDriver, ServerState
+from tests.support.staged import Staged, take_offset
 from tests.unit.storage.remote.helpers import NOW_US, looking
 
 from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord
@@ -14,7 +15,7 @@ from perdure.storage.remote.view import StateView
 async def test_it_has_what_the_database_has() -> None:
     state = ServerState()
     database = await RemoteDatabase.open(MemoryDriver(state), now_us=NOW_US)
-    batch = database.batch()
+    batch = Staged(database)
     for number in range(4):
         batch.append(Message(f"a/{number}", b"%d" % number, 1), NOW_US + number)
     batch.put_session(
@@ -22,11 +23,11 @@ async def test_it_has_what_the_database_has() -> None:
     )
     batch.put_group(GroupRecord("g", "a/+", 0, 1))
     batch.put_retained(Message("r", b"", 1, retain=True, offset=NOW_US))
-    database.write(batch)
+    batch.write()
     database.rotate(NOW_US + 10)
-    later = database.batch()
+    later = Staged(database)
     last = later.append(Message("a/late", b"x", 1), NOW_US + 20)
-    database.write(later)
+    later.write()
     await database.open_session("c")
 
     view = await StateView.open(looking(state))
@@ -53,7 +54,7 @@ async def test_sessions_in_pages_and_what_each_is_owed(monkeypatch: pytest.Monke
     monkeypatch.setattr("perdure.storage.remote.reader.PAGE", 2)
     state = ServerState()
     database = await RemoteDatabase.open(MemoryDriver(state), now_us=NOW_US)
-    batch = database.batch()
+    batch = Staged(database)
     names = [f"c{number}" for number in range(5)]
     for name in names:
         batch.put_session(
@@ -61,9 +62,9 @@ async def test_sessions_in_pages_and_what_each_is_owed(monkeypatch: pytest.Monke
                 name, epoch=1, created_at_us=1, expiry_s=60, connected=False, changed_at_us=1
             )
         )
-    offset = database.allocate_offset(NOW_US)
+    offset = take_offset(database, NOW_US)
     batch.put_inbox("c3", InboxEntry(offset, Message("i", b"", 1), qos=1), epoch=1)
-    database.write(batch)
+    batch.write()
     stored = await database.open_session("c3")
     view = await StateView.open(looking(state))
     assert view is not None

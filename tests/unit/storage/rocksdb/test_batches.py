@@ -10,6 +10,7 @@ from tests.contract.values import NOW_US, append_all, create_session, message
 
 from perdure.config.schema import RocksdbConfig
 from perdure.model import Cursor
+from perdure.storage.batch import Batch
 from perdure.storage.rocksdb import RocksDatabase
 
 
@@ -21,22 +22,12 @@ def database(tmp_path: Path) -> Iterator[RocksDatabase]:
     database.close()
 
 
-def test_messages_of_a_dropped_generation_are_left_out(database: RocksDatabase) -> None:
-    batch = database.batch()
-    batch.append(message("a"), NOW_US)
-    database.rotate(NOW_US + 5)
-    database.drop_generation(1)
-    batch.append(message("b"), NOW_US + 9)
-    database.write(batch)
-    assert database.messages_after(0) == 1
-
-
 def test_a_written_batch_is_not_changed_by_the_write(database: RocksDatabase) -> None:
-    batch = database.batch()
+    batch = Batch()
     create_session(database)
-    batch.append(message("a"), NOW_US)
+    batch.append(message("a"))
     batch.put_cursor("c1", Cursor(), epoch=1)
     before = (list(batch.messages), list(batch.operations))
-    database.write(batch)
+    database.submit(batch, NOW_US)
     assert (batch.messages, batch.operations) == before
     append_all(database, message("a"))

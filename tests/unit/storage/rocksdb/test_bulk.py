@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.staged import Staged, take_offset
 
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import FormatTooNew, StorageUnavailable
 from perdure.model import Message
 from perdure.storage import bundle
+from perdure.storage.batch import Batch
 from perdure.storage.codec import decode_message
 from perdure.storage.rocksdb import RocksDatabase, bulk
 from perdure.storage.rocksdb.bulk import (
@@ -39,11 +41,10 @@ CONFIG = RocksdbConfig(learn_thresholds=(2, 2), tail_messages=0)
 
 
 def write(database: RocksDatabase, topics: list[str], *, at: int, step: int = 10) -> list[Message]:
-    batch = database.batch()
+    staged = Staged(database)
     messages = [Message(topic, topic.encode(), 1, publisher="p") for topic in topics]
     for number, message in enumerate(messages):
-        batch.append(message, at + number * step)
-    database.write(batch)
+        staged.append(message, at + number * step)
     return messages
 
 
@@ -117,11 +118,11 @@ def test_equal_to_a_naive_filter_on_the_whole_log(
 
 
 def test_pages_of_bursts_end_after_many_bytes(database: RocksDatabase, tmp_path: Path) -> None:
-    batch = database.batch()
+    batch = Batch()
     for _ in range(300):
         # At one time: of a burst.
-        batch.append(Message("d/1", bytes(100), 1), START)
-    database.write(batch)
+        batch.append(Message("d/1", bytes(100), 1))
+    database.submit(batch, START)
     files = LogFiles(tmp_path / "db")
     rows = list(files._engine.keys(files.layout(1).tables[0], b"", b"\xff"))
     assert len(rows) == -(-300 // bundle.MESSAGES_MAX)
@@ -159,8 +160,8 @@ def test_the_newest_message_is_one_that_can_be_seen(
     assert empty.newest() is None
     empty.close()
     written = write(database, ["a", "b/c", "a"], at=START)
-    # Allocated and not written: a message with a lower offset than the mark may still come.
-    database.allocate_offset(START + 1_000_000)
+    # What is placed besides is no message.
+    take_offset(database, START + 1_000_000)
     write(database, [], at=START)
     files = LogFiles(tmp_path / "db")
     newest = files.newest()
@@ -237,10 +238,10 @@ def test_bound_lets_through_no_more_than_it_was_told(
 
 
 def test_pages_end_after_many_bytes(database: RocksDatabase, tmp_path: Path) -> None:
-    batch = database.batch()
-    for number in range(5):
-        batch.append(Message("a", bytes(9 * 1024 * 1024), 1), START + number)
-    database.write(batch)
+    batch = Batch()
+    for _ in range(5):
+        batch.append(Message("a", bytes(9 * 1024 * 1024), 1))
+    database.submit(batch, START)
     files = LogFiles(tmp_path / "db")
     pages = list(files.pages((), Slice(1, 0, START * 2, 5), rows_max=1000))
     assert [len(page.keys) for page in pages] == [4, 1]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.contract.values import NOW_US, entry, message, record
+from tests.support.staged import Staged
 
 from perdure.config.schema import RocksdbConfig
 from perdure.model import Cursor, GroupRecord, Subscription
@@ -25,7 +26,7 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "d"
     config = RocksdbConfig(learn_thresholds=(1,))
     database = RocksDatabase.open(path, config=config, now_us=NOW_US)
-    batch = database.batch()
+    batch = Staged(database)
     for topic in ("a/1", "b/2", "c/3"):
         batch.append(message(topic), NOW_US)
     batch.put_session(record("c1", expires_at_us=NOW_US))
@@ -37,7 +38,7 @@ def path(tmp_path: Path) -> Path:
     batch.put_group_member("g/f", "c1")
     batch.put_group_entry("g/f", entry(NOW_US))
     batch.put_retained(message("r", offset=NOW_US))
-    database.write(batch)
+    batch.write()
     database.close()
     return path
 

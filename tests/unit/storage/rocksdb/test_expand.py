@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.contract.values import NOW_US, create_session, entry, record
+from tests.support.staged import Staged
 
 from perdure.config.schema import RocksdbConfig
 from perdure.storage.rocksdb import RocksDatabase
@@ -38,18 +39,18 @@ def test_a_trim_begins_where_the_last_one_ended(tmp_path: Path) -> None:
     database = RocksDatabase.open(tmp_path / "d", now_us=NOW_US, engine=engine)
     create_session(database)
     for offset in range(1, 6):
-        batch = database.batch()
+        batch = Staged(database)
         batch.put_inbox("c1", entry(offset), epoch=1)
         batch.trim_inbox("c1", offset - 1, epoch=1)
-        database.write(batch)
+        batch.write()
     starts = [int.from_bytes(first[-8:]) for first in engines[0].firsts]
     assert starts == [0, 1, 2, 3, 4]
-    batch = database.batch()
+    batch = Staged(database)
     batch.put_inbox("c1", entry(2), epoch=1)
-    database.write(batch)
-    batch = database.batch()
+    batch.write()
+    batch = Staged(database)
     batch.trim_inbox("c1", 5, epoch=1)
-    database.write(batch)
+    batch.write()
     assert int.from_bytes(engines[0].firsts[-1][-8:]) == 0
     assert list(engines[0].items(INBOX, b"", b"\xff")) == []
     database.close()
@@ -75,13 +76,13 @@ def test_floors() -> None:
 
 async def test_counts_of_a_session_put_and_discarded_at_once(tmp_path: Path) -> None:
     database = RocksDatabase.open(tmp_path / "d", now_us=NOW_US)
-    batch = database.batch()
+    batch = Staged(database)
     for _ in range(2):
         batch.put_session(record("c", expires_at_us=5))
         batch.discard_session("c")
     batch.put_session(record("c", expires_at_us=7))
     batch.put_session(record("c", epoch=2, expires_at_us=7))
-    database.write(batch)
+    batch.write()
     assert await database.session_count() == 1
     assert await database.next_deadline_us() == 7
     assert list(database.check()) == []

@@ -18,6 +18,7 @@ from tests.contract.values import NOW_US, append_all, message, read_all, record
 
 from perdure.config.schema import RocksdbConfig
 from perdure.model import Cursor, Feed, GroupRecord, InboxEntry, Message, Subscription, Will
+from perdure.storage.batch import Batch
 from perdure.storage.rocksdb import RocksDatabase, keys
 from perdure.storage.rocksdb.engine import META, Engine
 from perdure.storage.rocksdb.layout import table_names
@@ -75,9 +76,9 @@ def entries() -> list[InboxEntry]:
 
 def write_everything(database: RocksDatabase) -> None:
     """One of each thing that can be stored, over two generations."""
-    batch = database.batch()
+    batch = Batch()
     for value in log_messages():
-        batch.append(value, NOW_US)
+        batch.append(value)
     batch.put_session(RECORD)
     batch.put_cursor(RECORD.client_id, CURSOR, epoch=7)
     for sub in SUBS:
@@ -89,11 +90,11 @@ def write_everything(database: RocksDatabase) -> None:
     batch.put_group(GroupRecord("g", "a/#", NOW_US, NOW_US))
     batch.put_group_member("g/a/#", RECORD.client_id)
     batch.put_retained(message("r/t", b"kept", retain=True, offset=NOW_US + 3))
-    database.write(batch)
+    database.submit(batch, NOW_US)
     database.rotate(NOW_US + 1_000)
-    batch = database.batch()
-    batch.append(message("devices/9/state", b"new"), NOW_US + 2_000)
-    database.write(batch)
+    batch = Batch()
+    batch.append(message("devices/9/state", b"new"))
+    database.submit(batch, NOW_US + 2_000)
 
 
 def dump(path: Path, layout: Literal["skipscan", "bitmask"]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from perdure.errors import (
     StorageFull,
     StorageUnavailable,
 )
+from perdure.storage.batch import Batch
 from perdure.storage.rocksdb import RocksDatabase
 
 
@@ -172,12 +173,14 @@ async def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
 
 def write_until_full(database: RocksDatabase, acknowledged: list[int]) -> None:
     for number in range(10_000):
-        batch = database.batch()
-        offset = batch.append(message(f"t/{number % 50}", os.urandom(1_000)), 0)
-        batch.put_inbox("c1", entry(offset, b"i" * 500), epoch=1)
-        database.write(batch)
+        batch = Batch()
+        value, private = message(f"t/{number % 50}", os.urandom(1_000)), entry(0, b"i" * 500)
+        batch.append(value)
+        batch.place(private)
+        batch.put_inbox("c1", private, epoch=1)
+        database.submit(batch, 0)
         database.sync()
-        acknowledged.append(offset)
+        acknowledged.append(value.offset)
 
 
 async def fill_and_recover(small: Path) -> None:

@@ -18,6 +18,7 @@ from perdure.errors import (
     StorageUnavailable,
     UsageError,
 )
+from perdure.storage.batch import Batch
 from perdure.storage.rocksdb import RocksDatabase, keys
 from perdure.storage.rocksdb.engine import META, Engine
 
@@ -62,7 +63,7 @@ async def test_read_only_sees_what_is_there_beside_the_writer(path: Path) -> Non
     append_all(writer, message("a/2"))
     assert len(await read_all(reader, "#")) == 2
     assert reader.generations()[0].message_count == 2
-    for refused in (reader.sync, lambda: reader.write(reader.batch())):
+    for refused in (reader.sync, lambda: reader.submit(Batch(), 0)):
         with pytest.raises(UsageError):
             refused()
     assert list(reader.check()) == []
@@ -145,4 +146,4 @@ def test_identity_and_creation_time_stay(path: Path) -> None:
     assert database.format == created
     database.close()
     with pytest.raises(StorageUnavailable):
-        database.write(database.batch())
+        database.submit(Batch(), 0)

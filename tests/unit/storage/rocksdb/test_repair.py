@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.contract.values import NOW_US, append_all, message, read_all, record
+from tests.support.staged import Staged
 
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageCorrupt, StorageLocked
@@ -35,11 +36,11 @@ def path(tmp_path: Path) -> Path:
     running = tmp_path / "running"
     for part in range(2):
         database = RocksDatabase.open(running, now_us=NOW_US)
-        batch = database.batch()
+        batch = Staged(database)
         for number in range(4):
             batch.put_session(record(f"c{part}-{number}"))
             batch.put_subscription(f"c{part}-{number}", Subscription(f"t/{number}/#"), epoch=1)
-        database.write(batch)
+        batch.write()
         for first in range(0, MESSAGES // 2, 20):
             some = [message(f"t/{n % TOPICS}", b"%04d" % n * 30) for n in range(first, first + 20)]
             append_all(database, *some)

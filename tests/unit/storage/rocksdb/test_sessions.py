@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.contract.values import NOW_US, create_session, entry, record
+from tests.support.staged import Staged
 
 from perdure.errors import StorageCorrupt
 from perdure.storage.rocksdb import RocksDatabase, keys
@@ -34,9 +35,9 @@ async def test_a_deadline_without_a_session_is_corrupt(database: RocksDatabase) 
 
 
 async def test_limit_of_none(database: RocksDatabase) -> None:
-    batch = database.batch()
+    batch = Staged(database)
     batch.put_inbox("c1", entry(5), epoch=1)
-    database.write(batch)
+    batch.write()
     assert await database.read_inbox("c1", after_offset=0, until_offset=9, limit=0) == []
 
 
@@ -46,9 +47,9 @@ async def test_an_earlier_deadline_is_found_after_later_ones_were_looked_for(
     assert await database.due_sessions(1_000, limit=9) == []
     assert await database.next_deadline_us() == 0
     for at in (2_000, 500, 1_500):
-        batch = database.batch()
+        batch = Staged(database)
         batch.put_session(record(f"c{at}", expires_at_us=at))
-        database.write(batch)
+        batch.write()
         due = await database.due_sessions(at, limit=9)
         assert due[0].client_id == f"c{min(at, 500) if at != 2_000 else at}"
     assert await database.next_deadline_us() == 500

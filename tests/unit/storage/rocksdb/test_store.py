@@ -11,11 +11,11 @@ from tests.unit.storage.rocksdb.faults import Disk
 
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import (
-    Fenced,
     StorageFull,
     StorageUnavailable,
 )
 from perdure.model import Cursor
+from perdure.storage.batch import Batch
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.engine import FIXED_TABLES, Engine
 
@@ -28,13 +28,13 @@ async def test_failed_write_leaves_nothing_and_blocks_later_ones(
     create_session(database)
     append_all(database, message("kept"))
     disk.write_error = StorageFull("no space")
-    batch = database.batch()
-    batch.append(message("lost"), NOW_US)
+    batch = Batch()
+    batch.append(message("lost"))
     batch.put_session(session_record("c2"))
     batch.put_cursor("c1", Cursor(5), epoch=1)
     batch.put_retained(message("r", offset=7))
     with pytest.raises(StorageFull):
-        database.write(batch)
+        database.submit(batch, NOW_US)
     disk.write_error = None
     with pytest.raises(StorageFull):
         append_all(database, message("later"))
@@ -53,8 +53,8 @@ async def test_open_batch_is_written_after_recovery(database: RocksDatabase, dis
     """What had been learned for its messages was never written: it is learned again."""
     create_session(database)
     append_all(database, message("known"))
-    begun = database.batch()
-    begun.append(message("new/1"), NOW_US)
+    begun = Batch()
+    begun.append(message("new/1"))
     begun.put_cursor("c1", Cursor(3), epoch=1)
     disk.write_error = StorageUnavailable("I/O error")
     with pytest.raises(StorageUnavailable):
@@ -62,8 +62,8 @@ async def test_open_batch_is_written_after_recovery(database: RocksDatabase, dis
     disk.write_error = None
     assert await database.recover()
     append_all(database, message("third/1"))
-    begun.append(message("new/2"), NOW_US)
-    database.write(begun)
+    begun.append(message("new/2"))
+    database.submit(begun, NOW_US)
     topics = sorted(m.topic for m in await read_all(database, "#"))
     assert topics == ["known", "new/1", "new/2", "third/1"]
     assert list(database.check()) == []
@@ -142,10 +142,10 @@ def test_rotation_lets_the_write_ahead_log_go(path: Path) -> None:
 async def test_session_iteration_goes_on_over_a_recovery(
     database: RocksDatabase, disk: Disk
 ) -> None:
-    batch = database.batch()
+    batch = Batch()
     for number in range(600):
         batch.put_session(session_record(f"c{number:03}"))
-    database.write(batch)
+    database.submit(batch, NOW_US)
     disk.write_error = StorageUnavailable("I/O error")
     with pytest.raises(StorageUnavailable):
         append_all(database, message())
@@ -160,9 +160,9 @@ async def test_session_iteration_goes_on_over_a_recovery(
 
 def test_stale_batch_does_not_fail_the_database(database: RocksDatabase) -> None:
     create_session(database, epoch=1)
-    stale = database.batch()
+    stale = Batch()
     stale.put_cursor("c1", Cursor(1), epoch=1)
     create_session(database, epoch=2)
-    with pytest.raises(Fenced):
-        database.write(stale)
+    database.submit(stale, NOW_US)
+    assert stale.refused == stale.operations
     append_all(database, message())

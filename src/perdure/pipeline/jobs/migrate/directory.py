@@ -15,6 +15,7 @@ from typing import Final, final
 
 import msgspec
 
+from perdure.errors import Fenced
 from perdure.limits import SESSION_EXPIRY_NEVER_S
 from perdure.model import Cursor, GroupRecord, InboxEntry, Message, SessionRecord, Subscription
 from perdure.pipeline.tbmq.keys import parse_shared
@@ -23,6 +24,7 @@ from perdure.session.expiry import expires_at_us
 from perdure.session.seqno import PACKET_IDS, packet_id_of
 from perdure.storage.batch import Batch
 from perdure.storage.contract import Database
+from perdure.storage.offsets import Offsets
 
 EPOCH: Final = 1
 BATCH_ENTRIES: Final = 2_000
@@ -84,7 +86,10 @@ class DatabaseTarget:
             for sub in subs
             if sub.group
         }
-        self._batch: Batch = database.batch()
+        # What is taken over stands before all that this store will give an offset, and its order
+        # is known here: so are its offsets.
+        self._offsets = Offsets(database.last_offset)
+        self._batch = Batch()
         self._batch_entries = self._batch_bytes = 0
         self._open = _Open(Cursor())
         self._refused: set[str] = set()
@@ -130,8 +135,13 @@ class DatabaseTarget:
     def _write(self) -> None:
         # A batch is let go only when its write has returned: one that failed is not forgotten
         # but ends the run, and the ledger does not know its range.
-        self._database.write(self._batch)
-        self._batch = self._database.batch()
+        mark = InboxEntry(0, None, qos=1)
+        self._batch.place(mark)
+        self._database.submit(self._batch, self._offsets.last + 1)
+        if self._batch.refused:
+            raise Fenced("a session was changed while it was taken over")
+        self._offsets.last = mark.offset
+        self._batch = Batch()
         self._batch_entries = self._batch_bytes = 0
 
     async def _put_client(self, page: OwedPage) -> None:
@@ -233,7 +243,7 @@ class DatabaseTarget:
             # What a run before has put is replaced: its offsets are not the ones of this run.
             self._write()
             for entry in await self._group_entries(key):
-                self._batch.delete_group_entry(key, entry.offset)
+                self._batch.delete_group_entry(key, entry)
             self._put_group(key, group, topic_filter, self._offset())
         for owed in page.entries:
             offset = self._offset()
@@ -254,7 +264,7 @@ class DatabaseTarget:
             )
 
     def _offset(self) -> int:
-        return self._database.allocate_offset(self._sessions.begun_at_us)
+        return self._offsets.take(1, self._sessions.begun_at_us)
 
     async def put_subscribers(self) -> int:
         """Sessions for clients with subscriptions and no queue; returns how many were made."""
