@@ -372,10 +372,10 @@ class Committer:
             return False
         is_empty = batch.is_empty()
         if is_empty and not batch.placed:
-            if has_waiters or items or self._submitted:
+            if has_waiters or items:
                 self._submitted.append(self._submission(None, items))
                 self._sequence()
-            else:
+            elif not self._submitted:
                 self._written_offset = self._database.last_offset
             return True
         self.batch = Batch()
