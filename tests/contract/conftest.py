@@ -10,6 +10,7 @@ import pytest_asyncio
 from tests import servers
 from tests.contract.queues import QUEUES, parameters
 from tests.contract.values import NOW_US
+from tests.support.ordered_log import LateDatabase, OrderedLog
 from tests.support.remote import MemoryDriver, ServerState
 
 from perdure.bench.servers.postgres import PostgresServer
@@ -106,8 +107,23 @@ def _redis_cluster(_path: Path) -> Callable[[Database | None], Database]:
     )
 
 
+def _late(_path: Path) -> Callable[[Database | None], Database]:
+    """A log elsewhere, which a second node reads and writes too."""
+    log = OrderedLog()
+    LateDatabase(log=log)
+
+    def start(previous: Database | None) -> Database:
+        if previous is None:
+            return LateDatabase(log=log)
+        assert isinstance(previous, LateDatabase)
+        return previous.reopened()
+
+    return start
+
+
 BACKENDS = {
     "memory": _memory,
+    "late": _late,
     "rocksdb": _rocksdb,
     "rocksdb-no-tail": _no_tail,
     "rocksdb-bitmask": _bitmask,

@@ -42,6 +42,10 @@ PACE_STEP_US = 5_000
 """How often a pace is kept from what it has learned."""
 
 
+LOG_DELAYS_US = (0, 300, 2_000, 15_000)
+"""How long a log that is elsewhere takes to give a batch back."""
+
+
 @final
 class SimBroker:
     """A clock, a network, a store and at most one broker process on them.
@@ -135,6 +139,7 @@ class SimBroker:
         )
         self.broker = broker
         self.scheduler = scheduler
+        self.store.use_loop(self._later)
         if self.suspends:
             self.store.pause = lambda: self._pause(scheduler)
         try:
@@ -150,6 +155,9 @@ class SimBroker:
         if self.limits:
             self._keep_limiting(scheduler, broker.services.turn.admission)
         self.network.listen(lambda wire: broker.connection(wire, PEER, durability=self.durability))
+
+    def _later(self, go_on: Callable[[], object]) -> None:
+        self.loop.call_later(self.chance.choice(LOG_DELAYS_US), lambda: go_on() and None)
 
     def _keep_resting(self, scheduler: VirtualScheduler, pace: Pace) -> None:
         pace.spaced = True

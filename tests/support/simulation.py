@@ -40,12 +40,12 @@ class Simulation:
     def __init__(
         self, seed: int, *, plan: Plan | None = None, store: FaultyDatabase | None = None
     ) -> None:
-        self._scenario = Scenario(seed, plan=plan, store=store)
+        self.scenario = Scenario(seed, plan=plan, store=store)
         self._is_healed = False
 
     def run(self) -> Report:
         """Run it."""
-        scenario = self._scenario
+        scenario = self.scenario
         sim = scenario.sim
         scenario.start()
         for connection in scenario.connections():
@@ -68,7 +68,7 @@ class Simulation:
         return scenario.report
 
     def _heal(self) -> None:
-        scenario = self._scenario
+        scenario = self.scenario
         self._is_healed = True
         scenario.trace("everything is healed")
         scenario.sim.store.heal()
@@ -83,7 +83,7 @@ class Simulation:
                 anyone.connect()
 
     def _drain(self) -> None:
-        scenario = self._scenario
+        scenario = self.scenario
         sim = scenario.sim
         for _ in range(DRAIN_LIMIT_US // DRAIN_STEP_US):
             sim.run_for(DRAIN_STEP_US)
@@ -96,7 +96,7 @@ class Simulation:
 
     def _come_late(self) -> None:
         """Someone asks for the retained messages, someone for all of the past."""
-        scenario = self._scenario
+        scenario = self.scenario
         state = Subscriber("late-state", [("state/+", 2)], protocol=5, chance=scenario.chance)
         past = Subscriber(
             "late-past", [("load/#", 2)], protocol=4, chance=scenario.chance, prefix="$replay/0/"
@@ -109,7 +109,7 @@ class Simulation:
             scenario.report.breaches += broken_promises(scenario.ledger, [], [past])
 
     def _audit(self) -> None:
-        scenario = self._scenario
+        scenario = self.scenario
         report = scenario.report
         for connection in scenario.publishers:
             report.breaches += [f"still under way: {m}" for m in connection.peer.under_way.values()]
@@ -129,12 +129,12 @@ class Simulation:
         )
 
     def _lost(self) -> int:
-        scenario = self._scenario
+        scenario = self.scenario
         return sum(audit(scenario.ledger, p.receipts).lost for p in scenario.subscriber_peers())
 
     def _tick(self) -> None:
         """Held acknowledgements go out now and then; a dead broker is started in the end."""
-        scenario = self._scenario
+        scenario = self.scenario
         for connection in scenario.subscribers:
             if connection.peer.is_connected and (self._is_healed or scenario.chance.random() < 0.3):
                 connection.write(connection.peer.release_held())

@@ -61,6 +61,9 @@ class FaultyDatabase:
         self._has_lost = False
         self.on_sequenced: Callable[[], None] | None = None
 
+    def use_loop(self, later: Callable[[Callable[[], object]], object]) -> None:
+        """What is done later is done by a loop; nothing is, here."""
+
     # Faults.
 
     def crash(self, *, power: bool, chance: random.Random | None = None) -> FaultyDatabase:
@@ -116,15 +119,26 @@ class FaultyDatabase:
     def submit(self, batch: Batch, now_us: int) -> None:
         if self.write_error is not None:
             self.inner.fail_with = self.write_error
-        dies = self.die_in == 0
-        if self.die_in >= 0:
-            self.die_in -= 1
+        dies = self.dies()
         if dies and not self.die_after_write:
             raise ProcessDied
         self.inner.submit(batch, now_us)
         self.write_count += 1
         if dies:
             raise ProcessDied
+
+    def dies(self) -> bool:
+        """Whether the process dies in this write."""
+        dies = self.die_in == 0
+        if self.die_in >= 0:
+            self.die_in -= 1
+        return dies
+
+    def fail_if_told(self) -> None:
+        """Fail as a write does."""
+        if self.write_error is not None:
+            self.inner.fail_with = self.write_error
+        self.inner.refuse_if_failed()
 
     def sync(self) -> None:
         if self.sync_error is not None:

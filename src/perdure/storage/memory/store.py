@@ -32,6 +32,7 @@ class MemoryDatabase:
     """A ``storage.contract.Database`` without a disk.
 
     Attributes:
+        offsets: of its log.
         fail_with: when set, writes and syncs raise it until it is cleared and ``recover`` ran.
     """
 
@@ -39,7 +40,7 @@ class MemoryDatabase:
         self._live = State()
         self._synced = State()
         self._unsynced: list[Change] = []
-        self._offsets = Offsets()
+        self.offsets = Offsets()
         self._failed = False
         self._closed = False
         self.fail_with: Exception | None = None
@@ -53,7 +54,7 @@ class MemoryDatabase:
 
     @property
     def last_offset(self) -> int:
-        return self._offsets.last
+        return self.offsets.last
 
     @property
     def has_failed(self) -> bool:
@@ -72,13 +73,17 @@ class MemoryDatabase:
         return 0 if message is None else retained_size(message)
 
     def submit(self, batch: Batch, now_us: int) -> None:
-        self._refuse_if_failed()
-        give_offsets(batch, self._offsets, now_us)
+        self.refuse_if_failed()
+        give_offsets(batch, self.offsets, now_us)
+        self.apply(batch)
+
+    def apply(self, batch: Batch) -> None:
+        """What ``submit`` does with a batch that has its offsets, whoever submitted it."""
         batch.refused = stale(batch.operations, self.owner_epoch)
         batch.is_sequenced = True
         if batch.is_empty():
             return
-        last_offset = self._offsets.last
+        last_offset = self.offsets.last
         messages, operations = batch.messages, batch.held()
 
         def change(state: State) -> None:
@@ -90,7 +95,7 @@ class MemoryDatabase:
         self._apply(change)
 
     def sync(self) -> None:
-        self._refuse_if_failed()
+        self.refuse_if_failed()
         unsynced, self._unsynced = self._unsynced, []
         for change in unsynced:
             change(self._synced)
@@ -100,6 +105,11 @@ class MemoryDatabase:
             return False
         self._failed = False
         return True
+
+    @property
+    def state(self) -> State:
+        """What it holds now."""
+        return self._live
 
     @property
     def unsynced_count(self) -> int:
@@ -116,7 +126,7 @@ class MemoryDatabase:
             change(self._synced)
         self._unsynced.clear()
         self._live = copy.deepcopy(self._synced)
-        self._offsets.last = self._live.last_offset
+        self.offsets.last = self._live.last_offset
 
     def reopened(self) -> MemoryDatabase:
         """A database with what this one held: a stop and a start."""
@@ -124,7 +134,7 @@ class MemoryDatabase:
         database._live = self._live
         database._synced = self._synced
         database._unsynced = self._unsynced
-        database._offsets.last = self._live.last_offset
+        database.offsets.last = self._live.last_offset
         return database
 
     def owner_epoch(self, client_id: str) -> int | None:
@@ -136,7 +146,8 @@ class MemoryDatabase:
         change(self._live)
         self._unsynced.append(change)
 
-    def _refuse_if_failed(self) -> None:
+    def refuse_if_failed(self) -> None:
+        """Raise what a write would."""
         if self._closed:
             raise StorageUnavailable("the database is closed")
         if self.fail_with is not None:
@@ -211,8 +222,8 @@ class MemoryDatabase:
         return [StreamInfo(generation, number, topic) for number, topic in enumerate(topics, 1)]
 
     def rotate(self, now_us: int) -> GenerationInfo:
-        self._refuse_if_failed()
-        last_offset = self._offsets.last
+        self.refuse_if_failed()
+        last_offset = self.offsets.last
 
         def change(state: State) -> None:
             state.last_offset = max(state.last_offset, last_offset)
@@ -223,7 +234,7 @@ class MemoryDatabase:
         return self.generations()[-1]
 
     def drop_generation(self, generation: int) -> None:
-        self._refuse_if_failed()
+        self.refuse_if_failed()
         self._apply(lambda state: state.drop_generation(generation))
         self.sync()
 
@@ -308,14 +319,18 @@ class MemoryDatabase:
         return RetainedPage(messages, None)
 
     async def sweep_retained(self, now_us: int, *, limit: int) -> int:
-        self._refuse_if_failed()
-        retained = self._live.retained
-        expired = [t for t, m in retained.items() if 0 < m.expires_at_us <= now_us][:limit]
-        batch = Batch()
-        for topic in expired:
-            batch.delete_retained(topic)
+        self.refuse_if_failed()
+        batch = self.expired_retained(now_us, limit=limit)
         self.submit(batch, 0)
-        return len(expired)
+        return len(batch.operations)
+
+    def expired_retained(self, now_us: int, *, limit: int) -> Batch:
+        """A batch that deletes retained messages that have expired."""
+        retained = self._live.retained
+        batch = Batch()
+        for topic in [t for t, m in retained.items() if 0 < m.expires_at_us <= now_us][:limit]:
+            batch.delete_retained(topic)
+        return batch
 
     def close(self) -> None:
         if not self._closed and not self._failed and self.fail_with is None:
