@@ -28,7 +28,7 @@ from perdure.storage.memory import MemoryDatabase
 from tests.support.storage import FaultyDatabase, ProcessDied
 
 NEIGHBOUR = "neighbour"
-FLIGHT_MAX = 64
+FLIGHT_MAX = 10_000
 """Batches of a submitter whose placed things a later one of its may name."""
 
 

@@ -209,11 +209,10 @@ class SharedGroup:
     def give_back(self, entry: InboxEntry) -> None:
         """An entry has come back (and is in the group's private stream)."""
         returned = self.returned
-        if self.returned_loaded:
-            if not returned or _log_offset(returned[-1]) <= _log_offset(entry):
-                returned.append(entry)
-            else:
-                insort(returned, entry, key=_log_offset)
+        if not returned or _log_offset(returned[-1]) <= _log_offset(entry):
+            returned.append(entry)
+        else:
+            insort(returned, entry, key=_log_offset)
         self.start()
 
     def _choose(self, message: Message) -> int:
@@ -327,6 +326,9 @@ class SharedGroup:
             entries = await self._services.database.read_group_entries(
                 self.key, limit=RETURNED_PAGE, after_offset=entries[-1].offset
             )
+        # What has come back meanwhile may have been read, or be on its way to the store.
+        read = {entry.offset for entry in returned}
+        returned.extend(entry for entry in self.returned if entry.offset not in read)
         self.returned = deque(sorted(returned, key=_log_offset))
         self.returned_loaded = True
 

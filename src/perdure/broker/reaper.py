@@ -111,6 +111,7 @@ class Reaper:
         try:
             if client_id in services.registry.live:
                 return
+            await services.committer.sequenced()
             stored = await services.database.open_session(client_id)
             if stored is None:
                 return

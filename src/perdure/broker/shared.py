@@ -214,6 +214,7 @@ class Shares:
             await services.registry.acquire(client_id)
             try:
                 if client_id not in services.registry.live and services.committer.writable:
+                    await services.committer.sequenced()
                     stored = await services.database.open_session(client_id)
                     if stored is not None:
                         await self.reclaim(stored, ends=False)

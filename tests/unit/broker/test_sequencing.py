@@ -1,0 +1,139 @@
+"""What waits for a batch to come back from a log that is elsewhere; whole runs are in tests/sim."""
+
+from __future__ import annotations
+
+import pytest
+from tests.contract.values import record
+from tests.support.ordered_log import LateDatabase, OrderedLog
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import Client, make_sim
+
+from perdure.mqtt.packets import (
+    EMPTY,
+    PUBACK,
+    PUBREC,
+    Ack,
+    Connack,
+    Disconnect,
+    Publish,
+    Suback,
+    Subscribe,
+    SubscribeFilter,
+)
+from perdure.mqtt.reason_codes import SESSION_TAKEN_OVER
+from perdure.storage.batch import Batch
+
+
+def held_sim() -> tuple[SimBroker, LateDatabase, LateDatabase]:
+    """A running broker, its store, and another node; the log goes on when the test says so."""
+    log = OrderedLog()
+    store, other = LateDatabase(log=log), LateDatabase(log=log)
+    sim = make_sim(store=store)
+    return sim, store, other
+
+
+def hold(store: LateDatabase) -> None:
+    """From now on the log gives nothing back."""
+    store.later = None
+
+
+def let_go(sim: SimBroker, store: LateDatabase) -> None:
+    """The log gives back all that it has, and what that causes."""
+    for _ in range(3):
+        store.sequence_all()
+        sim.run_for(20_000)
+
+
+@pytest.mark.parametrize(("qos", "answer"), [(1, PUBACK), (2, PUBREC)])
+def test_a_message_is_answered_and_handed_out_once_it_has_its_place(qos: int, answer: int) -> None:
+    sim, store, _ = held_sim()
+    publisher, subscriber = Client(sim, "p", acks=False), Client(sim, "s")
+    publisher.connect()
+    subscriber.connect()
+    subscriber.subscribe("t")
+    hold(store)
+    packet_id = publisher.publish("t", qos=qos)
+    publisher.none_comes(Ack)
+    subscriber.none_comes(Publish)
+    let_go(sim, store)
+    assert publisher.take(Ack) == Ack(answer, packet_id)
+    assert subscriber.take(Publish).payload == b"x"
+
+
+def test_a_subscription_is_acknowledged_once_it_has_its_place() -> None:
+    sim, store, _ = held_sim()
+    client = Client(sim, "c")
+    client.connect()
+    hold(store)
+    client.send(_subscribe("t"))
+    client.none_comes(Suback)
+    let_go(sim, store)
+    assert client.take(Suback).reasons == [1]
+
+
+def test_a_subscription_waits_for_what_was_taken_before_it() -> None:
+    """The message is not its: it was published first, and has its place first."""
+    sim, store, _ = held_sim()
+    publisher, client = Client(sim, "p"), Client(sim, "c")
+    publisher.connect()
+    client.connect()
+    hold(store)
+    publisher.publish("t", b"before")
+    sim.run_for(10_000)
+    client.send(_subscribe("t"))
+    sim.run_for(10_000)
+    publisher.publish("t", b"after")
+    sim.run_for(10_000)
+    let_go(sim, store)
+    client.take(Suback)
+    assert client.payloads() == []  # ``after`` was taken while the SUBSCRIBE still waited
+    publisher.publish("t", b"later")
+    sim.run_for(10_000)
+    let_go(sim, store)
+    assert client.payloads() == [b"later"]
+
+
+def test_who_comes_again_waits_for_what_the_connection_before_has_left() -> None:
+    sim, store, _ = held_sim()
+    client, publisher = Client(sim, "c", acks=False), Client(sim, "p")
+    publisher.connect()
+    client.connect()
+    client.subscribe("t")
+    publisher.deliver("t", b"one")
+    first = client.take(Publish)
+    hold(store)
+    client.send(Ack(PUBACK, first.packet_id))
+    client.disconnect()
+    client.connect(wait=False)
+    client.none_comes(Connack)
+    let_go(sim, store)
+    assert client.take(Connack).session_present
+    assert client.payloads() == []
+
+
+def test_an_owner_elsewhere_ends_the_connection_and_nothing_is_acknowledged() -> None:
+    sim, store, other = held_sim()
+    publisher, neighbour = Client(sim, "p", acks=False), Client(sim, "n", acks=False)
+    publisher.connect()
+    neighbour.connect()
+    hold(store)
+    claim = Batch()
+    claim.put_session(record("p", epoch=9))
+    other.submit(claim, 0)
+    store.sequence_all()
+    publisher.publish("t", qos=2)
+    kept = neighbour.publish("t", qos=2)
+    sim.run_for(20_000)
+    let_go(sim, store)
+    assert publisher.take(Disconnect).reason == SESSION_TAKEN_OVER
+    assert not [packet for packet in publisher.received if isinstance(packet, Ack)]
+    assert neighbour.take(Ack) == Ack(PUBREC, kept)
+    assert sim.logged("session.fenced")
+    let_go(sim, store)
+    stored = store.inner.state.sessions["p"]
+    assert (stored.record.epoch, stored.awaiting_release) == (9, set())
+    assert "p" not in sim.live.services.registry.live
+
+
+def _subscribe(topic_filter: str) -> Subscribe:
+    return Subscribe(7, [SubscribeFilter(topic_filter, 1, False, False, 0)], EMPTY)
