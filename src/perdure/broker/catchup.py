@@ -58,6 +58,11 @@ class CatchUp:
                 if not session.is_open:
                     return
                 if interest is None or version != session.subs_version:
+                    if services.committer.sequences_late:
+                        # What is sent goes by subscriptions that the log has.
+                        await services.turn.committed()
+                        if not session.is_open:
+                            return
                     version = session.subs_version
                     interest = Interest(session.client_id, [*session.subs.values(), *session.ended])
                 services.turn.now_us = services.clock.now_us()

@@ -234,7 +234,8 @@ class Committer:
         # The lowest level that only a sync gives.
         keeps_written = database.capabilities.keeps_written
         self._safe_level: int = LEVEL_FSYNC if keeps_written else LEVEL_OS
-        self._sequences_late: bool = database.capabilities.sequences_late
+        self.sequences_late: bool = database.capabilities.sequences_late
+        """A batch may be sequenced after it was submitted."""
         self.batch: Batch = Batch()
         self._submitted: deque[_Submission] = deque()
         self._sequencing: bool = False
@@ -330,7 +331,7 @@ class Committer:
         """
         pace = self.pace
         # What the loop waits for does not come while it stands still.
-        still = still and self._loop_sync is None and not self._sequences_late
+        still = still and self._loop_sync is None and not self.sequences_late
         rests = still and pace.rests and pace.spaced and self.writable
         if not rests and not gathering:
             return False

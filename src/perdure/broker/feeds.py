@@ -214,6 +214,10 @@ class Feeds:
             if sub.since_offset != since_offset:
                 batch.delete_subscription(session.client_id, sub, epoch=epoch)
             batch.put_subscription(session.client_id, live, epoch=epoch)
+            if services.committer.sequences_late:
+                # Messages that have their place already would be sent before this has: it reads
+                # them from the log when it has.
+                session.fall_behind(since_offset)
         services.turn.schedule()
         return live
 
