@@ -118,7 +118,7 @@ class LateDatabase(FaultyDatabase):
     def __init__(self, inner: MemoryDatabase | None = None, log: OrderedLog | None = None) -> None:
         super().__init__(inner)
         self.log = log or OrderedLog()
-        self.later: Callable[[Callable[[], object]], object] | None = None
+        self.later: Callable[[Callable[[], None]], object] | None = None
         self._number = self.log.join(self)
         self._is_dead = False
         self._in_flight: deque[Batch] = deque()
@@ -145,7 +145,7 @@ class LateDatabase(FaultyDatabase):
         if self.later is not None:
             self.later(self._go_on)
 
-    def use_loop(self, later: Callable[[Callable[[], object]], object]) -> None:
+    def use_loop(self, later: Callable[[Callable[[], None]], object]) -> None:
         self.later = later
 
     def _go_on(self) -> None:

@@ -156,8 +156,8 @@ class SimBroker:
             self._keep_limiting(scheduler, broker.services.turn.admission)
         self.network.listen(lambda wire: broker.connection(wire, PEER, durability=self.durability))
 
-    def _later(self, go_on: Callable[[], object]) -> None:
-        self.loop.call_later(self.chance.choice(LOG_DELAYS_US), lambda: go_on() and None)
+    def _later(self, go_on: Callable[[], None]) -> None:
+        self.loop.call_later(self.chance.choice(LOG_DELAYS_US), go_on)
 
     def _keep_resting(self, scheduler: VirtualScheduler, pace: Pace) -> None:
         pace.spaced = True

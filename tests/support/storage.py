@@ -61,7 +61,7 @@ class FaultyDatabase:
         self._has_lost = False
         self.on_sequenced: Callable[[], None] | None = None
 
-    def use_loop(self, later: Callable[[Callable[[], object]], object]) -> None:
+    def use_loop(self, later: Callable[[Callable[[], None]], object]) -> None:
         """What is done later is done by a loop; nothing is, here."""
 
     # Faults.
