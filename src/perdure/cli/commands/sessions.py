@@ -305,9 +305,9 @@ async def give_stored(opened: OpenDatabase, client_id: str, username: str) -> di
     if stored is None:
         raise _unknown(client_id)
     owner, method = given_to(username, method=stored.record.method)
-    batch = database.batch()
+    batch = Batch()
     batch.put_session(msgspec.structs.replace(stored.record, username=owner, method=method))
-    database.write(batch)
+    database.submit(batch, 0)
     database.sync()
     return {"client_id": client_id, "action": "given"}
 
