@@ -39,7 +39,8 @@ WRITER = """
 import os, sys, msgspec
 from perdure.clock import SystemClock
 from perdure.config.schema import RocksdbConfig
-from perdure.model import Message
+from perdure.model import InboxEntry, Message
+from perdure.storage.batch import Batch
 from perdure.storage.rocksdb import RocksDatabase
 
 config = msgspec.json.decode(sys.argv[2], type=RocksdbConfig)
@@ -47,14 +48,14 @@ database = RocksDatabase.open(sys.argv[1], config=config)
 now_us = SystemClock().now_us
 number = 0
 while True:
-    batch = Staged(database)
+    batch = Batch()
     for part in range(20):
         topic = f"t/{part % 7}/{number % 5}"
-        batch.append(Message(topic, b"%d" % number + bytes(500), 1), now_us())
+        batch.append(Message(topic, b"%d" % number + bytes(500), 1))
         number += 1
-    # An offset that is allocated and recorded late, or never.
-    take_offset(database, now_us())
-    batch.write()
+    # An offset that belongs to nothing in the log.
+    batch.place(InboxEntry(0, None, qos=1))
+    database.submit(batch, now_us())
     # A long line: the writer gets no farther ahead of its reader than the pipe holds.
     os.write(1, b"%511d\\n" % number)
     if number % 3_000 == 0:

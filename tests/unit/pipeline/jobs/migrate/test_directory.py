@@ -161,7 +161,7 @@ async def test_a_batch_that_was_not_written_is_not_forgotten() -> None:
     queue = pages("c", [owed(1, 1), owed(2, 2)])
 
     class Failing(MemoryDatabase):
-        def write(self, batch: object) -> None:
+        def submit(self, batch: object, now_us: int) -> None:
             raise StorageError("no space")
 
     failing = Failing()
