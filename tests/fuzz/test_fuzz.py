@@ -18,7 +18,7 @@ from tests.unit.broker.harness import NO_DELAY, QUIET, Client
 
 from perdure.broker.auth.hashes import ScramKeys
 from perdure.broker.auth.scram import NAME, scram_factory
-from perdure.broker.replay import parse_time_us
+from perdure.broker.connection.replay_request import parse_time_us
 from perdure.config.schema import Config
 from perdure.content import parse_filter
 from perdure.errors import MqttError

@@ -59,11 +59,11 @@ def unsettled(sim: SimBroker, client_ids: Sequence[str]) -> list[str]:
             "pending": len(outbound.pending),
             "lagging": int(session.lagging),
             "feeding": session.feeding,
-            "in the dispatch queue": session.addressed,
+            "in the dispatch queue": session.inbox_queued,
             "not idle": int(not outbound.is_idle()),
         }
         found += [f"{client_id}: {what}: {count}" for what, count in left.items() if count]
-    for key, group in broker.services.shares.groups.items():
+    for key, group in broker.services.shared_subscriptions.groups.items():
         if group.lagging or group.returned:
             found.append(f"group {key}: lagging {group.lagging}, {len(group.returned)} returned")
     return found

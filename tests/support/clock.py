@@ -43,7 +43,7 @@ class VirtualClock(Clock):
 
 @final
 class KeptClock:
-    """A ``broker.timekeeping.ClockMemory`` that outlives the broker, as its file does."""
+    """A ``broker.monitor.clock_watch.ClockMemory`` that outlives the broker, as its file does."""
 
     def __init__(self) -> None:
         self.state: ClockState | None = None

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, final
 
-from perdure.broker.stream import PeerInfo, StreamHandler
+from perdure.broker.runtime.stream import PeerInfo, StreamHandler
 from tests.support.scheduler import VirtualLoop
 
 TICK_US: Final = 50

@@ -209,7 +209,7 @@ class _Blocked:
 
 @final
 class VirtualScheduler:
-    """``broker.scheduler.Scheduler`` for one broker process in a virtual loop.
+    """``broker.runtime.scheduler.Scheduler`` for one broker process in a virtual loop.
 
     Args:
         loop: of the simulation.
@@ -249,7 +249,7 @@ class VirtualScheduler:
         """Run once after a delay."""
         return self._loop.call_later(delay_us, self._guarded(callback))
 
-    def rest(self, delay_us: int, callback: Callable[[], None]) -> bool:
+    def linger(self, delay_us: int, callback: Callable[[], None]) -> bool:
         """Run once after a delay; chance decides whether the process stands still until then.
 
         If it does, time passes for all others too, and what is due meanwhile is late: nothing is

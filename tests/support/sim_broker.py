@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, cast, final
 import structlog
 from structlog.testing import CapturingLogger
 
-from perdure.broker.admission import Admission
 from perdure.broker.auth.authenticate import (
     AnonymousPolicy,
     Authenticator,
@@ -23,7 +22,8 @@ from perdure.broker.auth.authenticate import (
 from perdure.broker.auth.authorize import AllowAll, Authorizer
 from perdure.broker.auth.bans import BanList
 from perdure.broker.broker import Broker
-from perdure.broker.pace import Pace
+from perdure.broker.commit.admission import Admission
+from perdure.broker.commit.pacer import CommitPacer
 from perdure.config.schema import Config, SysConfig
 from perdure.errors import StorageError
 from perdure.observe.metrics import Metrics
@@ -151,18 +151,18 @@ class SimBroker:
             self.kill()
             return
         if self.rests:
-            self._keep_resting(scheduler, broker.services.committer.pace)
+            self._keep_lingering(scheduler, broker.services.committer.pacer)
         if self.limits:
-            self._keep_limiting(scheduler, broker.services.turn.admission)
+            self._keep_limiting(scheduler, broker.services.pipeline.admission)
         self.network.listen(lambda wire: broker.connection(wire, PEER, durability=self.durability))
 
     def _later(self, go_on: Callable[[], None]) -> None:
         self.loop.call_later(self.chance.choice(LOG_DELAYS_US), go_on)
 
-    def _keep_resting(self, scheduler: VirtualScheduler, pace: Pace) -> None:
-        pace.spaced = True
-        pace.rests = True
-        scheduler.call_later(PACE_STEP_US, lambda: self._keep_resting(scheduler, pace))
+    def _keep_lingering(self, scheduler: VirtualScheduler, pacer: CommitPacer) -> None:
+        pacer.spaced = True
+        pacer.lingers = True
+        scheduler.call_later(PACE_STEP_US, lambda: self._keep_lingering(scheduler, pacer))
 
     def _keep_limiting(self, scheduler: VirtualScheduler, admission: Admission) -> None:
         admission.limit = self.chance.choice((0, 1, 3))

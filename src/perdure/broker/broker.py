@@ -9,39 +9,39 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final, final
 
-from perdure.broker.accidents import Accidents
+from perdure.broker.access.ban_enforcer import BanEnforcer
 from perdure.broker.auth.authenticate import AllStand, Authenticator, EnhancedMethods, Standing
 from perdure.broker.auth.authorize import Authorizer
 from perdure.broker.auth.bans import BanList
+from perdure.broker.auth.flapping import Flapping
 from perdure.broker.auth.guard import LoginGuard
-from perdure.broker.banning import Banning
-from perdure.broker.catchup import CatchUp
-from perdure.broker.commit import LEVEL_FSYNC, LEVEL_MEMORY, LEVELS, Committer
-from perdure.broker.connecting import Connecting
-from perdure.broker.connection import Connection
-from perdure.broker.dispatch import Dispatcher
-from perdure.broker.enhanced import Enhanced
-from perdure.broker.feeds import Feeds
-from perdure.broker.flapping import Flapping
-from perdure.broker.inbox import Inbox
-from perdure.broker.limiter import Limiter
-from perdure.broker.parcels import Parcels
-from perdure.broker.publishing import Publishing
-from perdure.broker.reaper import Reaper, cut_connections
-from perdure.broker.refusals import Refusals
-from perdure.broker.registry import Registry
-from perdure.broker.retention import Retention
-from perdure.broker.room import Room
-from perdure.broker.router import Router
-from perdure.broker.scheduler import Scheduler
+from perdure.broker.commit.committer import LEVEL_FSYNC, LEVEL_MEMORY, LEVELS, Committer
+from perdure.broker.commit.pipeline import CommitPipeline
+from perdure.broker.connection.connect_handler import ConnectHandler
+from perdure.broker.connection.connection import Connection
+from perdure.broker.connection.enhanced_auth import EnhancedAuth
+from perdure.broker.connection.inbound_frames import InboundFrames
+from perdure.broker.connection.refusal_log import RefusalLog
+from perdure.broker.connection.subscribe_handler import SubscribeHandler
+from perdure.broker.delivery.backfill import Backfill
+from perdure.broker.delivery.catchup import CatchUp
+from perdure.broker.delivery.inbox import Inbox
+from perdure.broker.delivery.pending_limits import PendingLimits
+from perdure.broker.delivery.registry import Registry
+from perdure.broker.delivery.window_waiters import WindowWaiters
+from perdure.broker.dispatch.dispatcher import Dispatcher
+from perdure.broker.dispatch.router import Router
+from perdure.broker.monitor.clock_watch import ClockMemory, ClockWatch, kept_clock
+from perdure.broker.monitor.sys_publisher import SysPublisher
+from perdure.broker.publish.path import PublishPath
+from perdure.broker.retention.retention import Retention
+from perdure.broker.runtime.scheduler import Scheduler
+from perdure.broker.runtime.unexpected_errors import UnexpectedErrors
 from perdure.broker.services import Services
-from perdure.broker.sessions import Sessions
-from perdure.broker.shared import Shares
-from perdure.broker.subscribing import Subscribing
-from perdure.broker.sys_publisher import SysPublisher
-from perdure.broker.tally import Tally
-from perdure.broker.timekeeping import ClockMemory, Timekeeper, kept_clock
-from perdure.broker.turn import Turn
+from perdure.broker.sessions.counts import SessionCounts
+from perdure.broker.sessions.lifecycle import SessionLifecycle
+from perdure.broker.sessions.reaper import Reaper, cut_connections
+from perdure.broker.shared.subscriptions import SharedSubscriptions
 from perdure.clock import Clock, SteadyClock
 from perdure.config.schema import Config
 from perdure.errors import Fenced, StorageError, StorageLocked, StorageUnavailable
@@ -53,7 +53,7 @@ from perdure.storage.contract import Database
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-    from perdure.broker.stream import ByteStream, PeerInfo
+    from perdure.broker.runtime.stream import ByteStream, PeerInfo
 
 UNSPECIFIED_ERROR: Final = 0x80
 RECOVERY_INTERVAL_US: Final = 1_000_000
@@ -66,7 +66,7 @@ class Broker:
 
     Args:
         config: the sections ``mqtt``, ``session``, ``storage``, ``retention``, ``limits``,
-            ``shared``, ``log`` and ``sys`` are used.
+            ``subscriptions``, ``log`` and ``sys`` are used.
         database: the durable state; the caller opens and closes it.
         scheduler: turns, timers and tasks.
         clock: wall and monotonic time.
@@ -111,12 +111,12 @@ class Broker:
         services.standing = standing or AllStand()
         services.guard = guard or LoginGuard(config.auth)
         services.flapping = Flapping()
-        services.tally = Tally(metrics)
+        services.session_counts = SessionCounts(metrics)
         services.listener_limits = {}
         services.authorizer = authorizer
         kept = kept_clock(clock_memory, database)
         services.clock = SteadyClock(clock, kept)
-        services.timekeeper = Timekeeper(services, clock_memory, kept)
+        services.clock_watch = ClockWatch(services, clock_memory, kept)
         services.database = database
         services.log = log
         services.metrics = metrics
@@ -127,9 +127,11 @@ class Broker:
         services.random = chance
         services.held_up = {}
         services.scheduler = scheduler
-        services.refusals = Refusals(log, clock, scheduler, metrics, config.log)
-        services.accidents = Accidents(metrics, log, clock)
-        services.parcels = Parcels(config.limits.incomplete_bytes_max, scheduler, clock)
+        services.refusal_log = RefusalLog(log, clock, scheduler, metrics, config.log)
+        services.unexpected_errors = UnexpectedErrors(metrics, log, clock)
+        services.inbound_frames = InboundFrames(
+            config.limits.incomplete_bytes_max, scheduler, clock
+        )
         services.committer = Committer(
             database,
             scheduler,
@@ -138,13 +140,13 @@ class Broker:
             interval_us=config.storage.commit_interval_us,
             messages_max=config.storage.commit_messages_max,
         )
-        services.turn = Turn(
+        services.pipeline = CommitPipeline(
             scheduler,
             services.committer,
             services.clock,
             commit_queue_max=config.storage.commit_queue_max,
         )
-        services.shifts = services.turn.shifts
+        services.turn_budget = services.pipeline.turn_budget
         services.router = Router()
         services.dispatcher = Dispatcher(
             services.router,
@@ -155,20 +157,20 @@ class Broker:
             or (not database.capabilities.keeps_written and level != LEVEL_MEMORY),
         )
         services.dispatcher.on_failed = services.session_failed
-        services.turn.dispatcher = services.dispatcher
+        services.pipeline.dispatcher = services.dispatcher
         services.registry = Registry(scheduler)
-        services.room = Room(scheduler)
+        services.window_waiters = WindowWaiters(scheduler)
         services.inbox = Inbox(services)
-        services.limiter = Limiter(services)
+        services.pending_limits = PendingLimits(services)
         services.catchup = CatchUp(services)
-        services.feeds = Feeds(services)
-        services.shares = Shares(services, config.shared)
-        services.sessions = Sessions(services)
-        services.banning = Banning(services, bans or BanList())
-        services.connecting = Connecting(services, level=level)
-        services.enhanced = Enhanced(services)
-        services.subscribing = Subscribing(services, level=level)
-        services.publishing = Publishing(
+        services.backfill = Backfill(services)
+        services.shared_subscriptions = SharedSubscriptions(services, config.shared)
+        services.sessions = SessionLifecycle(services)
+        services.ban_enforcer = BanEnforcer(services, bans or BanList())
+        services.connect_handler = ConnectHandler(services, level=level)
+        services.enhanced_auth = EnhancedAuth(services)
+        services.subscribe_handler = SubscribeHandler(services, level=level)
+        services.publish_path = PublishPath(
             services, record=config.storage.record, record_qos0=config.storage.record_qos0
         )
         services.reaper = Reaper(services)
@@ -178,22 +180,22 @@ class Broker:
             SysTopics(version, started_us=clock.monotonic_us()),
             interval_s=config.sys.interval_s,
         )
-        services.turn.on_storage_failed.append(self)
-        services.turn.on_refused = self._refused
+        services.pipeline.on_storage_failed.append(self)
+        services.pipeline.on_refused = self._refused
         self._level = level
         self._recovering: bool = False
-        self._told: str = ""
+        self._recovery_error: str = ""
         """What a recovery failed with last."""
         self.stopping: bool = False
 
     async def start(self) -> None:
         """Take up what the last process left; connections may come when this returns."""
         services = self.services
-        services.timekeeper.start()
-        services.turn.now_us = services.clock.now_us()
+        services.clock_watch.start()
+        services.pipeline.now_us = services.clock.now_us()
         await cut_connections(services)
-        services.banning.start()  # before wills that are due are published
-        await services.shares.load()
+        services.ban_enforcer.start()  # before wills that are due are published
+        await services.shared_subscriptions.load()
         await services.reaper.run()
         await services.retention.look_at_disk()
         services.retention.start()
@@ -215,19 +217,19 @@ class Broker:
     def stop_taking(self, reason_code: int) -> None:
         """Take leave of every client with a reason code (0x8B: server shutting down)."""
         self.stopping = True
-        self.services.timekeeper.stop()
+        self.services.clock_watch.stop()
         self.services.reaper.stop()
         self.services.retention.stop()
-        self.services.banning.stop()
+        self.services.ban_enforcer.stop()
         self.services.sys.stop()
-        self.services.refusals.close()
+        self.services.refusal_log.close()
         for session in list(self.services.registry.live.values()):
-            session.holder.close(reason_code)
+            session.connection.close(reason_code)
 
     async def finish(self) -> None:
         """Commit what is still open; nothing may come after this."""
         services = self.services
-        await services.turn.committed()
+        await services.pipeline.committed()
         if services.committer.writable:
             await services.committer.sync_now()
 
@@ -244,7 +246,7 @@ class Broker:
             return
         for session in list(services.registry.live.values()):
             if session.feeding or session.groups or (in_doubt and session.durable):
-                session.holder.storage_lost(UNSPECIFIED_ERROR)
+                session.connection.storage_lost(UNSPECIFIED_ERROR)
         if not self._recovering:
             self._recovering = True
             self.services.scheduler.call_later(RECOVERY_INTERVAL_US, self._try_recovery)
@@ -257,10 +259,10 @@ class Broker:
         self.services.log.warning("session.fenced", client_id=client_id)
         session.taken_over = True
         # What its groups gave it is in its private stream, which is another owner's now.
-        session.shares = {}
+        session.group_entries = {}
         session.given = {}
         why = "the session has another owner"
-        session.holder.disconnect(SESSION_TAKEN_OVER, why, send_will=False)
+        session.connection.disconnect(SESSION_TAKEN_OVER, why, send_will=False)
 
     def _is_fenced(self, error: StorageError) -> bool:
         """End the process if another broker has the store: it is not coming back to this one."""
@@ -289,14 +291,14 @@ class Broker:
         try:
             recovered = await services.database.recover()
             if recovered:
-                await services.shares.reload()
+                await services.shared_subscriptions.reload()
                 # Connections that went meanwhile could not write so: their sessions are offline
                 # and their wills fall due from now on.
                 await cut_connections(services)
         except StorageError as error:
-            if error.message != self._told:
+            if error.message != self._recovery_error:
                 # Asked once a second: the same answer is told once.
-                self._told = error.message
+                self._recovery_error = error.message
                 services.log.error(
                     "storage.failed", error=error.message, code=error.code, hint=error.hint
                 )
@@ -307,20 +309,20 @@ class Broker:
             services.scheduler.call_later(RECOVERY_INTERVAL_US, self._try_recovery)
             return
         self._recovering = False
-        self._told = ""
+        self._recovery_error = ""
         services.log.info("storage.recovered")
         services.committer.recovered()
         # What was in doubt is in the log or it is not: everybody reads it from there.
         fence = services.dispatcher.offset
         services.dispatcher.reset(services.database.last_offset)
         for session in list(services.registry.live.values()):
-            session.addressed = 0
+            session.inbox_queued = 0
             session.given = {}
             session.outbound.dirty = True
             session.fall_behind(fence)
             session.moved()
-            services.room.made(session)
-        services.turn.schedule()
+            services.window_waiters.notify(session)
+        services.pipeline.schedule()
         services.scheduler.spawn(services.reaper.run(), name="reaper")
 
 

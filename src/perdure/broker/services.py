@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from perdure.broker.auth.authenticate import Authenticator, EnhancedMethods, Standing
 from perdure.broker.auth.authorize import Authorizer
+from perdure.broker.auth.flapping import Flapping
 from perdure.broker.auth.guard import LoginGuard
-from perdure.broker.flapping import Flapping
-from perdure.broker.scheduler import Scheduler
+from perdure.broker.runtime.scheduler import Scheduler
 from perdure.clock import SteadyClock
 from perdure.config.schema import AuthConfig, LimitsConfig, MqttConfig, SessionConfig, StorageConfig
 from perdure.errors import StorageError
@@ -26,33 +26,33 @@ from perdure.storage.contract import Database
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-    from perdure.broker.accidents import Accidents
-    from perdure.broker.banning import Banning
-    from perdure.broker.catchup import CatchUp
-    from perdure.broker.commit import Committer
-    from perdure.broker.connecting import Connecting
-    from perdure.broker.dispatch import Dispatcher
-    from perdure.broker.enhanced import Enhanced
-    from perdure.broker.feeds import Feeds
-    from perdure.broker.inbox import Inbox
-    from perdure.broker.limiter import Limiter
-    from perdure.broker.live_session import LiveSession
-    from perdure.broker.parcels import Parcels
-    from perdure.broker.publishing import Publishing
-    from perdure.broker.reaper import Reaper
-    from perdure.broker.refusals import Refusals
-    from perdure.broker.registry import Registry
-    from perdure.broker.retention import Retention
-    from perdure.broker.room import Room
-    from perdure.broker.router import Router
-    from perdure.broker.sessions import Sessions
-    from perdure.broker.shared import Shares
-    from perdure.broker.shifts import Shifts
-    from perdure.broker.subscribing import Subscribing
-    from perdure.broker.sys_publisher import SysPublisher
-    from perdure.broker.tally import Tally
-    from perdure.broker.timekeeping import Timekeeper
-    from perdure.broker.turn import Turn
+    from perdure.broker.access.ban_enforcer import BanEnforcer
+    from perdure.broker.commit.committer import Committer
+    from perdure.broker.commit.pipeline import CommitPipeline
+    from perdure.broker.connection.connect_handler import ConnectHandler
+    from perdure.broker.connection.enhanced_auth import EnhancedAuth
+    from perdure.broker.connection.inbound_frames import InboundFrames
+    from perdure.broker.connection.refusal_log import RefusalLog
+    from perdure.broker.connection.subscribe_handler import SubscribeHandler
+    from perdure.broker.delivery.backfill import Backfill
+    from perdure.broker.delivery.catchup import CatchUp
+    from perdure.broker.delivery.inbox import Inbox
+    from perdure.broker.delivery.live_session import LiveSession
+    from perdure.broker.delivery.pending_limits import PendingLimits
+    from perdure.broker.delivery.registry import Registry
+    from perdure.broker.delivery.window_waiters import WindowWaiters
+    from perdure.broker.dispatch.dispatcher import Dispatcher
+    from perdure.broker.dispatch.router import Router
+    from perdure.broker.monitor.clock_watch import ClockWatch
+    from perdure.broker.monitor.sys_publisher import SysPublisher
+    from perdure.broker.publish.path import PublishPath
+    from perdure.broker.retention.retention import Retention
+    from perdure.broker.runtime.turn_budget import TurnBudget
+    from perdure.broker.runtime.unexpected_errors import UnexpectedErrors
+    from perdure.broker.sessions.counts import SessionCounts
+    from perdure.broker.sessions.lifecycle import SessionLifecycle
+    from perdure.broker.sessions.reaper import Reaper
+    from perdure.broker.shared.subscriptions import SharedSubscriptions
 
 
 RETRY_US: Final = 1_000_000
@@ -68,73 +68,73 @@ class Services:
     """The parts of one broker."""
 
     __slots__ = (
-        "accidents",
         "auth_config",
         "authenticator",
         "authorizer",
-        "banning",
+        "backfill",
+        "ban_enforcer",
         "catchup",
         "clock",
+        "clock_watch",
         "committer",
-        "connecting",
+        "connect_handler",
         "database",
         "dispatcher",
-        "enhanced",
-        "feeds",
+        "enhanced_auth",
         "flapping",
         "guard",
         "held_up",
+        "inbound_frames",
         "inbox",
-        "limiter",
         "limits_config",
         "listener_limits",
         "log",
         "methods",
         "metrics",
         "mqtt_config",
-        "parcels",
-        "publishing",
+        "pending_limits",
+        "pipeline",
+        "publish_path",
         "random",
         "reaper",
-        "refusals",
+        "refusal_log",
         "registry",
         "retention",
-        "room",
         "router",
         "scheduler",
         "session_config",
+        "session_counts",
         "sessions",
-        "shares",
-        "shifts",
+        "shared_subscriptions",
         "standing",
         "storage_config",
-        "subscribing",
+        "subscribe_handler",
         "sys",
-        "tally",
-        "timekeeper",
-        "turn",
+        "turn_budget",
+        "unexpected_errors",
+        "window_waiters",
     )
 
-    accidents: Accidents
+    unexpected_errors: UnexpectedErrors
     auth_config: AuthConfig
     authenticator: Authenticator
     authorizer: Authorizer
-    banning: Banning
+    ban_enforcer: BanEnforcer
     catchup: CatchUp
     clock: SteadyClock
     committer: Committer
-    connecting: Connecting
+    connect_handler: ConnectHandler
     database: Database
     dispatcher: Dispatcher
-    enhanced: Enhanced
-    feeds: Feeds
+    enhanced_auth: EnhancedAuth
+    backfill: Backfill
     flapping: Flapping
     guard: LoginGuard
     held_up: dict[str, tuple[int, int]]
     """Sessions that wait for one acknowledgement: its serial number, and since when (monotonic
     time; -1 = the log was told)."""
     inbox: Inbox
-    limiter: Limiter
+    pending_limits: PendingLimits
     limits_config: LimitsConfig
     listener_limits: dict[str, LimitsConfig]
     """What holds instead for the clients of a listener that has limits of its own, by name."""
@@ -142,27 +142,27 @@ class Services:
     methods: EnhancedMethods
     metrics: Metrics
     mqtt_config: MqttConfig
-    parcels: Parcels
-    publishing: Publishing
+    inbound_frames: InboundFrames
+    publish_path: PublishPath
     random: random.Random
     reaper: Reaper
-    refusals: Refusals
+    refusal_log: RefusalLog
     registry: Registry
     retention: Retention
-    room: Room
+    window_waiters: WindowWaiters
     router: Router
     scheduler: Scheduler
     session_config: SessionConfig
-    sessions: Sessions
-    shares: Shares
-    shifts: Shifts
+    sessions: SessionLifecycle
+    shared_subscriptions: SharedSubscriptions
+    turn_budget: TurnBudget
     standing: Standing
     storage_config: StorageConfig
-    subscribing: Subscribing
+    subscribe_handler: SubscribeHandler
     sys: SysPublisher
-    timekeeper: Timekeeper
-    tally: Tally
-    turn: Turn
+    clock_watch: ClockWatch
+    session_counts: SessionCounts
+    pipeline: CommitPipeline
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> None:
         """Run work of the broker itself as a task, again and again while the store fails it.
@@ -180,7 +180,7 @@ class Services:
             except StorageError as error:
                 self.read_failed(error, task=name)
             except Exception as error:  # noqa: BLE001 - it is about one session or one group
-                self.accidents.report(error, "background", task=name)
+                self.unexpected_errors.report(error, "background", task=name)
                 return
             else:
                 return
@@ -194,25 +194,25 @@ class Services:
         The session takes nothing more that is dispatched, and its client is told in the next turn,
         since whoever found this may be going through the subscribers of a message.
         """
-        holder = session.holder
+        connection = session.connection
         identity = session.identity
-        self.accidents.report(
+        self.unexpected_errors.report(
             error,
             where,
             client_id=session.client_id,
             username=identity.username,
-            address=holder.peer.address,
-            listener=holder.peer.listener,
+            address=connection.peer.address,
+            listener=connection.peer.listener,
         )
         self.scheduler.call_soon(functools.partial(self._close_failed, session))
 
     def _close_failed(self, session: LiveSession) -> None:
         try:
             if session.is_open:
-                session.holder.close(IMPLEMENTATION_SPECIFIC_ERROR)
+                session.connection.close(IMPLEMENTATION_SPECIFIC_ERROR)
         except Exception as error:  # noqa: BLE001 - what could not be closed in order is cut
-            self.accidents.report(error, "close", client_id=session.client_id)
-            session.holder.abort()
+            self.unexpected_errors.report(error, "close", client_id=session.client_id)
+            session.connection.abort()
 
     def read_failed(self, error: StorageError, **about: str) -> None:
         """Say that something could not be read; whoever wanted it tries again."""
@@ -234,8 +234,8 @@ class Services:
         database = self.database
         metrics.retained_messages = database.retained_count
         metrics.retained_bytes = database.retained_bytes
-        metrics.bans_temporary = len(self.banning.temporary())
-        metrics.shared_groups = len(self.shares.groups)
+        metrics.bans_temporary = len(self.ban_enforcer.temporary())
+        metrics.shared_groups = len(self.shared_subscriptions.groups)
         metrics.inflight_messages = sum(
             session.outbound.inflight.count for session in self.registry.live.values()
         )
@@ -245,7 +245,7 @@ class Services:
         metrics.oldest_unacked_seconds = self._oldest_unacked_s()
         self._look_for_held_up()
         metrics.storage_backlog_messages = self.committer.backlog()
-        metrics.clock_offset_lead_seconds = self.timekeeper.lead_us() // 1_000_000
+        metrics.clock_offset_lead_seconds = self.clock_watch.lead_us() // 1_000_000
         if not self.committer.writable:
             return
         generations = database.generations()

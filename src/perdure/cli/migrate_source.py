@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final, final
 
-from perdure.broker.owed import OwedQueue
+from perdure.broker.delivery.pending import PendingQueue
 from perdure.model import StoredSession
 from perdure.pipeline.jobs.migrate.contract import PAGE_BYTES, PAGE_ENTRIES, Range, Settings
 from perdure.pipeline.jobs.migrate.queues import client_pages
@@ -64,7 +64,7 @@ class DatabaseSource:
     async def _read(self, stored: StoredSession, settings: Settings) -> AsyncIterator[OwedPage]:
         # An entry that is past its time takes its serial number all the same, so where numbering
         # goes on is known at the end.
-        queue = OwedQueue(self._database, stored, now_us=settings.now_us)
+        queue = PendingQueue(self._database, stored, now_us=settings.now_us)
         async for _ in queue.entries():
             pass
         client_id, last_packet_id = stored.record.client_id, queue.last_packet_id
@@ -76,7 +76,7 @@ class DatabaseSource:
         self._database.close()
 
 
-async def _parts(queue: OwedQueue) -> AsyncIterator[list[QueuedEntry]]:
+async def _parts(queue: PendingQueue) -> AsyncIterator[list[QueuedEntry]]:
     part: list[QueuedEntry] = []
     size = 0
     async for entry in queue.entries():

@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from perdure.broker.replay import parse_time_us, split_replay_filter
+from perdure.broker.connection.replay_request import parse_time_us, split_replay_filter
 from perdure.errors import MqttError
 from perdure.limits import UTF8_STRING_BYTES_MAX
 from perdure.topic.names import validate_topic_filter, validate_topic_name

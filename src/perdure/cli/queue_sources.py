@@ -1,7 +1,7 @@
 """Where ``perdure queues`` finds queues: a Redis, a PostgreSQL, or a broker's data directory.
 
 All sources look alike and change nothing unless they are asked to discard. In a data directory a
-queue is what the session's subscriptions and cursor make of the log (``broker.owed``).
+queue is what the session's subscriptions and cursor make of the log (``broker.delivery.pending``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, final
 
-from perdure.broker.owed import OwedQueue, Store
+from perdure.broker.delivery.pending import PendingQueue, Store
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.model import SessionRecord, StoredSession
 from perdure.storage.device_queue import (
@@ -218,7 +218,7 @@ class SessionSource:
         stored = await self._database.open_session(client_id)
         if stored is None:
             return None
-        queue = OwedQueue(self._database, stored, now_us=self._now_us)
+        queue = PendingQueue(self._database, stored, now_us=self._now_us)
         counts = {EntryState.PUBLISH: 0, EntryState.PUBREL: 0}
         payload_bytes = 0
         async for entry in queue.entries():
@@ -239,7 +239,7 @@ class SessionSource:
         """See ``QueueSource``."""
         stored = await self._database.open_session(client_id)
         if stored is not None:
-            async for entry in OwedQueue(self._database, stored, now_us=self._now_us).entries():
+            async for entry in PendingQueue(self._database, stored, now_us=self._now_us).entries():
                 yield entry
 
     async def lines(self) -> AsyncIterator[Line]:
@@ -248,7 +248,7 @@ class SessionSource:
             stored = await self._database.open_session(record.client_id)
             if stored is None:
                 continue
-            queue = OwedQueue(self._database, stored, now_us=self._now_us)
+            queue = PendingQueue(self._database, stored, now_us=self._now_us)
             async for entry in queue.entries():
                 yield entry_line(record.client_id, entry)
             yield session_line(record.client_id, queue.last_packet_id)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import final
 
 from perdure.broker.auth.addresses import address_key
-from perdure.broker.quotas import TokenBucket
+from perdure.broker.runtime.token_bucket import TokenBucket
 from perdure.config.schema import LimitsConfig
 
 

@@ -16,11 +16,11 @@ import ssl
 from collections.abc import Callable
 from typing import Final, final
 
-from perdure.broker.accidents import Accidents
-from perdure.broker.quotas import TokenBucket
-from perdure.broker.scheduler import Gate
-from perdure.broker.shifts import Shifts
-from perdure.broker.stream import ConnectionFactory, PeerInfo
+from perdure.broker.runtime.scheduler import Gate
+from perdure.broker.runtime.stream import ConnectionFactory, PeerInfo
+from perdure.broker.runtime.token_bucket import TokenBucket
+from perdure.broker.runtime.turn_budget import TurnBudget
+from perdure.broker.runtime.unexpected_errors import UnexpectedErrors
 from perdure.clock import SystemClock
 from perdure.errors import PerdureError, UsageError
 from perdure.net.admission import Admission
@@ -90,8 +90,9 @@ class Listener:
         factory: makes the connection of each transport.
         admission: bounds that all listeners share.
         metrics: counts TLS handshakes that failed.
-        accidents: told what fails as nobody expects; None = one of its own.
-        shifts: where those wait who have sent more than is read in one turn; None = one of its own.
+        unexpected_errors: told what fails as nobody expects; None = one of its own.
+        turn_budget: where those wait who have sent more than is read in one turn; None = one of its
+        own.
     """
 
     def __init__(
@@ -101,11 +102,13 @@ class Listener:
         *,
         admission: Admission,
         metrics: Metrics | None = None,
-        accidents: Accidents | None = None,
-        shifts: Shifts | None = None,
+        unexpected_errors: UnexpectedErrors | None = None,
+        turn_budget: TurnBudget | None = None,
     ) -> None:
-        self.shifts: Shifts = shifts or Shifts(_LoopTurns(), SystemClock())
-        self._accidents = accidents or Accidents(metrics or Metrics(), log, SystemClock())
+        self.turn_budget: TurnBudget = turn_budget or TurnBudget(_LoopTurns(), SystemClock())
+        self._unexpected_errors = unexpected_errors or UnexpectedErrors(
+            metrics or Metrics(), log, SystemClock()
+        )
         self.settings = settings
         self.stats = ListenerStats()
         self._factory = factory
@@ -236,7 +239,7 @@ class Listener:
 
     def shell_failed(self, shell: Shell, error: Exception) -> None:
         """Report what has cost one connection."""
-        self._accidents.report(
+        self._unexpected_errors.report(
             error,
             "transport",
             listener=self.settings.name,
@@ -261,7 +264,7 @@ class Listener:
             try:
                 self._admit(accepted, plain_address(address))
             except Exception as error:  # noqa: BLE001 - it costs this client alone
-                self._accidents.report(
+                self._unexpected_errors.report(
                     error, "accept", listener=self.settings.name, address=str(address[0])
                 )
                 accepted.close()
@@ -357,7 +360,7 @@ class Listener:
                     self._metrics.tls_handshake_failures += 1
                 self.handshake_failed(shell, str(exc) or type(exc).__name__)
             else:
-                self._accidents.report(
+                self._unexpected_errors.report(
                     exc, "accept", listener=self.settings.name, address=self._shells.get(shell, "")
                 )
         shell.abort()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, final
 
-from perdure.broker.stream import ListenerKind
+from perdure.broker.runtime.stream import ListenerKind
 from perdure.config.schema import Listener as ListenerConfig
 from perdure.config.schema import MqttConfig, SessionConfig
 from perdure.errors import ConfigError

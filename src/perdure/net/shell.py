@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol, final
 
-from perdure.broker.shifts import Shifts
-from perdure.broker.stream import StreamHandler
+from perdure.broker.runtime.stream import StreamHandler
+from perdure.broker.runtime.turn_budget import TurnBudget
 
 
 @final
@@ -66,7 +66,7 @@ class ShellOwner(Protocol):
     """The listener as its shells see it."""
 
     @property
-    def shifts(self) -> Shifts:
+    def turn_budget(self) -> TurnBudget:
         """Who has work left for the next turn."""
         ...
 

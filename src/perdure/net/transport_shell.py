@@ -13,7 +13,7 @@ import asyncio
 import dataclasses
 from typing import Final, cast
 
-from perdure.broker.stream import ConnectionFactory, PeerInfo, StreamHandler
+from perdure.broker.runtime.stream import ConnectionFactory, PeerInfo, StreamHandler
 from perdure.net.settings import ListenerSettings
 from perdure.net.shell import NO_HANDLER, ShellOwner
 from perdure.net.tls import certificate_subject

@@ -22,8 +22,8 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Origin, Subprotocol
 
-from perdure.broker.shifts import BULK_BYTES
-from perdure.broker.stream import ConnectionFactory, PeerInfo, StreamHandler
+from perdure.broker.runtime.stream import ConnectionFactory, PeerInfo, StreamHandler
+from perdure.broker.runtime.turn_budget import BULK_BYTES
 from perdure.net.frames import (
     BINARY,
     CLOSE,
@@ -104,7 +104,7 @@ class WebSocketShell(TransportShell):
                 self._take_request(data)
             elif self._is_paused or self._is_waiting:
                 self._reader.keep(data)
-            elif len(data) > BULK_BYTES and self._owner.shifts.is_busy:
+            elif len(data) > BULK_BYTES and self._owner.turn_budget.is_busy:
                 self._reader.keep(data)
                 self._read_transport(False)
                 self._go_on_later()
@@ -235,7 +235,7 @@ class WebSocketShell(TransportShell):
     def _go_on_later(self) -> None:
         if not self._is_waiting and not self._is_paused:
             self._is_waiting = True
-            self._owner.shifts.add(self)
+            self._owner.turn_budget.add(self)
 
     def work_on(self) -> bool:
         """Read more of the frames that are left; whether there are others."""

@@ -88,7 +88,7 @@ class _Limited(structlog.BoundLoggerBase):
 
     def _proxy_to_logger(self, method_name: str, event: str | None = None, **values: Any) -> Any:
         if "suppressed" in values:
-            # Its repeats were limited before (``broker.refusals``).
+            # Its repeats were limited before (``broker.connection.refusal_log``).
             return super()._proxy_to_logger(method_name, event, **values)
         dropped = self.limiter.count(self._context.get("room", ""), event or "")
         if dropped < 0:

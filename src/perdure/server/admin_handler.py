@@ -7,7 +7,7 @@ from typing import Final, final
 
 import msgspec
 
-from perdure.broker.live_session import LiveSession
+from perdure.broker.delivery.live_session import LiveSession
 from perdure.broker.services import Services
 from perdure.config.units import format_time
 from perdure.errors import ConfigError, StorageUnavailable
@@ -137,19 +137,19 @@ class BrokerAdmin:
         self._check_writable()
         await services.registry.acquire(client_id)
         try:
-            services.turn.now_us = services.clock.now_us()
+            services.pipeline.now_us = services.clock.now_us()
             live = services.registry.live.get(client_id)
             if live is not None:
                 # A session without expiry ends with its connection: one path for both.
                 live.record = msgspec.structs.replace(live.record, expiry_s=0)
-                live.holder.close(ADMINISTRATIVE_ACTION)
+                live.connection.close(ADMINISTRATIVE_ACTION)
                 services.metrics.sessions_discarded += 1
             else:
                 stored = await services.database.open_session(client_id)
                 if stored is None:
                     return False
                 await services.sessions.discard(stored, expired=False)
-            services.turn.run()
+            services.pipeline.run()
         finally:
             services.registry.release(client_id)
         await services.committer.sync_now()
@@ -161,16 +161,16 @@ class BrokerAdmin:
         self._check_writable()
         await services.registry.acquire(client_id)
         try:
-            services.turn.now_us = services.clock.now_us()
+            services.pipeline.now_us = services.clock.now_us()
             live = services.registry.live.get(client_id)
             if live is not None:
-                live.holder.close(ADMINISTRATIVE_ACTION)
-            services.turn.run()  # what the connection has left is read below
+                live.connection.close(ADMINISTRATIVE_ACTION)
+            services.pipeline.run()  # what the connection has left is read below
             stored = await services.database.open_session(client_id)
             if stored is None:
                 return False
             services.sessions.give(stored, username)
-            services.turn.run()
+            services.pipeline.run()
         finally:
             services.registry.release(client_id)
         await services.committer.sync_now()
@@ -181,9 +181,9 @@ class BrokerAdmin:
         live = self._services.registry.live.get(client_id)
         if live is None:
             return False
-        self._services.turn.now_us = self._services.clock.now_us()
-        live.holder.close(ADMINISTRATIVE_ACTION)
-        self._services.turn.run()  # whoever lists sessions next sees it
+        self._services.pipeline.now_us = self._services.clock.now_us()
+        live.connection.close(ADMINISTRATIVE_ACTION)
+        self._services.pipeline.run()  # whoever lists sessions next sees it
         return True
 
     async def rotate(self, structure: Structure | None) -> Row:
@@ -251,7 +251,7 @@ class BrokerAdmin:
         """``ok``, ``refusing`` (the disk budget is used up) or ``failed``."""
         if not self._services.committer.writable:
             return "failed"
-        return "refusing" if self._services.publishing.disk_full else "ok"
+        return "refusing" if self._services.publish_path.disk_full else "ok"
 
     def _storage_reason(self) -> str:
         """Why it is not ``ok``, or cannot keep to its budget."""

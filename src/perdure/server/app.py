@@ -14,14 +14,14 @@ from typing import Any, Final, final
 import msgspec
 
 from perdure import __version__
-from perdure.broker.accidents import Accidents
+from perdure.broker.access.revoking import revoke
 from perdure.broker.auth.bans import BanList
 from perdure.broker.auth.control import AccessControl, AccessFiles, read_files
 from perdure.broker.auth.key_file import KEY_BYTES, load_or_create_key
 from perdure.broker.broker import Broker
-from perdure.broker.connection import Connection
-from perdure.broker.revoking import revoke
-from perdure.broker.stream import ByteStream, ListenerKind, PeerInfo
+from perdure.broker.connection.connection import Connection
+from perdure.broker.runtime.stream import ByteStream, ListenerKind, PeerInfo
+from perdure.broker.runtime.unexpected_errors import UnexpectedErrors
 from perdure.clock import SystemClock
 from perdure.config.schema import Config, LimitsConfig
 from perdure.net.admission import Admission
@@ -105,7 +105,7 @@ class TaskWatch:
 
 
 def loop_failures(
-    stop: Callable[[BaseException], None], accidents: Accidents
+    stop: Callable[[BaseException], None], unexpected_errors: UnexpectedErrors
 ) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
     """What to do with an exception that the event loop has caught.
 
@@ -114,7 +114,7 @@ def loop_failures(
 
     Args:
         stop: ends the process with an error.
-        accidents: told of what belongs to one transport or to a future that nobody awaited.
+        unexpected_errors: told of what belongs to one transport or to a future that nobody awaited.
     """
 
     def handle(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -126,7 +126,7 @@ def loop_failures(
             log.error("loop.failed", message=message, exc_info=error)
             stop(error)
         else:
-            accidents.report(error, "loop", message=message)
+            unexpected_errors.report(error, "loop", message=message)
 
     return handle
 
@@ -162,8 +162,8 @@ def _listeners(
                     connect,
                     admission=admission,
                     metrics=metrics,
-                    accidents=broker.services.accidents,
-                    shifts=broker.services.shifts,
+                    unexpected_errors=broker.services.unexpected_errors,
+                    turn_budget=broker.services.turn_budget,
                 )
             )
     return listeners
@@ -231,9 +231,9 @@ async def serve(
     broker = _broker(config, store, scheduler=scheduler, access=access, metrics=metrics, bans=bans)
     broker.services.listener_limits = listener_limits(config)
     asyncio.get_running_loop().set_exception_handler(
-        loop_failures(watch.task_failed, broker.services.accidents)
+        loop_failures(watch.task_failed, broker.services.unexpected_errors)
     )
-    keeper = BanKeeper(broker.services.banning, ban_file(config), SystemClock())
+    keeper = BanKeeper(broker.services.ban_enforcer, ban_file(config), SystemClock())
     admission = Admission(bounded_by_files(config, process.open_files()))
     listeners = _listeners(config, broker, admission, metrics)
     reloads: dict[str, Reload] = {
@@ -355,7 +355,7 @@ def _reload_settings(
     bans.reload(file, listed)
     admission.configure(bounded_by_files(fresh, process.open_files()))
     services.retention.config = fresh.retention
-    services.refusals.config = fresh.log
+    services.refusal_log.config = fresh.log
 
 
 def _say_build() -> None:

@@ -10,8 +10,8 @@ import asyncio
 from pathlib import Path
 from typing import Any, Final, TypeAlias, final
 
+from perdure.broker.access.ban_enforcer import BanEnforcer
 from perdure.broker.auth.bans import Ban, BanFile, BanList, make_ban
-from perdure.broker.banning import Banning
 from perdure.clock import Clock
 from perdure.config.schema import Config
 from perdure.config.units import format_time
@@ -63,13 +63,13 @@ class BanKeeper:
     """Changes the bans of a running broker.
 
     Args:
-        banning: enforces them.
+        enforcer: enforces them.
         file: where they are; None = in memory alone.
         clock: wall time.
     """
 
-    def __init__(self, banning: Banning, file: BanFile | None, clock: Clock) -> None:
-        self._banning = banning
+    def __init__(self, enforcer: BanEnforcer, file: BanFile | None, clock: Clock) -> None:
+        self._enforcer = enforcer
         self._file = file
         self._clock = clock
         self._lock = asyncio.Lock()
@@ -77,7 +77,7 @@ class BanKeeper:
     def rows(self) -> list[Row]:
         """The bans in force, those that the broker has made by itself included, and those that are
         over and not yet taken out."""
-        rows = [ban_row(ban) for ban in self._banning.bans]
+        rows = [ban_row(ban) for ban in self._enforcer.bans]
         rows += [
             {
                 "kind": ban.kind,
@@ -86,7 +86,7 @@ class BanKeeper:
                 "since": format_time(ban.since_us),
                 "reason": ban.reason,
             }
-            for ban in self._banning.temporary()
+            for ban in self._enforcer.temporary()
         ]
         return rows
 
@@ -96,12 +96,12 @@ class BanKeeper:
         Raises:
             ConfigError: the file cannot be read, or a line is wrong.
         """
-        return self._banning.bans if file is None else file.load()
+        return self._enforcer.bans if file is None else file.load()
 
     def reload(self, file: BanFile | None, bans: BanList) -> None:
         """Have what ``read`` gave in force, and change this file from now on."""
         self._file = file
-        closed = self._banning.use(bans)
+        closed = self._enforcer.use(bans)
         log.info("bans.loaded", bans=len(bans), closed=closed)
 
     async def add(self, kind: str, value: str, *, reason: str, until_us: int) -> Row:
@@ -117,8 +117,8 @@ class BanKeeper:
             if file is not None:
                 bans = await asyncio.to_thread(file.add, ban, now_us=now_us)
             else:
-                bans = BanList([*self._banning.bans, ban])
-            closed = self._banning.use(bans)
+                bans = BanList([*self._enforcer.bans, ban])
+            closed = self._enforcer.use(bans)
         log.warning("ban.added", **ban_row(ban), closed=closed)
         return {**ban_row(ban), "closed": closed}
 
@@ -128,7 +128,7 @@ class BanKeeper:
         Raises:
             ConfigError: there can be no such ban, or the file cannot be written.
         """
-        lifted = self._banning.lift(kind, value)
+        lifted = self._enforcer.lift(kind, value)
         if kind == TEMPORARY_KIND:
             if not lifted:
                 return None
@@ -141,13 +141,13 @@ class BanKeeper:
                 now_us = self._clock.now_us()
                 bans, found = await asyncio.to_thread(file.remove, kind, value, now_us=now_us)
             else:
-                found = self._banning.bans.get(wanted.kind, wanted.value) is not None
+                found = self._enforcer.bans.get(wanted.kind, wanted.value) is not None
                 bans = BanList(
                     ban
-                    for ban in self._banning.bans
+                    for ban in self._enforcer.bans
                     if (ban.kind, ban.value) != (wanted.kind, wanted.value)
                 )
-            self._banning.use(bans)
+            self._enforcer.use(bans)
         if not found and not lifted:
             return None
         log.warning("ban.removed", kind=wanted.kind, value=wanted.value)

@@ -33,7 +33,7 @@ _decoder = msgspec.json.Decoder(_Kept)
 
 @final
 class ClockFile:
-    """``broker.timekeeping.ClockMemory`` in a file.
+    """``broker.monitor.clock_watch.ClockMemory`` in a file.
 
     Args:
         directory: the data directory.

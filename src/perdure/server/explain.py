@@ -33,7 +33,7 @@ from perdure.server.inspect import (
     unacknowledged,
 )
 from perdure.session.head import unacknowledged_head
-from perdure.session.interest import Wanted, combine
+from perdure.session.subscriptions import DeliveryOptions, combine
 from perdure.topic.matching import intersects, matches
 from perdure.topic.names import validate_topic_name
 
@@ -300,7 +300,7 @@ def _explain_message(
     online: bool,
 ) -> list[Finding]:
     """What of the message itself, and the options of the subscriptions, is in the way."""
-    wanted: Wanted | None = combine(matching, message, stored.record.client_id)
+    wanted: DeliveryOptions | None = combine(matching, message, stored.record.client_id)
     if wanted is None:
         text = "published by the client itself, which asked for no local messages"
         return [Finding("message", False, "no_local", text)]

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from perdure.broker.limiter import excess
+from perdure.broker.delivery.pending_limits import excess
 from perdure.config.units import format_time
 from perdure.model import Message, StoredSession, Subscription
 from perdure.server.inspect import Stored
-from perdure.session.interest import Interest
+from perdure.session.subscriptions import SessionSubscriptions
 
 if TYPE_CHECKING:
     from perdure.server.rules import Rules
@@ -116,7 +116,7 @@ async def recorded(
     if last.offset <= min(since, stored.record.created_at_us) and not feeding:
         text = "the last recorded message was published before the session was made"
         return Finding("record", False, "before_subscription", text)
-    interest = Interest(stored.record.client_id, stored.subscriptions)
+    interest = SessionSubscriptions(stored.record.client_id, stored.subscriptions)
     owed = [
         message
         for message in page
@@ -197,7 +197,7 @@ async def backlog(
 
 async def _backlog_of(database: Stored, stored: StoredSession) -> list[Message]:
     """The owed messages that were not sent yet, oldest first; at most ``BACKLOG_MAX``."""
-    interest = Interest(stored.record.client_id, stored.subscriptions)
+    interest = SessionSubscriptions(stored.record.client_id, stored.subscriptions)
     cursor = stored.cursor
     filters = interest.filters(cursor.offset)
     owed: list[Message] = []

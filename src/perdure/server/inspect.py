@@ -16,7 +16,7 @@ from perdure.config.units import format_time
 from perdure.limits import SESSION_EXPIRY_NEVER_S
 from perdure.model import InboxEntry, Message, SessionRecord, StoredSession, Subscription
 from perdure.session.head import unacknowledged_head
-from perdure.session.interest import Interest
+from perdure.session.subscriptions import SessionSubscriptions
 from perdure.storage.contract import ReadResult
 
 Row: TypeAlias = dict[str, Any]
@@ -240,7 +240,7 @@ async def describe(
 
 async def oldest_owed(database: Stored, stored: StoredSession) -> Message | None:
     """The message of the first serial number beyond the cursor; None if it is not found at once."""
-    interest = Interest(stored.record.client_id, stored.subscriptions)
+    interest = SessionSubscriptions(stored.record.client_id, stored.subscriptions)
     after, last = stored.cursor.offset, database.last_offset
     found: Message | None = None
     offset = last + 1

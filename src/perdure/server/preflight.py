@@ -19,7 +19,7 @@ import msgspec
 
 from perdure.broker.auth.bans import BanList
 from perdure.broker.auth.control import AccessFiles, read_files
-from perdure.broker.stream import ListenerKind
+from perdure.broker.runtime.stream import ListenerKind
 from perdure.config.schema import Config, Listener
 from perdure.config.validate import enabled_listeners
 from perdure.errors import AddressUnavailable, ConfigError, PerdureError

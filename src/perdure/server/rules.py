@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import final
 
 from perdure.broker.auth.authorize import Identity
-from perdure.broker.live_session import LiveSession
+from perdure.broker.delivery.live_session import LiveSession
 from perdure.broker.services import Services
 from perdure.config.schema import SessionConfig
 from perdure.model import Message, SessionRecord
@@ -47,17 +47,17 @@ class Rules:
     def is_too_old(self, message: Message) -> bool:
         """Whether ``session.pending_age_max_s`` drops a message that waits."""
         services = self._services
-        return services.limiter.is_old(message, services.clock.now_us())
+        return services.pending_limits.is_old(message, services.clock.now_us())
 
     def ban(self) -> str:
         """The ban that keeps the client out, in words; empty = none."""
         services = self._services
-        address = self._live.holder.peer.address if self._live is not None else ""
-        ban = services.banning.bans.find(
+        address = self._live.connection.peer.address if self._live is not None else ""
+        ban = services.ban_enforcer.bans.find(
             client_id=self._identity.client_id,
             username=self._identity.username,
             address=address,
-            now_us=services.banning.now_us(),
+            now_us=services.ban_enforcer.now_us(),
         )
         return "" if ban is None else f"{ban.kind} {ban.value}"
 
@@ -98,12 +98,12 @@ class Rules:
 
     def is_recorded(self, message: Message) -> bool:
         """Whether the log takes such a message; else nobody who is offline gets it."""
-        return self._services.publishing.is_recorded(message)
+        return self._services.publish_path.is_recorded(message)
 
     def refusal(self, message: Message) -> int:
         """The reason code with which a publisher is refused now, because the store takes no
         messages; 0 = it takes them."""
-        return self._services.publishing.refusal() if message.qos else 0
+        return self._services.publish_path.refusal() if message.qos else 0
 
     def is_congested(self) -> bool:
         """Whether the client's connection takes no more now: QoS 0 is dropped."""
@@ -111,7 +111,7 @@ class Rules:
 
     def others(self, group_key: str, topic: str, publisher: str) -> list[str]:
         """Connected members of a group, besides the client, that may be given a message."""
-        group = self._services.shares.groups.get(group_key)
+        group = self._services.shared_subscriptions.groups.get(group_key)
         if group is None:
             return []
         return [

@@ -1,7 +1,7 @@
-"""The asyncio scheduler of the broker: turns, timers, the commit thread, rests and tasks.
+"""The asyncio scheduler of the broker: turns, timers, the commit thread, lingers and tasks.
 
 It knows nothing of what it runs. Invariant: what the commit thread has finished is heard on the
-loop once, in order, whether the loop polls, works or rests, and whatever raises meanwhile.
+loop once, in order, whether the loop polls, works or lingers, and whatever raises meanwhile.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class LoopScheduler:
         self._commits: SimpleQueue[_Commit | None] = SimpleQueue()
         self._finished: deque[tuple[_Done, BaseException | None]] = deque()
         self.is_resting = False
-        # Rung (released) by the commit thread to end a rest. The ring of one that was over just
+        # Rung (released) by the commit thread to end a linger. The ring of one that was over just
         # then wakes the next one early: that looks at what is finished and goes on.
         self._bell = threading.Lock()
         self._bell.acquire()
@@ -80,10 +80,10 @@ class LoopScheduler:
     def call_later(self, delay_us: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
         """Run once after a delay, microseconds."""
         # uvloop counts in milliseconds and calls at once what it rounds to 0: who asks again for
-        # the rest would make it spin.
+        # the linger would make it spin.
         return self._loop.call_later(-(-delay_us // 1000) / 1000, callback)
 
-    def rest(self, delay_us: int, callback: Callable[[], None]) -> bool:
+    def linger(self, delay_us: int, callback: Callable[[], None]) -> bool:
         """Hold the loop's thread until the delay is over or the commit thread has finished.
 
         Signals are noted meanwhile, and handled by the loop after it.
@@ -94,7 +94,8 @@ class LoopScheduler:
                 self._hear()
                 return True
         except BaseException:
-            # An interrupt, or a ``done`` that failed: who waits for this rest is woken the more so.
+            # An interrupt, or a ``done`` that failed: who waits for this linger is woken the more
+            # so.
             self._loop.call_soon(self._hear)
             self._loop.call_soon(callback)
             raise
@@ -103,9 +104,9 @@ class LoopScheduler:
 
     def _listen(self, until_s: float) -> None:
         """Wait until something is finished, or it is so late."""
-        # The commit thread adds what is finished and looks then whether the loop rests; here it is
-        # said first that it rests, or does no more, and looked then for what is finished. So one
-        # of the two always sees the other.
+        # The commit thread adds what is finished and looks then whether the loop lingers; here it
+        # is said first that it lingers, or does no more, and looked then for what is finished. So
+        # one of the two always sees the other.
         self.is_resting = True
         try:
             while not self._finished:
@@ -121,8 +122,8 @@ class LoopScheduler:
         """Run ``work`` in the commit thread, then ``done`` on the loop.
 
         Waits until an idle commit thread has begun. Without that the thread would not get the GIL
-        before the loop rests or has held it for 5 ms, and a sync would run after what the loop does
-        meanwhile instead of beside it.
+        before the loop lingers or has held it for 5 ms, and a sync would run after what the loop
+        does meanwhile instead of beside it.
         """
         self._handed_over += 1
         self._commits.put((work, done))
@@ -170,7 +171,7 @@ class LoopScheduler:
                     self._loop.call_soon_threadsafe(self._hear)
 
     def _hear(self) -> None:
-        """Take what the commit thread has finished, unless a rest has already."""
+        """Take what the commit thread has finished, unless a linger has already."""
         while self._finished:
             done, failure = self._finished.popleft()
             self._handed_over -= 1

@@ -117,7 +117,7 @@ def test_a_group_tries_again() -> None:
         publisher.publish("t", body)
     sim.run_for(50_000)
     services = sim.live.services
-    group = services.shares.groups["g/t"]
+    group = services.shared_subscriptions.groups["g/t"]
     member.connect()
     sim.store.read_error = StorageUnavailable("broken")
     group.fall_behind(group.position)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from perdure.broker.stream import ByteStream, PeerInfo
+from perdure.broker.runtime.stream import ByteStream, PeerInfo
 from perdure.config.schema import LimitsConfig
 from perdure.mqtt.decode import Decoder
 from perdure.mqtt.encode import encode

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from tests.unit.net.helpers import Bench
 
-from perdure.broker.stream import ByteStream, PeerInfo
+from perdure.broker.runtime.stream import ByteStream, PeerInfo
 from perdure.mqtt.decode import Decoder
 from perdure.mqtt.encode import encode
 from perdure.mqtt.packets import Connack, Connect, Packet, Properties

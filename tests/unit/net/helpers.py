@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from perdure.broker.stream import ByteStream, PeerInfo
+from perdure.broker.runtime.stream import ByteStream, PeerInfo
 from perdure.config.schema import LimitsConfig
 from perdure.net.admission import Admission
 from perdure.net.listener import Listener

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.broker.auth.addresses import address_key
-from perdure.broker.quotas import TokenBucket
+from perdure.broker.runtime.token_bucket import TokenBucket
 from perdure.config.schema import LimitsConfig
 from perdure.net.admission import Admission
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, final
 import pytest
 from tests.unit.net.helpers import Recorder
 
-from perdure.broker.stream import PeerInfo
+from perdure.broker.runtime.stream import PeerInfo
 from perdure.net.settings import ListenerSettings
 from perdure.net.shell import NO_HANDLER
 from perdure.net.tcp import TcpShell

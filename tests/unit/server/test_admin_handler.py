@@ -12,8 +12,8 @@ import structlog
 from perdure.broker.auth.authenticate import AnonymousPolicy, EnhancedMethods
 from perdure.broker.auth.authorize import AllowAll
 from perdure.broker.broker import Broker
-from perdure.broker.connection import Connection
-from perdure.broker.stream import PeerInfo
+from perdure.broker.connection.connection import Connection
+from perdure.broker.runtime.stream import PeerInfo
 from perdure.clock import Clock, SystemClock
 from perdure.config import Config
 from perdure.config.units import parse_time
@@ -113,7 +113,7 @@ class Scene:
             self.broker.services,
             version="1",
             started_us=SystemClock().now_us(),
-            bans=BanKeeper(self.broker.services.banning, None, SystemClock()),
+            bans=BanKeeper(self.broker.services.ban_enforcer, None, SystemClock()),
         )
 
     async def connect(
@@ -149,7 +149,7 @@ async def offline(scene: Scene, client_id: str, *, subscribe: str = "") -> None:
     client = await scene.connect(client_id, expiry_s=60, subscribe=subscribe)
     client.connection.receive(encode(Disconnect(0), 5))
     # The end of the turn, in which the session is written.
-    scene.broker.services.turn.run()
+    scene.broker.services.pipeline.run()
 
 
 async def test_sessions_in_memory_stand_in_their_places(scene: Scene) -> None:
@@ -243,7 +243,7 @@ async def test_a_session_is_given_to_another_user(scene: Scene, *, connected: bo
         client.written.clear()
     else:
         await offline(scene, "a", subscribe="t")
-    tally = scene.broker.services.tally
+    tally = scene.broker.services.session_counts
     assert await scene.admin.set_owner("a", "ada")
     if connected:
         assert client.written[2] == 0x98
@@ -265,7 +265,7 @@ async def test_a_session_that_ends_with_its_connection_is_given_to_nobody(scene:
     await scene.connect("a")
     assert not await scene.admin.set_owner("a", "ada")
     assert not await scene.admin.set_owner("nobody", "ada")
-    assert scene.broker.services.tally.sessions == 0
+    assert scene.broker.services.session_counts.sessions == 0
 
 
 async def test_rotate(scene: Scene) -> None:
@@ -326,7 +326,7 @@ async def test_status_says_whether_the_storage_takes_messages(scene: Scene) -> N
         return found["storage"], found["storage_reason"]
 
     assert told() == ("ok", "")
-    services.publishing.disk_full = True
+    services.publish_path.disk_full = True
     services.retention._budget.over = "too much"
     assert told() == ("refusing", "too much")
     services.committer.writable = False
@@ -345,7 +345,7 @@ async def test_deadlines_are_told_by_the_wall_clock(scene: Scene, set_by_s: int)
     await client.send(Connect(5, True, 0, "a", will=will, properties=properties))
     await client.send(Subscribe(1, [SubscribeFilter("t", 1)]))
     client.connection.connection_lost(None)
-    scene.broker.services.turn.run()
+    scene.broker.services.pipeline.run()
     scene.wall.set_by_us = set_by_s * 1_000_000
 
     def is_in(text: str, seconds: int) -> bool:

@@ -70,7 +70,7 @@ async def test_who_is_no_superuser_any_more_is_none_at_once(tmp_path: Path) -> N
     sim = SimBroker(authorizer=access.authorizer, standing=access)
     sim.start()
     registry = sim.live.services.registry
-    keeper = BanKeeper(sim.live.services.banning, None, sim.clock)
+    keeper = BanKeeper(sim.live.services.ban_enforcer, None, sim.clock)
     banned: list[Any] = []
 
     class Peer:
@@ -86,7 +86,7 @@ async def test_who_is_no_superuser_any_more_is_none_at_once(tmp_path: Path) -> N
     class Session:
         client_id = "c"
         identity = Identity("c", "ada", superuser=True, method="certificate")
-        holder = Holder()
+        connection = Holder()
 
         def withdraw_pending(self) -> None:
             pass

@@ -16,7 +16,7 @@ from perdure.server.bans import BanKeeper, ban_file
 
 
 class Enforced:
-    """Stands for ``Banning``: has the list and counts its changes."""
+    """Stands for ``BanEnforcer``: has the list and counts its changes."""
 
     def __init__(self) -> None:
         self.bans = BanList()

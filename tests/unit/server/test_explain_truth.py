@@ -57,7 +57,7 @@ class Situation:
             services,
             version="1",
             started_us=0,
-            bans=BanKeeper(services.banning, None, SystemClock()),
+            bans=BanKeeper(services.ban_enforcer, None, SystemClock()),
         )
         self.version = chance.choice((4, 5))
         self.reader = Client(self.sim, "r", version=self.version, acks=chance.random() < 0.9)
@@ -136,7 +136,7 @@ class Situation:
         """Ban somebody."""
         self.story.append(("ban", client_id))
         bans = BanList([make_ban("client_id", client_id, until_us=0, reason="why")])
-        self.sim.live.services.banning.use(bans)
+        self.sim.live.services.ban_enforcer.use(bans)
 
 
 def make_situation(seed: int) -> Situation:
@@ -163,7 +163,7 @@ def test_the_verdict_on_a_message_that_is_yet_to_be_published(seed: int) -> None
     run = make_situation(seed)
     chance = run.chance
     online = not run.reader.is_lost
-    banned = run.sim.live.services.banning.bans.in_force(run.sim.clock.now_us())
+    banned = run.sim.live.services.ban_enforcer.bans.in_force(run.sim.clock.now_us())
     publisher = "r" if online and chance.random() < 0.3 else "p"
     if banned and publisher == "p" and run.publishers["p"].is_lost:
         return  # it can publish nothing
@@ -203,7 +203,7 @@ def test_the_verdict_on_the_last_message_that_was_published(seed: int) -> None:
     payload = run.publish(publisher, topic, qos, chance.choice((8, 70)), expiry_s)
     if chance.random() < 0.3:
         run.sim.run_for(chance.choice((6_000_000, 30_000_000)))
-    if not run.sim.live.services.publishing.is_recorded(Message(topic, b"", qos)):
+    if not run.sim.live.services.publish_path.is_recorded(Message(topic, b"", qos)):
         return
     if not run.sim.live.services.authorizer.publish(
         run.sim.live.services.registry.live[publisher].identity, topic

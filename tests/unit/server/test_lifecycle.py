@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from perdure.broker.stream import ByteStream, PeerInfo
+from perdure.broker.runtime.stream import ByteStream, PeerInfo
 from perdure.config.schema import LimitsConfig
 from perdure.errors import AddressUnavailable, ConfigError, StorageUnavailable
 from perdure.net.admission import Admission

@@ -187,7 +187,7 @@ async def story(scheduler: LoopScheduler) -> Story:
 
 
 async def test_a_rest_ends_after_its_time(story: Story) -> None:
-    assert not story.scheduler.rest(1_000, story.rest_over)
+    assert not story.scheduler.linger(1_000, story.rest_over)
     assert not story.heard  # not within the rest
     await story.over.wait()
     assert story.heard == ["over"]
@@ -198,11 +198,11 @@ async def test_what_was_finished_before_a_rest_ends_it(story: Story) -> None:
     heard_in_time: list[bool] = []
     story.finish("first")
     story.add("last", lambda: heard_in_time.append(heard.wait(5)))
-    assert story.scheduler.rest(LONG_US, story.rest_over)
+    assert story.scheduler.linger(LONG_US, story.rest_over)
     assert story.heard[0] == "first"
     heard.set()
     while "last" not in story.heard:
-        story.scheduler.rest(LONG_US, story.rest_over)
+        story.scheduler.linger(LONG_US, story.rest_over)
     assert heard_in_time == [True]
     assert story.heard == ["first", "next", "last"]
 
@@ -215,7 +215,7 @@ async def test_what_is_finished_in_a_rest_ends_it(story: Story) -> None:
             pass
 
     story.add("work", work)
-    assert story.scheduler.rest(LONG_US, story.rest_over)
+    assert story.scheduler.linger(LONG_US, story.rest_over)
     assert story.heard == ["work"]
 
 
@@ -227,7 +227,7 @@ async def test_nothing_is_lost_or_heard_twice(story: Story) -> None:
     rests = 0
     while len(story.heard) < len(names):
         rests += 1
-        story.scheduler.rest((0, 1, 20, 200)[rests % 4], lambda: None)
+        story.scheduler.linger((0, 1, 20, 200)[rests % 4], lambda: None)
         if rests % 3 == 0:
             await asyncio.sleep(0)
     assert story.heard == names
@@ -239,10 +239,10 @@ async def test_a_ring_that_came_late_does_not_shorten_the_next_rest(story: Story
     story.finish("first", rings=True)
     story.finish("second", rings=True)  # it rings already
     while len(story.heard) < 4:
-        story.scheduler.rest(0, story.rest_over)
+        story.scheduler.linger(0, story.rest_over)
     story.heard.clear()
     begun_s = time.monotonic()
-    assert not story.scheduler.rest(20_000, story.rest_over)
+    assert not story.scheduler.linger(20_000, story.rest_over)
     assert time.monotonic() - begun_s >= 0.02
     await asyncio.sleep(0)
     assert "over" in story.heard
@@ -266,7 +266,7 @@ async def test_a_failure_of_one_does_not_lose_what_was_finished_with_it(
     story.finish("second", rings=rests)
     if rests:
         with pytest.raises(RuntimeError, match="in done"):
-            story.scheduler.rest(LONG_US, story.rest_over)
+            story.scheduler.linger(LONG_US, story.rest_over)
         await story.over.wait()  # who waits for the rest is woken
     while "second" not in story.heard or "next" not in story.heard:
         await asyncio.sleep(0)
@@ -292,7 +292,7 @@ async def test_an_interrupt_in_a_rest_loses_nothing(story: Story) -> None:
     try:
         story.add("work", work)
         with pytest.raises(KeyboardInterrupt):
-            story.scheduler.rest(LONG_US, story.rest_over)
+            story.scheduler.linger(LONG_US, story.rest_over)
     finally:
         signal.signal(signal.SIGUSR1, before)
         raised.set()
@@ -314,7 +314,7 @@ async def test_a_signal_in_a_rest_is_handled_after_it(story: Story) -> None:
 
     try:
         story.add("work", work)
-        assert story.scheduler.rest(LONG_US, story.rest_over)
+        assert story.scheduler.linger(LONG_US, story.rest_over)
         await handled.wait()
     finally:
         loop.remove_signal_handler(signal.SIGUSR1)
@@ -327,5 +327,5 @@ async def test_close_hears_what_is_still_under_way(failures: list[BaseException]
     await scheduler.close()
     await asyncio.sleep(0)
     assert story.heard == ["work"]
-    assert not scheduler.rest(0, story.rest_over)
+    assert not scheduler.linger(0, story.rest_over)
     await story.over.wait()

@@ -114,7 +114,7 @@ def _rest(*, stands_still: bool) -> tuple[VirtualLoop, VirtualScheduler, list[st
 
 def test_a_loop_may_go_on_while_it_rests() -> None:
     loop, scheduler, story = _rest(stands_still=False)
-    assert not scheduler.rest(200, lambda: story.append("over"))
+    assert not scheduler.linger(200, lambda: story.append("over"))
     scheduler.run_blocking(lambda: story.append("work"), lambda _: story.append("done"))
     loop.run_for(200)
     assert sorted(story[:2]) == ["timer", "work"]
@@ -123,7 +123,7 @@ def test_a_loop_may_go_on_while_it_rests() -> None:
 
 def test_a_loop_may_stand_still_while_it_rests() -> None:
     loop, scheduler, story = _rest(stands_still=True)
-    assert not scheduler.rest(200, lambda: story.append("over"))
+    assert not scheduler.linger(200, lambda: story.append("over"))
     assert loop.clock.monotonic_us() == 200
     assert story == []
     loop.run_for(0)
@@ -133,7 +133,7 @@ def test_a_loop_may_stand_still_while_it_rests() -> None:
 def test_blocking_work_ends_a_rest() -> None:
     loop, scheduler, story = _rest(stands_still=True)
     scheduler.run_blocking(lambda: story.append("work"), lambda _: story.append("done"))
-    assert scheduler.rest(200, lambda: story.append("over"))
+    assert scheduler.linger(200, lambda: story.append("over"))
     assert loop.clock.monotonic_us() == 100
     loop.run_for(1_000)
     assert story == ["work", "done", "timer"]
@@ -143,7 +143,7 @@ def test_blocking_work_may_have_its_effect_in_a_rest_and_end_after_it() -> None:
     loop, scheduler, story = _rest(stands_still=True)
     scheduler.blocking_us = (1_000, 1_000)
     scheduler.run_blocking(lambda: story.append("work"), lambda _: story.append("done"))
-    assert not scheduler.rest(700, lambda: story.append("over"))
+    assert not scheduler.linger(700, lambda: story.append("over"))
     assert story == ["work"]
     loop.run_for(1_000)
     assert story == ["work", "over", "timer", "done"]

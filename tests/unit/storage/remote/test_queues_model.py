@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.support.remote import MemoryDriver, ServerState
 
 from perdure.model import Cursor, Message, SessionRecord, Subscription
-from perdure.session.interest import Interest
+from perdure.session.subscriptions import SessionSubscriptions
 from perdure.storage.batch import Batch
 from perdure.storage.remote.store import RemoteDatabase
 
@@ -93,7 +93,7 @@ class Machine:
 
     async def owed(self) -> tuple[list[int], list[int]]:
         """By the log and by the queue, in pages of different sizes."""
-        interest = Interest("c", [*self.subs.values(), *self.ended])
+        interest = SessionSubscriptions("c", [*self.subs.values(), *self.ended])
         last = self.database.last_offset
         log = await self.database.read(
             ["#"], after_offset=self.acked, until_offset=last, limit=1000
@@ -110,7 +110,7 @@ class Machine:
         return _wanted(interest, log.messages), _wanted(interest, queued)
 
 
-def _wanted(interest: Interest, messages: list[Message]) -> list[int]:
+def _wanted(interest: SessionSubscriptions, messages: list[Message]) -> list[int]:
     found = []
     for message in messages:
         wanted = interest.wants(message)

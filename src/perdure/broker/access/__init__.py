@@ -1,0 +1,1 @@
+"""Bans and withdrawn rights, for the clients that are here."""

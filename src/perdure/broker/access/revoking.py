@@ -1,0 +1,51 @@
+"""What happens to connected clients when users, rights or rules have changed.
+
+Rights are asked for each message, so a change of the ACL holds for whatever is sent from then on.
+Two things are not asked again by themselves: whether a client may be there at all, and messages
+that were given to it and wait in memory for room in its window.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from perdure.mqtt.reason_codes import NOT_AUTHORIZED
+
+if TYPE_CHECKING:
+    from perdure.broker.services import Services
+
+WITHDRAWN: Final = "access was withdrawn"
+
+
+def revoke(services: Services) -> int:
+    """Hold every connected client to the users and rules of now.
+
+    Who would not be let in any more is disconnected with 0x87 and without its will: its user was
+    removed, or the password or token that it fitted. What waits for the others is looked at again.
+
+    Returns:
+        Clients that were disconnected.
+    """
+    services.pipeline.now_us = services.clock.now_us()
+    standing = services.standing
+    count = 0
+    for session in list(services.registry.live.values()):
+        identity = session.identity
+        # Who is no superuser any more is none at once.
+        identity.superuser = standing.is_superuser(identity.username)
+        if standing.keeps(identity, loopback=session.connection.peer.loopback):
+            session.withdraw_pending()
+            continue
+        count += 1
+        services.log.warning(
+            "client.revoked",
+            client_id=session.client_id,
+            username=identity.username,
+            address=session.connection.peer.address,
+        )
+        session.connection.disconnect(NOT_AUTHORIZED, WITHDRAWN, send_will=False)
+    for group in services.shared_subscriptions.groups.values():
+        # One that waits for a member with rights may have another one now, or none.
+        group.joined()
+    services.pipeline.run()
+    return count

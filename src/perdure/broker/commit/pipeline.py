@@ -1,0 +1,471 @@
+"""One turn of the broker: everything that arrived together is committed, dispatched and sent
+together.
+
+``_end`` is called at the end of each turn of the event loop in which something happened. It does
+all of this (``run``), but while the open batch gathers (``Committer.gathers``) only the last two:
+
+1. cursors that moved join the batch; the batch is submitted (``committer``);
+2. messages that are sequenced are dispatched, in log order; QoS 2 ones once they are synced;
+3. a sync is started if something waits for one;
+4. each connection with something to say is written to, once.
+
+Dispatching may add to the next batch (shares of groups), so 1 and 2 repeat until nothing is left.
+In the end the loop lingers if that pays (``Committer.linger``). Whoever calls ``run`` from
+elsewhere has its own to go on with, so there is no linger in it.
+
+Invariant: what was taken and not written has an ``_end`` to come, or gathers and will have one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+from perdure.broker.commit.admission import Admission
+from perdure.broker.commit.committer import Committer
+from perdure.broker.dispatch.dispatcher import (
+    Barrier,
+    Dispatcher,
+    InboxDelivery,
+    Item,
+    OffsetAdvance,
+)
+from perdure.broker.runtime.scheduler import Scheduler
+from perdure.broker.runtime.turn_budget import TurnBudget
+from perdure.clock import SteadyClock
+from perdure.errors import StorageError
+from perdure.model import Message
+
+if TYPE_CHECKING:
+    from perdure.broker.delivery.live_session import LiveSession
+    from perdure.broker.delivery.sender import Sender
+    from perdure.broker.shared.group import SharedGroup
+
+WALL_READ_US: Final = 1_000
+"""How often the wall clock is looked at while bytes come from clients: a clock that was set is
+noticed so much later."""
+
+CURSOR_DELAY_US: Final = 500_000
+"""A cursor that nothing waits for is written after this time, once for all that was acknowledged
+meanwhile. What a kill makes of it is a QoS 1 message that comes again with DUP, never a lost one
+or a repeated QoS 2 one."""
+
+MESSAGES_PER_CURSOR: Final = 8
+"""A batch takes the oldest cursor along, and one more for so many messages: with little to do
+cursors are as fresh as the log, and under load they cost little."""
+
+CURSOR_STEP_US: Final = 10_000
+"""How often cursors are looked at whose time has come: many sessions are not written at once."""
+
+POSITION_DELAY_US: Final = 5_000
+"""The same for what joins any earlier batch too: positions of shared groups, the cursors of their
+members, which move with them, and of sessions that ended a QoS 2 exchange."""
+
+GATHERED_MAX: Final = 256
+"""Items that are written and dispatched at once: more of them would share nothing that counts."""
+
+
+class Paused(Protocol):
+    """A peer whose reading was paused until commits have caught up."""
+
+    def commits_caught_up(self) -> None:
+        """Read on."""
+        ...
+
+
+@final
+class CommitPipeline:
+    """Gathers what one turn of the event loop brought.
+
+    Args:
+        scheduler: runs the turn.
+        committer: writes the batch.
+        clock: the broker's time.
+        commit_queue_max: waiters beyond which peers pause.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        committer: Committer,
+        clock: SteadyClock,
+        *,
+        commit_queue_max: int,
+    ) -> None:
+        self._scheduler = scheduler
+        self._committer = committer
+        self._clock: SteadyClock = clock
+        self._steady_times: bool = committer.steady_times
+        self._commit_queue_max = commit_queue_max
+        self.dispatcher: Dispatcher | None = None
+        self.turn_budget: TurnBudget = TurnBudget(scheduler, committer.clock)
+        """Who has work left for the next turn."""
+        self.on_storage_failed: list[StorageFailureListener] = []
+        self.on_refused: Callable[[str], None] | None = None
+        """Told of sessions that another owner has."""
+        self.number: int = 0
+        """Turns so far."""
+        self._scheduled: bool = False
+        self._gathering: bool = False
+        """The open batch gathers: it needs no turn of its own for what is added to it."""
+        self._items: list[Item] = []
+        self._placed: list[Item] = []
+        """What is dispatched behind the messages of the batch, for there its offsets are."""
+        self.now_us: int = 0
+        """Steady time of this turn, microseconds, which deadlines go by; whoever brings something
+        sets it."""
+        self._arrived_us: int = 0
+        """Monotonic time at which something came last."""
+        self._read_us: int = -WALL_READ_US
+        """Monotonic time at which ``arrived`` looked at the wall clock last."""
+        # Cursors that moved, and when they first did; in order: the same events, the same batch.
+        self._dirty: dict[LiveSession, int] = {}
+        self._dirty_soon: dict[LiveSession, None] = {}
+        self._dirty_groups: dict[SharedGroup, None] = {}
+        self._cursor_timer: bool = False
+        self._position_timer: bool = False
+        self._positions_due: bool = False
+        self._senders: list[Sender] = []
+        self._paused: list[Paused] = []
+        self.admission: Admission = Admission()
+        """Who is read from while sessions are behind."""
+        committer.listener = self
+
+    def arrived(self, monotonic_us: int) -> None:
+        """Bytes came from a client: set the time of the turn.
+
+        Args:
+            monotonic_us: now.
+        """
+        self._arrived_us = monotonic_us
+        if monotonic_us - self._read_us >= WALL_READ_US:
+            self._read_us = monotonic_us
+            self._clock.look()
+        self.now_us = self._clock.at(monotonic_us)
+
+    def wall_us(self) -> int:
+        """Wall time of this turn, microseconds: what offsets and people go by."""
+        return self.now_us + self._clock.skew_us
+
+    def published_us(self) -> int:
+        """Time of publishing of what is taken in this turn: the wall's, or where the
+        store has queues (``SessionQueues``) the steady one."""
+        return self.now_us if self._steady_times else self.now_us + self._clock.skew_us
+
+    def schedule(self) -> None:
+        """Make sure that something is done at the end of this turn."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._scheduler.call_soon(self._end)
+
+    def dispatch(self, message: Message) -> None:
+        """A message was taken: dispatch it once its batch is sequenced."""
+        self._items.append(message)
+        self._taken()
+
+    def dispatch_placed(self, item: Item) -> None:
+        """The same for what was placed in the batch, in the order of ``Batch.place``."""
+        self._placed.append(item)
+        self._taken()
+
+    def dispatch_run(self, messages: list[Message]) -> None:
+        """The same for messages that came together."""
+        self._items.extend(messages)
+        self._taken()
+
+    def _taken(self) -> None:
+        if not self._scheduled and (not self._gathering or self._taken_count() >= GATHERED_MAX):
+            self.schedule()
+
+    def _taken_count(self) -> int:
+        return len(self._items) + len(self._placed)
+
+    async def settled(self) -> None:
+        """Wait until everything taken so far was handed out, or the store keeps it from that."""
+        dispatcher = self.dispatcher
+        assert dispatcher is not None
+        committer = self._committer
+        if not committer.writable:
+            return
+        if not (self._taken_count() or committer.has_submitted or dispatcher.waits_for_sync()):
+            return
+        gate = self._scheduler.gate()
+        self.dispatch_placed(Barrier(gate))
+        await gate
+
+    async def committed(self) -> None:
+        """``run``, then wait until all of it is sequenced: reads see it then."""
+        self.run()
+        if self._committer.has_submitted:
+            await self._committer.sequenced()
+
+    def flush_later(self, sender: Sender) -> None:
+        """Write what the sender has gathered at the end of this turn."""
+        self._senders.append(sender)
+        if not self._scheduled:
+            self.schedule()
+
+    def dirty(self, session: LiveSession) -> None:
+        """The cursor of a durable session has moved."""
+        if session.groups:
+            self.dirty_soon(session)
+        elif session not in self._dirty:
+            session.cursor_waits = True
+            self._dirty[session] = self._arrived_us
+            if not self._cursor_timer:
+                self._cursor_timer = True
+                self._scheduler.call_later(CURSOR_DELAY_US, self._cursor_timer_over)
+
+    def dirty_soon(self, session: LiveSession) -> None:
+        """The same, and the client should not have to repeat what it did: it ended a QoS 2
+        exchange, or moved a group."""
+        self._dirty_soon[session] = None
+        self._start_position_timer()
+
+    def _start_position_timer(self) -> None:
+        if not self._position_timer:
+            self._position_timer = True
+            self._scheduler.call_later(POSITION_DELAY_US, self._position_timer_over)
+
+    def put_cursor_now(self, session: LiveSession) -> None:
+        """Add a session's cursor to the open batch: something waits for it."""
+        if self._committer.writable:
+            self.clean(session)
+            session.put_cursor(self._committer.batch)
+
+    def dirty_group(self, group: SharedGroup) -> None:
+        """A group's position has moved; it is written like a cursor."""
+        self._dirty_groups[group] = None
+        self._start_position_timer()
+
+    def clean(self, session: LiveSession) -> None:
+        """The cursor was written by somebody else, or does not matter any more."""
+        self._dirty.pop(session, None)
+        session.cursor_waits = False
+        self._dirty_soon.pop(session, None)
+
+    def is_overloaded(self) -> bool:
+        """Whether so much waits for a commit that peers must pause."""
+        committer = self._committer
+        return (
+            committer.backlog() + self._taken_count() > self._commit_queue_max
+            or committer.is_store_full()
+        )
+
+    def pause(self, peer: Paused) -> None:
+        """Tell the peer when commits have caught up."""
+        self._paused.append(peer)
+
+    def _end(self) -> None:
+        """End the turn as the loop asks for it."""
+        self.number += 1
+        if self._taken_count() < GATHERED_MAX and self._committer.gathers():
+            self._gathering = True
+            self._finish()
+        else:
+            self.run()
+        self._admit()
+        self._linger()
+
+    def _admit(self) -> None:
+        """Go on to read from some of those that wait for it."""
+        assert self.dispatcher is not None
+        now_us = self._committer.clock.monotonic_us()
+        if self.admission.end_turn(now_us, self.dispatcher.offset):
+            self.schedule()
+
+    def _linger(self) -> None:
+        """Let what comes next gather, if it does; what a sync allows is sent at once."""
+        committer = self._committer
+        # Who has asked for another turn while this one sent does not have to wait. A turn that a
+        # sync asks for does: it comes when the linger is over, and mostly finds nothing to do.
+        # Nor does who has work left (``turn_budget``): the loop comes round for that.
+        while not self._scheduled and committer.linger(
+            gathering=self._gathering, still=not self.turn_budget.is_busy
+        ):
+            self._finish()
+
+    def commit_due(self) -> None:
+        """The open batch may have gathered long enough (from the committer)."""
+        if not self._scheduled:
+            self._end()
+
+    def run(self) -> None:
+        """Write and dispatch everything, and end the turn."""
+        dispatcher = self.dispatcher
+        assert dispatcher is not None
+        committer = self._committer
+        self._scheduled = True  # what this run causes belongs to this run
+        while True:
+            self.write()
+            dispatcher.run(committer.synced_offset)
+            if committer.batch.is_empty() and not self._taken_count():
+                if dispatcher.waits_for_sync() and committer.catch_up():
+                    continue
+                break
+        self._finish()
+
+    def _finish(self) -> None:
+        """Sync if it is time, and send."""
+        assert self.dispatcher is not None
+        if self.dispatcher.waits_for_sync():
+            self._committer.want_sync()
+        self._committer.sync_if_due()
+        self._scheduled = False
+        senders = self._senders
+        self._senders = []
+        for sender in senders:
+            sender.flush_turn()
+
+    def write(self) -> None:
+        """Write the open batch, so that reads see it; what it brought may be dispatched then."""
+        committer = self._committer
+        self._gathering = False
+        if (self._dirty_soon or self._dirty_groups) and (
+            self._positions_due or not committer.batch.is_empty()
+        ):
+            self._put_positions()
+        items = self._items
+        self._items = []
+        if self._placed:
+            items += self._placed
+            self._placed = []
+        if self._dirty and committer.writable and not committer.batch.is_empty():
+            self._put_cursors(self._oldest(1 + len(items) // MESSAGES_PER_CURSOR))
+        if not committer.write(items, self.wall_us()):
+            assert self.dispatcher is not None
+            self.dispatcher.accept(_without_store(items, self.dispatcher.offset))
+            self.dispatcher.open_barriers()
+
+    def sequenced(self, items: list[Item]) -> None:
+        """A batch has its offsets (from the committer)."""
+        assert self.dispatcher is not None
+        self.dispatcher.accept(items)
+
+    def lost(self, items: list[Item]) -> None:
+        """The store has failed with a batch on its way (from the committer)."""
+        for item in items:
+            if isinstance(item, Barrier):
+                item.gate.open()
+
+    def refused(self, client_id: str) -> None:
+        """A session has another owner (from the committer)."""
+        if self.on_refused is not None:
+            self.on_refused(client_id)
+
+    def synced(self) -> None:
+        """A sync has finished (from the committer)."""
+        dispatcher = self.dispatcher
+        assert dispatcher is not None
+        dispatcher.run(self._committer.synced_offset)
+        if self._paused and self._committer.backlog() <= self._commit_queue_max // 2:
+            paused = self._paused
+            self._paused = []
+            for peer in paused:
+                peer.commits_caught_up()
+        self.schedule()
+
+    def storage_failed(self, error: StorageError, *, in_doubt: bool) -> None:
+        """The store refuses writes (from the committer)."""
+        for listener in self.on_storage_failed:
+            listener.storage_failed(error, in_doubt=in_doubt)
+        if self.dispatcher is not None:
+            self.dispatcher.open_barriers()
+        paused = self._paused
+        self._paused = []
+        for peer in paused:
+            peer.commits_caught_up()
+
+    def _put_positions(self) -> None:
+        self._positions_due = False
+        if not self._committer.writable:
+            return
+        members = self._dirty_soon
+        self._dirty_soon = {}
+        batch = self._committer.batch
+        for session in members:
+            session.put_cursor(batch)
+        groups = self._dirty_groups
+        self._dirty_groups = {}
+        for group in groups:
+            group.put(batch)
+
+    def _oldest(self, count: int) -> list[LiveSession]:
+        """The sessions whose cursors have waited longest."""
+        found: list[LiveSession] = []
+        for session in self._dirty:
+            found.append(session)
+            if len(found) >= count:
+                break
+        return found
+
+    def _put_cursors(self, sessions: list[LiveSession]) -> None:
+        batch = self._committer.batch
+        for session in sessions:
+            del self._dirty[session]
+            session.cursor_waits = False
+            session.put_cursor(batch)
+
+    def _position_timer_over(self) -> None:
+        self._position_timer = False
+        if self._dirty_soon or self._dirty_groups:
+            if not self._committer.writable:
+                self._position_timer = True
+                self._scheduler.call_later(POSITION_DELAY_US * 20, self._position_timer_over)
+                return
+            self._positions_due = True
+            self.schedule()
+
+    def _cursor_timer_over(self) -> None:
+        """Write the cursors that moved long enough ago."""
+        self._cursor_timer = False
+        dirty = self._dirty
+        now_us = self._committer.clock.monotonic_us()
+        wait_us = CURSOR_DELAY_US
+        if self._committer.writable:
+            # Early timers must not come again and again for the last millisecond.
+            until_us = now_us + CURSOR_STEP_US - CURSOR_DELAY_US
+            ripe: list[LiveSession] = []
+            for session, since_us in dirty.items():
+                if since_us > until_us:
+                    wait_us = since_us - until_us
+                    break
+                ripe.append(session)
+            if ripe:
+                self._put_cursors(ripe)
+                self.schedule()
+        if dirty:
+            self._cursor_timer = True
+            self._scheduler.call_later(max(wait_us, CURSOR_STEP_US), self._cursor_timer_over)
+
+
+class StorageFailureListener(Protocol):
+    """Who must know that the store has failed."""
+
+    def storage_failed(self, error: StorageError, *, in_doubt: bool) -> None:
+        """Writes are refused until the store has recovered.
+
+        Args:
+            error: what the store said.
+            in_doubt: what was written and not synced may be lost.
+        """
+        ...
+
+
+def _without_store(items: list[Item], fence: int) -> list[Item]:
+    """What can still be dispatched although its batch was refused: QoS 0, and what is addressed
+    to sessions that live in memory alone, at the end of what was dispatched."""
+    kept: list[Item] = []
+    for item in items:
+        if isinstance(item, InboxDelivery):
+            if item.session.durable:
+                item.session.inbox_queued -= 1
+            else:
+                if not item.entry.offset:
+                    item.entry.offset = fence
+                kept.append(item)
+        elif isinstance(item, OffsetAdvance):
+            continue
+        elif not item.offset and not item.qos:
+            kept.append(item)
+    return kept

@@ -1,0 +1,1 @@
+"""One client's connection: packets in, decisions, packets out."""

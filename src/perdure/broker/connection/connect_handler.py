@@ -1,0 +1,365 @@
+"""CONNECT: who is there, what it may have, and which session it gets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from perdure.broker.auth.authenticate import AuthRequest, AuthStep
+from perdure.broker.auth.authorize import Identity
+from perdure.broker.auth.flapping import LIMIT as FLAPPING_LIMIT
+from perdure.broker.commit.committer import LEVEL_FSYNC
+from perdure.broker.runtime.token_bucket import TokenBucket
+from perdure.broker.sessions.lifecycle import SessionOpened, SessionRequest
+from perdure.errors import LoginRefused, MqttError
+from perdure.model import Will
+from perdure.mqtt.aliases import OutboundAliases
+from perdure.mqtt.packets import Connack, Connect, Properties
+from perdure.mqtt.reason_codes import (
+    BAD_USERNAME_OR_PASSWORD,
+    BANNED,
+    CLIENT_IDENTIFIER_NOT_VALID,
+    NOT_AUTHORIZED,
+    PACKET_TOO_LARGE,
+    QOS_NOT_SUPPORTED,
+    RETAIN_NOT_SUPPORTED,
+    SERVER_UNAVAILABLE,
+)
+from perdure.observe.instruments import add
+from perdure.session.expiry import session_expiry_s
+from perdure.topic.names import validate_topic_name
+
+if TYPE_CHECKING:
+    from perdure.broker.connection.connection import Connection
+    from perdure.broker.delivery.live_session import LiveSession
+    from perdure.broker.services import Services
+
+ASSIGNED_PREFIX: Final = "perdure-"
+
+
+@final
+class _Admission:
+    """What a client that may come in is, and what it is granted.
+
+    Attributes:
+        bans_version: ``BanEnforcer.version`` when it was last checked.
+        answer: of the CONNACK.
+    """
+
+    __slots__ = ("answer", "bans_version", "client_id", "expiry_s", "identity", "keep_alive_s")
+
+    def __init__(
+        self,
+        client_id: str,
+        identity: Identity,
+        answer: Properties,
+        *,
+        bans_version: int,
+        expiry_s: int,
+        keep_alive_s: int,
+    ) -> None:
+        self.client_id: str = client_id
+        self.identity: Identity = identity
+        self.answer: Properties = answer
+        self.bans_version: int = bans_version
+        self.expiry_s: int = expiry_s
+        self.keep_alive_s: int = keep_alive_s
+
+
+@final
+class ConnectHandler:
+    """Handles CONNECT.
+
+    Args:
+        services: the parts of the broker.
+        level: durability that CONNACK waits for.
+    """
+
+    def __init__(self, services: Services, *, level: int = LEVEL_FSYNC) -> None:
+        self._services = services
+        self._level = level
+
+    async def connect(self, connection: Connection, packet: Connect) -> None:
+        """Answer a CONNECT; a refusal is raised as ``MqttError`` with the CONNACK's code."""
+        services = self._services
+        connection.sender.version = packet.protocol
+        connection.sender.packet_size_max = packet.properties.maximum_packet_size or 0
+        connection.problem_information = packet.properties.request_problem_information != 0
+        connection.count(packet.protocol)
+        connection.opening = packet
+        admission = await self._admit(connection, packet)
+        if admission is None:
+            return
+        found = await self._open_session(connection, packet, admission)
+        if found is None:
+            return
+        session, present = found
+        self._set_up(connection, packet, admission)
+        self._log_opened(connection, packet, admission, present=present)
+        opened = SessionOpened(connection, session, Connack(present, 0, admission.answer))
+        if session.stored or session.replaced:
+            # [MQTT-3.1.2-4] what the CONNACK says must survive a kill: also that the old session
+            # is gone.
+            services.committer.wait(opened, self._level)
+            services.pipeline.schedule()
+        else:
+            opened.committed()
+
+    async def _admit(self, connection: Connection, packet: Connect) -> _Admission | None:
+        """Find out who is there and what it may have; None if it has gone meanwhile."""
+        services = self._services
+        client_id, assigned = self._client_id(packet)
+        if packet.will is not None:
+            self._check_will(packet.will)
+        if services.flapping.refuses(client_id, services.clock.monotonic_us()):
+            add(services.metrics.limit_refusals, (FLAPPING_LIMIT,))
+            raise MqttError(BANNED, "the client identifier connects too often")
+        bans = services.ban_enforcer
+        bans.check(connection, client_id, packet.username)
+        identity, step = await self._identify(connection, client_id, packet)
+        if connection.is_closed:
+            return None
+        # Again: it took time, and a certificate or SCRAM may have named somebody else.
+        bans.check(connection, client_id, identity.username or packet.username)
+        bans_version = bans.version
+        if packet.will is not None and not services.authorizer.publish(identity, packet.will.topic):
+            raise MqttError(NOT_AUTHORIZED, "not authorised for the will topic")
+        expiry_s = session_expiry_s(
+            protocol=packet.protocol,
+            clean_start=packet.clean_start,
+            requested_s=packet.properties.session_expiry_interval,
+            persistent_s=services.session_config.expiry_persistent_s,
+            max_s=services.session_config.expiry_max_s,
+        )
+        keep_alive_s = self._keep_alive(packet)
+        answer = self._answer(
+            connection,
+            packet,
+            client_id=client_id,
+            assigned=assigned,
+            expiry_s=expiry_s,
+            keep_alive_s=keep_alive_s,
+            step=step,
+        )
+        if not connection.sender.fits(Connack(False, 0, answer)):
+            # [MQTT-3.1.2-24]. A session would be of no use to a client that never hears of it.
+            raise MqttError(PACKET_TOO_LARGE, "the maximum packet size has no room for CONNACK")
+        return _Admission(
+            client_id,
+            identity,
+            answer,
+            bans_version=bans_version,
+            expiry_s=expiry_s,
+            keep_alive_s=keep_alive_s,
+        )
+
+    async def _open_session(
+        self, connection: Connection, packet: Connect, admission: _Admission
+    ) -> tuple[LiveSession, bool] | None:
+        """Give the connection its session.
+
+        Returns:
+            The session and whether it existed; None if the connection has ended meanwhile.
+        """
+        services = self._services
+        client_id = admission.client_id
+        await services.registry.acquire(client_id)
+        try:
+            if connection.is_closed:
+                return None
+            if not services.committer.writable and (admission.expiry_s or packet.will is not None):
+                raise MqttError(SERVER_UNAVAILABLE, "storage is not available")
+            session, present = await services.sessions.open(
+                connection,
+                SessionRequest(
+                    client_id,
+                    admission.identity,
+                    packet.will,
+                    clean_start=packet.clean_start,
+                    expiry_s=admission.expiry_s,
+                    receive_maximum=packet.properties.receive_maximum or 65_535,
+                    protocol=packet.protocol,
+                ),
+            )
+            connection.session = session
+            if connection.is_closed:
+                services.sessions.detach(session, connection, send_will=True)
+                return None
+            # Who was not among the live sessions was not seen when the list, or the rules, changed.
+            if not services.standing.keeps(admission.identity, loopback=connection.peer.loopback):
+                connection.disconnect(NOT_AUTHORIZED, "access was withdrawn", send_will=False)
+                return None
+            bans = services.ban_enforcer
+            if bans.version != admission.bans_version and bans.refuses(
+                connection, client_id, admission.identity.username
+            ):
+                connection.disconnect(BANNED, "banned", send_will=False)
+                return None
+            return session, present
+        finally:
+            services.registry.release(client_id)
+
+    def _set_up(self, connection: Connection, packet: Connect, admission: _Admission) -> None:
+        """Hold both sides to what CONNECT and CONNACK say."""
+        if packet.protocol >= 5:
+            if packet.properties.topic_alias_maximum:
+                connection.sender.aliases = OutboundAliases(packet.properties.topic_alias_maximum)
+            connection.flow.accept_aliases(self._services.mqtt_config.topic_alias_maximum)
+        connection.keep_alive.start(admission.keep_alive_s)
+        self._limit_rates(connection)
+
+    def _log_opened(
+        self, connection: Connection, packet: Connect, admission: _Admission, *, present: bool
+    ) -> None:
+        log = self._services.log
+        peer = connection.peer
+        log.info(
+            "connection.opened",
+            client_id=admission.client_id,
+            username=admission.identity.username,
+            address=peer.address,
+            listener=peer.listener,
+            protocol=packet.protocol,
+            clean_start=packet.clean_start,
+            keep_alive_s=admission.keep_alive_s,
+            session_present=present,
+        )
+        if admission.identity.superuser:
+            log.info(
+                "connection.superuser",
+                client_id=admission.client_id,
+                address=peer.address,
+                username=admission.identity.username,
+                listener=peer.listener,
+            )
+
+    def _limit_rates(self, connection: Connection) -> None:
+        """Hold the client to ``limits.*_rate``; clients that are connected keep their own."""
+        limits = self._services.limits_of(connection.peer.listener)
+        now_us = connection.received_us
+
+        def bucket(rate: int) -> TokenBucket | None:
+            return TokenBucket(rate, now_us=now_us) if rate else None
+
+        connection.flow.limit_rates(bucket(limits.publish_rate), bucket(limits.publish_bytes_rate))
+        connection.limit_subscribe_rate(bucket(limits.subscribe_rate))
+
+    def _client_id(self, packet: Connect) -> tuple[str, bool]:
+        """The client id, assigned if the client has none [MQTT-3.1.3-6] [MQTT-3.1.3-7]."""
+        services = self._services
+        config = services.mqtt_config
+        client_id = packet.client_id
+        if client_id:
+            if len(client_id.encode()) > config.client_id_bytes_max:
+                raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, "client identifier is too long")
+            return client_id, False
+        if not config.allow_empty_client_id or (packet.protocol < 5 and not packet.clean_start):
+            # [MQTT-3.1.3-8] of 3.1.1: without an identifier the session could not be found again.
+            raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, "a client identifier is required")
+        return f"{ASSIGNED_PREFIX}{services.random.getrandbits(96):024x}", True
+
+    def _check_will(self, will: Will) -> None:
+        config = self._services.mqtt_config
+        if will.qos > config.maximum_qos:
+            raise MqttError(QOS_NOT_SUPPORTED, f"will QoS {will.qos} is not supported")
+        if will.retain and not config.retain_available:
+            raise MqttError(RETAIN_NOT_SUPPORTED, "retained messages are not supported")
+        validate_topic_name(will.topic, levels_max=config.topic_levels_max)
+
+    async def _identify(
+        self, connection: Connection, client_id: str, packet: Connect
+    ) -> tuple[Identity, AuthStep | None]:
+        """Who the client is, and how an enhanced authentication ended."""
+        if packet.properties.authentication_method is None:
+            return await self._authenticate(connection, client_id, packet), None
+        step = await self._services.enhanced_auth.authenticate(connection, client_id, packet)
+        identity = Identity(
+            client_id,
+            step.username,
+            step.superuser,
+            method=packet.properties.authentication_method,
+            proof=step.proof,
+        )
+        return identity, step
+
+    async def _authenticate(
+        self, connection: Connection, client_id: str, packet: Connect
+    ) -> Identity:
+        services = self._services
+        peer = connection.peer
+        started_us = services.clock.monotonic_us()
+        result = await services.authenticator.authenticate(
+            AuthRequest(
+                client_id=client_id,
+                username=packet.username,
+                password=packet.password,
+                address=peer.address,
+                loopback=peer.loopback,
+                listener=peer.listener,
+                certificate_subject=peer.certificate_subject,
+                protocol=packet.protocol,
+                now_us=started_us,
+            )
+        )
+        services.metrics.auth_seconds.observe(services.clock.monotonic_us() - started_us)
+        add(services.metrics.auth, ("ok" if result.ok else "refused", result.method))
+        if not result.ok:
+            connection.about = {"method": result.method}
+            if result.limit:
+                add(services.metrics.limit_refusals, (result.limit,))
+            elif result.reason_code == BAD_USERNAME_OR_PASSWORD:
+                services.metrics.logins_failed += 1
+                services.ban_enforcer.login_banned(result.ban)
+            raise LoginRefused(result.reason_code, "authentication failed", result.delay_us)
+        return Identity(
+            client_id,
+            result.username,
+            result.superuser,
+            method=result.method,
+            proof=result.proof,
+        )
+
+    def _keep_alive(self, packet: Connect) -> int:
+        """The keep alive that the client is held to, seconds; 0 = none."""
+        longest_s = self._services.mqtt_config.keep_alive_max_s
+        if longest_s and (not packet.keep_alive or packet.keep_alive > longest_s):
+            return longest_s
+        return packet.keep_alive
+
+    def _answer(
+        self,
+        connection: Connection,
+        packet: Connect,
+        *,
+        client_id: str,
+        assigned: bool,
+        expiry_s: int,
+        keep_alive_s: int,
+        step: AuthStep | None,
+    ) -> Properties:
+        """What CONNACK tells the client of us and of its session."""
+        if packet.protocol < 5:
+            return Properties()
+        config = self._services.mqtt_config
+        requested = packet.properties.session_expiry_interval or 0
+        info = config.response_information
+        if info:
+            info = info.replace("%c", client_id)
+        wants_info = packet.properties.request_response_information == 1
+        return Properties(
+            session_expiry_interval=expiry_s if expiry_s != requested else None,
+            receive_maximum=config.receive_maximum,
+            maximum_qos=config.maximum_qos if config.maximum_qos < 2 else None,
+            retain_available=None if config.retain_available else 0,
+            maximum_packet_size=config.packet_size_max,
+            assigned_client_identifier=client_id if assigned else None,
+            topic_alias_maximum=config.topic_alias_maximum or None,
+            wildcard_subscription_available=None if config.wildcard_subscription_available else 0,
+            subscription_identifier_available=None
+            if config.subscription_identifier_available
+            else 0,
+            shared_subscription_available=None if config.shared_subscription_available else 0,
+            server_keep_alive=keep_alive_s if keep_alive_s != packet.keep_alive else None,
+            response_information=info if info and wants_info else None,
+            authentication_method=connection.auth_name or None,
+            authentication_data=step.data if step is not None else None,
+        )

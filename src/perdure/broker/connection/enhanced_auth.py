@@ -1,0 +1,147 @@
+"""AUTH exchanges, at CONNECT and afterwards (MQTT 5.0 section 4.12).
+
+What a method says is its own affair (``auth.authenticate.EnhancedMethod``); here are the order of
+the packets and what ends the exchange.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from perdure.broker.auth.authenticate import AuthState, AuthStep
+from perdure.broker.auth.guard import REFUSAL_DELAY_US
+from perdure.errors import LoginRefused, MqttError
+from perdure.mqtt.packets import Auth, Connect, Properties
+from perdure.mqtt.reason_codes import (
+    BANNED,
+    CONTINUE_AUTHENTICATION,
+    NOT_AUTHORIZED,
+    PACKET_TOO_LARGE,
+    PROTOCOL_ERROR,
+    REAUTHENTICATE,
+)
+from perdure.observe.instruments import add
+
+if TYPE_CHECKING:
+    from perdure.broker.connection.connection import Connection
+    from perdure.broker.services import Services
+
+
+@final
+class EnhancedAuth:
+    """The AUTH exchanges of all connections.
+
+    Args:
+        services: the parts of the broker.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def authenticate(
+        self, connection: Connection, client_id: str, packet: Connect
+    ) -> AuthStep:
+        """Run the exchange that a CONNECT begins; raises the CONNACK's refusal."""
+        services = self._services
+        peer = connection.peer
+        name = packet.properties.authentication_method
+        assert name is not None
+        certified: str | None = None
+        if services.standing.takes_certificates(peer.listener):
+            # The certificate has named the user; the exchange may prove that one besides.
+            certified = peer.certificate_subject
+            if not certified:
+                raise MqttError(NOT_AUTHORIZED, "a client certificate is required")
+        method = services.methods.begin(name, username=certified)
+        connection.auth_name = name
+        step = method.start(client_id, packet.properties.authentication_data)
+        while step.state is AuthState.CONTINUE:
+            self._keep_guessers_out(connection, client_id, step)
+            _send_auth(connection, CONTINUE_AUTHENTICATION, name, step)
+            answer = await connection.next_auth()
+            self._check(answer, name)
+            if answer.reason != CONTINUE_AUTHENTICATION:
+                raise MqttError(PROTOCOL_ERROR, "AUTH with reason code 0x18 expected")
+            step = method.step(answer.properties.authentication_data)
+        ok = step.state is AuthState.DONE
+        add(services.metrics.auth, ("ok" if ok else "refused", name))
+        now_us = services.clock.monotonic_us()
+        if step.state is AuthState.FAILED:
+            connection.about = {"method": name, "reason": step.reason}
+            if step.claimed:
+                services.metrics.logins_failed += 1
+                services.ban_enforcer.login_banned(
+                    services.guard.failed(
+                        username=step.claimed,
+                        address=peer.address,
+                        client_id=client_id,
+                        now_us=now_us,
+                    )
+                )
+            suspect = services.guard.is_suspect(peer.address, now_us)
+            delay_us = REFUSAL_DELAY_US if suspect else 0
+            raise LoginRefused(step.reason_code, "authentication failed", delay_us)
+        services.guard.succeeded(
+            username=step.username or "",
+            address=peer.address,
+            client_id=client_id,
+            now_us=now_us,
+        )
+        return step
+
+    def _keep_guessers_out(self, connection: Connection, client_id: str, step: AuthStep) -> None:
+        """End an exchange for a user name that has failed too often from there."""
+        if not step.claimed:
+            return
+        services = self._services
+        ban = services.guard.verdict(
+            username=step.claimed,
+            address=connection.peer.address,
+            client_id=client_id,
+            now_us=services.clock.monotonic_us(),
+        )
+        if ban is not None:
+            add(services.metrics.limit_refusals, (ban.limit,))
+            raise LoginRefused(BANNED, "too many failed logins", REFUSAL_DELAY_US)
+
+    async def auth(self, connection: Connection, packet: Auth) -> None:
+        """AUTH on an open connection: re-authentication, begun or continued."""
+        services = self._services
+        name = connection.auth_name
+        session = connection.session
+        assert session is not None
+        if not name:
+            raise MqttError(PROTOCOL_ERROR, "the connection did not use enhanced authentication")
+        self._check(packet, name)
+        data = packet.properties.authentication_data
+        if packet.reason == REAUTHENTICATE:
+            connection.auth_method = services.methods.begin_again(
+                packet.properties.authentication_method or "",
+                connected_with=name,
+                username=session.identity.username,
+            )
+            step = connection.auth_method.start(session.client_id, data)
+        elif packet.reason == CONTINUE_AUTHENTICATION and connection.auth_method is not None:
+            step = connection.auth_method.step(data)
+        else:
+            raise MqttError(PROTOCOL_ERROR, "no re-authentication is under way")
+        if step.state is AuthState.CONTINUE:
+            reason = CONTINUE_AUTHENTICATION
+        else:
+            connection.auth_method = None
+            if step.state is AuthState.FAILED:
+                raise MqttError(step.reason_code, "re-authentication failed")
+            reason = 0
+        _send_auth(connection, reason, name, step)
+
+    def _check(self, packet: Auth, name: str) -> None:
+        if packet.properties.authentication_method != name:
+            # [MQTT-4.12.0-5] every AUTH of an exchange carries the method of the CONNECT.
+            raise MqttError(PROTOCOL_ERROR, "the authentication method must not change")
+
+
+def _send_auth(connection: Connection, reason: int, name: str, step: AuthStep) -> None:
+    """Send AUTH, or give up the exchange: it would wait for ever for what was not sent."""
+    packet = Auth(reason, Properties(authentication_method=name, authentication_data=step.data))
+    if not connection.sender.packet(packet):
+        raise MqttError(PACKET_TOO_LARGE, "the maximum packet size has no room for AUTH")

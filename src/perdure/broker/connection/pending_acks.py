@@ -1,0 +1,122 @@
+"""Acknowledgements that wait for a commit, in the order of the packets that they answer.
+
+Waiters of ``broker.commit.committer``: each knows what to say when the batch is durable, and when
+it is not. What goes wrong in saying so is ``broke``, and ends the connection.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from perdure.broker.publish.path import QUOTA_EXCEEDED, UNSPECIFIED_ERROR, refusal_code
+from perdure.errors import StorageError
+from perdure.model import Message
+from perdure.mqtt.primitives import UINT16_BYTES
+
+if TYPE_CHECKING:
+    from perdure.broker.connection.qos_flow import QosFlow
+
+
+@final
+class PublishAcks:
+    """PUBACKs or PUBRECs that wait for the commit of a run; arguments as ``acknowledge``."""
+
+    __slots__ = ("_flow", "_kind", "_messages", "_packet_ids", "_started_us")
+
+    def __init__(
+        self,
+        flow: QosFlow,
+        kind: int,
+        packet_ids: list[bytes],
+        messages: list[Message] | None,
+        started_us: int,
+    ) -> None:
+        self._flow: QosFlow = flow
+        self._kind: int = kind
+        self._packet_ids: list[bytes] = packet_ids
+        self._messages: list[Message] | None = messages
+        self._started_us: int = started_us
+
+    def committed(self) -> None:
+        """[MQTT-4.3.2-4] [MQTT-4.3.3-8] the messages are ours now: say so."""
+        self._flow.acknowledge(self._kind, self._packet_ids, self._messages, self._started_us)
+
+    def failed(self, error: StorageError, *, in_doubt: bool) -> None:
+        """The messages were not taken, or nobody knows."""
+        flow = self._flow
+        code = refusal_code(error)
+        if code == QUOTA_EXCEEDED and not in_doubt:
+            flow.count_full(len(self._packet_ids))
+        if in_doubt or not flow.has_reason_codes:
+            # In doubt the client must keep the messages and send them again under the same
+            # identifiers, so nothing that ends an exchange may be sent.
+            flow.storage_lost(code)
+            return
+        for raw in self._packet_ids:
+            flow.refuse(self._kind, int.from_bytes(raw, "big"), code)
+
+    def broke(self, error: Exception) -> None:
+        """Its connection ends."""
+        self._flow.broke(error)
+
+
+@final
+class StateAcks:
+    """Acknowledgements that wait for session state: PUBREL after PUBREC, PUBCOMP after PUBREL,
+    PUBREC again for a duplicate; arguments as ``answer``."""
+
+    __slots__ = ("_flow", "_kind", "_packet_ids", "_reason")
+
+    def __init__(self, flow: QosFlow, kind: int, packet_ids: list[bytes], reason: int) -> None:
+        self._flow: QosFlow = flow
+        self._kind: int = kind
+        self._packet_ids: list[bytes] = packet_ids
+        self._reason: int = reason
+
+    def committed(self) -> None:
+        """The state is durable."""
+        self._flow.answer(self._kind, self._packet_ids, self._reason)
+
+    def failed(self, error: StorageError, *, in_doubt: bool) -> None:
+        """The state is not durable: the client must ask again after a reconnect."""
+        self._flow.storage_lost(UNSPECIFIED_ERROR)
+
+    def broke(self, error: Exception) -> None:
+        """Its connection ends."""
+        self._flow.broke(error)
+
+
+@final
+class RefusalAck:
+    """The answer to a PUBLISH that the client may not make, in its place among the others."""
+
+    __slots__ = ("_flow", "_kind", "_packet_id", "_reason", "_started_us")
+
+    def __init__(
+        self, flow: QosFlow, kind: int, packet_id: int, reason: int, started_us: int
+    ) -> None:
+        self._flow = flow
+        self._kind = kind
+        self._packet_id = packet_id
+        self._reason = reason
+        self._started_us = started_us
+
+    def committed(self) -> None:
+        """Everything before it is answered."""
+        if self._reason:
+            self._flow.refuse(self._kind, self._packet_id, self._reason)
+        else:
+            packet_ids = [UINT16_BYTES[self._packet_id]]
+            self._flow.acknowledge(self._kind, packet_ids, None, self._started_us)
+
+    def failed(self, error: Exception, *, in_doubt: bool) -> None:
+        """Earlier messages of the same commit failed. A refusal holds all the same; an
+        acknowledgement of 3.1.1 may stand for state that was not written."""
+        if self._reason:
+            self._flow.refuse(self._kind, self._packet_id, self._reason)
+        else:
+            self._flow.storage_lost(UNSPECIFIED_ERROR)
+
+    def broke(self, error: Exception) -> None:
+        """Its connection ends."""
+        self._flow.broke(error)

@@ -1,0 +1,467 @@
+"""The message exchanges of one connection: PUBLISH and its acknowledgements, both ways.
+
+This is the hot path: everything is inline. Messages of one QoS that came together are a *run*: they
+enter the log and the dispatch in one step (``end_run``), and one small waiter holds all their
+acknowledgements. What each packet does to a session is in ``session.inbound`` and
+``session.outbound``; here it meets authorisation, rates and the commit.
+
+Invariant: acknowledgements go out in the order of the packets they answer [MQTT-4.6.0-2]
+[MQTT-4.6.0-3], refusals included, so all of them pass through the commit queue.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from perdure.broker.connection.pending_acks import PublishAcks, RefusalAck, StateAcks
+from perdure.broker.delivery.live_session import CURSOR_MESSAGES_MAX
+from perdure.broker.publish.path import QUOTA_EXCEEDED, REFUSALS
+from perdure.errors import MqttError
+from perdure.model import Message
+from perdure.mqtt.aliases import InboundAliases
+from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Properties, Publish
+from perdure.mqtt.primitives import UINT16_BYTES
+from perdure.observe.instruments import add
+from perdure.session.inbound import RECEIVE_DUPLICATE, RECEIVE_EXCEEDED
+from perdure.session.outbound import ACK_RELEASE, ACK_SETTLED
+
+if TYPE_CHECKING:
+    from perdure.broker.commit.committer import Waiter
+    from perdure.broker.connection.connection import Connection
+    from perdure.broker.delivery.live_session import LiveSession
+    from perdure.broker.delivery.sender import Sender
+    from perdure.broker.runtime.token_bucket import TokenBucket
+    from perdure.broker.services import Services
+
+NO_MATCHING_SUBSCRIBERS: Final = 0x10
+NOT_AUTHORIZED: Final = 0x87
+PACKET_ID_NOT_FOUND: Final = 0x92
+RECEIVE_MAXIMUM_EXCEEDED: Final = 0x93
+
+
+@final
+class QosFlow:
+    """The exchanges of one connection.
+
+    Args:
+        services: the parts of the broker.
+        connection: whose they are.
+        level: durability that acknowledgements wait for (``committer.LEVEL_*``).
+    """
+
+    __slots__ = (
+        "_aliases",
+        "_connection",
+        "_level",
+        "_pending_ack_ids",
+        "_pending_ack_kind",
+        "_publish_bucket",
+        "_publish_bytes_bucket",
+        "_run",
+        "_run_ids",
+        "_run_qos",
+        "_sender",
+        "_services",
+        "_window_has_room",
+    )
+
+    def __init__(self, services: Services, connection: Connection, *, level: int) -> None:
+        self._services: Services = services
+        self._connection: Connection = connection
+        self._sender: Sender = connection.sender
+        self._level: int = level
+        self._aliases: InboundAliases | None = None
+        self._publish_bucket: TokenBucket | None = None
+        self._publish_bytes_bucket: TokenBucket | None = None
+        # The messages that were taken and not handed on yet, and their packet identifiers.
+        self._run: list[Message] | None = None
+        self._run_ids: list[bytes] | None = None
+        self._run_qos: int = 0
+        # Acknowledgements of one kind that wait for session state and were not queued yet.
+        self._pending_ack_ids: list[bytes] | None = None
+        self._pending_ack_kind: int = 0
+        self._window_has_room: bool = False
+        """Acknowledgements have made room for messages that wait."""
+
+    @property
+    def has_reason_codes(self) -> bool:
+        """Whether the client can be told why (5.0)."""
+        return self._sender.version >= 5
+
+    def accept_aliases(self, maximum: int) -> None:
+        """Topic aliases that the client may set, from our CONNACK."""
+        self._aliases = InboundAliases(maximum)
+
+    def limit_rates(self, messages: TokenBucket | None, payload: TokenBucket | None) -> None:
+        """Rates of messages and payload bytes that this client is held to."""
+        self._publish_bucket = messages
+        self._publish_bytes_bucket = payload
+
+    def publish(self, packet: Publish) -> None:
+        """PUBLISH: take the message, refuse it, or raise what ends the connection."""
+        connection = self._connection
+        session = connection.session
+        assert session is not None
+        services = self._services
+        topic = packet.topic
+        if packet.topic_alias:
+            if self._aliases is None:
+                raise MqttError(0x94, "no topic aliases were offered")
+            topic = self._aliases.resolve(packet)
+        qos = packet.qos
+        publishing = services.publish_path
+        run = self._run
+        # What let the message before it pass, lets it pass too.
+        same_topic = run is not None and qos == self._run_qos and topic is run[-1].topic
+        if not same_topic and qos > publishing.qos_max:
+            raise MqttError(0x9B, f"QoS {qos} is not supported")
+        if packet.retain and not publishing.retain_available:
+            raise MqttError(0x9A, "retained messages are not supported")
+        metrics = services.metrics
+        if qos == 1:
+            metrics.messages_received_1 += 1
+        elif qos:
+            metrics.messages_received_2 += 1
+        else:
+            metrics.messages_received_0 += 1
+        metrics.payload_bytes_received += len(packet.payload)
+        packet_id = packet.packet_id
+        if qos == 1:
+            if not session.inbound.publish_qos1():
+                raise MqttError(RECEIVE_MAXIMUM_EXCEEDED, "receive maximum exceeded")
+        elif qos == 2:
+            result = session.inbound.publish_qos2(packet_id)
+            if result == RECEIVE_DUPLICATE:
+                # [MQTT-4.3.3-10] the same message again; its commit may still be under way.
+                self._ack_after_commit(PUBREC, packet_id)
+                return
+            if result == RECEIVE_EXCEEDED:
+                raise MqttError(RECEIVE_MAXIMUM_EXCEEDED, "receive maximum exceeded")
+        if not same_topic and topic not in publishing.topics:
+            publishing.check_topic(topic)
+        if self._publish_bucket is not None or self._publish_bytes_bucket is not None:
+            self._take_rate(len(packet.payload))
+        if not same_topic:
+            authorizer = services.authorizer
+            if (not authorizer.allow_all or topic[0] == "$") and not authorizer.publish(
+                session.identity, topic
+            ):
+                self._refuse_unauthorized(packet, topic)
+                return
+            if qos and (publishing.disk_full or not services.committer.writable):
+                self._refuse_in_turn(packet, publishing.refusal(), topic)
+                return
+        retain = packet.retain
+        if retain:
+            limit = publishing.refuses_retained(topic, packet.payload, packet.forward)
+            if limit:
+                if self._refuse_retained(packet, limit):
+                    return
+                retain = False
+        now_us = services.pipeline.now_us
+        message = Message(
+            topic,
+            packet.payload,
+            qos,
+            retain,
+            session.client_id,
+            packet.forward,
+            now_us + packet.expiry_s * 1_000_000 if packet.expiry_s >= 0 else 0,
+            services.pipeline.published_us(),
+        )
+        if qos == 2 and session.durable:
+            services.committer.batch.put_awaiting_release(
+                session.client_id, packet_id, epoch=session.record.epoch
+            )
+        if run is None or qos != self._run_qos:
+            self.end_run()
+            run = self._run = []
+            self._run_ids = None
+            self._run_qos = qos
+        run.append(message)
+        if qos:
+            ids = self._run_ids
+            if ids is None:
+                ids = self._run_ids = []
+            ids.append(UINT16_BYTES[packet_id])
+
+    def _ack_after_commit(self, kind: int, packet_id: int) -> None:
+        """Answer with PUBREC, PUBREL or PUBCOMP once the state behind it is durable."""
+        ids = self._pending_ack_ids
+        if ids is None or kind != self._pending_ack_kind or self._run is not None:
+            self.end_run()
+            ids = self._pending_ack_ids = []
+            self._pending_ack_kind = kind
+        ids.append(UINT16_BYTES[packet_id])
+
+    def end_run(self) -> None:
+        """Hand on the messages, or the acknowledgements, that were taken; what follows comes after
+        them."""
+        pending_acks = self._pending_ack_ids
+        if pending_acks is not None:
+            self._pending_ack_ids = None
+            self._wait_for_state(pending_acks)
+        if self._window_has_room:
+            self._window_has_room = False
+            session = self._connection.session
+            if session is not None and session.is_open:
+                session.pump()
+        run = self._run
+        if run is None:
+            return
+        self._run = None
+        services = self._services
+        qos = self._run_qos
+        services.publish_path.take_run(run, qos)
+        ids = self._run_ids
+        if ids is None:
+            return
+        self._run_ids = None
+        kind = PUBACK if qos == 1 else PUBREC
+        told = run if qos == 1 and self._sender.version >= 5 else None
+        acks = PublishAcks(self, kind, ids, told, self._connection.received_us)
+        services.committer.wait(acks, self._level, len(ids))
+
+    def _wait_for_state(self, packet_ids: list[bytes]) -> None:
+        services = self._services
+        session = self._connection.session
+        if self._pending_ack_kind == PUBREL and session is not None and session.durable:
+            services.pipeline.put_cursor_now(session)
+        self._wait(StateAcks(self, self._pending_ack_kind, packet_ids, 0), len(packet_ids))
+
+    def _wait(self, waiter: Waiter, count: int = 1) -> None:
+        """Answer after the open batch, whether or not a message is in it."""
+        services = self._services
+        services.committer.wait(waiter, self._level, count)
+        services.pipeline.schedule()
+
+    def acknowledge(
+        self, kind: int, packet_ids: list[bytes], messages: list[Message] | None, started_us: int
+    ) -> None:
+        """The messages are committed: PUBACK or PUBREC for each.
+
+        Args:
+            kind: PUBACK or PUBREC.
+            packet_ids: identifiers in wire form.
+            messages: the same, if the client can be told who has heard them.
+            started_us: monotonic time at which they came.
+        """
+        connection = self._connection
+        session = connection.session
+        if session is None or not connection.is_connected:
+            return
+        services = self._services
+        elapsed_us = services.committer.notified_us - started_us
+        count = len(packet_ids)
+        if kind == PUBACK:
+            session.inbound.acknowledged(count)
+            services.metrics.publish_to_ack_seconds_1.observe(elapsed_us, count)
+            unmatched = services.dispatcher.unmatched
+            if messages is not None and unmatched:
+                offsets = [message.offset for message in messages]
+                if not unmatched.isdisjoint(offsets):
+                    self._acknowledge_unmatched(packet_ids, offsets, unmatched)
+                    return
+        else:
+            services.metrics.publish_to_ack_seconds_2.observe(elapsed_us, count)
+        self._sender.acks(kind, packet_ids)
+
+    def _acknowledge_unmatched(
+        self, packet_ids: list[bytes], offsets: list[int], unmatched: set[int]
+    ) -> None:
+        """PUBACK for messages some of which nobody wanted."""
+        # 3.4.2.1. What offline sessions want is not known here (and not asked), so while there are
+        # any, nobody is told that there is no subscriber.
+        tells = not self._services.metrics.sessions_offline
+        for raw, offset in zip(packet_ids, offsets, strict=True):
+            reason = NO_MATCHING_SUBSCRIBERS if tells and offset in unmatched else 0
+            unmatched.discard(offset)
+            self._sender.ack(PUBACK, int.from_bytes(raw, "big"), reason)
+
+    def refuse(self, kind: int, packet_id: int, reason_code: int) -> None:
+        """PUBACK or PUBREC with an error: the message was not taken (5.0)."""
+        connection = self._connection
+        session = connection.session
+        if session is None or not connection.is_connected:
+            return
+        if kind == PUBACK:
+            session.inbound.acknowledged(1)
+        else:
+            session.inbound.reject_qos2(packet_id)
+        said = REFUSALS.get(reason_code)
+        if said is not None and connection.problem_information:
+            # [MQTT-3.4.2-2] [MQTT-3.5.2-2] left out where the client's packets are too small.
+            why = Ack(kind, packet_id, reason_code, Properties(reason_string=said))
+            if self._sender.packet(why):
+                return
+        self._sender.ack(kind, packet_id, reason_code)
+
+    def _refuse_in_turn(self, packet: Publish, reason_code: int, topic: str) -> None:
+        """The store takes no messages. 3.1.1 has no way to say so but to close."""
+        self.end_run()
+        self._services.refusal_log.publish(
+            self._connection, reason_code, REFUSALS.get(reason_code, ""), topic, packet.qos
+        )
+        if reason_code == QUOTA_EXCEEDED:
+            self.count_full()
+        if not self.has_reason_codes:
+            self.storage_lost(reason_code)
+            return
+        kind = PUBACK if packet.qos == 1 else PUBREC
+        if self._services.committer.writable:
+            self._wait_refusal(kind, packet.packet_id, reason_code)
+        else:
+            # Whatever was before it in the commit queue has failed already.
+            self.refuse(kind, packet.packet_id, reason_code)
+
+    def _refuse_retained(self, packet: Publish, limit: str) -> bool:
+        """No room for another retained message.
+
+        Returns:
+            Whether the message is refused. A client that cannot be told (QoS 0, 3.1.1) has its
+            message delivered and not retained, which the log and the metrics show.
+        """
+        services = self._services
+        session = self._connection.session
+        assert session is not None
+        add(services.metrics.limit_refusals, (limit,))
+        services.log.warning(
+            "retained.refused",
+            client_id=session.client_id,
+            topic=packet.topic,
+            limit=limit,
+        )
+        if not packet.qos or not self.has_reason_codes:
+            return False
+        services.metrics.messages_dropped_quota += 1
+        kind = PUBACK if packet.qos == 1 else PUBREC
+        self._wait_refusal(kind, packet.packet_id, QUOTA_EXCEEDED)
+        return True
+
+    def broke(self, error: Exception) -> None:
+        """Answering failed as nobody expected: the connection ends."""
+        self._connection.broke(error, "answer")
+
+    def count_full(self, count: int = 1) -> None:
+        """Messages were turned away because the disk or its budget is full."""
+        self._services.metrics.messages_dropped_quota += count
+
+    def _refuse_unauthorized(self, packet: Publish, topic: str) -> None:
+        """The client may not publish there: 5.0 is told so; 3.1.1 has no way to say it, so the
+        message is acknowledged and dropped [MQTT-3.3.5-2]."""
+        services = self._services
+        services.metrics.messages_dropped_not_authorized += 1
+        session = self._connection.session
+        assert session is not None
+        services.refusal_log.publish(
+            self._connection, NOT_AUTHORIZED, "not authorised", topic, packet.qos
+        )
+        if not packet.qos:
+            return
+        kind = PUBACK if packet.qos == 1 else PUBREC
+        reason = NOT_AUTHORIZED if self._sender.version >= 5 else 0
+        if kind == PUBREC and not reason and session.durable:
+            services.committer.batch.put_awaiting_release(
+                session.client_id, packet.packet_id, epoch=session.record.epoch
+            )
+        self._wait_refusal(kind, packet.packet_id, reason)
+
+    def _wait_refusal(self, kind: int, packet_id: int, reason_code: int) -> None:
+        """Answer through the commit queue: it must not overtake earlier acknowledgements."""
+        self.end_run()
+        self._wait(RefusalAck(self, kind, packet_id, reason_code, self._connection.received_us))
+
+    def acknowledged(self, packet: Ack) -> None:
+        """PUBACK, PUBREC, PUBREL or PUBCOMP."""
+        session = self._connection.session
+        assert session is not None
+        outbound = session.outbound
+        kind = packet.kind
+        packet_id = packet.packet_id
+        services = self._services
+        if kind == PUBACK:
+            delivery = outbound.acknowledge(packet_id)
+            if delivery is not None and delivery.group_key:
+                services.shared_subscriptions.settled(session, delivery.offset)
+        elif kind == PUBREL:
+            self._release(session, packet)
+            return
+        elif kind == PUBREC:
+            held = outbound.inflight.get(packet_id)
+            result = outbound.receive(packet_id, failed=packet.reason >= 0x80)
+            if result == ACK_RELEASE:
+                self._ack_after_commit(PUBREL, packet_id)
+                return
+            if result == ACK_SETTLED:
+                assert held is not None
+                if held.group_key:
+                    services.shared_subscriptions.settled(session, held.offset)
+            elif packet.reason < 0x80:
+                # [MQTT-3.6.2-1] 3.1.1 has no reason codes; its PUBREL just ends the exchange.
+                reason = 0 if session.resumed else PACKET_ID_NOT_FOUND
+                self._sender.ack(PUBREL, packet_id, reason)
+                return
+        else:
+            held = outbound.inflight.get(packet_id)
+            outbound.complete(packet_id)
+            if session.durable:
+                services.pipeline.dirty_soon(session)
+            if held is not None and held.group_key:
+                services.shared_subscriptions.settled(session, held.offset)
+        if (
+            not session.cursor_waits
+            or outbound.acked_serial - session.cursor_serial >= CURSOR_MESSAGES_MAX
+        ):
+            session.moved()
+        if outbound.pending or session.has_waiters:
+            self._window_has_room = True
+
+    def _release(self, session: LiveSession, packet: Ack) -> None:
+        """PUBREL: forget the identifier, durably, before PUBCOMP lets the client reuse it."""
+        services = self._services
+        known = session.inbound.release(packet.packet_id)
+        if known and session.durable:
+            services.committer.batch.delete_awaiting_release(
+                session.client_id, packet.packet_id, epoch=session.record.epoch
+            )
+        # 3.7.2.1: an unknown identifier is no error during recovery, when the client repeats a
+        # PUBREL whose PUBCOMP was lost.
+        if known or session.resumed:
+            self._ack_after_commit(PUBCOMP, packet.packet_id)
+            return
+        self.end_run()
+        packet_ids = [UINT16_BYTES[packet.packet_id]]
+        self._wait(StateAcks(self, PUBCOMP, packet_ids, PACKET_ID_NOT_FOUND))
+
+    def answer(self, kind: int, packet_ids: list[bytes], reason: int) -> None:
+        """The state behind PUBRECs, PUBRELs or PUBCOMPs is durable: send them.
+
+        Args:
+            kind: of all.
+            packet_ids: identifiers in wire form.
+            reason: reason code; only of a single one.
+        """
+        connection = self._connection
+        if kind == PUBCOMP and not reason and connection.session is not None:
+            connection.session.inbound.acknowledged(len(packet_ids))
+        if not connection.is_connected:
+            return
+        if reason:
+            for raw in packet_ids:
+                self._sender.ack(kind, int.from_bytes(raw, "big"), reason)
+        else:
+            self._sender.acks(kind, packet_ids)
+
+    def storage_lost(self, reason_code: int) -> None:
+        """A commit that the client waits for has failed."""
+        self._connection.storage_lost(reason_code)
+
+    def _take_rate(self, payload_bytes: int) -> None:
+        wait_us = 0
+        now_us = self._connection.received_us
+        if self._publish_bucket is not None:
+            wait_us = self._publish_bucket.take(1, now_us)
+        if self._publish_bytes_bucket is not None:
+            wait_us = max(wait_us, self._publish_bytes_bucket.take(payload_bytes, now_us))
+        if wait_us:
+            self._connection.inbound_gate.throttle(wait_us)

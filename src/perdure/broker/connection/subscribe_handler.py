@@ -1,0 +1,424 @@
+"""SUBSCRIBE and UNSUBSCRIBE.
+
+A subscription is in effect, and durable, before its SUBACK leaves (trap 51). It changes nothing
+for the messages that were taken before it: those are handed out first. The retained
+messages that it brings, if few, are committed with it; more of them, and a replay, follow as a
+feed (``backfill``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from perdure.broker.commit.committer import LEVEL_FSYNC
+from perdure.broker.connection.replay_request import (
+    REPLAY_PREFIX,
+    requested_by_property,
+    split_replay_filter,
+)
+from perdure.errors import MalformedPacket, MqttError, ProtocolViolation, StorageError
+from perdure.model import Feed, Subscription
+from perdure.mqtt.packets import EMPTY, Suback, Subscribe, SubscribeFilter, Unsuback, Unsubscribe
+from perdure.observe.instruments import add
+from perdure.topic.names import (
+    is_wildcard,
+    parse_shared,
+    validate_topic_filter,
+    validate_wildcards,
+)
+
+if TYPE_CHECKING:
+    from perdure.broker.connection.connection import Connection
+    from perdure.broker.delivery.live_session import LiveSession
+    from perdure.broker.services import Services
+
+UNSPECIFIED_ERROR: Final = 0x80
+NOT_AUTHORIZED: Final = 0x87
+QUOTA_EXCEEDED: Final = 0x97
+SHARED_NOT_SUPPORTED: Final = 0x9E
+IDENTIFIERS_NOT_SUPPORTED: Final = 0xA1
+WILDCARDS_NOT_SUPPORTED: Final = 0xA2
+NO_SUBSCRIPTION_EXISTED: Final = 0x11
+
+FILTERS_PER_STEP: Final = 32
+"""Topic filters of one packet that are worked on at once; the others wait for their turn."""
+
+
+@final
+class Answer:
+    """SUBACK or UNSUBACK that waits for its commit, and the feeds that begin after it."""
+
+    __slots__ = ("_connection", "_feeds", "_packet", "_services")
+
+    def __init__(
+        self,
+        services: Services,
+        connection: Connection,
+        packet: Suback | Unsuback,
+        feeds: list[str],
+    ) -> None:
+        self._services = services
+        self._connection = connection
+        self._packet = packet
+        self._feeds = feeds
+
+    def committed(self) -> None:
+        """The subscriptions are durable."""
+        connection = self._connection
+        if not connection.is_connected:
+            return
+        connection.sender.packet(self._packet)
+        session = connection.session
+        assert session is not None
+        for name in self._feeds:
+            self._services.backfill.start(session, name)
+
+    def failed(self, error: StorageError, *, in_doubt: bool) -> None:
+        """The client must subscribe again after a reconnect."""
+        self._connection.storage_lost(UNSPECIFIED_ERROR)
+
+    def broke(self, error: Exception) -> None:
+        """Its connection ends."""
+        self._connection.broke(error, "answer")
+
+
+@final
+class SubscribeHandler:
+    """Handles SUBSCRIBE and UNSUBSCRIBE.
+
+    Args:
+        services: the parts of the broker.
+        level: durability that the acknowledgements wait for, for durable sessions.
+    """
+
+    def __init__(self, services: Services, *, level: int = LEVEL_FSYNC) -> None:
+        self._services = services
+        self._level = level
+
+    async def subscribe(self, connection: Connection, packet: Subscribe) -> None:
+        """Make or change subscriptions; each filter has a reason code of its own."""
+        session = connection.session
+        assert session is not None
+        identifiers = packet.properties.subscription_identifiers
+        identifier = identifiers[0] if identifiers else 0
+        config = self._services.mqtt_config
+        if identifier and not config.subscription_identifier_available:
+            raise MqttError(IDENTIFIERS_NOT_SUPPORTED, "subscription identifiers not supported")
+        await self._check_syntax(connection, [requested.filter for requested in packet.filters])
+        replay_us = requested_by_property(packet)
+        await self._services.pipeline.settled()
+        if connection.is_closed:
+            return
+        reasons: list[int] = []
+        feeds: list[str] = []
+        for number, requested in enumerate(packet.filters, start=1):
+            if not number % FILTERS_PER_STEP and not await self._next_step(connection):
+                return
+            try:
+                reasons.append(
+                    await self._subscribe(session, requested, identifier, replay_us, feeds)
+                )
+            except MqttError as error:
+                if isinstance(error, (MalformedPacket, ProtocolViolation)):
+                    raise
+                self._services.refusal_log.subscribe(
+                    connection, error.reason_code, error.message, requested.filter
+                )
+                reasons.append(self._reason(connection, error.reason_code))
+            if connection.is_closed:
+                return
+        answer = Answer(self._services, connection, Suback(packet.packet_id, reasons, EMPTY), feeds)
+        self._wait(session, answer)
+
+    async def unsubscribe(self, connection: Connection, packet: Unsubscribe) -> None:
+        """Give up subscriptions; what was already matched may still be delivered."""
+        session = connection.session
+        assert session is not None
+        await self._check_syntax(connection, packet.filters)
+        await self._services.pipeline.settled()
+        if connection.is_closed:
+            return
+        reasons: list[int] = []
+        for number, name in enumerate(packet.filters, start=1):
+            if not number % FILTERS_PER_STEP and not await self._next_step(connection):
+                return
+            existing = session.subs.get(self._stored_name(name))
+            if existing is None:
+                reasons.append(NO_SUBSCRIPTION_EXISTED)
+                continue
+            self._end(session, existing)
+            del session.subs[existing.name]
+            session.subs_version += 1
+            self._services.metrics.subscriptions -= 1
+            reasons.append(0)
+        answer = Answer(self._services, connection, Unsuback(packet.packet_id, reasons, EMPTY), [])
+        self._wait(session, answer)
+
+    async def _check_syntax(self, connection: Connection, filters: list[str]) -> None:
+        """Refuse what is no topic filter before any of the packet takes effect."""
+        levels_max = self._services.mqtt_config.topic_levels_max
+        for number, topic_filter in enumerate(filters, start=1):
+            _check_filter(topic_filter, levels_max)
+            if not number % FILTERS_PER_STEP and len(filters) > number:
+                await self._services.turn_budget.step(connection)
+                if connection.is_closed:
+                    return
+
+    async def _next_step(self, connection: Connection) -> bool:
+        """Let others have their turn in the middle of a packet; False if the client has gone.
+
+        What was taken meanwhile is handed out before the next filter takes effect.
+        """
+        services = self._services
+        await services.turn_budget.step(connection)
+        await services.pipeline.settled()
+        services.pipeline.now_us = services.clock.now_us()
+        return not connection.is_closed
+
+    def _wait(self, session: LiveSession, answer: Answer) -> None:
+        services = self._services
+        session.put_subscription_count()
+        if session.durable or session.groups:
+            services.committer.wait(answer, self._level)
+            services.pipeline.schedule()
+        else:
+            answer.committed()
+
+    def _reason(self, connection: Connection, reason_code: int) -> int:
+        """3.1.1 knows one failure code [MQTT-3.9.3-2]."""
+        return reason_code if connection.sender.version >= 5 else UNSPECIFIED_ERROR
+
+    def _stored_name(self, name: str) -> str:
+        """The name under which ``$replay/<from>/<filter>`` was kept."""
+        try:
+            return split_replay_filter(name)[1]
+        except MqttError:
+            return name
+
+    async def _subscribe(
+        self,
+        session: LiveSession,
+        requested: SubscribeFilter,
+        identifier: int,
+        replay_us: int,
+        feeds: list[str],
+    ) -> int:
+        """One filter. Returns the granted QoS; raises its reason code."""
+        services = self._services
+        config = services.mqtt_config
+        own_replay_us, name = split_replay_filter(requested.filter)
+        if own_replay_us >= 0:
+            replay_us = own_replay_us
+        group, topic_filter = parse_shared(name)
+        validate_topic_filter(topic_filter, levels_max=config.topic_levels_max)
+        if group and not config.shared_subscription_available:
+            raise MqttError(SHARED_NOT_SUPPORTED, "shared subscriptions are not supported")
+        if not config.wildcard_subscription_available and is_wildcard(topic_filter):
+            raise MqttError(WILDCARDS_NOT_SUPPORTED, "wildcards are not supported")
+        if not services.authorizer.subscribe(session.identity, topic_filter):
+            raise MqttError(NOT_AUTHORIZED, "not authorised")
+        if group and requested.no_local:
+            raise ProtocolViolation("no-local on a shared subscription")  # [MQTT-3.8.3-4]
+        existing = session.subs.get(name)
+        held_max = services.session_config.subscriptions_max
+        if existing is None and len(session.subs) + len(session.ended) >= held_max:
+            add(services.metrics.limit_refusals, ("session.subscriptions_max",))
+            raise MqttError(QUOTA_EXCEEDED, "too many subscriptions")
+        if existing is None:
+            self._check_total()
+        sub = Subscription(
+            topic_filter,
+            group,
+            qos=min(requested.qos, config.maximum_qos),
+            no_local=requested.no_local,
+            retain_as_published=requested.retain_as_published,
+            retain_handling=requested.retain_handling,
+            identifier=identifier,
+            since_offset=services.dispatcher.offset,
+        )
+        if group:
+            self._subscribe_shared(session, existing, sub, replay_us)
+        else:
+            wants_retained = (
+                not requested.retain_handling
+                or (requested.retain_handling == 1 and existing is None)
+            ) and replay_us < 0
+            await self._subscribe_own(
+                session,
+                existing,
+                sub,
+                wants_retained=wants_retained,
+                replay_us=replay_us,
+                feeds=feeds,
+            )
+        return sub.qos
+
+    def _check_total(self) -> None:
+        """Refuse a new subscription if all sessions together have too many."""
+        metrics = self._services.metrics
+        most = self._services.limits_config.subscriptions_max
+        if most and metrics.subscriptions + metrics.subscriptions_offline >= most:
+            add(metrics.limit_refusals, ("limits.subscriptions_max",))
+            raise MqttError(QUOTA_EXCEEDED, "too many subscriptions in the broker")
+
+    def _subscribe_shared(
+        self,
+        session: LiveSession,
+        existing: Subscription | None,
+        sub: Subscription,
+        replay_us: int,
+    ) -> None:
+        services = self._services
+        if session.durable:
+            if existing is not None:
+                services.committer.batch.delete_subscription(
+                    session.client_id, existing, epoch=session.record.epoch
+                )
+            services.committer.batch.put_subscription(
+                session.client_id, sub, epoch=session.record.epoch
+            )
+        session.subs[sub.name] = sub
+        if existing is None:
+            services.metrics.subscriptions += 1
+        services.shared_subscriptions.join(session, sub, replay_us=replay_us)
+        group = session.groups[sub.group_key]
+        if session.connection.is_connected:
+            group.joined()
+
+    async def _subscribe_own(
+        self,
+        session: LiveSession,
+        existing: Subscription | None,
+        sub: Subscription,
+        *,
+        wants_retained: bool,
+        replay_us: int,
+        feeds: list[str],
+    ) -> None:
+        services = self._services
+        fence = services.dispatcher.offset
+        if wants_retained:
+            wants_retained = await services.backfill.may_have_retained(sub.filter)
+            if not session.is_open:
+                return
+            # A store in a server takes its time, and messages and feeds go on meanwhile: the
+            # subscription holds from where the router gets it. What was handed out since the
+            # store was asked may be retained as well.
+            wants_retained = wants_retained or fence != services.dispatcher.offset
+            fence = services.dispatcher.offset
+            existing = session.subs.get(sub.name)
+        sub = msgspec.structs.replace(sub, since_offset=fence)
+        feed: Feed | None = None
+        if replay_us >= 0:
+            feed = Feed(False, "", 0, max(0, replay_us - 1))
+        elif wants_retained:
+            after = fence
+            if existing is not None and existing.feed is not None:
+                after = existing.feed.after_offset
+            feed = Feed(True, "", services.database.last_offset, after)
+        elif existing is not None and existing.feed is not None:
+            feed = existing.feed
+        elif existing is not None and _same_options(existing, sub):
+            return  # nothing changes that the session's order depends on
+        if feed is not None:
+            sub = msgspec.structs.replace(sub, feed=feed)
+        self._replace(session, existing, sub)
+        if feed is not None:
+            session.feeding += 1
+            feeds.append(sub.name)
+
+    def _replace(
+        self, session: LiveSession, existing: Subscription | None, sub: Subscription
+    ) -> None:
+        """Put a subscription in the place of an older one, which ends here."""
+        services = self._services
+        if existing is not None:
+            if existing.since_offset == sub.since_offset:
+                if existing.feed is not None:
+                    session.feeding -= 1
+                    session.joining.pop(sub.name, None)
+            else:
+                if len(session.ended) >= services.session_config.subscriptions_max:
+                    # What its unacknowledged messages remember may not grow without end either.
+                    raise MqttError(QUOTA_EXCEEDED, "too many changes of subscriptions")
+                self._end(session, existing)
+        else:
+            services.metrics.subscriptions += 1
+        session.subs[sub.name] = sub
+        session.subs_version += 1
+        services.router.put(session, sub)
+        if session.durable:
+            services.committer.batch.put_subscription(
+                session.client_id, sub, epoch=session.record.epoch
+            )
+
+    def _end(self, session: LiveSession, sub: Subscription) -> None:
+        """A subscription holds no longer. A durable session remembers it until its cursor has
+        passed this point, so that its enumeration of the log stays the same (trap 29). One of
+        QoS 0 too: where others overlap it, its identifier and RETAIN are in what they were sent
+        [MQTT-4.4.0-1]."""
+        services = self._services
+        if sub.group:
+            services.shared_subscriptions.leave(session, sub)
+        else:
+            services.router.remove(session, sub)
+        if sub.feed is not None:
+            session.feeding -= 1
+            session.joining.pop(sub.name, None)
+        fence = services.dispatcher.offset
+        if not session.lagging and not session.feeding and session.outbound.is_idle():
+            # Nothing is outstanding, so nothing needs to remember it.
+            session.outbound.lift(fence)
+            services.pipeline.put_cursor_now(session)
+        keep = (
+            not sub.group
+            and (session.durable or session.lagging)
+            and sub.feed is None
+            and sub.since_offset < fence
+            and session.outbound.acked_offset < fence
+        )
+        if keep:
+            ended = msgspec.structs.replace(sub, until_offset=fence)
+            session.ended.append(ended)
+            if session.durable:
+                services.committer.batch.put_subscription(
+                    session.client_id, ended, epoch=session.record.epoch
+                )
+        elif session.durable:
+            services.committer.batch.delete_subscription(
+                session.client_id, sub, epoch=session.record.epoch
+            )
+
+
+def _check_filter(topic_filter: str, levels_max: int) -> None:
+    """Refuse the packet of what is no topic filter.
+
+    [MQTT-4.7.1-1] [MQTT-4.7.1-2]: such a packet is malformed. [MQTT-4.8.2-1] [MQTT-4.8.2-2]: a
+    filter that is well formed and no shared subscription, though it begins like one, is against
+    the protocol (1.2). The reason code 0x8F is for what could be allowed and is not (3.9.3).
+    """
+    plain = topic_filter
+    if plain.startswith(REPLAY_PREFIX):
+        # The time before the filter may have an offset from UTC, with a + in it.
+        plain = plain.removeprefix(REPLAY_PREFIX).partition("/")[2]
+    try:
+        _, own = parse_shared(plain)
+    except MqttError as error:
+        raise ProtocolViolation(error.message) from error
+    if own.count("/") >= levels_max:
+        return  # refused by itself, and thousands of levels are not looked through for that
+    try:
+        validate_wildcards(plain)
+    except MqttError as error:
+        raise MalformedPacket(error.message) from error
+
+
+def _same_options(one: Subscription, other: Subscription) -> bool:
+    return (
+        one.qos == other.qos
+        and one.no_local == other.no_local
+        and one.retain_as_published == other.retain_as_published
+        and one.identifier == other.identifier
+    )

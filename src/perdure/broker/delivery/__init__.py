@@ -1,0 +1,1 @@
+"""Connected sessions: what each is sent, reads from the log, and waits for."""

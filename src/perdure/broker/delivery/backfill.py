@@ -1,0 +1,257 @@
+"""Feeds: what a new subscription is given before it joins the live flow.
+
+Stages of a feed (``model.Feed``)::
+
+    retained --> recorded messages after an offset --> joining --> live
+
+* *retained*: the retained messages that match, in pages.
+* *recorded*: the log from the feed's offset, in pages; for a replay this is all of the past, after
+  a long retained stage it is what was published meanwhile.
+* *joining*: the log's end is reached. Messages given so far went into the private stream and may
+  still stand in the dispatch queue, so a message that would overtake them there is put behind
+  them as another entry (``reached``); when the last one has passed, the subscription is live.
+
+Each page is one commit with the new state of the feed, so a crash repeats and loses nothing.
+Messages of QoS 0 are sent at once and never repeated.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from perdure.broker.runtime.scheduler import run_eagerly
+from perdure.errors import StorageError
+from perdure.model import Feed, Message, Subscription
+from perdure.topic.names import is_wildcard
+
+if TYPE_CHECKING:
+    from perdure.broker.delivery.live_session import LiveSession
+    from perdure.broker.services import Services
+
+UNSPECIFIED_ERROR: Final = 0x80
+SCAN_FACTOR: Final = 8
+"""Retained topics looked at for each one that a page may return."""
+
+
+@final
+class Backfill:
+    """Runs the feeds of connected sessions."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def may_have_retained(self, topic_filter: str) -> bool:
+        """Whether a retained message can match a filter: certain for one without wildcards.
+
+        What is in the open batch does not count: it has not been handed out yet, so a subscription
+        that is made now gets it with the live flow.
+        """
+        services = self._services
+        if topic_filter.startswith("$SYS"):
+            return True
+        if not services.database.retained_count:
+            return False
+        if is_wildcard(topic_filter):
+            return True
+        return await services.database.get_retained(topic_filter) is not None
+
+    def start(self, session: LiveSession, name: str) -> None:
+        """Run the rest of a subscription's feed."""
+        run_eagerly(self._services.scheduler, self._run(session, name), name="feed")
+
+    async def pass_offset(self, session: LiveSession, offset: int) -> None:
+        """Give all that feeds have up to an offset of the log, which is to be dropped, whether
+        the client has room or not: it is read from the private stream when there is."""
+        services = self._services
+        for name in list(session.subs):
+            while session.is_open:
+                sub = session.subs.get(name)
+                if sub is None or sub.feed is None or name in session.joining:
+                    break
+                if sub.feed.after_offset >= offset:
+                    break
+                session.fall_behind(services.dispatcher.offset)
+                services.pipeline.now_us = services.clock.now_us()
+                if sub.feed.retained:
+                    await self._retained_page(session, name)
+                else:
+                    await self._recorded_page(session, name)
+                await services.pipeline.committed()
+                await services.window_waiters.yield_to_loop()
+
+    def join_all(self, session: LiveSession) -> None:
+        """All that the feeds gave has been dispatched: what was joining is live."""
+        for name in session.joining:
+            self._make_live(session, session.subs[name], since_offset=session.inbox_until)
+        session.joining.clear()
+
+    def reached(
+        self, session: LiveSession, sub: Subscription, message: Message
+    ) -> Subscription | None:
+        """A dispatched message matches a subscription that is still fed.
+
+        Returns:
+            The subscription if it is live from this message on; None if the message comes to
+            the session in another way.
+        """
+        name = sub.name
+        if name not in session.joining:
+            return None
+        if not session.inbox_queued:
+            session.joining.pop(name, None)
+            return self._make_live(session, sub, since_offset=message.offset - 1)
+        self._give(session, sub, message, retained=False)
+        self._put(session, sub, Feed(False, "", 0, message.offset))
+        return None
+
+    async def _run(self, session: LiveSession, name: str) -> None:
+        try:
+            await self._feed(session, name)
+        except StorageError as error:
+            # The feed goes on from what is stored when the client comes again.
+            self._services.read_failed(error, client_id=session.client_id)
+            if session.is_open:
+                session.connection.storage_lost(UNSPECIFIED_ERROR)
+        except Exception as error:  # noqa: BLE001 - it costs the one session
+            self._services.session_failed(session, error, "feed")
+
+    async def _feed(self, session: LiveSession, name: str) -> None:
+        services = self._services
+        while session.is_open:
+            sub = session.subs.get(name)
+            if sub is None or sub.feed is None or name in session.joining:
+                return
+            await services.window_waiters.wait_live(session)
+            if session.feeding > 1:
+                # The feeds of thousands of filters would each read a page in this turn.
+                await services.turn_budget.step(session)
+            if not session.is_open or session.subs.get(name) is not sub:
+                continue
+            services.pipeline.now_us = services.clock.now_us()
+            if sub.feed.retained:
+                await self._retained_page(session, name)
+            else:
+                await self._recorded_page(session, name)
+            services.pipeline.schedule()
+            await services.window_waiters.yield_to_loop()
+
+    async def _retained_page(self, session: LiveSession, name: str) -> None:
+        services = self._services
+        sub = session.subs[name]
+        feed = sub.feed
+        assert feed is not None
+        chunk = services.session_config.feed_chunk
+        page = await services.database.read_retained(
+            sub.filter,
+            after_topic=feed.retained_after,
+            limit=chunk,
+            scan_max=chunk * SCAN_FACTOR,
+        )
+        if not session.is_open or session.subs.get(name) is not sub:
+            return
+        if not feed.retained_after:
+            for message in services.sys.retained(sub.filter):
+                self._give(session, sub, message, retained=True)
+        for message in page.messages:
+            # One that was published since comes otherwise: a recorded one in the next stage, one
+            # of QoS 0 has been dispatched.
+            if message.offset <= (feed.after_offset if message.qos else feed.retained_until):
+                self._give(session, sub, message, retained=True)
+        if page.next_after is not None:
+            following = Feed(True, page.next_after, feed.retained_until, feed.after_offset)
+        else:
+            following = Feed(False, "", 0, feed.after_offset)
+        self._put(session, sub, following)
+
+    async def _recorded_page(self, session: LiveSession, name: str) -> None:
+        services = self._services
+        sub = session.subs[name]
+        feed = sub.feed
+        assert feed is not None
+        fence = services.dispatcher.offset
+        if feed.after_offset < fence:
+            begun_us = services.clock.monotonic_us()
+            page = await services.database.read(
+                [sub.filter],
+                after_offset=feed.after_offset,
+                until_offset=fence,
+                limit=services.session_config.feed_chunk,
+                bytes_max=services.session_config.outbound_buffer_bytes,
+            )
+            elapsed_us = services.clock.monotonic_us() - begun_us
+            services.metrics.storage_read_seconds.observe(elapsed_us)
+            if not session.is_open or session.subs.get(name) is not sub:
+                return
+            for message in page.messages:
+                self._give(session, sub, message, retained=False)
+            self._put(session, sub, Feed(False, "", 0, page.through_offset))
+            if page.through_offset < services.dispatcher.offset:
+                return
+        self._join(session, name)
+
+    def _join(self, session: LiveSession, name: str) -> None:
+        """The end of the log is reached: live now, or once what was given has been dispatched."""
+        fence = self._services.dispatcher.offset
+        if not session.inbox_queued:
+            self._make_live(session, session.subs[name], since_offset=fence)
+        else:
+            session.joining[name] = None
+
+    def _make_live(
+        self, session: LiveSession, sub: Subscription, *, since_offset: int
+    ) -> Subscription:
+        services = self._services
+        live = msgspec.structs.replace(sub, feed=None, since_offset=since_offset)
+        session.subs[sub.name] = live
+        session.subs_version += 1
+        session.feeding -= 1
+        services.router.put(session, live)
+        if session.durable:
+            batch = services.committer.batch
+            epoch = session.record.epoch
+            if sub.since_offset != since_offset:
+                batch.delete_subscription(session.client_id, sub, epoch=epoch)
+            batch.put_subscription(session.client_id, live, epoch=epoch)
+            if services.committer.sequences_late:
+                # Messages that have their place already would be sent before this has: it reads
+                # them from the log when it has.
+                session.fall_behind(since_offset)
+        services.pipeline.schedule()
+        return live
+
+    def _put(self, session: LiveSession, sub: Subscription, feed: Feed) -> None:
+        """Keep how far a feed has come, in the batch of what it gave."""
+        services = self._services
+        following = msgspec.structs.replace(sub, feed=feed)
+        session.subs[sub.name] = following
+        services.router.put(session, following)
+        if session.durable:
+            services.committer.batch.put_subscription(
+                session.client_id, following, epoch=session.record.epoch
+            )
+
+    def _give(
+        self, session: LiveSession, sub: Subscription, message: Message, *, retained: bool
+    ) -> None:
+        services = self._services
+        now_us = services.pipeline.now_us
+        if message.expires_at_us and message.expires_at_us <= now_us:
+            return
+        if sub.no_local and message.publisher == session.client_id:
+            return
+        authorizer = services.authorizer
+        if not authorizer.allow_all and not authorizer.deliver(
+            session.identity, message.topic, message.publisher
+        ):
+            return
+        qos = min(sub.qos, message.qos)
+        identifiers = (sub.identifier,) if sub.identifier else ()
+        # [MQTT-3.3.1-8] retained on subscribe: RETAIN 1; [MQTT-3.3.1-12] else as published
+        # only if the subscription says so.
+        retain = retained or (sub.retain_as_published and message.retain)
+        if qos:
+            services.inbox.give(session, message, qos=qos, retain=retain, identifiers=identifiers)
+        else:
+            session.give_qos0(message, retain, identifiers)

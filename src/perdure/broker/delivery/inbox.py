@@ -1,0 +1,55 @@
+"""Private streams: what is addressed to one session alone.
+
+Retained messages at subscribe, replayed messages, a member's share of a group and messages that
+are not recorded go through here. Each takes an offset of its own when its batch is sequenced, so
+that the session has one order for its log and its private stream, and the same packet identifiers
+after a crash.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from perdure.broker.dispatch.dispatcher import InboxDelivery
+from perdure.model import InboxEntry, Message
+
+if TYPE_CHECKING:
+    from perdure.broker.delivery.live_session import LiveSession
+    from perdure.broker.services import Services
+
+
+@final
+class Inbox:
+    """Writes to the private streams of connected sessions."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def give(
+        self,
+        session: LiveSession,
+        message: Message,
+        *,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        group_key: str = "",
+    ) -> InboxEntry:
+        """Address a QoS 1 or 2 message to a session; it goes out once its commit allows."""
+        assert qos
+        services = self._services
+        entry = InboxEntry(
+            0,
+            message,
+            qos=qos,
+            retain=retain,
+            identifiers=identifiers,
+            group_key=group_key,
+        )
+        batch = services.committer.batch
+        batch.place(entry)
+        if session.durable:
+            batch.put_inbox(session.client_id, entry, epoch=session.record.epoch)
+        session.inbox_queued += 1
+        services.pipeline.dispatch_placed(InboxDelivery(session, entry))
+        return entry

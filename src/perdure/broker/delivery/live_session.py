@@ -1,0 +1,539 @@
+"""A session while a connection holds it.
+
+A *durable* session has its cursor, subscriptions and inbox in the store; when its connection goes
+it leaves memory altogether. An ephemeral one (session expiry 0) lives here alone and ends with the
+connection.
+
+A session is *live* when it is given messages as they are dispatched, or *lagging* when it reads
+them from the log (``catchup``): it starts lagging when it resumes, and falls back to it when its
+client is slower than the traffic, instead of filling memory. ``position`` says up to where a
+lagging session has been given everything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import msgspec
+
+from perdure.broker.auth.authorize import Identity
+from perdure.broker.delivery.sender import EXPIRED, SENT, Sender
+from perdure.model import InboxEntry, Message, SessionRecord, Subscription
+from perdure.session.inbound import Inbound
+from perdure.session.inflight import RELEASED, Delivery
+from perdure.session.outbound import Outbound
+from perdure.storage.batch import Batch
+
+if TYPE_CHECKING:
+    from perdure.broker.dispatch.router import SubscriberEntry
+    from perdure.broker.runtime.stream import PeerInfo
+    from perdure.broker.services import Services
+    from perdure.broker.shared.group import SharedGroup
+
+PUBREL: Final = 6
+
+CURSOR_MESSAGES_MAX: Final = 256
+"""Acknowledgements after which a cursor is written whatever its age."""
+
+
+class SessionConnection(Protocol):
+    """The connection that holds a session."""
+
+    sender: Sender
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether CONNACK was sent and the connection has not been closed."""
+        ...
+
+    @property
+    def peer(self) -> PeerInfo:
+        """Who is at the other end."""
+        ...
+
+    def close(self, reason_code: int) -> None:
+        """Take leave with a reason code and close."""
+        ...
+
+    def disconnect(self, reason_code: int, reason: str, *, send_will: bool) -> None:
+        """The same, with a reason for the client and a word on its will."""
+        ...
+
+    def storage_lost(self, reason_code: int) -> None:
+        """Close because the store has failed what the client waits for."""
+        ...
+
+    def abort(self) -> None:
+        """Cut the connection without a word."""
+        ...
+
+
+@final
+class LiveSession:
+    """One connected session."""
+
+    __slots__ = (
+        "_services",
+        "catching_up",
+        "client_id",
+        "connack_sent",
+        "connection",
+        "cursor_serial",
+        "cursor_waits",
+        "drop_note",
+        "durable",
+        "ended",
+        "feeding",
+        "generation",
+        "given",
+        "group_entries",
+        "groups",
+        "has_waiters",
+        "identity",
+        "inbound",
+        "inbox_queued",
+        "inbox_until",
+        "is_open",
+        "joining",
+        "lagging",
+        "outbound",
+        "position",
+        "record",
+        "replaced",
+        "resumed",
+        "sender",
+        "served",
+        "stored",
+        "subs",
+        "subs_version",
+        "taken_over",
+        "to_drop",
+        "trimmed",
+    )
+
+    def __init__(
+        self,
+        services: Services,
+        record: SessionRecord,
+        *,
+        durable: bool,
+        connection: SessionConnection,
+        identity: Identity,
+        inbound: Inbound,
+        outbound: Outbound,
+    ) -> None:
+        self._services = services
+        self.record: SessionRecord = record
+        self.client_id: str = record.client_id
+        self.durable: bool = durable
+        self.stored: bool = durable
+        """Whether the store has a record of it (an ephemeral one has if it left a will)."""
+        self.connection: SessionConnection = connection
+        self.sender: Sender = connection.sender
+        self.sender.on_writable = self
+        self.identity: Identity = identity
+        self.inbound: Inbound = inbound
+        self.outbound: Outbound = outbound
+        self.cursor_serial: int = outbound.acked_serial
+        """Last serial number that the cursor of a batch had acknowledged."""
+        self.cursor_waits: bool = False
+        """The turn knows that the cursor has moved, and will write it (the turn's own mark)."""
+        self.subs: dict[str, Subscription] = {}
+        self.ended: list[Subscription] = []
+        """Subscriptions that were given up while the cursor had not passed them."""
+        self.subs_version: int = 0
+        self.groups: dict[str, SharedGroup] = {}
+        self.lagging: bool = False
+        self.position: int = 0
+        self.catching_up: bool = False
+        """A catch-up task runs."""
+        self.feeding: int = 0
+        """Subscriptions whose feed is not done."""
+        self.joining: dict[str, None] = {}
+        """Those of them that have read all there is and wait to join the live flow."""
+        self.has_waiters: bool = False
+        """Somebody waits for the window to have room."""
+        self.served: int = 0
+        """Messages sent while it was behind (the admission's own mark)."""
+        self.inbox_queued: int = 0
+        """Entries of its private stream that stand in the dispatch queue."""
+        self.given: dict[int, InboxEntry] = {}
+        """Entries that groups gave it and that are not dispatched yet, by identity."""
+        self.group_entries: dict[int, InboxEntry] = {}
+        """Those that are dispatched and not settled, by offset."""
+        self.inbox_until: int = 0
+        """Highest offset that was dispatched from its private stream."""
+        self.trimmed: int = 0
+        """Its private stream is trimmed up to here."""
+        self.to_drop: int = 0
+        """Oldest unsent messages still to be dropped by a limit."""
+        self.drop_note: int = 0
+        """Messages dropped since the client was last told."""
+        self.resumed: bool = False
+        """It existed before its connection."""
+        self.replaced: bool = False
+        """A stored session of the client was discarded for it."""
+        self.taken_over: bool = False
+        self.connack_sent: bool = False
+        """CONNACK is out; nothing may go before it."""
+        self.is_open: bool = True
+        """A connection holds it; False for good once it was let go."""
+        self.generation: int = services.authorizer.generation
+
+    def deliver_one(self, message: Message, entry: SubscriberEntry) -> None:
+        """Deliver for one matching subscription (the hot path of ``deliver``)."""
+        if entry.is_plain:
+            qos = message.qos
+            if entry.qos < qos:
+                qos = entry.qos
+            retain = message.retain and entry.retain_as_published
+            offset = message.offset
+            if (
+                qos
+                and offset
+                and not self.lagging
+                and not self.sender.congested
+                and not self.outbound.pending
+            ):
+                self.offer(message, qos, retain, entry.identifiers, offset)
+            else:
+                self.deliver(message, qos, retain, entry.identifiers)
+            return
+        sub = entry.sub
+        if sub.no_local and message.publisher == self.client_id:
+            return
+        if sub.feed is not None and message.offset:
+            # Its feed reads it from the log, or joins the live flow with it.
+            sub_live = self._services.backfill.reached(self, sub, message)
+            if sub_live is None:
+                return
+            sub = sub_live
+        qos = min(message.qos, sub.qos)
+        self.deliver(
+            message,
+            qos,
+            sub.retain_as_published and message.retain,
+            (sub.identifier,) if sub.identifier else (),
+        )
+
+    def room_for_run(self, first: Message, entry: SubscriberEntry) -> int:
+        """How many messages ``deliver_run`` may be given now for one matching subscription.
+
+        Args:
+            first: the first of them; all are ``dispatch.is_plain``.
+        """
+        if not entry.is_plain or not entry.qos or self.lagging:
+            return 0
+        return self.room_to_send(first)
+
+    def room_to_send(self, first: Message) -> int:
+        """How many messages ``deliver_run`` may be given now, whatever they are owed for.
+
+        Args:
+            first: the first of them; none of them expires.
+        """
+        if self.drop_note or not self.sender.is_plain() or not self.may_have(first):
+            return 0
+        return self.outbound.room_for_run(first.offset)
+
+    def may_have(self, message: Message) -> bool:
+        """Whether the rules let the client have a message."""
+        authorizer = self._services.authorizer
+        return authorizer.allow_all or authorizer.deliver(
+            self.identity, message.topic, message.publisher
+        )
+
+    def deliver_run(self, run: list[Message], identifiers: tuple[int, ...]) -> int:
+        """Deliver messages with QoS 1 and without RETAIN; as ``offer`` for each.
+
+        Returns:
+            How many, at least one: the others find the connection congested.
+        """
+        outbound = self.outbound
+        count = self.sender.publish_run(run, outbound.next_packet_id(), identifiers)
+        outbound.offer_run(run if count == len(run) else run[:count], identifiers)
+        return count
+
+    def deliver(
+        self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]
+    ) -> None:
+        """Deliver a message that was dispatched now."""
+        if qos == 0:
+            self.give_qos0(message, retain, identifiers)
+            return
+        if not message.offset:
+            # Not recorded, so it cannot be read again: an entry of the private stream holds it.
+            self._services.inbox.give(
+                self, message, qos=qos, retain=retain, identifiers=identifiers
+            )
+            return
+        if self.lagging:
+            return
+        outbound = self.outbound
+        if self.sender.congested or (outbound.pending and self._memory_full()):
+            self.fall_behind(message.offset - 1)
+            return
+        self.offer(message, qos, retain, identifiers, message.offset)
+
+    def offer(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        offset: int,
+        group_key: str = "",
+    ) -> None:
+        """Give the session the next message of its order."""
+        services = self._services
+        outbound = self.outbound
+        if (
+            not services.authorizer.allow_all
+            and not services.authorizer.deliver(self.identity, message.topic, message.publisher)
+            and not outbound.is_half_done(outbound.next_serial)
+        ):
+            # Its serial number is taken all the same: rules may change, the order may not.
+            # An exchange past its PUBREC is session state and is completed (trap 13).
+            if not group_key or not services.shared_subscriptions.refused(self, offset):
+                services.metrics.messages_dropped_not_authorized += 1
+            outbound.skip(offset)
+            self.moved()
+            return
+        delivery = outbound.offer(message, qos, retain, identifiers, offset, group_key)
+        if delivery is None:
+            return
+        if delivery.state == RELEASED or delivery.dup or self.drop_note:
+            self.transmit(delivery)
+            return
+        # As ``transmit``, for what nearly every delivery is.
+        delivery.message = None
+        result = self.sender.publish(
+            message, qos, retain, False, delivery.packet_id, identifiers, services.pipeline.now_us
+        )
+        if result != SENT:
+            self._unsent(delivery, result)
+
+    def deliver_entry(self, entry: InboxEntry) -> None:
+        """Deliver an entry of the private stream that was dispatched now."""
+        self.inbox_queued -= 1
+        if entry.offset > self.inbox_until:
+            self.inbox_until = entry.offset
+        if entry.group_key:
+            self.given.pop(id(entry), None)
+            self.group_entries[entry.offset] = entry
+        if not self.durable or not self.lagging:
+            if self.durable and self.sender.congested:
+                self.fall_behind(entry.offset - 1)
+            else:
+                assert entry.message is not None
+                self.offer(
+                    entry.message,
+                    entry.qos,
+                    entry.retain,
+                    entry.identifiers,
+                    entry.offset,
+                    entry.group_key,
+                )
+        if self.joining and not self.inbox_queued:
+            self._services.backfill.join_all(self)
+        if self.has_waiters:
+            self.pump()
+
+    def transmit(self, delivery: Delivery) -> None:
+        """Send a delivery that is in flight: PUBLISH, or PUBREL if it was released before."""
+        message = delivery.message
+        assert message is not None, "a delivery is sent once"
+        delivery.message = None
+        if delivery.state == RELEASED:
+            self.sender.ack(PUBREL, delivery.packet_id)
+            return
+        services = self._services
+        if self.drop_note and self.sender.version >= 5:
+            message = services.pending_limits.note(self, message)
+        result = self.sender.publish(
+            message,
+            delivery.qos,
+            delivery.retain,
+            delivery.dup,
+            delivery.packet_id,
+            delivery.identifiers,
+            services.pipeline.now_us,
+        )
+        if delivery.dup:
+            services.metrics.messages_redelivered += 1
+        if result != SENT:
+            self._unsent(delivery, result)
+
+    def _unsent(self, delivery: Delivery, result: int) -> None:
+        """A delivery cannot be sent: settle it, and count why."""
+        metrics = self._services.metrics
+        if result == EXPIRED:
+            metrics.messages_dropped_expired += 1
+        else:
+            metrics.messages_dropped_too_large += 1
+        self.outbound.settle_unsent(delivery)
+        self.moved()
+
+    def writable(self) -> None:
+        """The sender is not congested any more."""
+        if self.is_open and (self.outbound.pending or self.has_waiters):
+            self.pump()
+
+    def pump(self) -> None:
+        """Send pending messages for which there is room now."""
+        outbound = self.outbound
+        sender = self.sender
+        sent = 0
+        while outbound.pending and not sender.congested:
+            delivery = outbound.next_to_send()
+            if delivery is None:
+                break
+            self.transmit(delivery)
+            sent += 1
+        if sent:
+            self._services.pipeline.admission.served(self, sent)
+        if self.has_waiters and self.has_room():
+            self.has_waiters = False
+            self._services.window_waiters.notify(self)
+
+    def withdraw_pending(self) -> None:
+        """Rules have changed: take out what waits for the window and may not be sent any more."""
+        outbound = self.outbound
+        authorizer = self._services.authorizer
+        if authorizer.allow_all or not outbound.pending:
+            return
+        denied = [
+            delivery
+            for delivery in outbound.pending
+            if delivery.state != RELEASED
+            and delivery.message is not None
+            and not authorizer.deliver(
+                self.identity, delivery.message.topic, delivery.message.publisher
+            )
+        ]
+        if not denied:
+            return
+        outbound.withdraw(denied)
+        for delivery in denied:
+            if not delivery.group_key or not self._services.shared_subscriptions.refused(
+                self, delivery.offset
+            ):
+                self._services.metrics.messages_dropped_not_authorized += 1
+        self.moved()
+        self.pump()
+
+    def lag_us(self, fence: int) -> int:
+        """How old the next message is that its client is to be sent (``Admission``)."""
+        pending = self.outbound.pending
+        if pending:
+            return max(0, fence - pending[0].offset)
+        return max(0, fence - self.position) if self.lagging else 0
+
+    def took_all(self, served: int) -> bool:
+        """Whether so many messages are most of what can be sent at once (``Admission``)."""
+        return served * 4 >= self.outbound.window_max * 3 or self.sender.congested
+
+    def has_room(self) -> bool:
+        """Whether reading more for it makes sense."""
+        outbound = self.outbound
+        config = self._services.session_config
+        return (
+            not self.sender.congested
+            and (len(outbound.pending) + self.inbox_queued) * 2 < config.memory_pending_max
+            and outbound.pending_bytes * 2 < config.outbound_buffer_bytes
+        )
+
+    def fall_behind(self, position: int) -> None:
+        """Stop taking dispatched messages; read from the log after ``position`` instead."""
+        if not self.lagging:
+            self.lagging = True
+            self.position = position
+            self._services.metrics.inflight_full += 1
+            self._services.catchup.start(self)
+
+    def put_subscription_count(self) -> None:
+        """Have the record say how many subscriptions there are, in the batch that changes them."""
+        count = len(self.subs)
+        if self.durable and self.record.subscription_count != count:
+            self.record = msgspec.structs.replace(self.record, subscription_count=count)
+            self._services.committer.batch.put_session(self.record)
+
+    def cut_off(self, position: int) -> None:
+        """Take nothing more that is dispatched, and read nothing either: the connection ends.
+
+        Its cursor stays where the client's acknowledgements have brought it.
+        """
+        if not self.lagging:
+            self.lagging = True
+            self.position = position
+
+    def moved(self) -> None:
+        """The cursor may have moved: have it written, let what waits for room go on."""
+        outbound = self.outbound
+        if not self.durable or not outbound.dirty:
+            return
+        pipeline = self._services.pipeline
+        if outbound.acked_serial - self.cursor_serial < CURSOR_MESSAGES_MAX:
+            if not self.cursor_waits:
+                pipeline.dirty(self)
+        else:
+            pipeline.put_cursor_now(self)
+            pipeline.schedule()
+
+    def put_cursor(self, batch: Batch) -> None:
+        """Add the cursor to a batch, if it has moved."""
+        outbound = self.outbound
+        if not self.durable or not outbound.dirty:
+            return
+        if not self.lagging and not self.feeding and outbound.is_idle():
+            outbound.lift(self._services.dispatcher.offset)
+        outbound.dirty = False
+        self.cursor_serial = outbound.acked_serial
+        epoch = self.record.epoch
+        batch.put_cursor(self.client_id, outbound.cursor(), epoch=epoch)
+        if self.inbox_until > self.trimmed and outbound.acked_offset > self.trimmed:
+            self.trimmed = outbound.acked_offset
+            batch.trim_inbox(self.client_id, outbound.acked_offset, epoch=epoch)
+        if self.ended:
+            self._forget_ended(batch)
+
+    def _memory_full(self) -> bool:
+        config = self._services.session_config
+        outbound = self.outbound
+        return (
+            len(outbound.pending) >= config.memory_pending_max
+            or outbound.pending_bytes >= config.outbound_buffer_bytes
+        )
+
+    def _forget_ended(self, batch: Batch) -> None:
+        acked_offset = self.outbound.acked_offset
+        passed = [s for s in self.ended if s.until_offset <= acked_offset]
+        if passed:
+            self.ended = [s for s in self.ended if s.until_offset > acked_offset]
+        for sub in passed:
+            batch.delete_subscription(self.client_id, sub, epoch=self.record.epoch)
+
+    def give_qos0(self, message: Message, retain: bool, identifiers: tuple[int, ...]) -> None:
+        """Send a message with QoS 0, if its client is not too slow for it."""
+        if not self.connack_sent:
+            # [MQTT-3.2.0-1] CONNACK is first, and it waits for the commit of the session. To a
+            # client that is not connected yet QoS 0 owes nothing.
+            return
+        services = self._services
+        if self.sender.congested:
+            # [MQTT-4.3.1-1] promises nothing: a slow client loses QoS 0, not the broker memory.
+            services.metrics.messages_dropped_queue_full += 1
+            return
+        authorizer = services.authorizer
+        if not authorizer.allow_all and not authorizer.deliver(
+            self.identity, message.topic, message.publisher
+        ):
+            services.metrics.messages_dropped_not_authorized += 1
+            return
+        result = self.sender.publish(
+            message, 0, retain, False, 0, identifiers, services.pipeline.now_us
+        )
+        if result == EXPIRED:
+            services.metrics.messages_dropped_expired += 1
+        elif result != SENT:
+            services.metrics.messages_dropped_too_large += 1

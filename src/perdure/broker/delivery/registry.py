@@ -1,0 +1,47 @@
+"""Which connected session has which client id, and who may open one now."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, final
+
+from perdure.broker.runtime.scheduler import Gate, Scheduler
+
+if TYPE_CHECKING:
+    from perdure.broker.delivery.live_session import LiveSession
+
+
+@final
+class Registry:
+    """Connected sessions by client id.
+
+    Args:
+        scheduler: makes the gates of those who wait for a client id.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self.live: dict[str, LiveSession] = {}
+        self._opening: dict[str, deque[Gate]] = {}
+
+    async def acquire(self, client_id: str) -> None:
+        """Wait until nobody else opens, takes over or discards this session."""
+        waiting = self._opening.get(client_id)
+        if waiting is None:
+            self._opening[client_id] = deque()
+            return
+        gate = self._scheduler.gate()
+        waiting.append(gate)
+        await gate
+
+    def release(self, client_id: str) -> None:
+        """Let the next one have the client id."""
+        waiting = self._opening[client_id]
+        if waiting:
+            waiting.popleft().open()
+        else:
+            del self._opening[client_id]
+
+    def is_busy(self, client_id: str) -> bool:
+        """Whether the session is connected or being opened."""
+        return client_id in self.live or client_id in self._opening

@@ -1,0 +1,1 @@
+"""From the log to whoever is connected: who subscribes, and in which order each is told."""

@@ -1,0 +1,335 @@
+"""From the log to connected sessions: each message in log order, to each session once.
+
+A QoS 1 message is dispatched once it is sequenced, a QoS 2 message once it is synced: were it
+handed over before, a power cut could take it from the log and its publisher would send it again
+(DESIGN, durability levels). What stands behind it in the log waits with it, so ``offset`` is a
+fence: everything recorded up to it has been handed to every session that is live, and everything
+beyond it to none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeAlias, final
+
+from perdure.broker.dispatch.router import Router, SubscriberEntry, SubscriberSet
+from perdure.broker.runtime.scheduler import Gate
+from perdure.model import InboxEntry, Message, Subscription
+from perdure.observe.metrics import Metrics
+from perdure.session.subscriptions import combine
+from perdure.topic.shapes import FilterIndex
+
+if TYPE_CHECKING:
+    from perdure.broker.delivery.live_session import LiveSession
+
+
+@final
+class InboxDelivery:
+    """An entry of a private stream on its way to the one session it is for.
+
+    It takes its place in the queue like a message, so that a session is offered its log and its
+    private stream in one ascending order of offsets.
+    """
+
+    __slots__ = ("entry", "qos", "session")
+
+    def __init__(self, session: LiveSession, entry: InboxEntry) -> None:
+        self.session: LiveSession = session
+        self.entry: InboxEntry = entry
+        self.qos: int = entry.qos
+
+    @property
+    def offset(self) -> int:
+        """Its place in the session's order; 0 = not sequenced yet."""
+        return self.entry.offset
+
+
+@final
+class OffsetAdvance:
+    """The offset of something that is not in the log, behind the messages of its batch.
+
+    A retained message that is not recorded has no place in the log, but what was dispatched before
+    a subscription is told from what comes after it by the fence, so the fence has to pass its
+    offset.
+    """
+
+    __slots__ = ("placed", "qos")
+
+    def __init__(self, placed: Message | InboxEntry) -> None:
+        self.placed: Message | InboxEntry = placed
+        self.qos: int = 0
+
+    @property
+    def offset(self) -> int:
+        """The offset; 0 = not sequenced yet."""
+        return self.placed.offset
+
+
+def is_plain(message: Message) -> bool:
+    """Whether a message may be one of a run: recorded, QoS 1, sent as it came."""
+    return (
+        message.qos == 1
+        and not message.retain
+        and not message.expires_at_us
+        and message.offset != 0
+    )
+
+
+CAUSED_MAX: Final = 10_000
+"""Publishers whose deliveries are counted until they publish again: wills have none who does."""
+
+UNMATCHED_MAX: Final = 10_000
+"""Messages without a subscriber that are remembered until they are acknowledged."""
+
+
+@final
+class Barrier:
+    """A place in the queue: its gate opens when everything taken before it was handed out."""
+
+    __slots__ = ("gate", "offset", "qos")
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate: Gate = gate
+        self.offset: int = 0
+        self.qos: int = 0
+
+
+Item: TypeAlias = Message | InboxDelivery | OffsetAdvance | Barrier
+
+FailureListener: TypeAlias = Callable[["LiveSession", Exception, str], None]
+
+
+@final
+class Dispatcher:
+    """Hands messages to whoever is connected.
+
+    Args:
+        router: who wants what.
+        metrics: drops without a subscriber.
+        offset: the log's end at start.
+        gate_qos2: hold QoS 2 messages back until they are synced.
+    """
+
+    __slots__ = (
+        "_at",
+        "_gate_qos2",
+        "_index",
+        "_metrics",
+        "_queue",
+        "caused",
+        "offset",
+        "on_failed",
+        "unmatched",
+    )
+
+    def __init__(self, router: Router, metrics: Metrics, *, offset: int, gate_qos2: bool) -> None:
+        self._index: FilterIndex[SubscriberSet] = router.index
+        self._metrics = metrics
+        self._gate_qos2 = gate_qos2
+        self._queue: list[Item] = []
+        self._at: int = 0
+        """What stands before this place in the queue was handed out."""
+        self.offset: int = offset
+        """The fence: see the module."""
+        self.unmatched: set[int] = set()
+        """Offsets of recent QoS 1 messages that no connected session and no group wanted."""
+        self.caused: dict[str, int] = {}
+        """Deliveries by publisher that went to several sessions each; who publishes takes its own
+        away (``fan_out``)."""
+        self.on_failed: FailureListener | None = None
+        """Told what has failed for one subscriber; None = it is raised."""
+
+    def accept(self, items: list[Item]) -> None:
+        """Items that are sequenced (or not recorded), in log order."""
+        self._queue.extend(items)
+
+    def run(self, synced_offset: int) -> None:
+        """Dispatch what may go."""
+        gate = self._gate_qos2
+        # By place, and read afresh each time: what an item causes may add to the queue or reset it.
+        while self._at < len(self._queue):
+            item = self._queue[self._at]
+            if gate and item.qos == 2 and item.offset > synced_offset:
+                break
+            if item.qos == 1 and isinstance(item, Message) and self._dispatch_run(item):
+                continue
+            self._at += 1
+            if item.offset:
+                self.offset = item.offset
+            if isinstance(item, Message):
+                self._dispatch(item)
+            elif isinstance(item, InboxDelivery):
+                if item.session.is_open:
+                    try:
+                        item.session.deliver_entry(item.entry)
+                    except Exception as error:  # noqa: BLE001 - see ``_failed``
+                        self._failed(item.session, item.offset, error)
+            elif isinstance(item, Barrier):
+                item.gate.open()
+        if self._at:
+            del self._queue[: self._at]
+            self._at = 0
+
+    def waits_for_sync(self) -> bool:
+        """Whether a message is held back until the next sync."""
+        return self._at < len(self._queue)
+
+    def open_barriers(self) -> None:
+        """The store has failed: what is held back will not be handed out soon."""
+        for item in self._queue[self._at :]:
+            if isinstance(item, Barrier):
+                item.gate.open()
+
+    def reset(self, offset: int) -> None:
+        """Storage has recovered: whatever was held back is read from the log instead."""
+        queue = self._queue[self._at :]
+        self._queue = []
+        self._at = 0
+        self.offset = offset
+        for item in queue:
+            if isinstance(item, Barrier):
+                item.gate.open()
+            if (
+                isinstance(item, InboxDelivery)
+                and item.session.is_open
+                and not item.session.durable
+            ):
+                item.session.deliver_entry(item.entry)
+
+    def _dispatch_run(self, first: Message) -> bool:
+        """Hand messages to their only subscriber in one step, whoever they are from.
+
+        Args:
+            first: the next item.
+
+        Returns:
+            Whether ``first`` and some that follow it were handed out. Else it is alone, or
+            something is to be decided for each message.
+        """
+        queue = self._queue
+        at = self._at + 1
+        if at >= len(queue):
+            return False
+        following = queue[at]
+        if not isinstance(following, Message) or not is_plain(following) or not is_plain(first):
+            return False
+        topic, publisher = first.topic, first.publisher
+        subscriber_sets = self._index.match(topic)
+        if len(subscriber_sets) != 1:
+            return False
+        subscriber_set = subscriber_sets[0]
+        only = subscriber_set.only
+        if only is None or subscriber_set.groups:
+            return False
+        session = only.session
+        room = session.room_for_run(first, only)  # decides on the first, too
+        if room < 2:
+            return False
+        run = [first]
+        while len(run) < room and at < len(queue):
+            following = queue[at]
+            if not isinstance(following, Message) or not is_plain(following):
+                break
+            if following.topic is not topic or following.publisher is not publisher:
+                if following.topic is not topic:
+                    topic = following.topic
+                    found = self._index.match(topic)
+                    if len(found) != 1 or found[0] is not subscriber_set:
+                        break
+                publisher = following.publisher
+                if not session.may_have(following):
+                    break
+            run.append(following)
+            at += 1
+        try:
+            count = session.deliver_run(run, only.identifiers)
+        except Exception as error:  # noqa: BLE001 - see ``_failed``
+            self._failed(session, first.offset, error)
+            count = len(run)
+        self._at += count
+        self.offset = run[count - 1].offset
+        return True
+
+    def _dispatch(self, message: Message) -> None:
+        subscriber_sets = self._index.match(message.topic)
+        if not subscriber_sets:
+            self._metrics.messages_dropped_no_subscriber += 1
+            if message.qos == 1 and message.offset:
+                if len(self.unmatched) >= UNMATCHED_MAX:
+                    # Publishers of 3.1.1 never ask. Whoever does is only told less by this.
+                    self.unmatched.clear()
+                self.unmatched.add(message.offset)
+            return
+        if len(subscriber_sets) == 1:
+            subscriber_set = subscriber_sets[0]
+            only = subscriber_set.only
+            if only is not None:
+                try:
+                    only.session.deliver_one(message, only)
+                except Exception as error:  # noqa: BLE001 - see ``_failed``
+                    self._failed(only.session, message.offset, error)
+            else:
+                self._charge(message, len(subscriber_set.sessions))
+                for entry in subscriber_set.sessions.values():
+                    try:
+                        entry.session.deliver_one(message, entry)
+                    except Exception as error:  # noqa: BLE001 - see ``_failed``
+                        self._failed(entry.session, message.offset, error)
+        else:
+            self._dispatch_overlapping(message, subscriber_sets)
+        for subscriber_set in subscriber_sets:
+            if subscriber_set.groups:
+                for group in list(subscriber_set.groups.values()):
+                    try:
+                        group.deliver(message)
+                    except Exception as error:  # noqa: BLE001 - it reads the message again
+                        group.failed(message, error)
+
+    def _charge(self, message: Message, deliveries: int) -> None:
+        """Remember who has caused deliveries to several sessions."""
+        caused = self.caused
+        if len(caused) >= CAUSED_MAX:
+            caused.clear()
+        caused[message.publisher] = caused.get(message.publisher, 0) + deliveries
+
+    def _failed(self, session: LiveSession, offset: int, error: Exception) -> None:
+        """Giving something to one session failed as nobody expected: that one ends, and takes
+        nothing more, so that its order has no gap; what it is owed is in the log or its stream."""
+        if self.on_failed is None:
+            raise error
+        session.cut_off(offset - 1)
+        self.on_failed(session, error, "delivery")
+
+    def _dispatch_overlapping(self, message: Message, subscriber_sets: list[SubscriberSet]) -> None:
+        found: dict[LiveSession, list[SubscriberEntry]] = {}
+        for subscriber_set in subscriber_sets:
+            for session, entry in subscriber_set.sessions.items():
+                same = found.get(session)
+                if same is None:
+                    found[session] = [entry]
+                else:
+                    same.append(entry)
+        self._charge(message, len(found))
+        for session, entries in found.items():
+            try:
+                if len(entries) == 1:
+                    session.deliver_one(message, entries[0])
+                else:
+                    _deliver_combined(session, message, entries)
+            except Exception as error:  # noqa: BLE001 - see ``_failed``
+                self._failed(session, message.offset, error)
+
+
+def _deliver_combined(
+    session: LiveSession, message: Message, entries: list[SubscriberEntry]
+) -> None:
+    """Deliver once what several subscriptions of a session match."""
+    ready: list[Subscription] = []
+    for entry in entries:
+        if entry.sub.feed is not None and message.offset and session.feeding:
+            session.deliver_one(message, entry)
+        else:
+            ready.append(entry.sub)
+    wanted = combine(ready, message, session.client_id)
+    if wanted is not None:
+        session.deliver(message, wanted.qos, wanted.retain, wanted.identifiers)

@@ -1,0 +1,62 @@
+"""``$SYS/broker/...``: what the broker tells of itself, under Mosquitto's names.
+
+The values live in memory and are never written: they are old after a restart anyway.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from perdure.model import Message
+from perdure.topic.matching import matches
+
+if TYPE_CHECKING:
+    from perdure.broker.services import Services
+    from perdure.observe.sys_topics import SysTopics
+
+
+@final
+class SysPublisher:
+    """Publishes the ``$SYS`` topics whose value has changed.
+
+    Args:
+        services: the parts of the broker.
+        topics: computes the values.
+        interval_s: time between two updates, seconds; 0 = off.
+    """
+
+    def __init__(self, services: Services, topics: SysTopics, *, interval_s: int) -> None:
+        self._services = services
+        self._topics = topics
+        self._interval_us = interval_s * 1_000_000
+        self._retained: dict[str, Message] = {}
+        self._stopped: bool = False
+
+    def start(self) -> None:
+        """Publish now, and then at each interval."""
+        if self._interval_us:
+            self._publish()
+
+    def stop(self) -> None:
+        """Publish nothing more."""
+        self._stopped = True
+
+    def retained(self, topic_filter: str) -> list[Message]:
+        """The current values whose topic matches a filter."""
+        if not topic_filter.startswith("$SYS"):
+            return []
+        return [m for topic, m in self._retained.items() if matches(topic_filter, topic)]
+
+    def _publish(self) -> None:
+        if self._stopped:
+            return
+        services = self._services
+        services.pipeline.now_us = services.clock.now_us()
+        published_us = services.pipeline.published_us()
+        services.gauges()
+        changes = self._topics.changes(services.metrics, now_us=services.clock.monotonic_us())
+        for topic, value in changes:
+            message = Message(topic, value.encode(), 0, True, "", b"", 0, published_us)
+            self._retained[topic] = message
+            services.pipeline.dispatch(message)
+        services.scheduler.call_later(self._interval_us, self._publish)

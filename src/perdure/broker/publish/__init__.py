@@ -1,0 +1,1 @@
+"""What comes in: log, retained store and dispatch, as one batch."""

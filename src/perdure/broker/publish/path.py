@@ -1,0 +1,188 @@
+"""What comes in: a message enters the log, the retained store and the dispatch, as one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, final
+
+from perdure.broker.dispatch.dispatcher import OffsetAdvance
+from perdure.errors import StorageError
+from perdure.model import Message
+from perdure.mqtt.decode import TOPICS_CACHED_MAX
+from perdure.storage.batch import Batch
+from perdure.topic.matching import matches
+from perdure.topic.names import validate_topic_name
+
+if TYPE_CHECKING:
+    from perdure.broker.services import Services
+
+QUOTA_EXCEEDED = 0x97
+UNSPECIFIED_ERROR = 0x80
+
+REFUSALS: Final = {
+    QUOTA_EXCEEDED: "the broker's storage is full",
+    UNSPECIFIED_ERROR: "storage is not available",
+}
+"""What a client is told when the store takes no messages, by reason code."""
+
+RETAINED_OVERHEAD_BYTES: Final = 20
+"""What the record of a retained message has besides topic, payload and properties, at least: what
+is as large as the message before it must never seem larger."""
+
+TOPICS_MAX: Final = TOPICS_CACHED_MAX
+"""Checked topic names that are remembered: as many as the decoder shares the strings of."""
+
+
+def refusal_code(error: StorageError) -> int:
+    """Reason code of a PUBLISH that is refused because the store has failed."""
+    return QUOTA_EXCEEDED if error.code == "storage_full" else UNSPECIFIED_ERROR
+
+
+@final
+class PublishPath:
+    """Takes messages, from clients and from the broker itself.
+
+    Args:
+        services: the parts of the broker.
+        record: filters of the QoS 1 and 2 messages that are recorded.
+        record_qos0: filters of the QoS 0 messages that are recorded.
+    """
+
+    def __init__(
+        self, services: Services, *, record: Sequence[str], record_qos0: Sequence[str]
+    ) -> None:
+        self._services = services
+        self._record = tuple(record)
+        self._record_all = "#" in record
+        self._record_qos0 = tuple(record_qos0)
+        config = services.mqtt_config
+        self.qos_max: int = config.maximum_qos
+        self.retain_available: bool = config.retain_available
+        self._levels_max: int = config.topic_levels_max
+        self.topics: set[str] = set()
+        """Topic names that are in order; to be asked before ``check_topic``."""
+        # Retained messages that were let in and may not be written yet.
+        self._open_batch: Batch | None = None
+        self._open_sizes: dict[str, int] = {}
+        self._open_count: int = 0
+        self._open_bytes: int = 0
+        self.disk_full: bool = False
+        """The disk budget is used up and its policy is to refuse."""
+
+    def check_topic(self, topic: str) -> None:
+        """Check a topic name that is not in ``topics``.
+
+        Raises:
+            MqttError: it is none, or has too many levels.
+        """
+        validate_topic_name(topic, levels_max=self._levels_max)
+        if len(self.topics) >= TOPICS_MAX:
+            # All of them at once, as the decoder does.
+            self.topics.clear()
+        self.topics.add(topic)
+
+    def take(self, message: Message) -> None:
+        """Add a message to the open batch and to this turn's dispatch."""
+        services = self._services
+        batch = services.committer.batch
+        is_recorded = (self._record_all and message.qos != 0) or self.is_recorded(message)
+        if is_recorded:
+            batch.append(message)
+        services.pipeline.dispatch(message)
+        if message.retain:
+            self._retain(batch, message, is_recorded=is_recorded)
+
+    def take_run(self, messages: list[Message], qos: int) -> None:
+        """``take`` for messages of one QoS that came together."""
+        if not self._record_all or not qos:
+            for message in messages:
+                self.take(message)
+            return
+        services = self._services
+        batch = services.committer.batch
+        batch.extend(messages)
+        services.pipeline.dispatch_run(messages)
+        for message in messages:
+            if message.retain:
+                self._retain(batch, message, is_recorded=True)
+
+    def refusal(self) -> int:
+        """Reason code if the store takes no messages now, else 0."""
+        failure = self._services.committer.failure
+        if failure is not None:
+            return refusal_code(failure)
+        if self.disk_full:
+            return QUOTA_EXCEEDED
+        return 0
+
+    def refuses_retained(self, topic: str, payload: bytes, properties: bytes) -> str:
+        """Whether a quota leaves no room for a retained message; else its room is taken.
+
+        A message in the place of one that is as large is always let in, and so is one that clears
+        its topic.
+
+        Returns:
+            The setting that refuses it; empty = it may be retained.
+        """
+        services = self._services
+        limits, database = services.limits_config, services.database
+        if not payload or not (limits.retained_messages_max or limits.retained_bytes_max):
+            return ""
+        batch = services.committer.batch
+        if batch is not self._open_batch:
+            # What was let in before has been written, and the database counts it.
+            self._open_batch = batch
+            self._open_sizes = {}
+            self._open_count = self._open_bytes = 0
+        old = self._open_sizes.get(topic) or database.retained_size_of(topic)
+        size = RETAINED_OVERHEAD_BYTES + len(topic.encode()) + len(payload) + len(properties)
+        count_max, bytes_max = limits.retained_messages_max, limits.retained_bytes_max
+        if not old and count_max and database.retained_count + self._open_count >= count_max:
+            return "limits.retained_messages_max"
+        total = database.retained_bytes + self._open_bytes + size - old
+        if bytes_max and size > old and total > bytes_max:
+            return "limits.retained_bytes_max"
+        self._open_sizes[topic] = size
+        self._open_count += not old
+        self._open_bytes += size - old
+        return ""
+
+    def _retain(self, batch: Batch, message: Message, *, is_recorded: bool) -> None:
+        """Add a message that was just handed to the dispatch to the retained ones."""
+        if not message.payload:
+            # [MQTT-3.3.1-6] an empty payload clears the topic's retained message.
+            batch.delete_retained(message.topic)
+        elif is_recorded:
+            batch.put_retained(message)
+        else:
+            # It has no offset, and what is retained needs one: a copy takes it.
+            kept = copy_of(message)
+            batch.place(kept)
+            batch.put_retained(kept)
+            self._services.pipeline.dispatch_placed(OffsetAdvance(kept))
+
+    def is_recorded(self, message: Message) -> bool:
+        """Whether the log takes a message."""
+        if message.qos:
+            if self._record_all:
+                return True
+            filters = self._record
+        else:
+            filters = self._record_qos0
+            if not filters:
+                return False
+        return any(matches(topic_filter, message.topic) for topic_filter in filters)
+
+
+def copy_of(message: Message) -> Message:
+    """A message to retain, without an offset."""
+    return Message(
+        message.topic,
+        message.payload,
+        message.qos,
+        True,
+        message.publisher,
+        message.properties,
+        message.expires_at_us,
+        message.published_at_us,
+    )

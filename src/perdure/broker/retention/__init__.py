@@ -1,0 +1,1 @@
+"""The log's age and size, and what is saved before any of it goes."""

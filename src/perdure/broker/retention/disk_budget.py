@@ -1,0 +1,238 @@
+"""The disk budget: what happens when the data directory has come to its bound.
+
+``refuse``: QoS 1 and 2 publishes are turned away until there is room again. ``drop_oldest``: the
+oldest generation goes although sessions and groups may be owed something in it. What is lost is
+counted for each session, in the metrics and in the log, and a client is told with the next message
+that it gets (``pending_limits.DROPPED_PROPERTY``).
+
+A lost message leaves a *tombstone* in the private stream of each session that was owed it: an
+entry without a message, at the same offset, which keeps its serial number taken. Invariant: no
+other message gets the packet identifier of a lost one, and an exchange past its PUBREC is
+completed all the same (trap 13).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from perdure.broker.delivery.pending import merged, read_page, without_payload
+from perdure.broker.retention.dropping import make_durable, visit_session
+from perdure.broker.retention.pipeline_holds import PipelineHolds
+from perdure.model import InboxEntry, Message, StoredSession
+from perdure.session.subscriptions import DeliveryOptions, SessionSubscriptions
+from perdure.storage.contract import GenerationInfo
+
+if TYPE_CHECKING:
+    from perdure.broker.delivery.live_session import LiveSession
+    from perdure.broker.services import Services
+    from perdure.config.schema import RetentionConfig
+
+GENERATIONS_MIN: Final = 8
+"""With ``drop_oldest`` a generation takes at most this part of the budget: so there is one to drop
+in time, and dropping it costs a part of the past and not all of it."""
+
+PAGE: Final = 256
+"""Owed messages that are looked at in one commit."""
+
+PAGE_BYTES: Final = 4 * 1024 * 1024
+
+
+def generation_bytes_max(config: RetentionConfig) -> int:
+    """Size at which a new generation is begun."""
+    if config.disk_bytes_max and config.disk_policy == "drop_oldest":
+        return min(config.generation_bytes, config.disk_bytes_max // GENERATIONS_MIN)
+    return config.generation_bytes
+
+
+@final
+class DiskBudget:
+    """Keeps the data directory within ``retention.disk_bytes_max``.
+
+    Args:
+        services: the parts of the broker.
+        keeping: what pipelines lose is told to it.
+    """
+
+    def __init__(self, services: Services, holds: PipelineHolds | None = None) -> None:
+        self._services = services
+        self._holds = holds or PipelineHolds(services)
+        self._is_over: bool = False
+        """The log says that it is over, and not yet that it is not any more."""
+        self.over: str = ""
+        """What there is too much of, for people; empty = there is room."""
+
+    async def keep(self, config: RetentionConfig) -> None:
+        """Refuse publishes, or drop the oldest generations, as long as there is too much."""
+        services = self._services
+        budget = config.disk_bytes_max
+        used = services.database.disk_bytes() if budget else 0
+        dropped = 0
+        if config.disk_policy == "drop_oldest":
+            self._holds.look(config)
+            while used > budget and len(services.database.generations()) > 1:
+                info = services.database.generations()[0]
+                await self.drop(info)
+                # Not measured again: its files may be deleted a little later, and another
+                # generation must not go for that.
+                used -= info.bytes
+                dropped += 1
+        over = used > budget
+        services.publish_path.disk_full = over and config.disk_policy == "refuse"
+        self.over = ""
+        if over:
+            self.over = f"{used} bytes of data, retention.disk_bytes_max is {budget}"
+        if over and not dropped and not self._is_over:
+            self._is_over = True
+            services.log.error(
+                "disk.full",
+                budget_bytes=budget,
+                used_bytes=used,
+                policy=config.disk_policy,
+                hint="raise retention.disk_bytes_max (live), or lower retention.time_s or bytes",
+            )
+        elif self._is_over and not over:
+            self._is_over = False
+            services.log.info("disk.recovered", budget_bytes=budget, used_bytes=used)
+
+    async def drop(self, info: GenerationInfo) -> int:
+        """Drop a generation although something in it may be owed.
+
+        Returns:
+            Messages lost, each counted once for each session or group that was owed it.
+        """
+        services = self._services
+        failures = services.committer.failure_count
+        lost = losers = 0
+        if services.database.capabilities.queues is None:
+            async for record in services.database.sessions():
+                client_id = record.client_id
+                put_tombstones = functools.partial(self._put_tombstones, client_id, info)
+                count = await visit_session(services, client_id, put_tombstones)
+                lost += count
+                losers += count > 0
+        for group in list(services.shared_subscriptions.groups.values()):
+            if group.lagging:
+                count = await services.database.count(
+                    [group.filter],
+                    after_offset=group.position,
+                    until_offset=info.until_offset - 1,
+                    limit=info.message_count,
+                )
+                if count:
+                    lost += count
+                    services.log.warning(
+                        "group.lost_messages", group=group.key, lost=count, reason="disk budget"
+                    )
+        await make_durable(services, failures)
+        await self._holds.dropped(info, "retention.disk_bytes_max")
+        services.database.drop_generation(info.generation)
+        services.metrics.messages_dropped_retention += lost
+        services.log.warning(
+            "generation.dropped",
+            generation=info.generation,
+            messages=info.message_count,
+            bytes=info.bytes,
+            lost=lost,
+            sessions=losers,
+            reason="disk budget",
+        )
+        return lost
+
+    async def _put_tombstones(
+        self, client_id: str, info: GenerationInfo, live: LiveSession | None
+    ) -> int:
+        """Put tombstones for what a session is owed from a generation; how many it loses."""
+        services = self._services
+        stored = await services.database.open_session(client_id)
+        if stored is None or stored.cursor.offset >= info.until_offset - 1:
+            return 0
+        tombstones = _Tombstones(stored, held_through=_held_through(live, info))
+        await self._fill(tombstones, info)
+        if live is not None and not live.is_open and not live.record.expiry_s:
+            return 0  # it has ended meanwhile
+        if tombstones.lost:
+            record = stored.record if live is None else live.record
+            record = msgspec.structs.replace(
+                record, dropped_count=record.dropped_count + tombstones.lost
+            )
+            if live is not None:
+                live.record = record
+            services.committer.batch.put_session(record)
+        if live is not None:
+            live.inbox_until = max(live.inbox_until, info.until_offset - 1)
+        await services.pipeline.committed()
+        return tombstones.lost
+
+    async def _fill(self, tombstones: _Tombstones, info: GenerationInfo) -> None:
+        services = self._services
+        record = tombstones.stored.record
+        after, until = tombstones.stored.cursor.offset, info.until_offset - 1
+        while after < until:
+            page = await read_page(
+                services.database,
+                record.client_id,
+                tombstones.interest.filters(after),
+                durable=True,
+                after=after,
+                fence=until,
+                chunk=PAGE,
+                bytes_max=PAGE_BYTES,
+            )
+            for item in merged(page.messages, page.entries):
+                if isinstance(item, InboxEntry):
+                    tombstones.passed(item)
+                    continue
+                wanted = tombstones.interest.wants(item)
+                if wanted is not None and wanted.qos:
+                    entry = tombstones.tombstone(item, wanted)
+                    services.committer.batch.put_inbox(record.client_id, entry, epoch=record.epoch)
+            await services.pipeline.committed()
+            after = page.through
+            await services.window_waiters.yield_to_loop()
+
+
+@final
+class _Tombstones:
+    """What one session loses; its messages come in their order, so serial numbers are counted.
+
+    Attributes:
+        stored: the session.
+        interest: its subscriptions.
+        lost: messages that its client will not get.
+    """
+
+    def __init__(self, stored: StoredSession, *, held_through: int) -> None:
+        self.stored = stored
+        self.interest = SessionSubscriptions(stored.record.client_id, stored.subscriptions)
+        self.lost = 0
+        self._held_through = held_through
+        self._serial = stored.cursor.serial
+        self._settled = frozenset(stored.cursor.settled)
+        self._released = frozenset(stored.cursor.released)
+
+    def passed(self, entry: InboxEntry) -> None:
+        """An entry of the private stream, which stays."""
+        self._serial = max(self._serial + 1, entry.serial)
+
+    def tombstone(self, message: Message, wanted: DeliveryOptions) -> InboxEntry:
+        """What takes the place of a message."""
+        self._serial += 1
+        kept: Message | None = None
+        qos = wanted.qos
+        if self._serial in self._released:
+            kept, qos = without_payload(message), 2
+        elif self._serial not in self._settled and message.offset > self._held_through:
+            self.lost += 1
+        return InboxEntry(
+            message.offset, kept, qos=qos, retain=wanted.retain, identifiers=wanted.identifiers
+        )
+
+
+def _held_through(live: LiveSession | None, info: GenerationInfo) -> int:
+    """Up to where a session has its messages in memory; its client gets those all the same."""
+    if live is None:
+        return 0
+    return live.position if live.lagging else info.until_offset

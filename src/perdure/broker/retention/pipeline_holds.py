@@ -1,0 +1,117 @@
+"""What the log keeps for pipelines: ``retention.keep_for``.
+
+A generation that is old enough to go stays until every pipeline that is named there has read it.
+Only room is worth more: beyond ``retention.bytes``, or where the disk budget drops the oldest, it
+goes, and that is said, counted, and found by the pipeline as a gap.
+
+Invariant: a pipeline that is named and has not said anything yet has read nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, final
+
+from perdure.storage.contract import GenerationInfo
+from perdure.storage.cursors import load_cursors
+
+if TYPE_CHECKING:
+    from perdure.broker.services import Services
+    from perdure.config.schema import RetentionConfig
+
+
+_EVERYTHING: Final = ("#", "$SYS/#")
+
+
+@final
+class PipelineHolds:
+    """Knows what pipelines have still to read.
+
+    Args:
+        services: the parts of the broker.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._names: tuple[str, ...] = ()
+        self._offsets: dict[str, int] = {}
+        self._broken: frozenset[str] = frozenset()
+        self._held = 0
+
+    def look(self, config: RetentionConfig) -> None:
+        """Learn how far the pipelines are; before each look at age and size."""
+        self._names = config.keep_for
+        self._offsets = {}
+        if not self._names:
+            return
+        # A restored backup has cursors of a later time than its log: they are no one's.
+        last = self._services.database.last_offset
+        cursors, broken = load_cursors(Path(self._services.storage_config.path))
+        for cursor in cursors:
+            offset = cursor.offset if cursor.offset <= last else 0
+            known = self._offsets.get(cursor.name, offset)
+            self._offsets[cursor.name] = min(known, offset)
+        for name in broken:
+            self._offsets[name] = 0
+        found = frozenset(broken)
+        for name in sorted(found - self._broken):
+            self._services.log.warning("retention.cursor_unreadable", pipeline=name)
+        self._broken = found
+
+    def waits_for(self, info: GenerationInfo) -> str:
+        """The pipeline that has most to read of what ended with a generation; empty = none has."""
+        behind = [
+            (offset, name)
+            for name in self._names
+            if (offset := self._offsets.get(name, 0)) < info.until_offset - 1
+        ]
+        return min(behind)[1] if behind else ""
+
+    def held(self, generations: list[GenerationInfo]) -> None:
+        """Say how many generations are kept that would have gone."""
+        services = self._services
+        services.metrics.retention_held_generations = len(generations)
+        if generations and not self._held:
+            name = self.waits_for(generations[0])
+            services.log.warning(
+                "retention.waits",
+                pipeline=name,
+                generation=generations[0].generation,
+                read_through=self._offsets.get(name, 0),
+            )
+        elif self._held and not generations:
+            services.log.info("retention.waits_no_more")
+        self._held = len(generations)
+
+    async def dropped(self, info: GenerationInfo, reason: str) -> None:
+        """Say what a pipeline loses with a generation that is about to go, if anything.
+
+        Args:
+            info: the generation.
+            reason: why it could not wait.
+        """
+        name = self.waits_for(info)
+        if not name:
+            return
+        services = self._services
+        read_through = self._offsets.get(name, 0)
+        lost = info.message_count
+        if read_through >= info.since_offset:
+            lost = await services.database.count(
+                _EVERYTHING,
+                after_offset=read_through,
+                until_offset=info.until_offset - 1,
+                limit=info.message_count,
+            )
+        if not lost:
+            # It had all, and has not come by since the generation ended.
+            return
+        services.metrics.retention_unread_messages += lost
+        services.log.error(
+            "retention.could_not_wait",
+            pipeline=name,
+            generation=info.generation,
+            messages=lost,
+            read_through=read_through,
+            reason=reason,
+        )

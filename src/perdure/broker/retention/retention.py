@@ -1,0 +1,291 @@
+"""The log's age and size: new generations, dropped generations, and what is saved before.
+
+A generation is dropped when it is older than ``retention.time_s``, or the oldest one when the log
+is larger than ``retention.bytes``. What an unexpired session or a group has still to get from it
+is first carried over to its private stream, with its own offsets, so that order holds and a month
+offline costs only what is pending. Only the disk budget with the policy ``drop_oldest`` drops a
+generation without that (``disk_budget``).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from perdure.broker.dispatch.dispatcher import OffsetAdvance
+from perdure.broker.retention.disk_budget import DiskBudget, generation_bytes_max
+from perdure.broker.retention.dropping import make_durable, visit_session
+from perdure.broker.retention.pipeline_holds import PipelineHolds
+from perdure.errors import StorageError
+from perdure.model import InboxEntry, Message, StoredSession
+from perdure.session.subscriptions import DeliveryOptions, SessionSubscriptions, combine
+from perdure.storage.contract import GenerationInfo
+
+if TYPE_CHECKING:
+    from perdure.broker.delivery.live_session import LiveSession
+    from perdure.broker.services import Services
+    from perdure.config.schema import RetentionConfig
+
+CARRY_PAGE: Final = 256
+"""Messages carried over in one commit."""
+
+
+@final
+class Retention:
+    """Keeps the log within its bounds.
+
+    Args:
+        services: the parts of the broker.
+        config: the bounds; may be replaced at run time.
+    """
+
+    def __init__(self, services: Services, config: RetentionConfig) -> None:
+        self._services = services
+        self.config = config
+        self._running: bool = False
+        self._stopped: bool = False
+        self._holds = PipelineHolds(services)
+        self._budget = DiskBudget(services, self._holds)
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        self._stopped = True
+
+    def start(self) -> None:
+        """Look at age and size every ``check_interval_s``."""
+        self._services.scheduler.call_later(self.config.check_interval_s * 1_000_000, self._tick)
+
+    async def look_at_disk(self) -> None:
+        """Keep the disk budget from the first message on (at start)."""
+        try:
+            await self._budget.keep(self.config)
+        except StorageError as error:
+            self._services.log.error("retention.failed", error=error.message, code=error.code)
+
+    @property
+    def disk_over(self) -> str:
+        """What the disk budget cannot hold, for people; empty = it does."""
+        return self._budget.over
+
+    def _tick(self) -> None:
+        if self._stopped:
+            return
+        if not self._running:
+            self._services.scheduler.spawn(self.check(), name="retention")
+        self.start()
+
+    async def check(self) -> None:
+        """Rotate and drop what is due now."""
+        services = self._services
+        if self._running or not services.committer.writable:
+            return
+        self._running = True
+        try:
+            now_us = services.clock.now_us()
+            self._holds.look(self.config)
+            self._rotate_if_due(now_us)
+            for info in self._due(now_us):
+                await self.drop(info)
+            await self._budget.keep(self.config)
+            await services.database.sweep_retained(now_us, limit=10_000)
+        except StorageError as error:
+            services.log.error("retention.failed", error=error.message, code=error.code)
+            if services.database.has_failed and services.committer.writable:
+                # No commit has met this failure, and none may be acknowledged behind it.
+                services.committer.lost(error)
+        finally:
+            self._running = False
+
+    async def drop(self, info: GenerationInfo) -> int:
+        """Carry over what is still owed from a generation, then drop it.
+
+        Returns:
+            Messages carried over.
+        """
+        services = self._services
+        failures = services.committer.failure_count
+        carried = 0
+        async for record in services.database.sessions():
+            client_id = record.client_id
+            carry = functools.partial(self._carry_session, client_id, info)
+            carried += await visit_session(services, client_id, carry)
+        for group in list(services.shared_subscriptions.groups.values()):
+            carried += await self._carry_group(group.key, info)
+        await make_durable(services, failures)
+        await self._holds.dropped(info, "retention.bytes")
+        services.database.drop_generation(info.generation)
+        services.log.info(
+            "generation.dropped",
+            generation=info.generation,
+            messages=info.message_count,
+            bytes=info.bytes,
+            carried=carried,
+        )
+        return carried
+
+    def _rotate_if_due(self, now_us: int) -> None:
+        services = self._services
+        current = services.database.generations()[-1]
+        age_us = now_us - self._begun_us(current)
+        if not current.message_count:
+            return
+        if (
+            age_us >= self.config.generation_time_s * 1_000_000
+            or current.bytes >= generation_bytes_max(self.config)
+        ):
+            info = services.database.rotate(services.clock.wall_us())
+            services.log.info("generation.added", generation=info.generation)
+
+    def _due(self, now_us: int) -> list[GenerationInfo]:
+        """Generations beyond the bounds, oldest first; never the current one."""
+        config = self.config
+        generations = self._services.database.generations()
+        total = sum(info.bytes for info in generations)
+        due: list[GenerationInfo] = []
+        held: list[GenerationInfo] = []
+        for info, successor in itertools.pairwise(generations):
+            age_us = now_us - self._begun_us(successor)
+            too_old = config.time_s > 0 and age_us >= config.time_s * 1_000_000
+            too_big = config.bytes > 0 and total > config.bytes
+            if not too_old and not too_big:
+                break
+            if not too_big and (held or self._holds.waits_for(info)):
+                held.append(info)
+                continue
+            due.append(info)
+            total -= info.bytes
+        self._holds.held(held)
+        return due
+
+    def _begun_us(self, info: GenerationInfo) -> int:
+        """Steady time at which a generation was begun. Offsets do not tell it: after a clock that
+        was ahead they stay ahead."""
+        return self._services.clock.steady_at(info.created_at_us, info.since_offset)
+
+    async def _carry_session(
+        self, client_id: str, info: GenerationInfo, live: LiveSession | None
+    ) -> int:
+        services = self._services
+        fed = 0
+        if live is not None:
+            await services.backfill.pass_offset(live, info.until_offset - 1)
+        stored = await services.database.open_session(client_id)
+        if stored is None:
+            return 0
+        if live is None:
+            fed = await self._carry_feeds(stored, info)
+        has_queues = services.database.capabilities.queues is not None
+        if stored.cursor.offset >= info.until_offset - 1 or has_queues:
+            # What the session is owed besides is done, or in a queue of its own.
+            return fed
+        return fed + await self._carry(stored, live, info)
+
+    async def _carry(
+        self, stored: StoredSession, live: LiveSession | None, info: GenerationInfo
+    ) -> int:
+        """Copy what a session is owed from a generation to its private stream.
+
+        Every owed message gets an entry at its own offset, settled ones too: each has a serial
+        number that must stay taken.
+        """
+        services = self._services
+        client_id = stored.record.client_id
+        interest = SessionSubscriptions(client_id, stored.subscriptions)
+        after = max(stored.cursor.offset, info.since_offset - 1)
+        until = info.until_offset - 1
+        filters = interest.filters(after)
+        count = 0
+        while filters and after < until:
+            page = await services.database.read(
+                filters, after_offset=after, until_offset=until, limit=CARRY_PAGE
+            )
+            for message in page.messages:
+                wanted = interest.wants(message)
+                if wanted is None or not wanted.qos:
+                    continue
+                services.committer.batch.put_inbox(
+                    client_id,
+                    _session_entry(message.offset, message, wanted),
+                    epoch=stored.record.epoch,
+                )
+                count += 1
+            await services.pipeline.committed()
+            after = page.through_offset
+            await services.window_waiters.yield_to_loop()
+        if live is not None:
+            live.inbox_until = max(live.inbox_until, until)
+        return count
+
+    async def _carry_feeds(self, stored: StoredSession, info: GenerationInfo) -> int:
+        """What feeds of an offline session have still to give from a generation, put behind all
+        that is in its private stream already."""
+        services = self._services
+        client_id, epoch = stored.record.client_id, stored.record.epoch
+        until = info.until_offset - 1
+        count = 0
+        for sub in stored.subscriptions:
+            feed = sub.feed
+            while feed is not None and feed.after_offset < until:
+                page = await services.database.read(
+                    [sub.filter],
+                    after_offset=feed.after_offset,
+                    until_offset=until,
+                    limit=CARRY_PAGE,
+                )
+                batch = services.committer.batch
+                for message in page.messages:
+                    wanted = combine([sub], message, client_id)
+                    if wanted is None or not wanted.qos:
+                        continue
+                    entry = _session_entry(0, message, wanted)
+                    batch.place(entry)
+                    batch.put_inbox(client_id, entry, epoch=epoch)
+                    # A session that comes back reads up to the fence, so that must pass it.
+                    services.pipeline.dispatch_placed(OffsetAdvance(entry))
+                    count += 1
+                feed = msgspec.structs.replace(feed, after_offset=page.through_offset)
+                batch.put_subscription(
+                    client_id, msgspec.structs.replace(sub, feed=feed), epoch=epoch
+                )
+                await services.pipeline.committed()
+                await services.window_waiters.yield_to_loop()
+        return count
+
+    async def _carry_group(self, key: str, info: GenerationInfo) -> int:
+        """The same for a group that has not come past the generation."""
+        services = self._services
+        group = services.shared_subscriptions.groups.get(key)
+        until = info.until_offset - 1
+        if group is None or not group.lagging or group.position >= until:
+            return 0
+        count = 0
+        after = group.position
+        while after < until:
+            page = await services.database.read(
+                [group.filter], after_offset=after, until_offset=until, limit=CARRY_PAGE
+            )
+            for message in page.messages:
+                if message.qos:
+                    entry = _group_entry(message)
+                    services.committer.batch.put_group_entry(key, entry)
+                    group.give_back(entry)
+                    count += 1
+            after = page.through_offset
+            group.position = after
+            services.pipeline.dirty_group(group)
+            await services.pipeline.committed()
+            await services.window_waiters.yield_to_loop()
+        return count
+
+
+def _session_entry(offset: int, message: Message, wanted: DeliveryOptions) -> InboxEntry:
+    return InboxEntry(
+        offset, message, qos=wanted.qos, retain=wanted.retain, identifiers=wanted.identifiers
+    )
+
+
+def _group_entry(message: Message) -> InboxEntry:
+    return InboxEntry(message.offset, message, qos=message.qos, retain=message.retain)

@@ -1,0 +1,197 @@
+"""Whose turn it is: work that clients have left when their share of a turn is used up.
+
+What a client sends is processed in slices (``SLICE``). Whoever has more waits here, and is given
+another slice when those before it had theirs; all of them together have ``LEFTOVER_US`` of each
+turn of the event loop. So a client may send as fast as it likes, and the others do not see it.
+
+Long work of one packet (thousands of topic filters) is done by a coroutine that waits here for
+each of its steps.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+from perdure.broker.runtime.scheduler import Gate
+
+if TYPE_CHECKING:
+    from perdure.clock import Clock
+
+SLICE: Final = 512
+"""Units of work (``mqtt.decode``) of one connection at a time: most reads are less."""
+
+LEFTOVER_US: Final = 2_000
+"""Time in one turn of the loop for all that is left over, microseconds."""
+BULK_BYTES: Final = 8 * 1024
+"""What is longer than this joins the queue at once while there is one: thirty clients that flood
+would otherwise have thirty slices in one turn, beside those that are given out here."""
+SLICES_MAX: Final = 64
+"""Slices in one turn, whatever the clock says."""
+STEPS_MAX: Final = 4
+"""Steps of long packets in one turn. They run after this, so that no clock measures them."""
+
+
+FAN_SHIFT: Final = 2
+"""A delivery to one of several subscribers is a quarter of a unit of work, beyond the PUBLISH."""
+SLICE_MIN: Final = 32
+"""Units of work in a slice of who publishes to many: what each of them is sent in a turn is one
+write, which costs as much as some messages."""
+FEW: Final = 8
+"""Who had no more messages in its slice before never waits for the deliveries of others: that so
+many have subscribed to what it sends now and then is not its doing."""
+DELIVERIES_MAX: Final = 4_096
+"""Deliveries that slices of one turn may cause: they are made after the slices, so that no clock
+measures them. A slice that was begun is finished."""
+
+
+class Turns(Protocol):
+    """What of a scheduler is needed."""
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Run at the end of this turn of the loop."""
+        ...
+
+    def gate(self) -> Gate:
+        """A closed gate, for ``step``."""
+        ...
+
+
+class Worker(Protocol):
+    """Somebody with work left."""
+
+    def work_on(self) -> bool:
+        """Do one slice; whether there is more that can be done now."""
+        ...
+
+
+@final
+class FanOut:
+    """What the messages of one client cause, where each goes to many.
+
+    Attributes:
+        each: deliveries that a message causes; 0 = few, and nothing is counted.
+        published: messages of its slice before, whose deliveries are counted.
+    """
+
+    __slots__ = ("each", "published")
+
+    def __init__(self) -> None:
+        self.each: int = 0
+        self.published: int = 0
+
+    def units(self) -> int:
+        """Units of work in a slice."""
+        each = self.each
+        return max(SLICE_MIN, SLICE // (1 + (each >> FAN_SHIFT))) if each else SLICE
+
+    def waits(self, budget: TurnBudget, turn: int) -> bool:
+        """Whether the client's next slice must wait for the deliveries of this turn."""
+        return self.published > FEW and self.each > 0 and budget.is_full(turn)
+
+    def learn(self, caused: int, published: int, budget: TurnBudget, turn: int) -> None:
+        """Look at what the messages of the slices before have caused.
+
+        Args:
+            caused: deliveries.
+            published: messages in this slice, which have caused nothing yet.
+            budget: told what they will cause.
+            turn: number of this turn.
+        """
+        # Who alternates between topics is held to the worse one for some slices.
+        self.each = max(caused // max(1, self.published), self.each - 1 - (self.each >> 3), 0)
+        self.published = published
+        if self.each and published > FEW:
+            budget.will_cause(self.each * published, turn)
+
+
+@final
+class TurnBudget:
+    """The queue of those who have work left.
+
+    Args:
+        turns: of the loop.
+        clock: measures what is used of a turn.
+    """
+
+    __slots__ = ("_clock", "_gates", "_is_scheduled", "_turn", "_turns", "_workers", "deliveries")
+
+    def __init__(self, turns: Turns, clock: Clock) -> None:
+        self._turns: Turns = turns
+        self._clock: Clock = clock
+        self._workers: deque[Worker] = deque()
+        self._gates: dict[object, deque[Gate]] = {}
+        self._is_scheduled: bool = False
+        self.deliveries: int = 0
+        """What the slices of a turn will cause, as far as their clients are known for it."""
+        self._turn: int = 0
+        """Number of that turn."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody waits: the loop must not linger."""
+        return self._is_scheduled
+
+    def add(self, worker: Worker) -> None:
+        """Call ``work_on`` in one of the next turns; who is in the queue must not come again."""
+        self._workers.append(worker)
+        self._schedule()
+
+    def will_cause(self, deliveries: int, turn: int) -> None:
+        """A slice was processed whose messages go to many.
+
+        Args:
+            deliveries: about so many.
+            turn: number of the turn that makes them.
+        """
+        if turn != self._turn:
+            self._turn = turn
+            self.deliveries = 0
+        self.deliveries += deliveries
+
+    def is_full(self, turn: int) -> bool:
+        """Whether the slices of this turn cause all the deliveries that it may have."""
+        return self.deliveries >= DELIVERIES_MAX and turn == self._turn
+
+    async def step(self, owner: object) -> None:
+        """Wait for a step of long work; owners take turns.
+
+        Args:
+            owner: whose work it is.
+        """
+        gate = self._turns.gate()
+        gates = self._gates.get(owner)
+        if gates is None:
+            self._gates[owner] = deque((gate,))
+        else:
+            gates.append(gate)
+        self._schedule()
+        await gate
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._turns.call_soon(self._run)
+
+    def _run(self) -> None:
+        self._is_scheduled = False
+        self.deliveries = 0
+        for owner in list(self._gates)[:STEPS_MAX]:
+            gates = self._gates.pop(owner)
+            gates.popleft().open()
+            if gates:
+                self._gates[owner] = gates  # behind the other owners
+        workers = self._workers
+        if workers:
+            until_us = self._clock.monotonic_us() + LEFTOVER_US
+            for _ in range(SLICES_MAX):
+                worker = workers.popleft()
+                if worker.work_on():
+                    workers.append(worker)
+                if not workers or self._clock.monotonic_us() >= until_us:
+                    break
+                if self.deliveries >= DELIVERIES_MAX:
+                    break
+        if workers or self._gates:
+            self._schedule()

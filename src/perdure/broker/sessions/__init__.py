@@ -1,0 +1,1 @@
+"""The life of a session: opened, taken over, kept, expired."""

@@ -1,0 +1,76 @@
+"""How many sessions there are, in all and of each user, and whether there may be another.
+
+Counts change as sessions come and go; only the start of a broker, and the return of a store that
+had failed, go through the records. A record has the number of its subscriptions, so those of
+sessions that are not connected need no look at them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from perdure.model import SessionRecord
+
+if TYPE_CHECKING:
+    from perdure.config.schema import LimitsConfig
+    from perdure.observe.metrics import Metrics
+
+
+@final
+class SessionCounts:
+    """Counts sessions.
+
+    Args:
+        metrics: has the numbers that are seen from outside too.
+
+    Attributes:
+        sessions: connected or stored.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self.sessions: int = 0
+        self._by_user: dict[str, int] = {}
+
+    def clear(self) -> None:
+        """Count anew."""
+        self.sessions = 0
+        self._by_user = {}
+        self._metrics.subscriptions_offline = 0
+
+    def of_user(self, username: str) -> int:
+        """Sessions of a user; empty = of all anonymous clients."""
+        return self._by_user.get(username, 0)
+
+    def added(self, username: str) -> None:
+        """There is one session more."""
+        self.sessions += 1
+        self._by_user[username] = self._by_user.get(username, 0) + 1
+
+    def removed(self, username: str) -> None:
+        """There is one session less."""
+        self.sessions -= 1
+        count = self._by_user.get(username, 0) - 1
+        if count > 0:
+            self._by_user[username] = count
+        else:
+            self._by_user.pop(username, None)
+
+    def found(self, record: SessionRecord) -> None:
+        """A stored session that is not connected."""
+        self.added(record.username)
+        self._metrics.subscriptions_offline += record.subscription_count
+
+    def gone(self, record: SessionRecord) -> None:
+        """A stored session that was not connected is discarded."""
+        self.removed(record.username)
+        self._metrics.subscriptions_offline -= record.subscription_count
+
+    def refusal(self, username: str, limits: LimitsConfig) -> str:
+        """The setting that leaves no room for a new session of a user; empty = there is room."""
+        if limits.sessions_max and self.sessions >= limits.sessions_max:
+            return "limits.sessions_max"
+        most = limits.sessions_per_user_max
+        if most and self.of_user(username) >= most:
+            return "limits.sessions_per_user_max"
+        return ""

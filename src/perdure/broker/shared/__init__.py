@@ -1,0 +1,1 @@
+"""Shared subscriptions: groups, their members and what comes back."""

@@ -1,0 +1,403 @@
+"""A group of a shared subscription: where it stands in the log, and whom each message goes to.
+
+A group reads the log like a session does: live while a member is connected and takes messages,
+lagging otherwise. What it gives to a member becomes an entry of that member's private stream, with
+an offset and a serial number of its own, and the group's position moves in the same batch: after a
+crash the message is with the member or still with the group, never with both and never lost.
+
+A message goes to a member that may read it and whose packets have room for it. While such a
+member is connected and has no room in its window, the group waits for it. A message that no
+connected member may have is passed over and counted: it would hold up all that follow.
+
+An ephemeral member's entries are kept by the group until they are settled, because nobody else
+would know of them after a crash. Who is a member, and what comes back from those who go, is said
+by ``subscriptions``.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from perdure.broker.services import RETRY_US
+from perdure.errors import StorageError
+from perdure.model import GroupRecord, InboxEntry, Message, Subscription
+from perdure.mqtt.encode import publish_size
+from perdure.storage.batch import Batch
+from perdure.topic.shared import NOBODY, Chooser
+
+if TYPE_CHECKING:
+    from perdure.broker.auth.authorize import Authorizer
+    from perdure.broker.delivery.live_session import LiveSession
+    from perdure.broker.services import Services
+
+NO_TAKER: Final = -2
+"""What ``_choose`` returns when no connected member may have the message, now or later."""
+
+FAILED_US: Final = 10_000_000
+"""How long a group waits whose reading has failed as nobody expected."""
+
+RETURNED_PAGE: Final = 256
+"""Returned entries read at once from the store."""
+
+
+@final
+class GroupMember:
+    """A connected session as a member of one group."""
+
+    __slots__ = ("is_able", "packet_size_max", "session", "sub")
+
+    def __init__(self, session: LiveSession, sub: Subscription) -> None:
+        self.session = session
+        self.sub = sub
+        self.packet_size_max: int = session.sender.packet_size_max
+        """As the client said at CONNECT, bytes; 0 = no limit."""
+        self.is_able: bool = True
+        """It may have the message that a member is being chosen for."""
+
+    @property
+    def client_id(self) -> str:
+        """Its client id."""
+        return self.session.client_id
+
+    @property
+    def inflight_count(self) -> int:
+        """Messages sent to it, or about to be, and not acknowledged."""
+        return self.session.outbound.inflight.count + self.session.inbox_queued
+
+    @property
+    def is_available(self) -> bool:
+        """Whether its window has room now, and it may have the message in question."""
+        session = self.session
+        return (
+            self.is_able
+            and not session.lagging
+            and not session.sender.congested
+            and session.connection.is_connected
+            and not session.outbound.pending
+            and self.inflight_count < session.outbound.window_max
+        )
+
+    def has_room_for(self, message: Message) -> bool:
+        """Whether the client's Maximum Packet Size leaves room for a message."""
+        limit = self.packet_size_max
+        if not limit:
+            return True
+        sub = self.sub
+        size = publish_size(
+            message,
+            self.session.sender.version,
+            min(sub.qos, message.qos),
+            sub.retain_as_published and message.retain,
+            False,
+            1,
+            # However much of it remains: the property has one length.
+            1 if message.expires_at_us else -1,
+            (sub.identifier,) if sub.identifier else (),
+        )
+        return size <= limit
+
+    def may_read(self, message: Message, authorizer: Authorizer) -> bool:
+        """Whether the rules let the member have a message."""
+        return authorizer.allow_all or authorizer.deliver(
+            self.session.identity, message.topic, message.publisher
+        )
+
+
+@final
+class SharedGroup:
+    """One share name with one filter."""
+
+    def __init__(self, services: Services, record: GroupRecord, chooser: Chooser) -> None:
+        self._services = services
+        self.record: GroupRecord = record
+        self.key: str = record.key
+        self.filter: str = record.filter
+        self.position: int = record.position
+        self.members: list[GroupMember] = []
+        """Connected members."""
+        self.lagging: bool = True
+        self.served: int = 0
+        """Messages given out while it was behind (the admission's own mark)."""
+        self.returned: deque[InboxEntry] = deque()
+        """Entries that came back from members, to be given before anything from the log; in the
+        log's order, whenever they came back."""
+        self.returned_loaded: bool = False
+        self._chooser = chooser
+        self._is_limited: bool = False
+        """A member has a Maximum Packet Size."""
+        self._catching_up: bool = False
+
+    def deliver(self, message: Message) -> None:
+        """A message was dispatched now."""
+        if not message.qos or not message.offset:
+            self._give_unrecorded(message)
+            return
+        if self.lagging:
+            return
+        index = self._choose(message)
+        if index == NOBODY:
+            self.fall_behind(message.offset - 1)
+            return
+        self.position = message.offset
+        if index == NO_TAKER:
+            self._pass_over(message)
+        else:
+            self._give(self.members[index], message)
+
+    def use(self, members: list[GroupMember]) -> None:
+        """Other members are connected from now on."""
+        self.members = members
+        self._is_limited = any(member.packet_size_max for member in members)
+
+    def failed(self, message: Message, error: Exception) -> None:
+        """Giving a message to a member failed as nobody expected: read it from the log, later."""
+        services = self._services
+        services.unexpected_errors.report(error, "group", group=self.key)
+        if not self.lagging and message.offset:
+            self.lagging = True
+            self.position = message.offset - 1
+            services.scheduler.call_later(FAILED_US, self.start)
+
+    def fall_behind(self, position: int) -> None:
+        """Stop taking dispatched messages; read from the log after ``position`` instead."""
+        if not self.lagging:
+            self.lagging = True
+            self.position = position
+            self.start()
+
+    def lag_us(self, fence: int) -> int:
+        """How old the next message is that a member is to be given (``Admission``)."""
+        return max(0, fence - self.position) if self.lagging else 0
+
+    def took_all(self, served: int) -> bool:
+        """Whether so many messages are most of what its members can be sent (``Admission``)."""
+        windows = sum([member.session.outbound.window_max for member in self.members])
+        return served * 4 >= windows * 3
+
+    def reload(self, record: GroupRecord) -> None:
+        """Go on from what the store has."""
+        self.record = record
+        self.position = record.position
+        self.lagging = True
+        self.returned.clear()
+        self.returned_loaded = False
+        self.start()
+
+    def joined(self) -> None:
+        """A member is ready for messages: read what the group has missed."""
+        if self.lagging or self.returned:
+            self.start()
+            # The group may be waiting for other members to have room.
+            for member in self.members:
+                self._services.window_waiters.notify(member.session)
+
+    def start(self) -> None:
+        """Begin to read for the group, unless that goes on already."""
+        if not self._catching_up and self.members:
+            self._catching_up = True
+            self._services.scheduler.spawn(self._run(), name="group")
+
+    def put(self, batch: Batch) -> None:
+        """Add the record to a batch."""
+        self.record = msgspec.structs.replace(self.record, position=self.position)
+        batch.put_group(self.record)
+
+    def give_back(self, entry: InboxEntry) -> None:
+        """An entry has come back (and is in the group's private stream)."""
+        returned = self.returned
+        if not returned or _log_offset(returned[-1]) <= _log_offset(entry):
+            returned.append(entry)
+        else:
+            insort(returned, entry, key=_log_offset)
+        self.start()
+
+    def _choose(self, message: Message) -> int:
+        """The index of the member that gets a message, ``NOBODY`` or ``NO_TAKER``."""
+        members = self.members
+        authorizer = self._services.authorizer
+        if authorizer.allow_all and not self._is_limited:
+            return self._chooser.choose(members, topic=message.topic, publisher=message.publisher)
+        able = 0
+        for member in members:
+            member.is_able = member.may_read(message, authorizer) and member.has_room_for(message)
+            able += member.is_able
+        if not able and members:
+            index = NO_TAKER
+        else:
+            index = self._chooser.choose(members, topic=message.topic, publisher=message.publisher)
+        for member in members:
+            member.is_able = True
+        return index
+
+    def _pass_over(self, message: Message) -> None:
+        """No connected member may have the message: count why."""
+        services = self._services
+        services.pipeline.dirty_group(self)
+        authorizer = services.authorizer
+        if any(member.may_read(message, authorizer) for member in self.members):
+            services.metrics.messages_dropped_too_large += 1
+        else:
+            services.metrics.messages_dropped_not_authorized += 1
+
+    def _give_unrecorded(self, message: Message) -> None:
+        """QoS 0, or not recorded: to whoever is there, with no promise."""
+        index = self._choose(message)
+        if index == NOBODY:
+            self._services.metrics.messages_dropped_queue_full += 1
+            return
+        if index == NO_TAKER:
+            self._pass_over(message)
+            return
+        member = self.members[index]
+        sub = member.sub
+        member.session.deliver(
+            message,
+            min(sub.qos, message.qos),
+            sub.retain_as_published and message.retain,
+            (sub.identifier,) if sub.identifier else (),
+        )
+
+    def _give(self, member: GroupMember, message: Message) -> None:
+        """Give a recorded message to a member; the position has moved past it."""
+        services = self._services
+        services.pipeline.dirty_group(self)
+        session = member.session
+        sub = member.sub
+        qos = min(sub.qos, message.qos)
+        retain = sub.retain_as_published and message.retain
+        identifiers = (sub.identifier,) if sub.identifier else ()
+        if not qos:
+            session.give_qos0(message, retain, identifiers)
+            return
+        entry = services.inbox.give(
+            session,
+            message,
+            qos=qos,
+            retain=retain,
+            identifiers=identifiers,
+            group_key=self.key,
+        )
+        session.given[id(entry)] = entry
+        if not session.durable and qos == 1:
+            services.committer.batch.put_group_entry(self.key, entry)
+        services.pipeline.schedule()
+
+    async def _run(self) -> None:
+        services = self._services
+        try:
+            await self._load_returned()
+            while self.members and (self.lagging or self.returned):
+                if not any(member.is_available for member in self.members):
+                    await services.window_waiters.wait_any([m.session for m in self.members])
+                    continue
+                services.pipeline.now_us = services.clock.now_us()
+                if self.returned:
+                    moved = self._give_returned()
+                else:
+                    moved = await self._page()
+                if not moved:
+                    # The members that may have the next message have no room; others have.
+                    full = [m.session for m in self.members if not m.is_available]
+                    await services.window_waiters.wait_any(full)
+        except StorageError as error:
+            services.read_failed(error, group=self.key)
+            services.scheduler.call_later(RETRY_US, self.start)
+        except Exception as error:  # noqa: BLE001 - it costs the group some time
+            services.unexpected_errors.report(error, "group", group=self.key)
+            services.scheduler.call_later(FAILED_US, self.start)
+        finally:
+            self._catching_up = False
+
+    async def _load_returned(self) -> None:
+        if self.returned_loaded:
+            return
+        entries = await self._services.database.read_group_entries(self.key, limit=RETURNED_PAGE)
+        outstanding = {offset for member in self.members for offset in member.session.group_entries}
+        outstanding.update(e.offset for m in self.members for e in m.session.given.values())
+        returned: list[InboxEntry] = []
+        while entries:
+            returned.extend(e for e in entries if e.offset not in outstanding)
+            if len(entries) < RETURNED_PAGE:
+                break
+            entries = await self._services.database.read_group_entries(
+                self.key, limit=RETURNED_PAGE, after_offset=entries[-1].offset
+            )
+        # What has come back meanwhile may have been read, or be on its way to the store.
+        read = {entry.offset for entry in returned}
+        returned.extend(entry for entry in self.returned if entry.offset not in read)
+        self.returned = deque(sorted(returned, key=_log_offset))
+        self.returned_loaded = True
+
+    def _give_returned(self) -> bool:
+        """Give out what has come back; False if who may have the next one has no room."""
+        services = self._services
+        while self.returned:
+            entry = self.returned[0]
+            message = entry.message
+            assert message is not None
+            index = self._choose(message)
+            if index == NOBODY:
+                return False
+            self.returned.popleft()
+            services.committer.batch.delete_group_entry(self.key, entry)
+            if index == NO_TAKER:
+                self._pass_over(message)
+            else:
+                self._give(self.members[index], message)
+        return True
+
+    async def _page(self) -> bool:
+        """Give out what the log has; False if who may have the next one has no room."""
+        services = self._services
+        fence = services.dispatcher.offset
+        after = self.position
+        through = fence
+        messages: list[Message] = []
+        if after < fence:
+            begun_us = services.clock.monotonic_us()
+            page = await services.database.read(
+                [self.filter],
+                after_offset=after,
+                until_offset=fence,
+                limit=services.session_config.feed_chunk,
+                bytes_max=services.session_config.outbound_buffer_bytes,
+            )
+            elapsed_us = services.clock.monotonic_us() - begun_us
+            services.metrics.storage_read_seconds.observe(elapsed_us)
+            messages = page.messages
+            through = page.through_offset
+        if not self.lagging or self.position != after:
+            return True
+        is_through = False
+        given = 0
+        for message in messages:
+            if message.qos:
+                index = self._choose(message)
+                if index == NOBODY:
+                    break
+                self.position = message.offset
+                if index == NO_TAKER:
+                    self._pass_over(message)
+                else:
+                    given += 1
+                    self._give(self.members[index], message)
+            self.position = message.offset
+        else:
+            is_through = True
+            self.position = through
+        if given:
+            services.pipeline.admission.served(self, given)
+        if self.position >= services.dispatcher.offset:
+            self.lagging = False
+        services.pipeline.schedule()
+        return is_through
+
+
+def _log_offset(entry: InboxEntry) -> int:
+    """Where an entry's message stands in the log; its own offset tells when it was given."""
+    message = entry.message
+    return entry.offset if message is None else message.offset

@@ -1,0 +1,91 @@
+"""Dropping a generation: who is visited, in which state, and what must be on disk before."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import Client, make_sim
+
+from perdure.broker.delivery.live_session import LiveSession
+from perdure.broker.retention.dropping import make_durable, visit_session
+from perdure.errors import StorageError, StorageUnavailable
+
+
+class Visit:
+    """Sees what a visitor is given, and what is stored then."""
+
+    def __init__(self, sim: SimBroker, client_id: str) -> None:
+        self.sim = sim
+        self.client_id = client_id
+        self.seen: list[tuple[bool, int]] = []
+        self.answer = 0
+
+    async def work(self, live: LiveSession | None) -> int:
+        """Look at the session."""
+        services = self.sim.live.services
+        assert services.registry.is_busy(self.client_id)
+        stored = await services.database.open_session(self.client_id)
+        assert stored is not None
+        self.seen.append((live is not None, stored.cursor.offset))
+        return 7
+
+    async def run(self) -> None:
+        """Visit the session."""
+        services = self.sim.live.services
+        self.answer = await visit_session(services, self.client_id, self.work)
+
+    def do(self) -> None:
+        """Visit the session, and let time pass until that has ended."""
+        assert self.sim.scheduler is not None
+        self.sim.scheduler.run(self.run())
+
+
+@pytest.mark.parametrize("connected", [False, True])
+def test_a_durable_session_is_visited_with_its_cursor_written(connected: bool) -> None:
+    sim = make_sim()
+    publisher, client = Client(sim, "p"), Client(sim, "c")
+    publisher.connect(expiry_s=0, clean=True)
+    client.connect()
+    client.subscribe("t")
+    publisher.deliver("t")
+    sim.run_for(10_000)
+    if not connected:
+        client.cut()
+    visit = Visit(sim, "c")
+    visit.do()
+    assert visit.answer == 7
+    assert visit.seen == [(connected, sim.live.services.dispatcher.offset)]
+    assert sim.live.services.registry.is_busy("c") is connected
+    visit.do()  # it has let go of the client id
+
+
+def test_a_session_in_memory_is_not_visited() -> None:
+    sim = make_sim()
+    Client(sim, "c").connect(expiry_s=0, clean=True)
+    visit = Visit(sim, "c")
+    visit.do()
+    visit.do()  # it has let go of the client id
+    assert (visit.answer, visit.seen) == (0, [])
+
+
+def test_a_visit_that_fails_lets_the_client_in_again() -> None:
+    sim = make_sim()
+    client = Client(sim, "c")
+    client.connect()
+    client.cut()
+    visit = Visit(sim, "c")
+    sim.store.read_error = StorageUnavailable("broken")
+    with pytest.raises(StorageError):
+        visit.do()
+    sim.store.heal()
+    assert client.connect().session_present
+
+
+def test_nothing_counts_as_durable_after_a_failure() -> None:
+    """A write that failed meanwhile may have been one of what was to be saved."""
+    sim = make_sim()
+    services = sim.live.services
+    assert sim.scheduler is not None
+    sim.scheduler.run(make_durable(services, services.committer.failure_count))
+    with pytest.raises(StorageUnavailable):
+        sim.scheduler.run(make_durable(services, services.committer.failure_count - 1))

@@ -1,0 +1,144 @@
+"""TurnBudget: those with work left take turns, and all of them leave room for everybody else."""
+
+from __future__ import annotations
+
+import random
+
+from tests.support.clock import VirtualClock
+from tests.support.scheduler import VirtualLoop, VirtualScheduler
+
+from perdure.broker.runtime.turn_budget import (
+    DELIVERIES_MAX,
+    FEW,
+    LEFTOVER_US,
+    SLICE,
+    SLICE_MIN,
+    SLICES_MAX,
+    STEPS_MAX,
+    FanOut,
+    TurnBudget,
+)
+
+
+class Hall:
+    """A queue on a loop whose turns are counted."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.loop = VirtualLoop(self.clock)
+        self.scheduler = VirtualScheduler(self.loop, random.Random(0))
+        self.shifts = TurnBudget(self.scheduler, self.clock)
+        self.done: list[str] = []
+
+    def next_turn(self) -> None:
+        """Run what is ready now and nothing that it causes."""
+        for _ in range(len(self.loop._ready)):
+            self.loop._ready.popleft()()
+
+
+class Busy:
+    def __init__(self, hall: Hall, name: str, slices: int, *, cost_us: int = 0) -> None:
+        self.hall = hall
+        self.name = name
+        self.left = slices
+        self.cost_us = cost_us
+        hall.shifts.add(self)
+
+    def work_on(self) -> bool:
+        self.hall.done.append(self.name)
+        self.hall.clock.advance_us(self.cost_us)
+        self.left -= 1
+        return self.left > 0
+
+
+def test_workers_take_turns() -> None:
+    hall = Hall()
+    Busy(hall, "a", 3)
+    Busy(hall, "b", 1)
+    Busy(hall, "c", 2)
+    assert hall.shifts.is_busy
+    hall.loop.run_ready()
+    assert hall.done == ["a", "b", "c", "a", "c", "a"]
+    assert not hall.shifts.is_busy
+
+
+def test_a_turn_has_so_much_time_for_all_of_them() -> None:
+    hall = Hall()
+    for name in "abc":
+        Busy(hall, name, 100, cost_us=LEFTOVER_US // 4)
+    hall.next_turn()
+    assert hall.done == ["a", "b", "c", "a"]
+    hall.next_turn()
+    assert hall.done[4:] == ["b", "c", "a", "b"]
+
+
+def test_a_turn_has_so_many_slices_whatever_the_clock_says() -> None:
+    hall = Hall()
+    Busy(hall, "a", 10 * SLICES_MAX)
+    hall.next_turn()
+    assert len(hall.done) == SLICES_MAX
+
+
+def test_long_work_goes_on_in_steps_and_no_owner_has_two_of_them_before_another_has_one() -> None:
+    hall = Hall()
+
+    async def work(name: str) -> None:
+        for _ in range(2):
+            await hall.shifts.step(name[0])
+            hall.done.append(name)
+
+    names = ["a1", "a2", "a3", "b", "c", "d", "e"]
+    for name in names:
+        hall.scheduler.spawn(work(name), name=name)
+    hall.loop.run_ready()
+    assert sorted(hall.done) == sorted(names * 2)
+    assert sorted(hall.done[:STEPS_MAX]) == ["a1", "b", "c", "d"]
+    assert hall.done[STEPS_MAX] == "e"
+    assert not hall.shifts.is_busy
+
+
+def test_a_turn_causes_so_many_deliveries() -> None:
+    hall = Hall()
+
+    class Loud(Busy):
+        def work_on(self) -> bool:
+            hall.shifts.will_cause(DELIVERIES_MAX // 2, 1)
+            return super().work_on()
+
+    Loud(hall, "a", 3)
+    Loud(hall, "b", 3)
+    hall.next_turn()
+    assert hall.done == ["a", "b"]
+    assert hall.shifts.is_full(1)
+    assert not hall.shifts.is_full(2)
+    hall.loop.run_ready()
+    assert hall.done == ["a", "b"] * 3
+
+
+def test_who_publishes_to_many_has_short_slices_for_as_long_as_it_does() -> None:
+    hall = Hall()
+    fan = FanOut()
+    assert fan.units() == SLICE
+    fan.learn(0, 10, hall.shifts, 1)
+    assert (fan.each, fan.units()) == (0, SLICE)
+    fan.learn(10 * 40, 10, hall.shifts, 2)
+    assert (fan.each, fan.units()) == (40, SLICE // 11)
+    assert hall.shifts.deliveries == 40 * 10
+    fan.learn(10_000_000, 10, hall.shifts, 3)
+    assert fan.units() == SLICE_MIN
+    for turn in range(200):
+        fan.learn(0, 10, hall.shifts, turn)
+    assert (fan.each, fan.units()) == (0, SLICE)
+
+
+def test_who_publishes_to_many_waits_where_a_turn_has_enough_to_deliver() -> None:
+    hall = Hall()
+    much, little = FanOut(), FanOut()
+    for fan, published in ((much, 100), (little, FEW)):
+        fan.learn(0, published, hall.shifts, 1)
+        fan.learn(published * 400, published, hall.shifts, 2)
+    assert hall.shifts.is_full(2)
+    assert much.waits(hall.shifts, 2)
+    assert not little.waits(hall.shifts, 2)  # exempt, and not counted either
+    assert hall.shifts.deliveries == 100 * 400
+    assert not much.waits(hall.shifts, 3)

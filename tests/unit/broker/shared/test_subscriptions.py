@@ -1,0 +1,180 @@
+"""Shared subscriptions: none of a group's messages is lost when members come and go."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.broker.harness import Client, make_sim
+from tests.unit.broker.sharing import (
+    NAME,
+    connect_member,
+    connect_publisher,
+    payloads_of,
+    send_numbers,
+)
+
+from perdure.mqtt.packets import PUBCOMP, PUBREC, Ack, Publish
+
+
+@pytest.mark.trap(39)
+def test_what_a_member_did_not_acknowledge_passes_on_when_it_goes() -> None:
+    sim = make_sim()
+    publisher = connect_publisher(sim)
+    silent, other = connect_member(sim, "a", acks=False), connect_member(sim, "b")
+    bodies = send_numbers(publisher, 10)
+    assert len(other.messages) == 5
+    silent.cut()
+    assert payloads_of(other) == bodies
+    # It comes back to nothing: the others have it.
+    silent.messages.clear()
+    silent.acks = True
+    silent.connect()
+    assert payloads_of(silent) == []
+    assert payloads_of(other, silent) == bodies
+
+
+@pytest.mark.trap(39)
+def test_a_member_that_is_taken_over_keeps_what_it_has() -> None:
+    """Trap 39: it is back already, so nothing is given to others."""
+    sim = make_sim()
+    publisher = connect_publisher(sim)
+    silent, other = connect_member(sim, "a", acks=False), connect_member(sim, "b")
+    send_numbers(publisher, 10)
+    held = [message.packet_id for message in silent.messages]
+    again = Client(sim, "a")
+    assert again.connect().session_present
+    sim.run_for(100_000)
+    assert [message.packet_id for message in again.messages] == held
+    assert all(message.dup for message in again.messages)
+    assert len(other.messages) == 5
+
+
+@pytest.mark.trap(39)
+def test_what_an_expired_member_held_passes_on() -> None:
+    sim = make_sim()
+    publisher = connect_publisher(sim)
+    silent = Client(sim, "a", acks=False)
+    silent.connect(expiry_s=10)
+    silent.subscribe(NAME, qos=1)
+    bodies = send_numbers(publisher, 4)
+    silent.cut()
+    sim.kill()
+    sim.start()
+    sim.run_for(20_000_000)
+    other = Client(sim, "b")
+    other.connect()
+    other.subscribe(NAME, qos=1)
+    # The group went with its last member: a new one starts here.
+    assert payloads_of(other) == []
+    assert len(bodies) == 4
+
+
+@pytest.mark.trap(39)
+def test_the_first_member_back_takes_what_another_left() -> None:
+    sim = make_sim()
+    publisher = connect_publisher(sim)
+    silent, other = connect_member(sim, "a", acks=False), connect_member(sim, "b")
+    other.cut()
+    bodies = send_numbers(publisher, 4)
+    assert len(silent.messages) == 4
+    silent.cut()
+    sim.kill(power=True)
+    sim.start()
+    other.connect()
+    assert payloads_of(other) == bodies
+    silent.messages.clear()
+    silent.connect()
+    assert payloads_of(silent) == []
+
+
+@pytest.mark.spec("MQTT-4.8.2-4")
+def test_a_qos_2_message_that_was_sent_stays_with_its_member() -> None:
+    sim = make_sim()
+    publisher = connect_publisher(sim)
+    silent, other = connect_member(sim, "a", acks=False, qos=2), connect_member(sim, "b", qos=2)
+    send_numbers(publisher, 2, qos=2)
+    (held,) = silent.messages
+    silent.cut()
+    assert len(other.messages) == 1
+    silent.connect()
+    again = silent.take(Publish)
+    assert (again.packet_id, again.payload, again.dup) == (held.packet_id, held.payload, True)
+    silent.send(Ack(PUBREC, held.packet_id))
+    assert silent.take(Ack).packet_id == held.packet_id
+    silent.send(Ack(PUBCOMP, held.packet_id))
+    send_numbers(publisher, 2, first=2, qos=2)
+    assert len(other.messages) == 2
+
+
+@pytest.mark.trap(40)
+def test_members_that_leave_at_once_corrupt_nothing() -> None:
+    """Trap 40: cut, expired, unsubscribed and taken over in one turn."""
+    sim = make_sim()
+    publisher = connect_publisher(sim)
+    members = [connect_member(sim, f"m{number}", acks=False) for number in range(12)]
+    survivor = connect_member(sim, "z")
+    bodies = send_numbers(publisher, 26)
+    assert len(survivor.messages) == 2
+    for number, member in enumerate(members):
+        assert member.wire is not None
+        if number % 3 == 2:
+            member.acks = True
+            member.messages.clear()
+            Client.connect(member, wait=False)
+        else:
+            member.wire.cut()
+    sim.run_for(1_000_000)
+    back = [member for number, member in enumerate(members) if number % 3 == 2]
+    assert payloads_of(survivor, *back) == bodies
+    group = sim.live.services.shared_subscriptions.groups["g/t/#"]
+    assert sorted(m.client_id for m in group.members) == sorted(
+        ["z", *(member.client_id for member in back)]
+    )
+
+
+def test_an_ephemeral_member_loses_nothing_for_the_group() -> None:
+    """The group keeps what it gave to a session that lives in memory."""
+    sim = make_sim()
+    publisher = connect_publisher(sim)
+    durable = connect_member(sim, "d")
+    durable.cut()
+    ephemeral = Client(sim, "e", acks=False)
+    ephemeral.connect(expiry_s=0, clean=True)
+    ephemeral.subscribe(NAME, qos=1)
+    bodies = send_numbers(publisher, 4)
+    assert len(ephemeral.messages) == 4
+    sim.kill(power=True)
+    sim.start()
+    durable.connect()
+    assert payloads_of(durable) == bodies
+
+
+def test_a_group_without_members_is_forgotten() -> None:
+    sim = make_sim()
+    member = connect_member(sim, "a")
+    assert list(sim.live.services.shared_subscriptions.groups) == ["g/t/#"]
+    member.unsubscribe(NAME)
+    sim.run_for(100_000)
+    assert not sim.live.services.shared_subscriptions.groups
+    sim.kill()
+    sim.start()
+    assert not sim.live.services.shared_subscriptions.groups
+
+
+def test_a_qos_2_message_that_was_sent_before_a_crash_stays_with_its_member() -> None:
+    """It waits behind a small window now, but its member had it before."""
+    sim = make_sim()
+    publisher = connect_publisher(sim)
+    member, other = connect_member(sim, "a", acks=False, qos=2), Client(sim, "b")
+    bodies = send_numbers(publisher, 5, qos=2)
+    assert len(member.messages) == 5
+    sim.kill()
+    sim.start()
+    other.connect()
+    other.subscribe(NAME, qos=2)
+    member.messages.clear()
+    member.connect(receive_maximum=1)
+    sim.run_for(50_000)
+    again = Client(sim, "a")
+    again.connect()
+    assert payloads_of(again) == bodies
+    assert payloads_of(other) == []
