@@ -24,7 +24,7 @@ pytest.importorskip("pyiceberg")
 pytest.importorskip("deltalake")
 from tests.unit.pipeline.jobs.test_archive import rows
 
-from perdure.pipeline.jobs.archive_state import load_state
+from perdure.pipeline.archive_state import load_state
 
 KILLS = int(os.environ.get("PERDURE_CRASH_ROUNDS") or 3)
 SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))

@@ -19,10 +19,10 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("uvicorn")
 import pyarrow.parquet as pq
 
+from perdure.pipeline.archive_state import ArchiveState, load_state
 from perdure.pipeline.cursor import Teller
 from perdure.pipeline.jobs.archive import Archive, Wanted, execute_here
 from perdure.pipeline.jobs.archive_files import WriteTask, Written
-from perdure.pipeline.jobs.archive_state import ArchiveState, load_state
 from perdure.pipeline.log_index import opened
 from perdure.pipeline.options import ReadOptions, Remote
 from perdure.pipeline.sinks.parquet import ParquetSink

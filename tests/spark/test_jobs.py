@@ -65,9 +65,9 @@ def test_a_drop_before_the_tasks_are_planned_is_no_round(
     spark: Any, database: RocksDatabase, tmp_path: Path
 ) -> None:
     from perdure.errors import ConfigError
+    from perdure.pipeline.archive_state import load_state
     from perdure.pipeline.jobs.archive import Archive, Wanted
     from perdure.pipeline.jobs.archive_files import WriteTask, Written
-    from perdure.pipeline.jobs.archive_state import load_state
     from perdure.pipeline.sinks.parquet import ParquetSink
     from perdure.pipeline.spark_jobs import SparkExecute
 

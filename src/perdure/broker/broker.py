@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final, final
 
-from perdure.broker.access.ban_enforcer import BanEnforcer
+from perdure.broker.assembly import wire
 from perdure.broker.auth.authenticate import AllStand, Authenticator, EnhancedMethods, Standing
 from perdure.broker.auth.authorize import Authorizer
 from perdure.broker.auth.bans import BanList
@@ -17,35 +17,17 @@ from perdure.broker.auth.flapping import Flapping
 from perdure.broker.auth.guard import LoginGuard
 from perdure.broker.commit.committer import LEVEL_FSYNC, LEVEL_MEMORY, LEVELS, Committer
 from perdure.broker.commit.pipeline import CommitPipeline
-from perdure.broker.connection.connect_handler import ConnectHandler
 from perdure.broker.connection.connection import Connection
-from perdure.broker.connection.enhanced_auth import EnhancedAuth
-from perdure.broker.connection.inbound_frames import InboundFrames
-from perdure.broker.connection.refusal_log import RefusalLog
-from perdure.broker.connection.subscribe_handler import SubscribeHandler
-from perdure.broker.delivery.backfill import Backfill
-from perdure.broker.delivery.catchup import CatchUp
-from perdure.broker.delivery.inbox import Inbox
-from perdure.broker.delivery.pending_limits import PendingLimits
-from perdure.broker.delivery.registry import Registry
-from perdure.broker.delivery.window_waiters import WindowWaiters
 from perdure.broker.dispatch.dispatcher import Dispatcher
 from perdure.broker.dispatch.router import Router
 from perdure.broker.monitor.clock_watch import ClockMemory, ClockWatch, kept_clock
-from perdure.broker.monitor.sys_publisher import SysPublisher
-from perdure.broker.publish.path import PublishPath
-from perdure.broker.retention.retention import Retention
 from perdure.broker.runtime.scheduler import Scheduler
 from perdure.broker.runtime.unexpected_errors import UnexpectedErrors
 from perdure.broker.services import Services
-from perdure.broker.sessions.counts import SessionCounts
-from perdure.broker.sessions.lifecycle import SessionLifecycle
-from perdure.broker.sessions.reaper import Reaper, cut_connections
-from perdure.broker.shared.subscriptions import SharedSubscriptions
 from perdure.clock import Clock, SteadyClock
 from perdure.config.schema import Config
 from perdure.errors import Fenced, StorageError, StorageLocked, StorageUnavailable
-from perdure.mqtt.reason_codes import SESSION_TAKEN_OVER
+from perdure.mqtt.reason_codes import SESSION_TAKEN_OVER, UNSPECIFIED_ERROR
 from perdure.observe.metrics import Metrics
 from perdure.observe.sys_topics import SysTopics
 from perdure.storage.contract import Database
@@ -55,7 +37,6 @@ if TYPE_CHECKING:
 
     from perdure.broker.runtime.stream import ByteStream, PeerInfo
 
-UNSPECIFIED_ERROR: Final = 0x80
 RECOVERY_INTERVAL_US: Final = 1_000_000
 """How often a failed store is asked whether it is there again."""
 
@@ -111,7 +92,6 @@ class Broker:
         services.standing = standing or AllStand()
         services.guard = guard or LoginGuard(config.auth)
         services.flapping = Flapping()
-        services.session_counts = SessionCounts(metrics)
         services.listener_limits = {}
         services.authorizer = authorizer
         kept = kept_clock(clock_memory, database)
@@ -125,13 +105,8 @@ class Broker:
         services.storage_config = config.storage
         services.limits_config = config.limits
         services.random = chance
-        services.held_up = {}
         services.scheduler = scheduler
-        services.refusal_log = RefusalLog(log, clock, scheduler, metrics, config.log)
         services.unexpected_errors = UnexpectedErrors(metrics, log, clock)
-        services.inbound_frames = InboundFrames(
-            config.limits.incomplete_bytes_max, scheduler, clock
-        )
         services.committer = Committer(
             database,
             scheduler,
@@ -156,29 +131,13 @@ class Broker:
             or _has_fsync_listener(config)
             or (not database.capabilities.keeps_written and level != LEVEL_MEMORY),
         )
-        services.dispatcher.on_failed = services.session_failed
         services.pipeline.dispatcher = services.dispatcher
-        services.registry = Registry(scheduler)
-        services.window_waiters = WindowWaiters(scheduler)
-        services.inbox = Inbox(services)
-        services.pending_limits = PendingLimits(services)
-        services.catchup = CatchUp(services)
-        services.backfill = Backfill(services)
-        services.shared_subscriptions = SharedSubscriptions(services, config.shared)
-        services.sessions = SessionLifecycle(services)
-        services.ban_enforcer = BanEnforcer(services, bans or BanList())
-        services.connect_handler = ConnectHandler(services, level=level)
-        services.enhanced_auth = EnhancedAuth(services)
-        services.subscribe_handler = SubscribeHandler(services, level=level)
-        services.publish_path = PublishPath(
-            services, record=config.storage.record, record_qos0=config.storage.record_qos0
-        )
-        services.reaper = Reaper(services)
-        services.retention = Retention(services, config.retention)
-        services.sys = SysPublisher(
+        wire(
             services,
-            SysTopics(version, started_us=clock.monotonic_us()),
-            interval_s=config.sys.interval_s,
+            config,
+            level=level,
+            bans=bans or BanList(),
+            topics=SysTopics(version, started_us=clock.monotonic_us()),
         )
         services.pipeline.on_storage_failed.append(self)
         services.pipeline.on_refused = self._refused
@@ -193,7 +152,7 @@ class Broker:
         services = self.services
         services.clock_watch.start()
         services.pipeline.now_us = services.clock.now_us()
-        await cut_connections(services)
+        await services.reaper.cut_connections()
         services.ban_enforcer.start()  # before wills that are due are published
         await services.shared_subscriptions.load()
         await services.reaper.run()
@@ -294,7 +253,7 @@ class Broker:
                 await services.shared_subscriptions.reload()
                 # Connections that went meanwhile could not write so: their sessions are offline
                 # and their wills fall due from now on.
-                await cut_connections(services)
+                await services.reaper.cut_connections()
         except StorageError as error:
             if error.message != self._recovery_error:
                 # Asked once a second: the same answer is told once.

@@ -28,8 +28,8 @@ from perdure.errors import ConfigError
 from perdure.storage.cursors import check_name
 
 if TYPE_CHECKING:
+    from perdure.pipeline.archive_state import Gap
     from perdure.pipeline.jobs.archive import Archive, Round
-    from perdure.pipeline.jobs.archive_state import Gap
 
 EVERY: Final = "1m"
 NAME: Final = "archive"

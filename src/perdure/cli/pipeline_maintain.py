@@ -57,8 +57,8 @@ def maintain(to: Path, tables: tuple[str, ...], file_size: str, keep: str, out: 
     except ValueError as error:
         raise click.BadParameter(f"--file-size, --keep: {error}") from error
     try:
+        from perdure.pipeline.archive_state import load_state
         from perdure.pipeline.jobs import maintain as job
-        from perdure.pipeline.jobs.archive_state import load_state
         from perdure.pipeline.sinks.opening import open_sink
 
         state = load_state(to)

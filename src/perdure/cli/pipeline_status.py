@@ -77,7 +77,7 @@ def _row(cursor: PipelineCursor, end: int) -> dict[str, Any]:
 def _gaps(place: Path) -> int | None:
     """Gaps of the archive in a directory; None = it cannot be seen from here."""
     try:
-        from perdure.pipeline.jobs.archive_state import load_state
+        from perdure.pipeline.archive_state import load_state
 
         state = load_state(place)
     except (ImportError, OSError, PerdureError):

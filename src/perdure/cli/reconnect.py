@@ -18,7 +18,6 @@ PAUSE_MAX_S: Final = 30.0
 STABLE_S: Final = 10.0
 """A connection that has lasted so long was a success: the pauses begin anew."""
 
-SESSION_TAKEN_OVER: Final = 0x8E
 
 _TEMPORARY: Final = frozenset(
     {

@@ -32,7 +32,8 @@ from perdure.mqtt.client_protocol import CONNECTED, ClientProtocol
 from perdure.mqtt.packets import EMPTY, Properties, Publish, SubscribeFilter
 from perdure.mqtt.reason_codes import UNSPECIFIED_ERROR
 from perdure.net.client_keep_alive import KeepAlive
-from perdure.net.client_link import Endpoint, Link, open_link
+from perdure.net.client_link import Endpoint, Link
+from perdure.net.client_open import open_link
 
 T = TypeVar("T")
 

@@ -26,8 +26,8 @@ import pyarrow.parquet as pq
 from perdure.content import parse_filter
 from perdure.errors import ConfigError, StorageUnavailable
 from perdure.pipeline import log_source, offsets
+from perdure.pipeline.archive_state import ArchiveState, load_state
 from perdure.pipeline.conditions import Narrowing, earliest_of, latest_of
-from perdure.pipeline.jobs.archive_state import ArchiveState, load_state
 from perdure.pipeline.log_index import LogIndex
 from perdure.pipeline.log_source import Part
 from perdure.pipeline.offsets import StreamPosition

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import Final, final
+from typing import final
 
 import msgspec
 
@@ -12,6 +12,7 @@ from perdure.broker.services import Services
 from perdure.config.units import format_time
 from perdure.errors import ConfigError, StorageUnavailable
 from perdure.model import StoredSession
+from perdure.mqtt.reason_codes import ADMINISTRATIVE_ACTION
 from perdure.pure import build
 from perdure.server.admin import Row
 from perdure.server.bans import BanKeeper
@@ -28,7 +29,6 @@ from perdure.server.rules import Rules
 from perdure.storage.contract import TakesStructure
 from perdure.topic.proposal import Structure
 
-ADMINISTRATIVE_ACTION: Final = 0x98
 """Reason code of the DISCONNECT that a kick sends (MQTT 5.0 section 3.14.2.1)."""
 
 
@@ -216,7 +216,7 @@ class BrokerAdmin:
         """What ``perdure status`` shows."""
         services = self._services
         metrics = services.metrics
-        services.gauges()
+        services.gauges.update()
         return {
             "version": self._version,
             "build": build(),

@@ -349,7 +349,7 @@ def _reload_settings(
     services.auth_config = fresh.auth
     services.limits_config = fresh.limits
     services.listener_limits = listener_limits(fresh)
-    closed = revoke(services)
+    closed = revoke(services, services.registry, services.shared_subscriptions)
     if closed:
         log.warning("server.access_withdrawn", closed=closed)
     bans.reload(file, listed)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias, final
 
 from perdure.errors import PerdureError
+from perdure.mqtt.reason_codes import SERVER_SHUTTING_DOWN
 from perdure.net.listener import Listener, open_listeners
 from perdure.observe.logs import get_logger
 from perdure.server.process import settle_collector
@@ -27,7 +28,6 @@ from perdure.server.systemd import Notifier
 
 log = get_logger("server")
 
-SERVER_SHUTTING_DOWN: Final = 0x8B
 """Reason code of the DISCONNECT that the drain sends (MQTT 5.0 section 3.14.2.1)."""
 
 DRAIN_TIMEOUT_S: Final = 30.0

@@ -98,4 +98,4 @@ async def keep_gauges(services: Services) -> None:
         await asyncio.sleep(GAUGE_INTERVAL_S)
         lag_us = max(0, round((loop.time() - due) * 1_000_000))
         services.metrics.event_loop_lag_seconds.observe(lag_us)
-        services.gauges()
+        services.gauges.update()

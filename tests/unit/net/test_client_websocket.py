@@ -11,7 +11,8 @@ from tests.unit.net.test_client_link import Owner
 from websockets.frames import Frame, Opcode
 from websockets.utils import accept_key
 
-from perdure.net.client_link import Endpoint, Link, open_link
+from perdure.net.client_link import Endpoint, Link
+from perdure.net.client_open import open_link
 
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter, str], Awaitable[None]]
 

@@ -23,10 +23,10 @@ from tests.unit.pipeline.jobs.test_archive import FORMATS, sink_of
 
 from perdure.errors import ConfigError, StorageUnavailable
 from perdure.pipeline import history, offsets
+from perdure.pipeline.archive_state import load_state
 from perdure.pipeline.conditions import Condition, Narrowing, narrow
 from perdure.pipeline.history import ArchivePart
 from perdure.pipeline.jobs.archive import Archive, Wanted, execute_here
-from perdure.pipeline.jobs.archive_state import load_state
 from perdure.pipeline.jobs.maintain import maintain
 from perdure.pipeline.options import ReadOptions, parse_options
 from perdure.pipeline.schema import BY_NAME

@@ -11,7 +11,7 @@ Knows nothing of files: whoever has changed a list hands over the new one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 from perdure.broker.auth.bans import Ban, BanList, TemporaryBan
 from perdure.errors import MqttError, StorageError
@@ -20,9 +20,10 @@ from perdure.mqtt.reason_codes import ADMINISTRATIVE_ACTION, BANNED
 
 if TYPE_CHECKING:
     from perdure.broker.auth.guard import LoginBan
-    from perdure.broker.connection.connection import Connection
+    from perdure.broker.core import BrokerCore
+    from perdure.broker.delivery.registry import Registry
     from perdure.broker.runtime.scheduler import Timer
-    from perdure.broker.services import Services
+    from perdure.broker.runtime.stream import PeerInfo
 
 WAIT_MAX_US: Final = 3_600_000_000
 """Longest wait for the end of a ban."""
@@ -31,21 +32,31 @@ SESSIONS_PER_STEP: Final = 64
 """Stored sessions looked at before others have their turn."""
 
 
+class IncomingConnection(Protocol):
+    """A connection whose client may be banned."""
+
+    about: dict[str, str] | None
+    """What the log may know of its refusal and the client may not."""
+    peer: PeerInfo
+
+
 @final
 class BanEnforcer:
     """Keeps banned clients out.
 
     Args:
-        services: the parts of the broker.
+        core: what every part stands on.
         bans: in force from the start.
+        registry: what else it uses.
 
     Attributes:
         bans: in force now.
         version: grows with each new list.
     """
 
-    def __init__(self, services: Services, bans: BanList) -> None:
-        self._services = services
+    def __init__(self, core: BrokerCore, bans: BanList, *, registry: Registry) -> None:
+        self._core = core
+        self._registry: Registry = registry
         self.bans = bans
         self.version: int = 0
         self._users: frozenset[str] = bans.usernames()
@@ -58,7 +69,7 @@ class BanEnforcer:
 
     def start(self) -> None:
         """Enforce what is banned."""
-        self._skew_us = self._services.clock.skew_us
+        self._skew_us = self._core.clock.skew_us
         self._enforce()
 
     def stop(self) -> None:
@@ -73,16 +84,16 @@ class BanEnforcer:
         Returns:
             Clients that were disconnected.
         """
-        services = self._services
+        core = self._core
         self.bans = bans
         self.version += 1
         users = self._users = bans.usernames()
         self._of_users = {name: user for name, user in self._of_users.items() if user in users}
         if users:
-            for session in services.registry.live.values():
+            for session in self._registry.live.values():
                 self.found(session.record)
-            services.scheduler.spawn(self._find_sessions(self.version), name="bans")
-        self._skew_us = self._services.clock.skew_us
+            core.scheduler.spawn(self._find_sessions(self.version), name="bans")
+        self._skew_us = self._core.clock.skew_us
         self._enforce()
         return self._close_banned()
 
@@ -98,7 +109,7 @@ class BanEnforcer:
             del of_users[record.client_id]
             self._enforce()
 
-    def check(self, connection: Connection, client_id: str, username: str | None) -> None:
+    def check(self, connection: IncomingConnection, client_id: str, username: str | None) -> None:
         """Refuse a client that is banned.
 
         Raises:
@@ -107,7 +118,7 @@ class BanEnforcer:
         if self.refuses(connection, client_id, username):
             raise MqttError(BANNED, "banned")
 
-    def refuses(self, connection: Connection, client_id: str, username: str | None) -> bool:
+    def refuses(self, connection: IncomingConnection, client_id: str, username: str | None) -> bool:
         """Whether a client is banned; the line of its refusal says why."""
         address = connection.peer.address
         ban = self.bans.find(
@@ -123,7 +134,7 @@ class BanEnforcer:
     def login_banned(self, ban: LoginBan | None) -> None:
         """Too many failed logins have brought a temporary ban; None = they have not."""
         if ban is not None:
-            self._services.log.warning(
+            self._core.log.warning(
                 "login.banned",
                 username=ban.username,
                 address=ban.address,
@@ -134,11 +145,11 @@ class BanEnforcer:
 
     def flapped(self, client_id: str) -> None:
         """A client identifier was taken over, or has lost its connection."""
-        services = self._services
-        now_us = services.clock.monotonic_us()
-        ban = services.flapping.flapped(client_id, services.limits_config, now_us)
+        core = self._core
+        now_us = core.clock.monotonic_us()
+        ban = core.flapping.flapped(client_id, core.limits_config, now_us)
         if ban is not None:
-            services.log.warning(
+            core.log.warning(
                 "client.flapping",
                 client_id=client_id,
                 flaps=ban.flaps,
@@ -148,9 +159,9 @@ class BanEnforcer:
 
     def temporary(self) -> list[TemporaryBan]:
         """The bans that the broker has made by itself and that are in force."""
-        services = self._services
-        now_us = services.clock.monotonic_us()
-        shift_us = services.clock.wall_us() - now_us
+        core = self._core
+        now_us = core.clock.monotonic_us()
+        shift_us = core.clock.wall_us() - now_us
         found = [
             TemporaryBan(
                 "login",
@@ -159,7 +170,7 @@ class BanEnforcer:
                 login.since_us + shift_us,
                 login.until_us + shift_us,
             )
-            for login in services.guard.bans(now_us)
+            for login in core.guard.bans(now_us)
         ]
         found += [
             TemporaryBan(
@@ -169,16 +180,16 @@ class BanEnforcer:
                 flapping.since_us + shift_us,
                 flapping.until_us + shift_us,
             )
-            for flapping in services.flapping.bans(now_us)
+            for flapping in core.flapping.bans(now_us)
         ]
         return found
 
     def lift(self, kind: str, value: str) -> bool:
         """Take a temporary ban back; returns whether there was one."""
-        services = self._services
+        core = self._core
         if kind == "login":
-            return services.guard.lift(value)
-        return kind == "client_id" and services.flapping.lift(value)
+            return core.guard.lift(value)
+        return kind == "client_id" and core.flapping.lift(value)
 
     def bans_user(self, username: str | None) -> bool:
         """Whether a user name is banned, wherever its clients are."""
@@ -189,60 +200,60 @@ class BanEnforcer:
 
     def mutes(self, client_id: str) -> bool:
         """Whether nothing of what a client has published may be delivered."""
-        return self._services.authorizer.mutes(client_id)
+        return self._core.authorizer.mutes(client_id)
 
     def _enforce(self) -> None:
         """Tell the authorizer, and look again when the next ban ends."""
-        services = self._services
+        core = self._core
         now_us = self.now_us()
         muted = self.bans.client_ids(now_us)
         if self._of_users:
             muted |= {name for name, user in self._of_users.items() if self.bans_user(user)}
-        services.authorizer.mute(muted)
-        services.metrics.bans = self.bans.in_force(now_us)
+        core.authorizer.mute(muted)
+        core.metrics.bans = self.bans.in_force(now_us)
         self.stop()
         end_us = self.bans.next_end_us(now_us)
         if end_us:
             wait_us = min(end_us - now_us, WAIT_MAX_US)
-            self._timer = services.scheduler.call_later(wait_us, self._enforce)
+            self._timer = core.scheduler.call_later(wait_us, self._enforce)
 
     async def _find_sessions(self, version: int) -> None:
         """Mute the stored sessions of users that are banned since a version of the list."""
-        services = self._services
+        core = self._core
         count = 0
         try:
-            async for record in services.database.sessions():
+            async for record in core.database.sessions():
                 count += 1
                 if count % SESSIONS_PER_STEP == 0:
-                    await services.turn_budget.step(self)
+                    await core.turn_budget.step(self)
                 if version != self.version:
                     return
                 self.found(record)
         except StorageError as error:
             # When the store is there again, its sessions are gone through anyway.
-            services.read_failed(error)
+            core.read_failed(error)
         if version == self.version:
             self._enforce()
             self._withdraw()
 
     def _withdraw(self) -> None:
         """Take out what waits in memory for connected clients and may not be delivered."""
-        services = self._services
-        services.pipeline.now_us = services.clock.now_us()
-        for session in list(services.registry.live.values()):
+        core = self._core
+        core.pipeline.now_us = core.clock.now_us()
+        for session in list(self._registry.live.values()):
             session.withdraw_pending()
-        services.pipeline.run()
+        core.pipeline.run()
 
     def now_us(self) -> int:
         """The time by which bans end."""
-        return self._services.clock.now_us() + self._skew_us
+        return self._core.clock.now_us() + self._skew_us
 
     def _close_banned(self) -> int:
-        services = self._services
-        services.pipeline.now_us = services.clock.now_us()
+        core = self._core
+        core.pipeline.now_us = core.clock.now_us()
         now_us = self.now_us()
         count = 0
-        for session in list(services.registry.live.values()):
+        for session in list(self._registry.live.values()):
             address = session.connection.peer.address
             ban = self.bans.find(
                 client_id=session.client_id,
@@ -253,7 +264,7 @@ class BanEnforcer:
             if ban is None:
                 continue
             count += 1
-            services.log.warning(
+            core.log.warning(
                 "client.banned", client_id=session.client_id, address=address, **_about(ban)
             )
             # 0x8A is for CONNACK alone [MQTT-3.14.2-1].

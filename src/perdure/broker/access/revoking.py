@@ -12,24 +12,31 @@ from typing import TYPE_CHECKING, Final
 from perdure.mqtt.reason_codes import NOT_AUTHORIZED
 
 if TYPE_CHECKING:
-    from perdure.broker.services import Services
+    from perdure.broker.core import BrokerCore
+    from perdure.broker.delivery.registry import Registry
+    from perdure.broker.shared.subscriptions import SharedSubscriptions
 
 WITHDRAWN: Final = "access was withdrawn"
 
 
-def revoke(services: Services) -> int:
+def revoke(core: BrokerCore, registry: Registry, shared: SharedSubscriptions) -> int:
     """Hold every connected client to the users and rules of now.
 
     Who would not be let in any more is disconnected with 0x87 and without its will: its user was
     removed, or the password or token that it fitted. What waits for the others is looked at again.
 
+    Args:
+        core: what every part stands on.
+        registry: who is connected.
+        shared: the groups that they are members of.
+
     Returns:
         Clients that were disconnected.
     """
-    services.pipeline.now_us = services.clock.now_us()
-    standing = services.standing
+    core.pipeline.now_us = core.clock.now_us()
+    standing = core.standing
     count = 0
-    for session in list(services.registry.live.values()):
+    for session in list(registry.live.values()):
         identity = session.identity
         # Who is no superuser any more is none at once.
         identity.superuser = standing.is_superuser(identity.username)
@@ -37,15 +44,15 @@ def revoke(services: Services) -> int:
             session.withdraw_pending()
             continue
         count += 1
-        services.log.warning(
+        core.log.warning(
             "client.revoked",
             client_id=session.client_id,
             username=identity.username,
             address=session.connection.peer.address,
         )
         session.connection.disconnect(NOT_AUTHORIZED, WITHDRAWN, send_will=False)
-    for group in services.shared_subscriptions.groups.values():
+    for group in shared.groups.values():
         # One that waits for a member with rights may have another one now, or none.
         group.joined()
-    services.pipeline.run()
+    core.pipeline.run()
     return count

@@ -20,15 +20,13 @@ import msgspec
 from perdure.broker.auth.authorize import Identity
 from perdure.broker.auth.guard import LoginBan
 from perdure.errors import MqttError
-
-SUCCESS: Final = 0x00
-BAD_USER_NAME_OR_PASSWORD: Final = 0x86
-NOT_AUTHORIZED: Final = 0x87
-SERVER_UNAVAILABLE: Final = 0x88
-SERVER_BUSY: Final = 0x89
-BANNED: Final = 0x8A
-BAD_AUTHENTICATION_METHOD: Final = 0x8C
-QUOTA_EXCEEDED: Final = 0x97
+from perdure.mqtt.reason_codes import (
+    BAD_AUTHENTICATION_METHOD,
+    BAD_USERNAME_OR_PASSWORD,
+    NOT_AUTHORIZED,
+    PROTOCOL_ERROR,
+    SUCCESS,
+)
 
 CERTIFICATE: Final = "certificate"
 
@@ -241,7 +239,7 @@ class Chain:
             result = await method.authenticate(request)
             if not result.undecided:
                 return result
-        reason = NOT_AUTHORIZED if request.username is None else BAD_USER_NAME_OR_PASSWORD
+        reason = NOT_AUTHORIZED if request.username is None else BAD_USERNAME_OR_PASSWORD
         return refused("none", reason)
 
 
@@ -354,7 +352,9 @@ class EnhancedMethods:
             MqttError: 0x82, the method is another one than before.
         """
         if name != connected_with:
-            raise MqttError(0x82, "re-authentication must use the method of the CONNECT packet")
+            raise MqttError(
+                PROTOCOL_ERROR, "re-authentication must use the method of the CONNECT packet"
+            )
         return self._make(name, username)
 
     def _make(self, name: str, username: str | None) -> EnhancedMethod:

@@ -28,23 +28,19 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Final, TypeAlias, final
 
 from perdure.broker.auth.addresses import address_key
-from perdure.broker.auth.authenticate import (
-    BAD_USER_NAME_OR_PASSWORD,
+from perdure.broker.auth.authenticate import AuthRequest, AuthResult, accepted, refused, undecided
+from perdure.broker.auth.credentials import CredentialsFile, entry_cost
+from perdure.broker.auth.guard import REFUSAL_DELAY_US, LoginGuard
+from perdure.broker.auth.hashes import Hash, SlowHash
+from perdure.broker.auth.verify_queue import VerifyQueue
+from perdure.mqtt.reason_codes import (
+    BAD_USERNAME_OR_PASSWORD,
     BANNED,
     QUOTA_EXCEEDED,
     SERVER_BUSY,
     SERVER_UNAVAILABLE,
     SUCCESS,
-    AuthRequest,
-    AuthResult,
-    accepted,
-    refused,
-    undecided,
 )
-from perdure.broker.auth.credentials import CredentialsFile, entry_cost
-from perdure.broker.auth.guard import REFUSAL_DELAY_US, LoginGuard
-from perdure.broker.auth.hashes import Hash, SlowHash
-from perdure.broker.auth.verify_queue import VerifyQueue
 
 METHOD: Final = "password"
 
@@ -84,7 +80,7 @@ class _Outcome:
         self.limit = limit
 
 
-_WRONG: Final = _Outcome(BAD_USER_NAME_OR_PASSWORD)
+_WRONG: Final = _Outcome(BAD_USERNAME_OR_PASSWORD)
 _CLOSED: Final = _Outcome(SERVER_UNAVAILABLE)
 
 
@@ -191,7 +187,7 @@ class PasswordAuthenticator:
         if user is None:
             return undecided(METHOD)
         if request.password is None:
-            return refused(METHOD, BAD_USER_NAME_OR_PASSWORD)
+            return refused(METHOD, BAD_USERNAME_OR_PASSWORD)
         if self._closed:
             return refused(METHOD, SERVER_UNAVAILABLE)
         guard, client_id = self._guard, request.client_id

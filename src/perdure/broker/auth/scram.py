@@ -34,14 +34,14 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final, Protocol, final
 
-from perdure.broker.auth.authenticate import NOT_AUTHORIZED, AuthState, AuthStep, EnhancedFactory
+from perdure.broker.auth.authenticate import AuthState, AuthStep, EnhancedFactory
 from perdure.broker.auth.hashes import SCRAM_ITERATIONS, ScramKeys
 from perdure.broker.auth.saslprep import saslprep
 from perdure.errors import UsageError
+from perdure.mqtt.reason_codes import CONTINUE_AUTHENTICATION, NOT_AUTHORIZED
 
 NAME: Final = "SCRAM-SHA-256"
 
-CONTINUE_AUTHENTICATION: Final = 0x18
 
 MESSAGE_BYTES_MAX: Final = 4096
 """A name, two nonces and a proof; far above what clients send."""

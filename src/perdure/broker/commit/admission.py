@@ -18,10 +18,7 @@ becomes of the sessions.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol, final
-
-if TYPE_CHECKING:
-    from perdure.broker.commit.pipeline import Paused
+from typing import Final, Protocol, final
 
 LAG_HIGH_US: Final = 20_000
 """Behind by more than this, a session has to come nearer."""
@@ -41,6 +38,14 @@ SERVED_MIN: Final = 64
 
 LOOK_US: Final = 2_000
 """Time between two looks, at least."""
+
+
+class Paused(Protocol):
+    """A peer whose reading was paused until commits have caught up."""
+
+    def commits_caught_up(self) -> None:
+        """Read on."""
+        ...
 
 
 class Follower(Protocol):

@@ -19,9 +19,9 @@ Invariant: what was taken and not written has an ``_end`` to come, or gathers an
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import Final, Protocol, final
 
-from perdure.broker.commit.admission import Admission
+from perdure.broker.commit.admission import Admission, Paused
 from perdure.broker.commit.committer import Committer
 from perdure.broker.dispatch.dispatcher import (
     Barrier,
@@ -30,16 +30,12 @@ from perdure.broker.dispatch.dispatcher import (
     Item,
     OffsetAdvance,
 )
+from perdure.broker.dispatch.router import GroupSubscriber, Subscriber
 from perdure.broker.runtime.scheduler import Scheduler
 from perdure.broker.runtime.turn_budget import TurnBudget
 from perdure.clock import SteadyClock
 from perdure.errors import StorageError
 from perdure.model import Message
-
-if TYPE_CHECKING:
-    from perdure.broker.delivery.live_session import LiveSession
-    from perdure.broker.delivery.sender import Sender
-    from perdure.broker.shared.group import SharedGroup
 
 WALL_READ_US: Final = 1_000
 """How often the wall clock is looked at while bytes come from clients: a clock that was set is
@@ -58,19 +54,21 @@ CURSOR_STEP_US: Final = 10_000
 """How often cursors are looked at whose time has come: many sessions are not written at once."""
 
 POSITION_DELAY_US: Final = 5_000
-"""The same for what joins any earlier batch too: positions of shared groups, the cursors of their
+"""The delay of what joins any earlier batch too: positions of shared groups, the cursors of their
 members, which move with them, and of sessions that ended a QoS 2 exchange."""
 
 GATHERED_MAX: Final = 256
 """Items that are written and dispatched at once: more of them would share nothing that counts."""
 
 
-class Paused(Protocol):
-    """A peer whose reading was paused until commits have caught up."""
+class Flushed:
+    """Who gathers bytes in a turn, to be written once at its end."""
 
-    def commits_caught_up(self) -> None:
-        """Read on."""
-        ...
+    __slots__ = ()
+
+    def flush_turn(self) -> None:
+        """Write what was gathered."""
+        raise NotImplementedError
 
 
 @final
@@ -119,13 +117,13 @@ class CommitPipeline:
         self._read_us: int = -WALL_READ_US
         """Monotonic time at which ``arrived`` looked at the wall clock last."""
         # Cursors that moved, and when they first did; in order: the same events, the same batch.
-        self._dirty: dict[LiveSession, int] = {}
-        self._dirty_soon: dict[LiveSession, None] = {}
-        self._dirty_groups: dict[SharedGroup, None] = {}
+        self._dirty: dict[Subscriber, int] = {}
+        self._dirty_soon: dict[Subscriber, None] = {}
+        self._dirty_groups: dict[GroupSubscriber, None] = {}
         self._cursor_timer: bool = False
         self._position_timer: bool = False
         self._positions_due: bool = False
-        self._senders: list[Sender] = []
+        self._senders: list[Flushed] = []
         self._paused: list[Paused] = []
         self.admission: Admission = Admission()
         """Who is read from while sessions are behind."""
@@ -169,7 +167,7 @@ class CommitPipeline:
         self._taken()
 
     def dispatch_run(self, messages: list[Message]) -> None:
-        """The same for messages that came together."""
+        """Messages were taken that came together: dispatch them once their batch is written."""
         self._items.extend(messages)
         self._taken()
 
@@ -199,13 +197,13 @@ class CommitPipeline:
         if self._committer.has_submitted:
             await self._committer.sequenced()
 
-    def flush_later(self, sender: Sender) -> None:
+    def flush_later(self, sender: Flushed) -> None:
         """Write what the sender has gathered at the end of this turn."""
         self._senders.append(sender)
         if not self._scheduled:
             self.schedule()
 
-    def dirty(self, session: LiveSession) -> None:
+    def dirty(self, session: Subscriber) -> None:
         """The cursor of a durable session has moved."""
         if session.groups:
             self.dirty_soon(session)
@@ -216,8 +214,8 @@ class CommitPipeline:
                 self._cursor_timer = True
                 self._scheduler.call_later(CURSOR_DELAY_US, self._cursor_timer_over)
 
-    def dirty_soon(self, session: LiveSession) -> None:
-        """The same, and the client should not have to repeat what it did: it ended a QoS 2
+    def dirty_soon(self, session: Subscriber) -> None:
+        """A cursor has moved whose client should not have to repeat what it did: it ended a QoS 2
         exchange, or moved a group."""
         self._dirty_soon[session] = None
         self._start_position_timer()
@@ -227,18 +225,18 @@ class CommitPipeline:
             self._position_timer = True
             self._scheduler.call_later(POSITION_DELAY_US, self._position_timer_over)
 
-    def put_cursor_now(self, session: LiveSession) -> None:
+    def put_cursor_now(self, session: Subscriber) -> None:
         """Add a session's cursor to the open batch: something waits for it."""
         if self._committer.writable:
             self.clean(session)
             session.put_cursor(self._committer.batch)
 
-    def dirty_group(self, group: SharedGroup) -> None:
+    def dirty_group(self, group: GroupSubscriber) -> None:
         """A group's position has moved; it is written like a cursor."""
         self._dirty_groups[group] = None
         self._start_position_timer()
 
-    def clean(self, session: LiveSession) -> None:
+    def clean(self, session: Subscriber) -> None:
         """The cursor was written by somebody else, or does not matter any more."""
         self._dirty.pop(session, None)
         session.cursor_waits = False
@@ -390,16 +388,16 @@ class CommitPipeline:
         for group in groups:
             group.put(batch)
 
-    def _oldest(self, count: int) -> list[LiveSession]:
+    def _oldest(self, count: int) -> list[Subscriber]:
         """The sessions whose cursors have waited longest."""
-        found: list[LiveSession] = []
+        found: list[Subscriber] = []
         for session in self._dirty:
             found.append(session)
             if len(found) >= count:
                 break
         return found
 
-    def _put_cursors(self, sessions: list[LiveSession]) -> None:
+    def _put_cursors(self, sessions: list[Subscriber]) -> None:
         batch = self._committer.batch
         for session in sessions:
             del self._dirty[session]
@@ -425,7 +423,7 @@ class CommitPipeline:
         if self._committer.writable:
             # Early timers must not come again and again for the last millisecond.
             until_us = now_us + CURSOR_STEP_US - CURSOR_DELAY_US
-            ripe: list[LiveSession] = []
+            ripe: list[Subscriber] = []
             for session, since_us in dirty.items():
                 if since_us > until_us:
                     wait_us = since_us - until_us

@@ -9,8 +9,8 @@ from perdure.broker.auth.authorize import Identity
 from perdure.broker.auth.flapping import LIMIT as FLAPPING_LIMIT
 from perdure.broker.commit.committer import LEVEL_FSYNC
 from perdure.broker.runtime.token_bucket import TokenBucket
-from perdure.broker.sessions.lifecycle import SessionOpened, SessionRequest
-from perdure.errors import LoginRefused, MqttError
+from perdure.broker.sessions.lifecycle import SessionRequest
+from perdure.errors import LoginRefused, MqttError, StorageError
 from perdure.model import Will
 from perdure.mqtt.aliases import OutboundAliases
 from perdure.mqtt.packets import Connack, Connect, Properties
@@ -29,11 +29,41 @@ from perdure.session.expiry import session_expiry_s
 from perdure.topic.names import validate_topic_name
 
 if TYPE_CHECKING:
-    from perdure.broker.connection.connection import Connection
+    from perdure.broker.access.ban_enforcer import BanEnforcer
+    from perdure.broker.connection.client import ClientConnection
+    from perdure.broker.connection.enhanced_auth import EnhancedAuth
+    from perdure.broker.core import BrokerCore
     from perdure.broker.delivery.live_session import LiveSession
-    from perdure.broker.services import Services
+    from perdure.broker.delivery.registry import Registry
+    from perdure.broker.sessions.lifecycle import SessionLifecycle
 
 ASSIGNED_PREFIX: Final = "perdure-"
+
+
+@final
+class SessionOpened:
+    """CONNACK that waits for the commit of the session."""
+
+    __slots__ = ("_connack", "_connection", "_session")
+
+    def __init__(
+        self, connection: ClientConnection, session: LiveSession, connack: Connack
+    ) -> None:
+        self._connection = connection
+        self._session = session
+        self._connack = connack
+
+    def committed(self) -> None:
+        """The session is durable."""
+        self._connection.opened(self._session, self._connack)
+
+    def failed(self, error: StorageError, *, in_doubt: bool) -> None:
+        """No session without a store."""
+        self._connection.storage_lost(SERVER_UNAVAILABLE)
+
+    def broke(self, error: Exception) -> None:
+        """Its connection ends."""
+        self._connection.broke(error, "answer")
 
 
 @final
@@ -70,17 +100,31 @@ class ConnectHandler:
     """Handles CONNECT.
 
     Args:
-        services: the parts of the broker.
+        core: what every part stands on.
         level: durability that CONNACK waits for.
+        ban_enforcer, enhanced_auth, registry, sessions: what else it uses.
     """
 
-    def __init__(self, services: Services, *, level: int = LEVEL_FSYNC) -> None:
-        self._services = services
+    def __init__(
+        self,
+        core: BrokerCore,
+        *,
+        level: int = LEVEL_FSYNC,
+        ban_enforcer: BanEnforcer,
+        enhanced_auth: EnhancedAuth,
+        registry: Registry,
+        sessions: SessionLifecycle,
+    ) -> None:
+        self._core = core
+        self._ban_enforcer: BanEnforcer = ban_enforcer
+        self._enhanced_auth: EnhancedAuth = enhanced_auth
+        self._registry: Registry = registry
+        self._sessions: SessionLifecycle = sessions
         self._level = level
 
-    async def connect(self, connection: Connection, packet: Connect) -> None:
+    async def connect(self, connection: ClientConnection, packet: Connect) -> None:
         """Answer a CONNECT; a refusal is raised as ``MqttError`` with the CONNACK's code."""
-        services = self._services
+        core = self._core
         connection.sender.version = packet.protocol
         connection.sender.packet_size_max = packet.properties.maximum_packet_size or 0
         connection.problem_information = packet.properties.request_problem_information != 0
@@ -99,21 +143,21 @@ class ConnectHandler:
         if session.stored or session.replaced:
             # [MQTT-3.1.2-4] what the CONNACK says must survive a kill: also that the old session
             # is gone.
-            services.committer.wait(opened, self._level)
-            services.pipeline.schedule()
+            core.committer.wait(opened, self._level)
+            core.pipeline.schedule()
         else:
             opened.committed()
 
-    async def _admit(self, connection: Connection, packet: Connect) -> _Admission | None:
+    async def _admit(self, connection: ClientConnection, packet: Connect) -> _Admission | None:
         """Find out who is there and what it may have; None if it has gone meanwhile."""
-        services = self._services
+        core = self._core
         client_id, assigned = self._client_id(packet)
         if packet.will is not None:
             self._check_will(packet.will)
-        if services.flapping.refuses(client_id, services.clock.monotonic_us()):
-            add(services.metrics.limit_refusals, (FLAPPING_LIMIT,))
+        if core.flapping.refuses(client_id, core.clock.monotonic_us()):
+            add(core.metrics.limit_refusals, (FLAPPING_LIMIT,))
             raise MqttError(BANNED, "the client identifier connects too often")
-        bans = services.ban_enforcer
+        bans = self._ban_enforcer
         bans.check(connection, client_id, packet.username)
         identity, step = await self._identify(connection, client_id, packet)
         if connection.is_closed:
@@ -121,14 +165,14 @@ class ConnectHandler:
         # Again: it took time, and a certificate or SCRAM may have named somebody else.
         bans.check(connection, client_id, identity.username or packet.username)
         bans_version = bans.version
-        if packet.will is not None and not services.authorizer.publish(identity, packet.will.topic):
+        if packet.will is not None and not core.authorizer.publish(identity, packet.will.topic):
             raise MqttError(NOT_AUTHORIZED, "not authorised for the will topic")
         expiry_s = session_expiry_s(
             protocol=packet.protocol,
             clean_start=packet.clean_start,
             requested_s=packet.properties.session_expiry_interval,
-            persistent_s=services.session_config.expiry_persistent_s,
-            max_s=services.session_config.expiry_max_s,
+            persistent_s=core.session_config.expiry_persistent_s,
+            max_s=core.session_config.expiry_max_s,
         )
         keep_alive_s = self._keep_alive(packet)
         answer = self._answer(
@@ -153,22 +197,22 @@ class ConnectHandler:
         )
 
     async def _open_session(
-        self, connection: Connection, packet: Connect, admission: _Admission
+        self, connection: ClientConnection, packet: Connect, admission: _Admission
     ) -> tuple[LiveSession, bool] | None:
         """Give the connection its session.
 
         Returns:
             The session and whether it existed; None if the connection has ended meanwhile.
         """
-        services = self._services
+        core = self._core
         client_id = admission.client_id
-        await services.registry.acquire(client_id)
+        await self._registry.acquire(client_id)
         try:
             if connection.is_closed:
                 return None
-            if not services.committer.writable and (admission.expiry_s or packet.will is not None):
+            if not core.committer.writable and (admission.expiry_s or packet.will is not None):
                 raise MqttError(SERVER_UNAVAILABLE, "storage is not available")
-            session, present = await services.sessions.open(
+            session, present = await self._sessions.open(
                 connection,
                 SessionRequest(
                     client_id,
@@ -182,13 +226,13 @@ class ConnectHandler:
             )
             connection.session = session
             if connection.is_closed:
-                services.sessions.detach(session, connection, send_will=True)
+                self._sessions.detach(session, send_will=True)
                 return None
             # Who was not among the live sessions was not seen when the list, or the rules, changed.
-            if not services.standing.keeps(admission.identity, loopback=connection.peer.loopback):
+            if not core.standing.keeps(admission.identity, loopback=connection.peer.loopback):
                 connection.disconnect(NOT_AUTHORIZED, "access was withdrawn", send_will=False)
                 return None
-            bans = services.ban_enforcer
+            bans = self._ban_enforcer
             if bans.version != admission.bans_version and bans.refuses(
                 connection, client_id, admission.identity.username
             ):
@@ -196,21 +240,30 @@ class ConnectHandler:
                 return None
             return session, present
         finally:
-            services.registry.release(client_id)
+            self._registry.release(client_id)
 
-    def _set_up(self, connection: Connection, packet: Connect, admission: _Admission) -> None:
+    def _set_up(self, connection: ClientConnection, packet: Connect, admission: _Admission) -> None:
         """Hold both sides to what CONNECT and CONNACK say."""
+        aliases = -1
         if packet.protocol >= 5:
+            aliases = self._core.mqtt_config.topic_alias_maximum
             if packet.properties.topic_alias_maximum:
                 connection.sender.aliases = OutboundAliases(packet.properties.topic_alias_maximum)
-            connection.flow.accept_aliases(self._services.mqtt_config.topic_alias_maximum)
-        connection.keep_alive.start(admission.keep_alive_s)
-        self._limit_rates(connection)
+        # Clients that are connected keep the rates that they came with.
+        limits = self._core.limits_of(connection.peer.listener)
+        now_us = connection.received_us
+        connection.accept(
+            keep_alive_s=admission.keep_alive_s,
+            topic_aliases=aliases,
+            publish=_bucket(limits.publish_rate, now_us),
+            publish_bytes=_bucket(limits.publish_bytes_rate, now_us),
+            subscribe=_bucket(limits.subscribe_rate, now_us),
+        )
 
     def _log_opened(
-        self, connection: Connection, packet: Connect, admission: _Admission, *, present: bool
+        self, connection: ClientConnection, packet: Connect, admission: _Admission, *, present: bool
     ) -> None:
-        log = self._services.log
+        log = self._core.log
         peer = connection.peer
         log.info(
             "connection.opened",
@@ -232,21 +285,10 @@ class ConnectHandler:
                 listener=peer.listener,
             )
 
-    def _limit_rates(self, connection: Connection) -> None:
-        """Hold the client to ``limits.*_rate``; clients that are connected keep their own."""
-        limits = self._services.limits_of(connection.peer.listener)
-        now_us = connection.received_us
-
-        def bucket(rate: int) -> TokenBucket | None:
-            return TokenBucket(rate, now_us=now_us) if rate else None
-
-        connection.flow.limit_rates(bucket(limits.publish_rate), bucket(limits.publish_bytes_rate))
-        connection.limit_subscribe_rate(bucket(limits.subscribe_rate))
-
     def _client_id(self, packet: Connect) -> tuple[str, bool]:
         """The client id, assigned if the client has none [MQTT-3.1.3-6] [MQTT-3.1.3-7]."""
-        services = self._services
-        config = services.mqtt_config
+        core = self._core
+        config = core.mqtt_config
         client_id = packet.client_id
         if client_id:
             if len(client_id.encode()) > config.client_id_bytes_max:
@@ -255,10 +297,10 @@ class ConnectHandler:
         if not config.allow_empty_client_id or (packet.protocol < 5 and not packet.clean_start):
             # [MQTT-3.1.3-8] of 3.1.1: without an identifier the session could not be found again.
             raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, "a client identifier is required")
-        return f"{ASSIGNED_PREFIX}{services.random.getrandbits(96):024x}", True
+        return f"{ASSIGNED_PREFIX}{core.random.getrandbits(96):024x}", True
 
     def _check_will(self, will: Will) -> None:
-        config = self._services.mqtt_config
+        config = self._core.mqtt_config
         if will.qos > config.maximum_qos:
             raise MqttError(QOS_NOT_SUPPORTED, f"will QoS {will.qos} is not supported")
         if will.retain and not config.retain_available:
@@ -266,12 +308,12 @@ class ConnectHandler:
         validate_topic_name(will.topic, levels_max=config.topic_levels_max)
 
     async def _identify(
-        self, connection: Connection, client_id: str, packet: Connect
+        self, connection: ClientConnection, client_id: str, packet: Connect
     ) -> tuple[Identity, AuthStep | None]:
         """Who the client is, and how an enhanced authentication ended."""
         if packet.properties.authentication_method is None:
             return await self._authenticate(connection, client_id, packet), None
-        step = await self._services.enhanced_auth.authenticate(connection, client_id, packet)
+        step = await self._enhanced_auth.authenticate(connection, client_id, packet)
         identity = Identity(
             client_id,
             step.username,
@@ -282,12 +324,12 @@ class ConnectHandler:
         return identity, step
 
     async def _authenticate(
-        self, connection: Connection, client_id: str, packet: Connect
+        self, connection: ClientConnection, client_id: str, packet: Connect
     ) -> Identity:
-        services = self._services
+        core = self._core
         peer = connection.peer
-        started_us = services.clock.monotonic_us()
-        result = await services.authenticator.authenticate(
+        started_us = core.clock.monotonic_us()
+        result = await core.authenticator.authenticate(
             AuthRequest(
                 client_id=client_id,
                 username=packet.username,
@@ -300,15 +342,15 @@ class ConnectHandler:
                 now_us=started_us,
             )
         )
-        services.metrics.auth_seconds.observe(services.clock.monotonic_us() - started_us)
-        add(services.metrics.auth, ("ok" if result.ok else "refused", result.method))
+        core.metrics.auth_seconds.observe(core.clock.monotonic_us() - started_us)
+        add(core.metrics.auth, ("ok" if result.ok else "refused", result.method))
         if not result.ok:
             connection.about = {"method": result.method}
             if result.limit:
-                add(services.metrics.limit_refusals, (result.limit,))
+                add(core.metrics.limit_refusals, (result.limit,))
             elif result.reason_code == BAD_USERNAME_OR_PASSWORD:
-                services.metrics.logins_failed += 1
-                services.ban_enforcer.login_banned(result.ban)
+                core.metrics.logins_failed += 1
+                self._ban_enforcer.login_banned(result.ban)
             raise LoginRefused(result.reason_code, "authentication failed", result.delay_us)
         return Identity(
             client_id,
@@ -320,14 +362,14 @@ class ConnectHandler:
 
     def _keep_alive(self, packet: Connect) -> int:
         """The keep alive that the client is held to, seconds; 0 = none."""
-        longest_s = self._services.mqtt_config.keep_alive_max_s
+        longest_s = self._core.mqtt_config.keep_alive_max_s
         if longest_s and (not packet.keep_alive or packet.keep_alive > longest_s):
             return longest_s
         return packet.keep_alive
 
     def _answer(
         self,
-        connection: Connection,
+        connection: ClientConnection,
         packet: Connect,
         *,
         client_id: str,
@@ -339,7 +381,7 @@ class ConnectHandler:
         """What CONNACK tells the client of us and of its session."""
         if packet.protocol < 5:
             return Properties()
-        config = self._services.mqtt_config
+        config = self._core.mqtt_config
         requested = packet.properties.session_expiry_interval or 0
         info = config.response_information
         if info:
@@ -363,3 +405,7 @@ class ConnectHandler:
             authentication_method=connection.auth_name or None,
             authentication_data=step.data if step is not None else None,
         )
+
+
+def _bucket(rate: int, now_us: int) -> TokenBucket | None:
+    return TokenBucket(rate, now_us=now_us) if rate else None

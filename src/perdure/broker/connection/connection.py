@@ -16,9 +16,16 @@ of it is read. Invariant: whatever a client sends costs at most its own connecti
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, final
 
 from perdure.broker.commit.committer import LEVEL_FSYNC
+from perdure.broker.connection.client import (
+    CLOSED,
+    CONNECTED,
+    NEW,
+    OPENING,
+    ClientConnection,
+)
 from perdure.broker.connection.disconnect_reply import refuse, send_disconnect, version_of_refusal
 from perdure.broker.connection.inbound_frames import LARGE_FRAME_BYTES
 from perdure.broker.connection.inbound_gate import InboundGate
@@ -26,7 +33,7 @@ from perdure.broker.connection.keep_alive import KeepAlive
 from perdure.broker.connection.qos_flow import QosFlow
 from perdure.broker.connection.refusal_log import foreign
 from perdure.broker.delivery.sender import Sender
-from perdure.broker.publish.path import REFUSALS, UNSPECIFIED_ERROR
+from perdure.broker.publish.path import REFUSALS
 from perdure.broker.runtime.scheduler import run_eagerly
 from perdure.broker.runtime.turn_budget import BULK_BYTES, SLICE, FanOut
 from perdure.errors import LoginRefused, MqttError, ProtocolViolation, StorageError
@@ -54,27 +61,22 @@ from perdure.mqtt.reason_codes import (
     QUOTA_EXCEEDED,
     SERVER_SHUTTING_DOWN,
     SERVER_UNAVAILABLE,
+    UNSPECIFIED_ERROR,
 )
 
 if TYPE_CHECKING:
-    from perdure.broker.auth.authenticate import EnhancedMethod
+    from perdure.broker.connection.parts import ConnectionParts
     from perdure.broker.delivery.live_session import LiveSession
     from perdure.broker.runtime.stream import ByteStream, PeerInfo
     from perdure.broker.runtime.token_bucket import TokenBucket
-    from perdure.broker.services import Services
-
-NEW: Final = 0
-OPENING: Final = 1
-CONNECTED: Final = 2
-CLOSED: Final = 3
 
 
 @final
-class Connection:
+class Connection(ClientConnection):
     """A client at the other end of a byte stream.
 
     Args:
-        services: the parts of the broker.
+        parts: what every part stands on.
         stream: the transport.
         peer: who is there.
         level: durability that acknowledgements on this listener wait for (``committer.LEVEL_*``).
@@ -84,34 +86,25 @@ class Connection:
         "_decoder",
         "_fan",
         "_has_large_frame",
-        "_services",
-        "_state",
+        "_parts",
         "_stream",
         "_subscribe_bucket",
-        "about",
-        "auth_method",
-        "auth_name",
         "counted_protocol",
         "flow",
-        "foreign",
-        "inbound_gate",
-        "is_connected",
         "keep_alive",
-        "opening",
-        "peer",
-        "problem_information",
-        "received_us",
-        "sender",
-        "session",
     )
 
     def __init__(
-        self, services: Services, stream: ByteStream, peer: PeerInfo, *, level: int = LEVEL_FSYNC
+        self,
+        parts: ConnectionParts,
+        stream: ByteStream,
+        peer: PeerInfo,
+        *,
+        level: int = LEVEL_FSYNC,
     ) -> None:
-        config = services.mqtt_config
-        self._services = services
+        config = parts.mqtt_config
+        self._parts = parts
         self._stream = stream
-        self.peer: PeerInfo = peer
         self._decoder = Decoder(
             server_side=True,
             # Nobody knows yet who it is.
@@ -125,63 +118,43 @@ class Connection:
         """None = no message of this client was seen to go to many."""
         self._has_large_frame: bool = False
         """It has room for a large packet, or waits for it."""
-        self._state: int = NEW
-        self.is_connected: bool = False
-        """CONNACK was sent and the connection has not been closed."""
-        self.inbound_gate = InboundGate(services.scheduler, stream, self._decoder, self)
         self._subscribe_bucket: TokenBucket | None = None
-        self.sender = Sender(
-            stream,
-            services.pipeline,
-            services.metrics,
-            buffer_bytes=services.session_config.outbound_buffer_bytes,
-            owner=self,
+        super().__init__(
+            peer,
+            InboundGate(parts.scheduler, stream, self._decoder, self),
+            Sender(
+                stream,
+                parts.pipeline,
+                parts.metrics,
+                buffer_bytes=parts.session_config.outbound_buffer_bytes,
+                owner=self,
+            ),
+            received_us=parts.clock.monotonic_us(),
         )
-        self.flow = QosFlow(services, self, level=level)
-        self.session: LiveSession | None = None
-        self.problem_information: bool = True
+        self.flow = QosFlow(parts, self, level=level)
         self.counted_protocol: str = ""
         """Label under which the connection was counted; empty = not counted."""
-        self.opening: Connect | None = None
-        """The CONNECT, until it is answered."""
-        self.about: dict[str, str] | None = None
-        """What the log may know of a refusal and the client may not."""
-        self.foreign: str = ""
-        """The protocol of what came in place of a CONNECT, as far as it is known."""
-        self.auth_method: EnhancedMethod | None = None
-        self.auth_name: str = ""
-        self.received_us: int = services.clock.monotonic_us()
-        self.keep_alive = KeepAlive(services, self)
+        self.keep_alive = KeepAlive(parts, self)
 
     # Transport side.
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the connection has been closed, by either side."""
-        return self._state == CLOSED
-
-    @property
-    def is_connack_due(self) -> bool:
-        """The client has done its part of a CONNECT, and waits."""
-        return self._state == OPENING and not self.inbound_gate.awaits_packet
 
     def receive(self, data: bytes) -> None:
         """Take bytes from the peer, in any split."""
         if self._state == CLOSED:
             return
-        services = self._services
-        received_us = services.clock.monotonic_us()
+        parts = self._parts
+        received_us = parts.clock.monotonic_us()
         self.received_us = received_us
-        pipeline = services.pipeline
+        pipeline = parts.pipeline
         pipeline.arrived(received_us)
-        services.metrics.bytes_received += len(data)
+        parts.metrics.bytes_received += len(data)
         if self.inbound_gate.waits:
             self._decoder.feed(data, 0)
             self.inbound_gate.arrived()
             return
         fan = self._fan
-        if (len(data) > BULK_BYTES and (services.turn_budget.is_busy or self._state == NEW)) or (
-            fan is not None and fan.waits(services.turn_budget, pipeline.number)
+        if (len(data) > BULK_BYTES and (parts.turn_budget.is_busy or self._state == NEW)) or (
+            fan is not None and fan.waits(parts.turn_budget, pipeline.number)
         ):
             self._decoder.feed(data, 0)
             self.go_on()
@@ -192,8 +165,8 @@ class Connection:
         """Process another slice of what was received; whether there is more to do now."""
         if not self.inbound_gate.catch_up():
             return False
-        pipeline = self._services.pipeline
-        pipeline.now_us = self._services.clock.now_us()
+        pipeline = self._parts.pipeline
+        pipeline.now_us = self._parts.clock.now_us()
         return self._slice(b"")
 
     def go_on(self) -> None:
@@ -203,7 +176,7 @@ class Connection:
         if not self._decoder.has_more:
             self.inbound_gate.read_on()
         elif self.inbound_gate.fall_behind():
-            self._services.turn_budget.add(self)
+            self._parts.turn_budget.add(self)
 
     def _slice(self, data: bytes) -> bool:
         """Process what the budget of a slice allows.
@@ -214,7 +187,7 @@ class Connection:
         inbound_gate = self.inbound_gate
         decoder = self._decoder
         is_extra = not data
-        pipeline = self._services.pipeline
+        pipeline = self._parts.pipeline
         admission = pipeline.admission
         taken = admission.taken
         fan = self._fan
@@ -247,7 +220,7 @@ class Connection:
                 return False
             if is_extra:
                 return True
-            self._services.turn_budget.add(self)
+            self._parts.turn_budget.add(self)
         elif is_extra:
             inbound_gate.read_on()
         return False
@@ -258,15 +231,15 @@ class Connection:
         Args:
             published: messages in this slice, which have caused nothing yet.
         """
-        services = self._services
-        dispatcher = services.pipeline.dispatcher
+        parts = self._parts
+        dispatcher = parts.pipeline.dispatcher
         session = self.session
         if dispatcher is None or session is None or not published:
             return
         if self._fan is None:
             self._fan = FanOut()
         caused = dispatcher.caused.pop(session.client_id, 0)
-        self._fan.learn(caused, published, services.turn_budget, services.pipeline.number)
+        self._fan.learn(caused, published, parts.turn_budget, parts.pipeline.number)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The transport is gone."""
@@ -311,7 +284,7 @@ class Connection:
 
     def _admit_frame(self, size: int) -> None:
         """Take room for a large packet, once, and give it back when it is complete."""
-        frames = self._services.inbound_frames
+        frames = self._parts.inbound_frames
         if size <= LARGE_FRAME_BYTES:
             self._has_large_frame = False
             frames.give_back(self)
@@ -340,13 +313,13 @@ class Connection:
         if self._state == CLOSED:
             return
         reason_string = reason if self.problem_information else ""  # [MQTT-3.1.2-29]
-        metrics = self._services.metrics
+        metrics = self._parts.metrics
         if self._state == CONNECTED:
             send_disconnect(self.sender, reason_code, reason_string)
         else:
             refuse(self.sender, metrics, reason_code, reason_string)
             if reason_code != SERVER_SHUTTING_DOWN and not is_logged:
-                self._services.refusal_log.connect(self, reason_code, reason)
+                self._parts.refusal_log.connect(self, reason_code, reason)
         if reason_code in (MALFORMED_PACKET, PROTOCOL_ERROR):
             metrics.protocol_errors[reason_code] += 1
         why = f"0x{reason_code:02x} {reason}".rstrip()
@@ -364,14 +337,14 @@ class Connection:
         """The peer broke the protocol or was refused."""
         is_client = self._state == CONNECTED
         if is_client:
-            self._services.refusal_log.dropped(self, error.reason_code, error.message)
+            self._parts.refusal_log.dropped(self, error.reason_code, error.message)
         self.disconnect(error.reason_code, error.message, send_will=True, is_logged=is_client)
 
     def _refuse_later(self, error: LoginRefused) -> None:
         """Log a failed login now and answer it after a while, for which nothing of it is kept."""
         if self._state != OPENING:
             return
-        self._services.refusal_log.connect(self, error.reason_code, error.message)
+        self._parts.refusal_log.connect(self, error.reason_code, error.message)
         self.opening = self.about = None
         self.inbound_gate.close()
         self.keep_alive.refuse_later(error.delay_us, error.reason_code, error.message)
@@ -379,7 +352,7 @@ class Connection:
     def give_up(self, why: str) -> None:
         """Close without a word, if CONNACK was not sent yet."""
         if self._state == NEW or self._state == OPENING:
-            self._services.refusal_log.connect(self, 0, why)
+            self._parts.refusal_log.connect(self, 0, why)
             self._end(why, send_will=False)
 
     def broke(self, error: Exception, where: str, packet: Packet | None = None) -> None:
@@ -390,13 +363,13 @@ class Connection:
             where: kind of step.
             packet: what was worked on.
         """
-        services = self._services
+        parts = self._parts
         if isinstance(error, StorageError):
-            services.read_failed(error, address=self.peer.address)
+            parts.read_failed(error, address=self.peer.address)
             self._try_to_end(UNSPECIFIED_ERROR, REFUSALS[UNSPECIFIED_ERROR])
             return
         session = self.session
-        services.unexpected_errors.report(
+        parts.unexpected_errors.report(
             error,
             where,
             client_id=session.client_id if session is not None else "",
@@ -412,7 +385,7 @@ class Connection:
         try:
             self.disconnect(reason_code, reason, send_will=True)
         except Exception as error:  # noqa: BLE001 - the invariant of the module
-            self._services.unexpected_errors.report(error, "close", address=self.peer.address)
+            self._parts.unexpected_errors.report(error, "close", address=self.peer.address)
             self.abort()
 
     def abort(self) -> None:
@@ -429,18 +402,18 @@ class Connection:
         self.is_connected = False
         self.inbound_gate.close()
         self.keep_alive.stop()
-        services = self._services
+        parts = self._parts
         if self._has_large_frame:
-            services.inbound_frames.give_back(self)
-        services.pipeline.now_us = services.clock.now_us()
+            parts.inbound_frames.give_back(self)
+        parts.pipeline.now_us = parts.clock.now_us()
         session = self.session
         if session is not None and session.is_open:
-            services.sessions.detach(session, self, send_will=send_will)
+            parts.sessions.detach(session, send_will=send_will)
         if self.counted_protocol:
-            services.metrics.connection_closed(self.peer.listener, why.split(" ", 1)[0])
+            parts.metrics.connection_closed(self.peer.listener, why.split(" ", 1)[0])
         self.opening = self.about = None
         if was_connected and session is not None and not is_logged:
-            services.log.info(
+            parts.log.info(
                 "connection.closed",
                 client_id=session.client_id,
                 username=session.identity.username,
@@ -451,7 +424,7 @@ class Connection:
         self.sender.flush()
         self.sender.closed = True
         self._stream.close()
-        services.pipeline.schedule()
+        parts.pipeline.schedule()
 
     # Slow packets.
 
@@ -471,27 +444,27 @@ class Connection:
         self._state = CONNECTED
         self.is_connected = True
         self.opening = self.about = None
-        self._decoder.packet_size_max = self._services.mqtt_config.packet_size_max
-        metrics = self._services.metrics
+        self._decoder.packet_size_max = self._parts.mqtt_config.packet_size_max
+        metrics = self._parts.metrics
         metrics.connack_sent[0] += 1
         if session.resumed:
             # Nothing is read between the CONNECT, or the last AUTH, and this.
-            elapsed_us = self._services.clock.monotonic_us() - self.received_us
+            elapsed_us = self._parts.clock.monotonic_us() - self.received_us
             metrics.session_resume_seconds.observe(elapsed_us)
         self.sender.packet(connack)
-        self._services.sessions.opened(session, self)
+        self._parts.sessions.opened(session)
         self._go_on()
 
     def count(self, protocol: int) -> None:
         """Count the connection, once its protocol version is known."""
         self.counted_protocol = "3.1.1" if protocol < 5 else "5.0"
-        self._services.metrics.connection_opened(self.peer.listener, self.counted_protocol)
+        self._parts.metrics.connection_opened(self.peer.listener, self.counted_protocol)
 
     async def next_auth(self) -> Auth:
         """Wait for the client's AUTH during the CONNECT; anything else breaks the protocol."""
         self.sender.flush()
         packet = await self.inbound_gate.next_packet()
-        self._services.metrics.control_packets_received[packet.kind] += 1
+        self._parts.metrics.control_packets_received[packet.kind] += 1
         if isinstance(packet, Disconnect):
             self.give_up("gave up authentication")
             raise MqttError(PROTOCOL_ERROR, "closed")
@@ -501,9 +474,21 @@ class Connection:
         self.inbound_gate.hold()
         return packet
 
-    def limit_subscribe_rate(self, bucket: TokenBucket | None) -> None:
-        """Rate of SUBSCRIBE packets that this client is held to."""
-        self._subscribe_bucket = bucket
+    def accept(
+        self,
+        *,
+        keep_alive_s: int,
+        topic_aliases: int,
+        publish: TokenBucket | None,
+        publish_bytes: TokenBucket | None,
+        subscribe: TokenBucket | None,
+    ) -> None:
+        """Hold the client to what CONNACK tells it; see ``ClientConnection``."""
+        if topic_aliases >= 0:
+            self.flow.accept_aliases(topic_aliases)
+        self.keep_alive.start(keep_alive_s)
+        self.flow.limit_rates(publish, publish_bytes)
+        self._subscribe_bucket = subscribe
 
     def _slow(self, packet: Packet) -> bool:
         """Handle a packet off the hot path; False if those behind it must wait."""
@@ -514,14 +499,14 @@ class Connection:
         if isinstance(packet, Disconnect):
             self._disconnected(packet)
             return True
-        services = self._services
+        parts = self._parts
         work: Coroutine[Any, Any, None]
         if isinstance(packet, Connect):
             self._state = OPENING
             self.inbound_gate.hold()
             is_answered = run_eagerly(
-                services.scheduler,
-                self._guard(services.connect_handler.connect(self, packet), packet),
+                parts.scheduler,
+                self._guard(parts.connect_handler.connect(self, packet), packet),
                 name="connect",
             )
             if not is_answered and self.is_connack_due:
@@ -529,15 +514,15 @@ class Connection:
             return not self.inbound_gate.is_held
         if isinstance(packet, Subscribe):
             self._take_rate()
-            work = services.subscribe_handler.subscribe(self, packet)
+            work = parts.subscribe_handler.subscribe(self, packet)
         elif isinstance(packet, Unsubscribe):
             self._take_rate()
-            work = services.subscribe_handler.unsubscribe(self, packet)
+            work = parts.subscribe_handler.unsubscribe(self, packet)
         elif isinstance(packet, Auth):
-            work = services.enhanced_auth.auth(self, packet)
+            work = parts.enhanced_auth.auth(self, packet)
         else:
             raise ProtocolViolation("a server does not take this packet")
-        finished = run_eagerly(services.scheduler, self._guard(work, packet), name="packet")
+        finished = run_eagerly(parts.scheduler, self._guard(work, packet), name="packet")
         if finished:
             return True
         self.inbound_gate.hold()
@@ -562,7 +547,7 @@ class Connection:
         except MqttError as error:
             self.fail(error)
         except StorageError as error:
-            self._services.read_failed(error, address=self.peer.address)
+            self._parts.read_failed(error, address=self.peer.address)
             self.storage_lost(UNSPECIFIED_ERROR)
         except Exception as error:  # noqa: BLE001 - the invariant of the module
             self.broke(error, "packet", packet)
@@ -574,7 +559,7 @@ class Connection:
 
     def _process(self, packets: list[Packet]) -> None:
         """Handle packets in order, until one of them must be waited for."""
-        metrics = self._services.metrics
+        metrics = self._parts.metrics
         received = metrics.control_packets_received
         flow = self.flow
         at = 0
@@ -611,7 +596,7 @@ class Connection:
         finally:
             flow.end_run()
             metrics.publishes_received += publishes
-            self._services.pipeline.admission.taken += publishes
+            self._parts.pipeline.admission.taken += publishes
             metrics.pubacks_received += pubacks
         failure = self._decoder.failure
         if failure is not None and not self.inbound_gate.is_held:
@@ -626,5 +611,5 @@ class Connection:
         if expiry_s is not None:
             if session.record.expiry_s == 0 and expiry_s:
                 raise ProtocolViolation("session expiry 0 cannot be raised at DISCONNECT")
-            self._services.sessions.change_expiry(session, expiry_s)
+            self._parts.sessions.change_expiry(session, expiry_s)
         self._end("disconnect", send_will=packet.reason != 0)

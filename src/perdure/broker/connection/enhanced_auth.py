@@ -23,8 +23,9 @@ from perdure.mqtt.reason_codes import (
 from perdure.observe.instruments import add
 
 if TYPE_CHECKING:
-    from perdure.broker.connection.connection import Connection
-    from perdure.broker.services import Services
+    from perdure.broker.access.ban_enforcer import BanEnforcer
+    from perdure.broker.connection.client import ClientConnection
+    from perdure.broker.core import BrokerCore
 
 
 @final
@@ -32,27 +33,29 @@ class EnhancedAuth:
     """The AUTH exchanges of all connections.
 
     Args:
-        services: the parts of the broker.
+        core: what every part stands on.
+        ban_enforcer: what else it uses.
     """
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, core: BrokerCore, *, ban_enforcer: BanEnforcer) -> None:
+        self._core = core
+        self._ban_enforcer: BanEnforcer = ban_enforcer
 
     async def authenticate(
-        self, connection: Connection, client_id: str, packet: Connect
+        self, connection: ClientConnection, client_id: str, packet: Connect
     ) -> AuthStep:
         """Run the exchange that a CONNECT begins; raises the CONNACK's refusal."""
-        services = self._services
+        core = self._core
         peer = connection.peer
         name = packet.properties.authentication_method
         assert name is not None
         certified: str | None = None
-        if services.standing.takes_certificates(peer.listener):
+        if core.standing.takes_certificates(peer.listener):
             # The certificate has named the user; the exchange may prove that one besides.
             certified = peer.certificate_subject
             if not certified:
                 raise MqttError(NOT_AUTHORIZED, "a client certificate is required")
-        method = services.methods.begin(name, username=certified)
+        method = core.methods.begin(name, username=certified)
         connection.auth_name = name
         step = method.start(client_id, packet.properties.authentication_data)
         while step.state is AuthState.CONTINUE:
@@ -64,24 +67,24 @@ class EnhancedAuth:
                 raise MqttError(PROTOCOL_ERROR, "AUTH with reason code 0x18 expected")
             step = method.step(answer.properties.authentication_data)
         ok = step.state is AuthState.DONE
-        add(services.metrics.auth, ("ok" if ok else "refused", name))
-        now_us = services.clock.monotonic_us()
+        add(core.metrics.auth, ("ok" if ok else "refused", name))
+        now_us = core.clock.monotonic_us()
         if step.state is AuthState.FAILED:
             connection.about = {"method": name, "reason": step.reason}
             if step.claimed:
-                services.metrics.logins_failed += 1
-                services.ban_enforcer.login_banned(
-                    services.guard.failed(
+                core.metrics.logins_failed += 1
+                self._ban_enforcer.login_banned(
+                    core.guard.failed(
                         username=step.claimed,
                         address=peer.address,
                         client_id=client_id,
                         now_us=now_us,
                     )
                 )
-            suspect = services.guard.is_suspect(peer.address, now_us)
+            suspect = core.guard.is_suspect(peer.address, now_us)
             delay_us = REFUSAL_DELAY_US if suspect else 0
             raise LoginRefused(step.reason_code, "authentication failed", delay_us)
-        services.guard.succeeded(
+        core.guard.succeeded(
             username=step.username or "",
             address=peer.address,
             client_id=client_id,
@@ -89,24 +92,26 @@ class EnhancedAuth:
         )
         return step
 
-    def _keep_guessers_out(self, connection: Connection, client_id: str, step: AuthStep) -> None:
+    def _keep_guessers_out(
+        self, connection: ClientConnection, client_id: str, step: AuthStep
+    ) -> None:
         """End an exchange for a user name that has failed too often from there."""
         if not step.claimed:
             return
-        services = self._services
-        ban = services.guard.verdict(
+        core = self._core
+        ban = core.guard.verdict(
             username=step.claimed,
             address=connection.peer.address,
             client_id=client_id,
-            now_us=services.clock.monotonic_us(),
+            now_us=core.clock.monotonic_us(),
         )
         if ban is not None:
-            add(services.metrics.limit_refusals, (ban.limit,))
+            add(core.metrics.limit_refusals, (ban.limit,))
             raise LoginRefused(BANNED, "too many failed logins", REFUSAL_DELAY_US)
 
-    async def auth(self, connection: Connection, packet: Auth) -> None:
+    async def auth(self, connection: ClientConnection, packet: Auth) -> None:
         """AUTH on an open connection: re-authentication, begun or continued."""
-        services = self._services
+        core = self._core
         name = connection.auth_name
         session = connection.session
         assert session is not None
@@ -115,7 +120,7 @@ class EnhancedAuth:
         self._check(packet, name)
         data = packet.properties.authentication_data
         if packet.reason == REAUTHENTICATE:
-            connection.auth_method = services.methods.begin_again(
+            connection.auth_method = core.methods.begin_again(
                 packet.properties.authentication_method or "",
                 connected_with=name,
                 username=session.identity.username,
@@ -140,7 +145,7 @@ class EnhancedAuth:
             raise MqttError(PROTOCOL_ERROR, "the authentication method must not change")
 
 
-def _send_auth(connection: Connection, reason: int, name: str, step: AuthStep) -> None:
+def _send_auth(connection: ClientConnection, reason: int, name: str, step: AuthStep) -> None:
     """Send AUTH, or give up the exchange: it would wait for ever for what was not sent."""
     packet = Auth(reason, Properties(authentication_method=name, authentication_data=step.data))
     if not connection.sender.packet(packet):

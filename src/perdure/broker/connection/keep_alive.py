@@ -11,8 +11,8 @@ from perdure.broker.runtime.scheduler import Timer
 from perdure.mqtt.reason_codes import KEEP_ALIVE_TIMEOUT, SERVER_BUSY
 
 if TYPE_CHECKING:
-    from perdure.broker.connection.connection import Connection
-    from perdure.broker.services import Services
+    from perdure.broker.connection.client import ClientConnection
+    from perdure.broker.core import BrokerCore
 
 
 @final
@@ -24,15 +24,15 @@ class KeepAlive:
     whether it takes anything at all.
 
     Args:
-        services: the parts of the broker.
+        core: what every part stands on.
         connection: which is ended.
     """
 
-    __slots__ = ("_connection", "_limit_us", "_refusal", "_services", "_timer", "_unsent_bytes")
+    __slots__ = ("_connection", "_core", "_limit_us", "_refusal", "_timer", "_unsent_bytes")
 
-    def __init__(self, services: Services, connection: Connection) -> None:
-        self._services: Services = services
-        self._connection: Connection = connection
+    def __init__(self, core: BrokerCore, connection: ClientConnection) -> None:
+        self._core: BrokerCore = core
+        self._connection: ClientConnection = connection
         self._limit_us: int = 0
         self._refusal: tuple[int, str] = (0, "")
         self._unsent_bytes: int = 0
@@ -49,14 +49,14 @@ class KeepAlive:
         """Let the client wait for a refusal that the log has already."""
         self.stop()
         self._refusal = (reason_code, reason)
-        self._timer = self._services.scheduler.call_later(delay_us, self._refuse)
+        self._timer = self._core.scheduler.call_later(delay_us, self._refuse)
 
     def start(self, keep_alive_s: int) -> None:
         """Expect a packet at least every one and a half keep alives [MQTT-3.1.2-22]; 0 = never."""
         self.stop()
         self._limit_us = keep_alive_s * 1_500_000
         if self._limit_us:
-            self._timer = self._services.scheduler.call_later(self._limit_us, self._look)
+            self._timer = self._core.scheduler.call_later(self._limit_us, self._look)
 
     def stop(self) -> None:
         """Expect nothing more."""
@@ -72,7 +72,7 @@ class KeepAlive:
 
     def _look_now(self) -> None:
         connection = self._connection
-        silent_us = self._services.clock.monotonic_us() - connection.received_us
+        silent_us = self._core.clock.monotonic_us() - connection.received_us
         left_us = self._limit_us - silent_us
         inbound_gate = connection.inbound_gate
         if inbound_gate.is_blocked:
@@ -85,7 +85,7 @@ class KeepAlive:
             if inbound_gate.waits:
                 left_us = max(left_us, self._limit_us // 2)  # it is we who do not read
         if left_us > 0:
-            self._timer = self._services.scheduler.call_later(left_us, self._look)
+            self._timer = self._core.scheduler.call_later(left_us, self._look)
             return
         connection.disconnect(KEEP_ALIVE_TIMEOUT, "keep alive timeout", send_will=True)
 
@@ -98,8 +98,8 @@ class KeepAlive:
             self._connection.broke(error, "timer")
 
     def _begin(self) -> None:
-        self._timer = self._services.scheduler.call_later(
-            self._services.mqtt_config.connect_timeout_ms * 1000, self._connect_is_late
+        self._timer = self._core.scheduler.call_later(
+            self._core.mqtt_config.connect_timeout_ms * 1000, self._connect_is_late
         )
 
     def _connect_is_late(self) -> None:

@@ -6,15 +6,66 @@ it is not. What goes wrong in saying so is ``broke``, and ends the connection.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import final
 
-from perdure.broker.publish.path import QUOTA_EXCEEDED, UNSPECIFIED_ERROR, refusal_code
+from perdure.broker.publish.path import refusal_code
 from perdure.errors import StorageError
 from perdure.model import Message
 from perdure.mqtt.primitives import UINT16_BYTES
+from perdure.mqtt.reason_codes import QUOTA_EXCEEDED, UNSPECIFIED_ERROR
 
-if TYPE_CHECKING:
-    from perdure.broker.connection.qos_flow import QosFlow
+
+class AckSender:
+    """Who sends acknowledgements once they may go: the QoS flow of a connection.
+
+    A base class and no protocol: it is called for each commit of each publisher.
+    """
+
+    __slots__ = ()
+
+    @property
+    def has_reason_codes(self) -> bool:
+        """Whether the client can be told why (5.0)."""
+        raise NotImplementedError
+
+    def acknowledge(
+        self, kind: int, packet_ids: list[bytes], messages: list[Message] | None, started_us: int
+    ) -> None:
+        """The messages are committed: PUBACK or PUBREC for each.
+
+        Args:
+            kind: PUBACK or PUBREC.
+            packet_ids: identifiers in wire form.
+            messages: the same, if the client can be told who has heard them.
+            started_us: monotonic time at which they came.
+        """
+        raise NotImplementedError
+
+    def answer(self, kind: int, packet_ids: list[bytes], reason: int) -> None:
+        """The state behind PUBRECs, PUBRELs or PUBCOMPs is durable: send them.
+
+        Args:
+            kind: of all.
+            packet_ids: identifiers in wire form.
+            reason: reason code; only of a single one.
+        """
+        raise NotImplementedError
+
+    def refuse(self, kind: int, packet_id: int, reason_code: int) -> None:
+        """PUBACK or PUBREC with an error: the message was not taken (5.0)."""
+        raise NotImplementedError
+
+    def count_full(self, count: int = 1) -> None:
+        """Messages were turned away because the disk or its budget is full."""
+        raise NotImplementedError
+
+    def storage_lost(self, reason_code: int) -> None:
+        """A commit that the client waits for has failed."""
+        raise NotImplementedError
+
+    def broke(self, error: Exception) -> None:
+        """Answering failed as nobody expected: the connection ends."""
+        raise NotImplementedError
 
 
 @final
@@ -25,13 +76,13 @@ class PublishAcks:
 
     def __init__(
         self,
-        flow: QosFlow,
+        flow: AckSender,
         kind: int,
         packet_ids: list[bytes],
         messages: list[Message] | None,
         started_us: int,
     ) -> None:
-        self._flow: QosFlow = flow
+        self._flow: AckSender = flow
         self._kind: int = kind
         self._packet_ids: list[bytes] = packet_ids
         self._messages: list[Message] | None = messages
@@ -67,8 +118,8 @@ class StateAcks:
 
     __slots__ = ("_flow", "_kind", "_packet_ids", "_reason")
 
-    def __init__(self, flow: QosFlow, kind: int, packet_ids: list[bytes], reason: int) -> None:
-        self._flow: QosFlow = flow
+    def __init__(self, flow: AckSender, kind: int, packet_ids: list[bytes], reason: int) -> None:
+        self._flow: AckSender = flow
         self._kind: int = kind
         self._packet_ids: list[bytes] = packet_ids
         self._reason: int = reason
@@ -93,7 +144,7 @@ class RefusalAck:
     __slots__ = ("_flow", "_kind", "_packet_id", "_reason", "_started_us")
 
     def __init__(
-        self, flow: QosFlow, kind: int, packet_id: int, reason: int, started_us: int
+        self, flow: AckSender, kind: int, packet_id: int, reason: int, started_us: int
     ) -> None:
         self._flow = flow
         self._kind = kind

@@ -11,40 +11,45 @@ Invariant: acknowledgements go out in the order of the packets they answer [MQTT
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
-from perdure.broker.connection.pending_acks import PublishAcks, RefusalAck, StateAcks
+from perdure.broker.connection.pending_acks import AckSender, PublishAcks, RefusalAck, StateAcks
 from perdure.broker.delivery.live_session import CURSOR_MESSAGES_MAX
-from perdure.broker.publish.path import QUOTA_EXCEEDED, REFUSALS
+from perdure.broker.publish.path import REFUSALS
 from perdure.errors import MqttError
 from perdure.model import Message
 from perdure.mqtt.aliases import InboundAliases
 from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Properties, Publish
 from perdure.mqtt.primitives import UINT16_BYTES
+from perdure.mqtt.reason_codes import (
+    NO_MATCHING_SUBSCRIBERS,
+    NOT_AUTHORIZED,
+    PACKET_IDENTIFIER_NOT_FOUND,
+    QOS_NOT_SUPPORTED,
+    QUOTA_EXCEEDED,
+    RECEIVE_MAXIMUM_EXCEEDED,
+    RETAIN_NOT_SUPPORTED,
+    TOPIC_ALIAS_INVALID,
+)
 from perdure.observe.instruments import add
 from perdure.session.inbound import RECEIVE_DUPLICATE, RECEIVE_EXCEEDED
 from perdure.session.outbound import ACK_RELEASE, ACK_SETTLED
 
 if TYPE_CHECKING:
     from perdure.broker.commit.committer import Waiter
-    from perdure.broker.connection.connection import Connection
+    from perdure.broker.connection.client import ClientConnection
+    from perdure.broker.connection.parts import ConnectionParts
     from perdure.broker.delivery.live_session import LiveSession
     from perdure.broker.delivery.sender import Sender
     from perdure.broker.runtime.token_bucket import TokenBucket
-    from perdure.broker.services import Services
-
-NO_MATCHING_SUBSCRIBERS: Final = 0x10
-NOT_AUTHORIZED: Final = 0x87
-PACKET_ID_NOT_FOUND: Final = 0x92
-RECEIVE_MAXIMUM_EXCEEDED: Final = 0x93
 
 
 @final
-class QosFlow:
+class QosFlow(AckSender):
     """The exchanges of one connection.
 
     Args:
-        services: the parts of the broker.
+        parts: what every part stands on.
         connection: whose they are.
         level: durability that acknowledgements wait for (``committer.LEVEL_*``).
     """
@@ -53,6 +58,7 @@ class QosFlow:
         "_aliases",
         "_connection",
         "_level",
+        "_parts",
         "_pending_ack_ids",
         "_pending_ack_kind",
         "_publish_bucket",
@@ -61,13 +67,12 @@ class QosFlow:
         "_run_ids",
         "_run_qos",
         "_sender",
-        "_services",
         "_window_has_room",
     )
 
-    def __init__(self, services: Services, connection: Connection, *, level: int) -> None:
-        self._services: Services = services
-        self._connection: Connection = connection
+    def __init__(self, parts: ConnectionParts, connection: ClientConnection, *, level: int) -> None:
+        self._parts: ConnectionParts = parts
+        self._connection: ClientConnection = connection
         self._sender: Sender = connection.sender
         self._level: int = level
         self._aliases: InboundAliases | None = None
@@ -102,22 +107,22 @@ class QosFlow:
         connection = self._connection
         session = connection.session
         assert session is not None
-        services = self._services
+        parts = self._parts
         topic = packet.topic
         if packet.topic_alias:
             if self._aliases is None:
-                raise MqttError(0x94, "no topic aliases were offered")
+                raise MqttError(TOPIC_ALIAS_INVALID, "no topic aliases were offered")
             topic = self._aliases.resolve(packet)
         qos = packet.qos
-        publishing = services.publish_path
+        publishing = parts.publish_path
         run = self._run
         # What let the message before it pass, lets it pass too.
         same_topic = run is not None and qos == self._run_qos and topic is run[-1].topic
         if not same_topic and qos > publishing.qos_max:
-            raise MqttError(0x9B, f"QoS {qos} is not supported")
+            raise MqttError(QOS_NOT_SUPPORTED, f"QoS {qos} is not supported")
         if packet.retain and not publishing.retain_available:
-            raise MqttError(0x9A, "retained messages are not supported")
-        metrics = services.metrics
+            raise MqttError(RETAIN_NOT_SUPPORTED, "retained messages are not supported")
+        metrics = parts.metrics
         if qos == 1:
             metrics.messages_received_1 += 1
         elif qos:
@@ -142,13 +147,13 @@ class QosFlow:
         if self._publish_bucket is not None or self._publish_bytes_bucket is not None:
             self._take_rate(len(packet.payload))
         if not same_topic:
-            authorizer = services.authorizer
+            authorizer = parts.authorizer
             if (not authorizer.allow_all or topic[0] == "$") and not authorizer.publish(
                 session.identity, topic
             ):
                 self._refuse_unauthorized(packet, topic)
                 return
-            if qos and (publishing.disk_full or not services.committer.writable):
+            if qos and (publishing.disk_full or not parts.committer.writable):
                 self._refuse_in_turn(packet, publishing.refusal(), topic)
                 return
         retain = packet.retain
@@ -158,7 +163,7 @@ class QosFlow:
                 if self._refuse_retained(packet, limit):
                     return
                 retain = False
-        now_us = services.pipeline.now_us
+        now_us = parts.pipeline.now_us
         message = Message(
             topic,
             packet.payload,
@@ -167,10 +172,10 @@ class QosFlow:
             session.client_id,
             packet.forward,
             now_us + packet.expiry_s * 1_000_000 if packet.expiry_s >= 0 else 0,
-            services.pipeline.published_us(),
+            parts.pipeline.published_us(),
         )
         if qos == 2 and session.durable:
-            services.committer.batch.put_awaiting_release(
+            parts.committer.batch.put_awaiting_release(
                 session.client_id, packet_id, epoch=session.record.epoch
             )
         if run is None or qos != self._run_qos:
@@ -210,9 +215,9 @@ class QosFlow:
         if run is None:
             return
         self._run = None
-        services = self._services
+        parts = self._parts
         qos = self._run_qos
-        services.publish_path.take_run(run, qos)
+        parts.publish_path.take_run(run, qos)
         ids = self._run_ids
         if ids is None:
             return
@@ -220,20 +225,20 @@ class QosFlow:
         kind = PUBACK if qos == 1 else PUBREC
         told = run if qos == 1 and self._sender.version >= 5 else None
         acks = PublishAcks(self, kind, ids, told, self._connection.received_us)
-        services.committer.wait(acks, self._level, len(ids))
+        parts.committer.wait(acks, self._level, len(ids))
 
     def _wait_for_state(self, packet_ids: list[bytes]) -> None:
-        services = self._services
+        parts = self._parts
         session = self._connection.session
         if self._pending_ack_kind == PUBREL and session is not None and session.durable:
-            services.pipeline.put_cursor_now(session)
+            parts.pipeline.put_cursor_now(session)
         self._wait(StateAcks(self, self._pending_ack_kind, packet_ids, 0), len(packet_ids))
 
     def _wait(self, waiter: Waiter, count: int = 1) -> None:
         """Answer after the open batch, whether or not a message is in it."""
-        services = self._services
-        services.committer.wait(waiter, self._level, count)
-        services.pipeline.schedule()
+        parts = self._parts
+        parts.committer.wait(waiter, self._level, count)
+        parts.pipeline.schedule()
 
     def acknowledge(
         self, kind: int, packet_ids: list[bytes], messages: list[Message] | None, started_us: int
@@ -250,20 +255,20 @@ class QosFlow:
         session = connection.session
         if session is None or not connection.is_connected:
             return
-        services = self._services
-        elapsed_us = services.committer.notified_us - started_us
+        parts = self._parts
+        elapsed_us = parts.committer.notified_us - started_us
         count = len(packet_ids)
         if kind == PUBACK:
             session.inbound.acknowledged(count)
-            services.metrics.publish_to_ack_seconds_1.observe(elapsed_us, count)
-            unmatched = services.dispatcher.unmatched
+            parts.metrics.publish_to_ack_seconds_1.observe(elapsed_us, count)
+            unmatched = parts.dispatcher.unmatched
             if messages is not None and unmatched:
                 offsets = [message.offset for message in messages]
                 if not unmatched.isdisjoint(offsets):
                     self._acknowledge_unmatched(packet_ids, offsets, unmatched)
                     return
         else:
-            services.metrics.publish_to_ack_seconds_2.observe(elapsed_us, count)
+            parts.metrics.publish_to_ack_seconds_2.observe(elapsed_us, count)
         self._sender.acks(kind, packet_ids)
 
     def _acknowledge_unmatched(
@@ -272,7 +277,7 @@ class QosFlow:
         """PUBACK for messages some of which nobody wanted."""
         # 3.4.2.1. What offline sessions want is not known here (and not asked), so while there are
         # any, nobody is told that there is no subscriber.
-        tells = not self._services.metrics.sessions_offline
+        tells = not self._parts.metrics.sessions_offline
         for raw, offset in zip(packet_ids, offsets, strict=True):
             reason = NO_MATCHING_SUBSCRIBERS if tells and offset in unmatched else 0
             unmatched.discard(offset)
@@ -299,7 +304,7 @@ class QosFlow:
     def _refuse_in_turn(self, packet: Publish, reason_code: int, topic: str) -> None:
         """The store takes no messages. 3.1.1 has no way to say so but to close."""
         self.end_run()
-        self._services.refusal_log.publish(
+        self._parts.refusal_log.publish(
             self._connection, reason_code, REFUSALS.get(reason_code, ""), topic, packet.qos
         )
         if reason_code == QUOTA_EXCEEDED:
@@ -308,7 +313,7 @@ class QosFlow:
             self.storage_lost(reason_code)
             return
         kind = PUBACK if packet.qos == 1 else PUBREC
-        if self._services.committer.writable:
+        if self._parts.committer.writable:
             self._wait_refusal(kind, packet.packet_id, reason_code)
         else:
             # Whatever was before it in the commit queue has failed already.
@@ -321,11 +326,11 @@ class QosFlow:
             Whether the message is refused. A client that cannot be told (QoS 0, 3.1.1) has its
             message delivered and not retained, which the log and the metrics show.
         """
-        services = self._services
+        parts = self._parts
         session = self._connection.session
         assert session is not None
-        add(services.metrics.limit_refusals, (limit,))
-        services.log.warning(
+        add(parts.metrics.limit_refusals, (limit,))
+        parts.log.warning(
             "retained.refused",
             client_id=session.client_id,
             topic=packet.topic,
@@ -333,7 +338,7 @@ class QosFlow:
         )
         if not packet.qos or not self.has_reason_codes:
             return False
-        services.metrics.messages_dropped_quota += 1
+        parts.metrics.messages_dropped_quota += 1
         kind = PUBACK if packet.qos == 1 else PUBREC
         self._wait_refusal(kind, packet.packet_id, QUOTA_EXCEEDED)
         return True
@@ -344,16 +349,16 @@ class QosFlow:
 
     def count_full(self, count: int = 1) -> None:
         """Messages were turned away because the disk or its budget is full."""
-        self._services.metrics.messages_dropped_quota += count
+        self._parts.metrics.messages_dropped_quota += count
 
     def _refuse_unauthorized(self, packet: Publish, topic: str) -> None:
         """The client may not publish there: 5.0 is told so; 3.1.1 has no way to say it, so the
         message is acknowledged and dropped [MQTT-3.3.5-2]."""
-        services = self._services
-        services.metrics.messages_dropped_not_authorized += 1
+        parts = self._parts
+        parts.metrics.messages_dropped_not_authorized += 1
         session = self._connection.session
         assert session is not None
-        services.refusal_log.publish(
+        parts.refusal_log.publish(
             self._connection, NOT_AUTHORIZED, "not authorised", topic, packet.qos
         )
         if not packet.qos:
@@ -361,7 +366,7 @@ class QosFlow:
         kind = PUBACK if packet.qos == 1 else PUBREC
         reason = NOT_AUTHORIZED if self._sender.version >= 5 else 0
         if kind == PUBREC and not reason and session.durable:
-            services.committer.batch.put_awaiting_release(
+            parts.committer.batch.put_awaiting_release(
                 session.client_id, packet.packet_id, epoch=session.record.epoch
             )
         self._wait_refusal(kind, packet.packet_id, reason)
@@ -378,11 +383,11 @@ class QosFlow:
         outbound = session.outbound
         kind = packet.kind
         packet_id = packet.packet_id
-        services = self._services
+        parts = self._parts
         if kind == PUBACK:
             delivery = outbound.acknowledge(packet_id)
             if delivery is not None and delivery.group_key:
-                services.shared_subscriptions.settled(session, delivery.offset)
+                parts.group_owners.settled(session, delivery.offset)
         elif kind == PUBREL:
             self._release(session, packet)
             return
@@ -395,19 +400,19 @@ class QosFlow:
             if result == ACK_SETTLED:
                 assert held is not None
                 if held.group_key:
-                    services.shared_subscriptions.settled(session, held.offset)
+                    parts.group_owners.settled(session, held.offset)
             elif packet.reason < 0x80:
                 # [MQTT-3.6.2-1] 3.1.1 has no reason codes; its PUBREL just ends the exchange.
-                reason = 0 if session.resumed else PACKET_ID_NOT_FOUND
+                reason = 0 if session.resumed else PACKET_IDENTIFIER_NOT_FOUND
                 self._sender.ack(PUBREL, packet_id, reason)
                 return
         else:
             held = outbound.inflight.get(packet_id)
             outbound.complete(packet_id)
             if session.durable:
-                services.pipeline.dirty_soon(session)
+                parts.pipeline.dirty_soon(session)
             if held is not None and held.group_key:
-                services.shared_subscriptions.settled(session, held.offset)
+                parts.group_owners.settled(session, held.offset)
         if (
             not session.cursor_waits
             or outbound.acked_serial - session.cursor_serial >= CURSOR_MESSAGES_MAX
@@ -418,10 +423,10 @@ class QosFlow:
 
     def _release(self, session: LiveSession, packet: Ack) -> None:
         """PUBREL: forget the identifier, durably, before PUBCOMP lets the client reuse it."""
-        services = self._services
+        parts = self._parts
         known = session.inbound.release(packet.packet_id)
         if known and session.durable:
-            services.committer.batch.delete_awaiting_release(
+            parts.committer.batch.delete_awaiting_release(
                 session.client_id, packet.packet_id, epoch=session.record.epoch
             )
         # 3.7.2.1: an unknown identifier is no error during recovery, when the client repeats a
@@ -431,7 +436,7 @@ class QosFlow:
             return
         self.end_run()
         packet_ids = [UINT16_BYTES[packet.packet_id]]
-        self._wait(StateAcks(self, PUBCOMP, packet_ids, PACKET_ID_NOT_FOUND))
+        self._wait(StateAcks(self, PUBCOMP, packet_ids, PACKET_IDENTIFIER_NOT_FOUND))
 
     def answer(self, kind: int, packet_ids: list[bytes], reason: int) -> None:
         """The state behind PUBRECs, PUBRELs or PUBCOMPs is durable: send them.

@@ -17,7 +17,7 @@ from perdure.observe.instruments import add
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-    from perdure.broker.connection.connection import Connection
+    from perdure.broker.connection.client import ClientConnection
     from perdure.broker.runtime.scheduler import Scheduler, Timer
     from perdure.clock import Clock
     from perdure.config.schema import LogConfig
@@ -119,7 +119,7 @@ class RefusalLog:
         self._suppressed: dict[str, int] = {}
         self._timer: Timer | None = None
 
-    def connect(self, connection: Connection, reason_code: int, reason: str) -> None:
+    def connect(self, connection: ClientConnection, reason_code: int, reason: str) -> None:
         """A CONNECT was refused, or what came instead of one.
 
         Args:
@@ -148,18 +148,18 @@ class RefusalLog:
         self._write(event, connection, reason_code, values, suppressed)
 
     def publish(
-        self, connection: Connection, reason_code: int, reason: str, topic: str, qos: int
+        self, connection: ClientConnection, reason_code: int, reason: str, topic: str, qos: int
     ) -> None:
         """A PUBLISH was refused; the connection stays."""
         self._packet(connection, "publish", reason_code, reason, {"topic": topic, "qos": qos})
 
     def subscribe(
-        self, connection: Connection, reason_code: int, reason: str, topic_filter: str
+        self, connection: ClientConnection, reason_code: int, reason: str, topic_filter: str
     ) -> None:
         """A filter of a SUBSCRIBE was refused; the connection stays."""
         self._packet(connection, "subscribe", reason_code, reason, {"filter": topic_filter})
 
-    def dropped(self, connection: Connection, reason_code: int, reason: str) -> None:
+    def dropped(self, connection: ClientConnection, reason_code: int, reason: str) -> None:
         """A client that was connected is dropped for what it did."""
         self._packet(connection, "packet", reason_code, reason, {}, event="connection.closed")
 
@@ -173,7 +173,7 @@ class RefusalLog:
 
     def _packet(
         self,
-        connection: Connection,
+        connection: ClientConnection,
         packet: str,
         reason_code: int,
         reason: str,
@@ -261,7 +261,7 @@ class RefusalLog:
     def _write(
         self,
         event: str,
-        connection: Connection,
+        connection: ClientConnection,
         reason_code: int,
         values: dict[str, object],
         suppressed: int,

@@ -12,10 +12,10 @@ from typing import Final
 from perdure.errors import MqttError
 from perdure.limits import OFFSET_MAX
 from perdure.mqtt.packets import Subscribe
+from perdure.mqtt.reason_codes import TOPIC_FILTER_INVALID
 
 REPLAY_PROPERTY: Final = "replay-from"
 REPLAY_PREFIX: Final = "$replay/"
-TOPIC_FILTER_INVALID: Final = 0x8F
 
 TIME_CHARS_MAX: Final = 64
 """Longest text that can be a time; RFC 3339 with an offset and nanoseconds has 35 characters, an

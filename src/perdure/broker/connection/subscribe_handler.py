@@ -21,6 +21,15 @@ from perdure.broker.connection.replay_request import (
 from perdure.errors import MalformedPacket, MqttError, ProtocolViolation, StorageError
 from perdure.model import Feed, Subscription
 from perdure.mqtt.packets import EMPTY, Suback, Subscribe, SubscribeFilter, Unsuback, Unsubscribe
+from perdure.mqtt.reason_codes import (
+    NO_SUBSCRIPTION_EXISTED,
+    NOT_AUTHORIZED,
+    QUOTA_EXCEEDED,
+    SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
+    SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
+    UNSPECIFIED_ERROR,
+    WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
+)
 from perdure.observe.instruments import add
 from perdure.topic.names import (
     is_wildcard,
@@ -30,17 +39,13 @@ from perdure.topic.names import (
 )
 
 if TYPE_CHECKING:
-    from perdure.broker.connection.connection import Connection
+    from perdure.broker.connection.client import ClientConnection
+    from perdure.broker.connection.refusal_log import RefusalLog
+    from perdure.broker.core import BrokerCore
+    from perdure.broker.delivery.backfill import Backfill
     from perdure.broker.delivery.live_session import LiveSession
-    from perdure.broker.services import Services
+    from perdure.broker.shared.subscriptions import SharedSubscriptions
 
-UNSPECIFIED_ERROR: Final = 0x80
-NOT_AUTHORIZED: Final = 0x87
-QUOTA_EXCEEDED: Final = 0x97
-SHARED_NOT_SUPPORTED: Final = 0x9E
-IDENTIFIERS_NOT_SUPPORTED: Final = 0xA1
-WILDCARDS_NOT_SUPPORTED: Final = 0xA2
-NO_SUBSCRIPTION_EXISTED: Final = 0x11
 
 FILTERS_PER_STEP: Final = 32
 """Topic filters of one packet that are worked on at once; the others wait for their turn."""
@@ -50,16 +55,16 @@ FILTERS_PER_STEP: Final = 32
 class Answer:
     """SUBACK or UNSUBACK that waits for its commit, and the feeds that begin after it."""
 
-    __slots__ = ("_connection", "_feeds", "_packet", "_services")
+    __slots__ = ("_backfill", "_connection", "_feeds", "_packet")
 
     def __init__(
         self,
-        services: Services,
-        connection: Connection,
+        backfill: Backfill,
+        connection: ClientConnection,
         packet: Suback | Unsuback,
         feeds: list[str],
     ) -> None:
-        self._services = services
+        self._backfill = backfill
         self._connection = connection
         self._packet = packet
         self._feeds = feeds
@@ -73,7 +78,7 @@ class Answer:
         session = connection.session
         assert session is not None
         for name in self._feeds:
-            self._services.backfill.start(session, name)
+            self._backfill.start(session, name)
 
     def failed(self, error: StorageError, *, in_doubt: bool) -> None:
         """The client must subscribe again after a reconnect."""
@@ -89,26 +94,40 @@ class SubscribeHandler:
     """Handles SUBSCRIBE and UNSUBSCRIBE.
 
     Args:
-        services: the parts of the broker.
+        core: what every part stands on.
         level: durability that the acknowledgements wait for, for durable sessions.
+        backfill, refusal_log, shared_subscriptions: what else it uses.
     """
 
-    def __init__(self, services: Services, *, level: int = LEVEL_FSYNC) -> None:
-        self._services = services
+    def __init__(
+        self,
+        core: BrokerCore,
+        *,
+        level: int = LEVEL_FSYNC,
+        backfill: Backfill,
+        refusal_log: RefusalLog,
+        shared_subscriptions: SharedSubscriptions,
+    ) -> None:
+        self._core = core
+        self._backfill: Backfill = backfill
+        self._refusal_log: RefusalLog = refusal_log
+        self._shared_subscriptions: SharedSubscriptions = shared_subscriptions
         self._level = level
 
-    async def subscribe(self, connection: Connection, packet: Subscribe) -> None:
+    async def subscribe(self, connection: ClientConnection, packet: Subscribe) -> None:
         """Make or change subscriptions; each filter has a reason code of its own."""
         session = connection.session
         assert session is not None
         identifiers = packet.properties.subscription_identifiers
         identifier = identifiers[0] if identifiers else 0
-        config = self._services.mqtt_config
+        config = self._core.mqtt_config
         if identifier and not config.subscription_identifier_available:
-            raise MqttError(IDENTIFIERS_NOT_SUPPORTED, "subscription identifiers not supported")
+            raise MqttError(
+                SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED, "subscription identifiers not supported"
+            )
         await self._check_syntax(connection, [requested.filter for requested in packet.filters])
         replay_us = requested_by_property(packet)
-        await self._services.pipeline.settled()
+        await self._core.pipeline.settled()
         if connection.is_closed:
             return
         reasons: list[int] = []
@@ -123,21 +142,21 @@ class SubscribeHandler:
             except MqttError as error:
                 if isinstance(error, (MalformedPacket, ProtocolViolation)):
                     raise
-                self._services.refusal_log.subscribe(
+                self._refusal_log.subscribe(
                     connection, error.reason_code, error.message, requested.filter
                 )
                 reasons.append(self._reason(connection, error.reason_code))
             if connection.is_closed:
                 return
-        answer = Answer(self._services, connection, Suback(packet.packet_id, reasons, EMPTY), feeds)
+        answer = Answer(self._backfill, connection, Suback(packet.packet_id, reasons, EMPTY), feeds)
         self._wait(session, answer)
 
-    async def unsubscribe(self, connection: Connection, packet: Unsubscribe) -> None:
+    async def unsubscribe(self, connection: ClientConnection, packet: Unsubscribe) -> None:
         """Give up subscriptions; what was already matched may still be delivered."""
         session = connection.session
         assert session is not None
         await self._check_syntax(connection, packet.filters)
-        await self._services.pipeline.settled()
+        await self._core.pipeline.settled()
         if connection.is_closed:
             return
         reasons: list[int] = []
@@ -151,42 +170,42 @@ class SubscribeHandler:
             self._end(session, existing)
             del session.subs[existing.name]
             session.subs_version += 1
-            self._services.metrics.subscriptions -= 1
+            self._core.metrics.subscriptions -= 1
             reasons.append(0)
-        answer = Answer(self._services, connection, Unsuback(packet.packet_id, reasons, EMPTY), [])
+        answer = Answer(self._backfill, connection, Unsuback(packet.packet_id, reasons, EMPTY), [])
         self._wait(session, answer)
 
-    async def _check_syntax(self, connection: Connection, filters: list[str]) -> None:
+    async def _check_syntax(self, connection: ClientConnection, filters: list[str]) -> None:
         """Refuse what is no topic filter before any of the packet takes effect."""
-        levels_max = self._services.mqtt_config.topic_levels_max
+        levels_max = self._core.mqtt_config.topic_levels_max
         for number, topic_filter in enumerate(filters, start=1):
             _check_filter(topic_filter, levels_max)
             if not number % FILTERS_PER_STEP and len(filters) > number:
-                await self._services.turn_budget.step(connection)
+                await self._core.turn_budget.step(connection)
                 if connection.is_closed:
                     return
 
-    async def _next_step(self, connection: Connection) -> bool:
+    async def _next_step(self, connection: ClientConnection) -> bool:
         """Let others have their turn in the middle of a packet; False if the client has gone.
 
         What was taken meanwhile is handed out before the next filter takes effect.
         """
-        services = self._services
-        await services.turn_budget.step(connection)
-        await services.pipeline.settled()
-        services.pipeline.now_us = services.clock.now_us()
+        core = self._core
+        await core.turn_budget.step(connection)
+        await core.pipeline.settled()
+        core.pipeline.now_us = core.clock.now_us()
         return not connection.is_closed
 
     def _wait(self, session: LiveSession, answer: Answer) -> None:
-        services = self._services
+        core = self._core
         session.put_subscription_count()
         if session.durable or session.groups:
-            services.committer.wait(answer, self._level)
-            services.pipeline.schedule()
+            core.committer.wait(answer, self._level)
+            core.pipeline.schedule()
         else:
             answer.committed()
 
-    def _reason(self, connection: Connection, reason_code: int) -> int:
+    def _reason(self, connection: ClientConnection, reason_code: int) -> int:
         """3.1.1 knows one failure code [MQTT-3.9.3-2]."""
         return reason_code if connection.sender.version >= 5 else UNSPECIFIED_ERROR
 
@@ -206,25 +225,27 @@ class SubscribeHandler:
         feeds: list[str],
     ) -> int:
         """One filter. Returns the granted QoS; raises its reason code."""
-        services = self._services
-        config = services.mqtt_config
+        core = self._core
+        config = core.mqtt_config
         own_replay_us, name = split_replay_filter(requested.filter)
         if own_replay_us >= 0:
             replay_us = own_replay_us
         group, topic_filter = parse_shared(name)
         validate_topic_filter(topic_filter, levels_max=config.topic_levels_max)
         if group and not config.shared_subscription_available:
-            raise MqttError(SHARED_NOT_SUPPORTED, "shared subscriptions are not supported")
+            raise MqttError(
+                SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, "shared subscriptions are not supported"
+            )
         if not config.wildcard_subscription_available and is_wildcard(topic_filter):
-            raise MqttError(WILDCARDS_NOT_SUPPORTED, "wildcards are not supported")
-        if not services.authorizer.subscribe(session.identity, topic_filter):
+            raise MqttError(WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED, "wildcards are not supported")
+        if not core.authorizer.subscribe(session.identity, topic_filter):
             raise MqttError(NOT_AUTHORIZED, "not authorised")
         if group and requested.no_local:
             raise ProtocolViolation("no-local on a shared subscription")  # [MQTT-3.8.3-4]
         existing = session.subs.get(name)
-        held_max = services.session_config.subscriptions_max
+        held_max = core.session_config.subscriptions_max
         if existing is None and len(session.subs) + len(session.ended) >= held_max:
-            add(services.metrics.limit_refusals, ("session.subscriptions_max",))
+            add(core.metrics.limit_refusals, ("session.subscriptions_max",))
             raise MqttError(QUOTA_EXCEEDED, "too many subscriptions")
         if existing is None:
             self._check_total()
@@ -236,7 +257,7 @@ class SubscribeHandler:
             retain_as_published=requested.retain_as_published,
             retain_handling=requested.retain_handling,
             identifier=identifier,
-            since_offset=services.dispatcher.offset,
+            since_offset=core.dispatcher.offset,
         )
         if group:
             self._subscribe_shared(session, existing, sub, replay_us)
@@ -257,8 +278,8 @@ class SubscribeHandler:
 
     def _check_total(self) -> None:
         """Refuse a new subscription if all sessions together have too many."""
-        metrics = self._services.metrics
-        most = self._services.limits_config.subscriptions_max
+        metrics = self._core.metrics
+        most = self._core.limits_config.subscriptions_max
         if most and metrics.subscriptions + metrics.subscriptions_offline >= most:
             add(metrics.limit_refusals, ("limits.subscriptions_max",))
             raise MqttError(QUOTA_EXCEEDED, "too many subscriptions in the broker")
@@ -270,19 +291,19 @@ class SubscribeHandler:
         sub: Subscription,
         replay_us: int,
     ) -> None:
-        services = self._services
+        core = self._core
         if session.durable:
             if existing is not None:
-                services.committer.batch.delete_subscription(
+                core.committer.batch.delete_subscription(
                     session.client_id, existing, epoch=session.record.epoch
                 )
-            services.committer.batch.put_subscription(
+            core.committer.batch.put_subscription(
                 session.client_id, sub, epoch=session.record.epoch
             )
         session.subs[sub.name] = sub
         if existing is None:
-            services.metrics.subscriptions += 1
-        services.shared_subscriptions.join(session, sub, replay_us=replay_us)
+            core.metrics.subscriptions += 1
+        self._shared_subscriptions.join(session, sub, replay_us=replay_us)
         group = session.groups[sub.group_key]
         if session.connection.is_connected:
             group.joined()
@@ -297,17 +318,17 @@ class SubscribeHandler:
         replay_us: int,
         feeds: list[str],
     ) -> None:
-        services = self._services
-        fence = services.dispatcher.offset
+        core = self._core
+        fence = core.dispatcher.offset
         if wants_retained:
-            wants_retained = await services.backfill.may_have_retained(sub.filter)
+            wants_retained = await self._backfill.may_have_retained(sub.filter)
             if not session.is_open:
                 return
             # A store in a server takes its time, and messages and feeds go on meanwhile: the
             # subscription holds from where the router gets it. What was handed out since the
             # store was asked may be retained as well.
-            wants_retained = wants_retained or fence != services.dispatcher.offset
-            fence = services.dispatcher.offset
+            wants_retained = wants_retained or fence != core.dispatcher.offset
+            fence = core.dispatcher.offset
             existing = session.subs.get(sub.name)
         sub = msgspec.structs.replace(sub, since_offset=fence)
         feed: Feed | None = None
@@ -317,7 +338,7 @@ class SubscribeHandler:
             after = fence
             if existing is not None and existing.feed is not None:
                 after = existing.feed.after_offset
-            feed = Feed(True, "", services.database.last_offset, after)
+            feed = Feed(True, "", core.database.last_offset, after)
         elif existing is not None and existing.feed is not None:
             feed = existing.feed
         elif existing is not None and _same_options(existing, sub):
@@ -333,24 +354,24 @@ class SubscribeHandler:
         self, session: LiveSession, existing: Subscription | None, sub: Subscription
     ) -> None:
         """Put a subscription in the place of an older one, which ends here."""
-        services = self._services
+        core = self._core
         if existing is not None:
             if existing.since_offset == sub.since_offset:
                 if existing.feed is not None:
                     session.feeding -= 1
                     session.joining.pop(sub.name, None)
             else:
-                if len(session.ended) >= services.session_config.subscriptions_max:
+                if len(session.ended) >= core.session_config.subscriptions_max:
                     # What its unacknowledged messages remember may not grow without end either.
                     raise MqttError(QUOTA_EXCEEDED, "too many changes of subscriptions")
                 self._end(session, existing)
         else:
-            services.metrics.subscriptions += 1
+            core.metrics.subscriptions += 1
         session.subs[sub.name] = sub
         session.subs_version += 1
-        services.router.put(session, sub)
+        core.router.put(session, sub)
         if session.durable:
-            services.committer.batch.put_subscription(
+            core.committer.batch.put_subscription(
                 session.client_id, sub, epoch=session.record.epoch
             )
 
@@ -359,19 +380,19 @@ class SubscribeHandler:
         passed this point, so that its enumeration of the log stays the same (trap 29). One of
         QoS 0 too: where others overlap it, its identifier and RETAIN are in what they were sent
         [MQTT-4.4.0-1]."""
-        services = self._services
+        core = self._core
         if sub.group:
-            services.shared_subscriptions.leave(session, sub)
+            self._shared_subscriptions.leave(session, sub)
         else:
-            services.router.remove(session, sub)
+            core.router.remove(session, sub)
         if sub.feed is not None:
             session.feeding -= 1
             session.joining.pop(sub.name, None)
-        fence = services.dispatcher.offset
+        fence = core.dispatcher.offset
         if not session.lagging and not session.feeding and session.outbound.is_idle():
             # Nothing is outstanding, so nothing needs to remember it.
             session.outbound.lift(fence)
-            services.pipeline.put_cursor_now(session)
+            core.pipeline.put_cursor_now(session)
         keep = (
             not sub.group
             and (session.durable or session.lagging)
@@ -383,11 +404,11 @@ class SubscribeHandler:
             ended = msgspec.structs.replace(sub, until_offset=fence)
             session.ended.append(ended)
             if session.durable:
-                services.committer.batch.put_subscription(
+                core.committer.batch.put_subscription(
                     session.client_id, ended, epoch=session.record.epoch
                 )
         elif session.durable:
-            services.committer.batch.delete_subscription(
+            core.committer.batch.delete_subscription(
                 session.client_id, sub, epoch=session.record.epoch
             )
 

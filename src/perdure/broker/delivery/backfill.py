@@ -17,30 +17,45 @@ Messages of QoS 0 are sent at once and never repeated.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import msgspec
 
 from perdure.broker.runtime.scheduler import run_eagerly
 from perdure.errors import StorageError
 from perdure.model import Feed, Message, Subscription
+from perdure.mqtt.reason_codes import UNSPECIFIED_ERROR
 from perdure.topic.names import is_wildcard
 
 if TYPE_CHECKING:
+    from perdure.broker.core import BrokerCore
+    from perdure.broker.delivery.inbox import Inbox
     from perdure.broker.delivery.live_session import LiveSession
-    from perdure.broker.services import Services
+    from perdure.broker.delivery.window_waiters import WindowWaiters
 
-UNSPECIFIED_ERROR: Final = 0x80
 SCAN_FACTOR: Final = 8
 """Retained topics looked at for each one that a page may return."""
+
+
+class SysTopicValues(Protocol):
+    """Retained messages that live in memory: ``$SYS``."""
+
+    def retained(self, topic_filter: str) -> list[Message]:
+        """The current values whose topic matches a filter."""
+        ...
 
 
 @final
 class Backfill:
     """Runs the feeds of connected sessions."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self, core: BrokerCore, *, inbox: Inbox, sys: SysTopicValues, window_waiters: WindowWaiters
+    ) -> None:
+        self._core = core
+        self._inbox: Inbox = inbox
+        self._sys: SysTopicValues = sys
+        self._window_waiters: WindowWaiters = window_waiters
 
     async def may_have_retained(self, topic_filter: str) -> bool:
         """Whether a retained message can match a filter: certain for one without wildcards.
@@ -48,23 +63,23 @@ class Backfill:
         What is in the open batch does not count: it has not been handed out yet, so a subscription
         that is made now gets it with the live flow.
         """
-        services = self._services
+        core = self._core
         if topic_filter.startswith("$SYS"):
             return True
-        if not services.database.retained_count:
+        if not core.database.retained_count:
             return False
         if is_wildcard(topic_filter):
             return True
-        return await services.database.get_retained(topic_filter) is not None
+        return await core.database.get_retained(topic_filter) is not None
 
     def start(self, session: LiveSession, name: str) -> None:
         """Run the rest of a subscription's feed."""
-        run_eagerly(self._services.scheduler, self._run(session, name), name="feed")
+        run_eagerly(self._core.scheduler, self._run(session, name), name="feed")
 
     async def pass_offset(self, session: LiveSession, offset: int) -> None:
         """Give all that feeds have up to an offset of the log, which is to be dropped, whether
         the client has room or not: it is read from the private stream when there is."""
-        services = self._services
+        core = self._core
         for name in list(session.subs):
             while session.is_open:
                 sub = session.subs.get(name)
@@ -72,14 +87,14 @@ class Backfill:
                     break
                 if sub.feed.after_offset >= offset:
                     break
-                session.fall_behind(services.dispatcher.offset)
-                services.pipeline.now_us = services.clock.now_us()
+                session.fall_behind(core.dispatcher.offset)
+                core.pipeline.now_us = core.clock.now_us()
                 if sub.feed.retained:
                     await self._retained_page(session, name)
                 else:
                     await self._recorded_page(session, name)
-                await services.pipeline.committed()
-                await services.window_waiters.yield_to_loop()
+                await core.pipeline.committed()
+                await core.yield_to_loop()
 
     def join_all(self, session: LiveSession) -> None:
         """All that the feeds gave has been dispatched: what was joining is live."""
@@ -111,39 +126,39 @@ class Backfill:
             await self._feed(session, name)
         except StorageError as error:
             # The feed goes on from what is stored when the client comes again.
-            self._services.read_failed(error, client_id=session.client_id)
+            self._core.read_failed(error, client_id=session.client_id)
             if session.is_open:
                 session.connection.storage_lost(UNSPECIFIED_ERROR)
         except Exception as error:  # noqa: BLE001 - it costs the one session
-            self._services.session_failed(session, error, "feed")
+            session.failed(error, "feed")
 
     async def _feed(self, session: LiveSession, name: str) -> None:
-        services = self._services
+        core = self._core
         while session.is_open:
             sub = session.subs.get(name)
             if sub is None or sub.feed is None or name in session.joining:
                 return
-            await services.window_waiters.wait_live(session)
+            await self._window_waiters.wait_live(session)
             if session.feeding > 1:
                 # The feeds of thousands of filters would each read a page in this turn.
-                await services.turn_budget.step(session)
+                await core.turn_budget.step(session)
             if not session.is_open or session.subs.get(name) is not sub:
                 continue
-            services.pipeline.now_us = services.clock.now_us()
+            core.pipeline.now_us = core.clock.now_us()
             if sub.feed.retained:
                 await self._retained_page(session, name)
             else:
                 await self._recorded_page(session, name)
-            services.pipeline.schedule()
-            await services.window_waiters.yield_to_loop()
+            core.pipeline.schedule()
+            await core.yield_to_loop()
 
     async def _retained_page(self, session: LiveSession, name: str) -> None:
-        services = self._services
+        core = self._core
         sub = session.subs[name]
         feed = sub.feed
         assert feed is not None
-        chunk = services.session_config.feed_chunk
-        page = await services.database.read_retained(
+        chunk = core.session_config.feed_chunk
+        page = await core.database.read_retained(
             sub.filter,
             after_topic=feed.retained_after,
             limit=chunk,
@@ -152,7 +167,7 @@ class Backfill:
         if not session.is_open or session.subs.get(name) is not sub:
             return
         if not feed.retained_after:
-            for message in services.sys.retained(sub.filter):
+            for message in self._sys.retained(sub.filter):
                 self._give(session, sub, message, retained=True)
         for message in page.messages:
             # One that was published since comes otherwise: a recorded one in the next stage, one
@@ -166,34 +181,34 @@ class Backfill:
         self._put(session, sub, following)
 
     async def _recorded_page(self, session: LiveSession, name: str) -> None:
-        services = self._services
+        core = self._core
         sub = session.subs[name]
         feed = sub.feed
         assert feed is not None
-        fence = services.dispatcher.offset
+        fence = core.dispatcher.offset
         if feed.after_offset < fence:
-            begun_us = services.clock.monotonic_us()
-            page = await services.database.read(
+            begun_us = core.clock.monotonic_us()
+            page = await core.database.read(
                 [sub.filter],
                 after_offset=feed.after_offset,
                 until_offset=fence,
-                limit=services.session_config.feed_chunk,
-                bytes_max=services.session_config.outbound_buffer_bytes,
+                limit=core.session_config.feed_chunk,
+                bytes_max=core.session_config.outbound_buffer_bytes,
             )
-            elapsed_us = services.clock.monotonic_us() - begun_us
-            services.metrics.storage_read_seconds.observe(elapsed_us)
+            elapsed_us = core.clock.monotonic_us() - begun_us
+            core.metrics.storage_read_seconds.observe(elapsed_us)
             if not session.is_open or session.subs.get(name) is not sub:
                 return
             for message in page.messages:
                 self._give(session, sub, message, retained=False)
             self._put(session, sub, Feed(False, "", 0, page.through_offset))
-            if page.through_offset < services.dispatcher.offset:
+            if page.through_offset < core.dispatcher.offset:
                 return
         self._join(session, name)
 
     def _join(self, session: LiveSession, name: str) -> None:
         """The end of the log is reached: live now, or once what was given has been dispatched."""
-        fence = self._services.dispatcher.offset
+        fence = self._core.dispatcher.offset
         if not session.inbox_queued:
             self._make_live(session, session.subs[name], since_offset=fence)
         else:
@@ -202,46 +217,46 @@ class Backfill:
     def _make_live(
         self, session: LiveSession, sub: Subscription, *, since_offset: int
     ) -> Subscription:
-        services = self._services
+        core = self._core
         live = msgspec.structs.replace(sub, feed=None, since_offset=since_offset)
         session.subs[sub.name] = live
         session.subs_version += 1
         session.feeding -= 1
-        services.router.put(session, live)
+        core.router.put(session, live)
         if session.durable:
-            batch = services.committer.batch
+            batch = core.committer.batch
             epoch = session.record.epoch
             if sub.since_offset != since_offset:
                 batch.delete_subscription(session.client_id, sub, epoch=epoch)
             batch.put_subscription(session.client_id, live, epoch=epoch)
-            if services.committer.sequences_late:
+            if core.committer.sequences_late:
                 # Messages that have their place already would be sent before this has: it reads
                 # them from the log when it has.
                 session.fall_behind(since_offset)
-        services.pipeline.schedule()
+        core.pipeline.schedule()
         return live
 
     def _put(self, session: LiveSession, sub: Subscription, feed: Feed) -> None:
         """Keep how far a feed has come, in the batch of what it gave."""
-        services = self._services
+        core = self._core
         following = msgspec.structs.replace(sub, feed=feed)
         session.subs[sub.name] = following
-        services.router.put(session, following)
+        core.router.put(session, following)
         if session.durable:
-            services.committer.batch.put_subscription(
+            core.committer.batch.put_subscription(
                 session.client_id, following, epoch=session.record.epoch
             )
 
     def _give(
         self, session: LiveSession, sub: Subscription, message: Message, *, retained: bool
     ) -> None:
-        services = self._services
-        now_us = services.pipeline.now_us
+        core = self._core
+        now_us = core.pipeline.now_us
         if message.expires_at_us and message.expires_at_us <= now_us:
             return
         if sub.no_local and message.publisher == session.client_id:
             return
-        authorizer = services.authorizer
+        authorizer = core.authorizer
         if not authorizer.allow_all and not authorizer.deliver(
             session.identity, message.topic, message.publisher
         ):
@@ -252,6 +267,6 @@ class Backfill:
         # only if the subscription says so.
         retain = retained or (sub.retain_as_published and message.retain)
         if qos:
-            services.inbox.give(session, message, qos=qos, retain=retain, identifiers=identifiers)
+            self._inbox.give(session, message, qos=qos, retain=retain, identifiers=identifiers)
         else:
             session.give_qos0(message, retain, identifiers)

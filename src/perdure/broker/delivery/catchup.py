@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Final, final
 from perdure.broker.delivery.pending import PendingPage, merged, read_page
 from perdure.errors import StorageError
 from perdure.model import InboxEntry, Message
+from perdure.mqtt.reason_codes import UNSPECIFIED_ERROR
 from perdure.session.subscriptions import SessionSubscriptions
 
 if TYPE_CHECKING:
+    from perdure.broker.core import BrokerCore
     from perdure.broker.delivery.live_session import LiveSession
-    from perdure.broker.services import Services
+    from perdure.broker.delivery.pending_limits import PendingLimits
+    from perdure.broker.delivery.window_waiters import WindowWaiters
 
-UNSPECIFIED_ERROR: Final = 0x80
 
 TURN_US: Final = 4_000
 """Time in a turn for further pages, of all sessions together; each has one page in any case."""
@@ -34,8 +36,12 @@ PAGE_MAX: Final = 4_096
 class CatchUp:
     """One task for each lagging session."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self, core: BrokerCore, *, pending_limits: PendingLimits, window_waiters: WindowWaiters
+    ) -> None:
+        self._core = core
+        self._pending_limits: PendingLimits = pending_limits
+        self._window_waiters: WindowWaiters = window_waiters
         self._turn: int = 0
         """The turn in which pages were read last."""
         self._until_us: int = 0
@@ -45,46 +51,46 @@ class CatchUp:
         """Begin to read for a lagging session, unless that goes on already."""
         if not session.catching_up:
             session.catching_up = True
-            self._services.scheduler.spawn(self._run(session), name="catch-up")
+            self._core.scheduler.spawn(self._run(session), name="catch-up")
 
     async def _run(self, session: LiveSession) -> None:
-        services = self._services
+        core = self._core
         interest: SessionSubscriptions | None = None
         version = -1
         try:
-            await services.pending_limits.measure(session)
+            await self._pending_limits.measure(session)
             while session.is_open and session.lagging:
-                await services.window_waiters.wait(session)
+                await self._window_waiters.wait(session)
                 if not session.is_open:
                     return
                 if interest is None or version != session.subs_version:
-                    if services.committer.sequences_late:
+                    if core.committer.sequences_late:
                         # What is sent goes by subscriptions that the log has.
-                        await services.pipeline.committed()
+                        await core.pipeline.committed()
                         if not session.is_open:
                             return
                     version = session.subs_version
                     interest = SessionSubscriptions(
                         session.client_id, [*session.subs.values(), *session.ended]
                     )
-                services.pipeline.now_us = services.clock.now_us()
+                core.pipeline.now_us = core.clock.now_us()
                 await self._step(session, interest)
                 if session.lagging and not self._goes_on(session):
-                    await services.window_waiters.yield_to_loop()
+                    await core.yield_to_loop()
         except StorageError as error:
             # The client comes again for what it is owed; others may be able to read theirs.
-            services.read_failed(error, client_id=session.client_id)
+            core.read_failed(error, client_id=session.client_id)
             if session.is_open:
                 session.connection.storage_lost(UNSPECIFIED_ERROR)
         except Exception as error:  # noqa: BLE001 - it costs the one session
-            services.session_failed(session, error, "catch-up")
+            session.failed(error, "catch-up")
         finally:
             session.catching_up = False
 
     def _goes_on(self, session: LiveSession) -> bool:
         """Whether a session that has had its page may have another one in this turn."""
-        pipeline = self._services.pipeline
-        now_us = self._services.clock.monotonic_us()
+        pipeline = self._core.pipeline
+        now_us = self._core.clock.monotonic_us()
         if pipeline.number != self._turn:
             self._turn = pipeline.number
             self._until_us = now_us + TURN_US
@@ -92,43 +98,43 @@ class CatchUp:
 
     async def _step(self, session: LiveSession, interest: SessionSubscriptions) -> None:
         """Read and offer one page; the session is live when there is no more."""
-        services = self._services
-        fence = services.dispatcher.offset
+        core = self._core
+        fence = core.dispatcher.offset
         after = session.position
         filters = interest.filters(after)
-        begun_us = services.clock.monotonic_us()
-        chunk = services.session_config.feed_chunk
+        begun_us = core.clock.monotonic_us()
+        chunk = core.session_config.feed_chunk
         page = await read_page(
-            services.database,
+            core.database,
             session.client_id,
             filters,
             durable=session.durable,
             after=after,
             fence=fence,
             chunk=max(chunk, min(session.outbound.window_left(), PAGE_MAX)),
-            bytes_max=services.session_config.outbound_buffer_bytes,
+            bytes_max=core.session_config.outbound_buffer_bytes,
         )
         if filters and fence > after:
-            elapsed_us = services.clock.monotonic_us() - begun_us
-            services.metrics.storage_read_seconds.observe(elapsed_us)
+            elapsed_us = core.clock.monotonic_us() - begun_us
+            core.metrics.storage_read_seconds.observe(elapsed_us)
         if not session.is_open or session.position != after:
             return
         sent = session.outbound.sent_serial
         self._offer(session, interest, page)
         sent = session.outbound.sent_serial - sent
         session.position = page.through
-        if page.through >= services.dispatcher.offset:
+        if page.through >= core.dispatcher.offset:
             session.lagging = False
             session.outbound.lift(page.through)
-            services.window_waiters.notify(session)
+            self._window_waiters.notify(session)
         if sent > 0:
-            services.pipeline.admission.served(session, sent)
-        services.pipeline.schedule()
+            core.pipeline.admission.served(session, sent)
+        core.pipeline.schedule()
 
     def _offer(
         self, session: LiveSession, interest: SessionSubscriptions, page: PendingPage
     ) -> None:
-        limited = self._services.pending_limits.may_drop(session)
+        limited = self._pending_limits.may_drop(session)
         if not page.entries:
             if limited:
                 for message in page.messages:
@@ -186,7 +192,7 @@ class CatchUp:
         wanted = interest.wants(message)
         if wanted is None or not wanted.qos:
             return
-        if limited and self._services.pending_limits.drops(session, message):
+        if limited and self._pending_limits.drops(session, message):
             return
         session.offer(message, wanted.qos, wanted.retain, wanted.identifiers, message.offset)
 
@@ -202,9 +208,7 @@ class CatchUp:
             session.outbound.skip(entry.offset)
             session.moved()
             return
-        if not entry.group_key and self._services.pending_limits.drops_entry(
-            session, entry, message
-        ):
+        if not entry.group_key and self._pending_limits.drops_entry(session, entry, message):
             return
         if entry.group_key and not session.outbound.was_settled(session.outbound.next_serial):
             session.group_entries[entry.offset] = entry

@@ -14,20 +14,20 @@ from perdure.broker.dispatch.dispatcher import InboxDelivery
 from perdure.model import InboxEntry, Message
 
 if TYPE_CHECKING:
-    from perdure.broker.delivery.live_session import LiveSession
-    from perdure.broker.services import Services
+    from perdure.broker.core import BrokerCore
+    from perdure.broker.dispatch.router import Subscriber
 
 
 @final
 class Inbox:
     """Writes to the private streams of connected sessions."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
 
     def give(
         self,
-        session: LiveSession,
+        session: Subscriber,
         message: Message,
         *,
         qos: int,
@@ -37,7 +37,7 @@ class Inbox:
     ) -> InboxEntry:
         """Address a QoS 1 or 2 message to a session; it goes out once its commit allows."""
         assert qos
-        services = self._services
+        core = self._core
         entry = InboxEntry(
             0,
             message,
@@ -46,10 +46,10 @@ class Inbox:
             identifiers=identifiers,
             group_key=group_key,
         )
-        batch = services.committer.batch
+        batch = core.committer.batch
         batch.place(entry)
         if session.durable:
             batch.put_inbox(session.client_id, entry, epoch=session.record.epoch)
         session.inbox_queued += 1
-        services.pipeline.dispatch_placed(InboxDelivery(session, entry))
+        core.pipeline.dispatch_placed(InboxDelivery(session, entry))
         return entry

@@ -17,18 +17,21 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 import msgspec
 
 from perdure.broker.auth.authorize import Identity
+from perdure.broker.core import BrokerCore
+from perdure.broker.delivery.drop_note import with_drop_note
+from perdure.broker.delivery.inbox import Inbox
 from perdure.broker.delivery.sender import EXPIRED, SENT, Sender
+from perdure.broker.delivery.window_waiters import WindowWaiters
+from perdure.broker.dispatch.router import Subscriber, SubscriberEntry
 from perdure.model import InboxEntry, Message, SessionRecord, Subscription
+from perdure.mqtt.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR
 from perdure.session.inbound import Inbound
 from perdure.session.inflight import RELEASED, Delivery
 from perdure.session.outbound import Outbound
 from perdure.storage.batch import Batch
 
 if TYPE_CHECKING:
-    from perdure.broker.dispatch.router import SubscriberEntry
     from perdure.broker.runtime.stream import PeerInfo
-    from perdure.broker.services import Services
-    from perdure.broker.shared.group import SharedGroup
 
 PUBREL: Final = 6
 
@@ -56,7 +59,7 @@ class SessionConnection(Protocol):
         ...
 
     def disconnect(self, reason_code: int, reason: str, *, send_will: bool) -> None:
-        """The same, with a reason for the client and a word on its will."""
+        """Take leave with a reason for the client, too, and say whether its will is due."""
         ...
 
     def storage_lost(self, reason_code: int) -> None:
@@ -68,37 +71,88 @@ class SessionConnection(Protocol):
         ...
 
 
+class CatchUpTasks(Protocol):
+    """Reads for sessions that lag (``catchup``)."""
+
+    def start(self, session: LiveSession) -> None:
+        """Begin to read for a lagging session, unless that goes on already."""
+        ...
+
+
+class FeedTasks(Protocol):
+    """What new subscriptions are given before they join the live flow (``backfill``)."""
+
+    def start(self, session: LiveSession, name: str) -> None:
+        """Run the rest of a subscription's feed."""
+        ...
+
+    def join_all(self, session: LiveSession) -> None:
+        """All that the feeds gave has been dispatched: what was joining is live."""
+        ...
+
+    def reached(
+        self, session: LiveSession, sub: Subscription, message: Message
+    ) -> Subscription | None:
+        """A dispatched message matches a subscription that is still fed.
+
+        Returns:
+            The subscription if it is live from this message on; None if the message comes to
+            the session in another way.
+        """
+        ...
+
+
+class GroupOwners:
+    """What becomes of the messages that a shared group has given to a member.
+
+    A base class and no protocol: it is asked for each acknowledgement of such a message.
+    """
+
+    def settled(self, session: LiveSession, offset: int) -> None:
+        """A member has settled what a group gave it."""
+        raise NotImplementedError
+
+    def refused(self, session: LiveSession, offset: int) -> bool:
+        """A member may not have any more what its group gave it, and was not sent it.
+
+        Returns:
+            Whether it went back to the group.
+        """
+        raise NotImplementedError
+
+
+class SessionParts(BrokerCore):
+    """What a connected session uses, one record for all sessions of a broker."""
+
+    __slots__ = ("backfill", "catchup", "group_owners", "inbox", "window_waiters")
+
+    backfill: FeedTasks
+    catchup: CatchUpTasks
+    group_owners: GroupOwners
+    inbox: Inbox
+    window_waiters: WindowWaiters
+
+
 @final
-class LiveSession:
+class LiveSession(Subscriber):
     """One connected session."""
 
     __slots__ = (
-        "_services",
+        "_parts",
         "catching_up",
-        "client_id",
         "connack_sent",
         "connection",
         "cursor_serial",
-        "cursor_waits",
         "drop_note",
-        "durable",
         "ended",
-        "feeding",
         "generation",
         "given",
         "group_entries",
-        "groups",
-        "has_waiters",
         "identity",
         "inbound",
-        "inbox_queued",
-        "inbox_until",
-        "is_open",
         "joining",
-        "lagging",
         "outbound",
         "position",
-        "record",
         "replaced",
         "resumed",
         "sender",
@@ -113,7 +167,7 @@ class LiveSession:
 
     def __init__(
         self,
-        services: Services,
+        parts: SessionParts,
         record: SessionRecord,
         *,
         durable: bool,
@@ -122,10 +176,8 @@ class LiveSession:
         inbound: Inbound,
         outbound: Outbound,
     ) -> None:
-        self._services = services
-        self.record: SessionRecord = record
-        self.client_id: str = record.client_id
-        self.durable: bool = durable
+        super().__init__(record, durable=durable)
+        self._parts: SessionParts = parts
         self.stored: bool = durable
         """Whether the store has a record of it (an ephemeral one has if it left a will)."""
         self.connection: SessionConnection = connection
@@ -136,33 +188,21 @@ class LiveSession:
         self.outbound: Outbound = outbound
         self.cursor_serial: int = outbound.acked_serial
         """Last serial number that the cursor of a batch had acknowledged."""
-        self.cursor_waits: bool = False
-        """The turn knows that the cursor has moved, and will write it (the turn's own mark)."""
         self.subs: dict[str, Subscription] = {}
         self.ended: list[Subscription] = []
         """Subscriptions that were given up while the cursor had not passed them."""
         self.subs_version: int = 0
-        self.groups: dict[str, SharedGroup] = {}
-        self.lagging: bool = False
         self.position: int = 0
         self.catching_up: bool = False
         """A catch-up task runs."""
-        self.feeding: int = 0
-        """Subscriptions whose feed is not done."""
         self.joining: dict[str, None] = {}
         """Those of them that have read all there is and wait to join the live flow."""
-        self.has_waiters: bool = False
-        """Somebody waits for the window to have room."""
         self.served: int = 0
         """Messages sent while it was behind (the admission's own mark)."""
-        self.inbox_queued: int = 0
-        """Entries of its private stream that stand in the dispatch queue."""
         self.given: dict[int, InboxEntry] = {}
         """Entries that groups gave it and that are not dispatched yet, by identity."""
         self.group_entries: dict[int, InboxEntry] = {}
         """Those that are dispatched and not settled, by offset."""
-        self.inbox_until: int = 0
-        """Highest offset that was dispatched from its private stream."""
         self.trimmed: int = 0
         """Its private stream is trimmed up to here."""
         self.to_drop: int = 0
@@ -176,9 +216,7 @@ class LiveSession:
         self.taken_over: bool = False
         self.connack_sent: bool = False
         """CONNACK is out; nothing may go before it."""
-        self.is_open: bool = True
-        """A connection holds it; False for good once it was let go."""
-        self.generation: int = services.authorizer.generation
+        self.generation: int = parts.authorizer.generation
 
     def deliver_one(self, message: Message, entry: SubscriberEntry) -> None:
         """Deliver for one matching subscription (the hot path of ``deliver``)."""
@@ -204,7 +242,7 @@ class LiveSession:
             return
         if sub.feed is not None and message.offset:
             # Its feed reads it from the log, or joins the live flow with it.
-            sub_live = self._services.backfill.reached(self, sub, message)
+            sub_live = self._parts.backfill.reached(self, sub, message)
             if sub_live is None:
                 return
             sub = sub_live
@@ -238,7 +276,7 @@ class LiveSession:
 
     def may_have(self, message: Message) -> bool:
         """Whether the rules let the client have a message."""
-        authorizer = self._services.authorizer
+        authorizer = self._parts.authorizer
         return authorizer.allow_all or authorizer.deliver(
             self.identity, message.topic, message.publisher
         )
@@ -263,9 +301,7 @@ class LiveSession:
             return
         if not message.offset:
             # Not recorded, so it cannot be read again: an entry of the private stream holds it.
-            self._services.inbox.give(
-                self, message, qos=qos, retain=retain, identifiers=identifiers
-            )
+            self._parts.inbox.give(self, message, qos=qos, retain=retain, identifiers=identifiers)
             return
         if self.lagging:
             return
@@ -285,17 +321,17 @@ class LiveSession:
         group_key: str = "",
     ) -> None:
         """Give the session the next message of its order."""
-        services = self._services
+        parts = self._parts
         outbound = self.outbound
         if (
-            not services.authorizer.allow_all
-            and not services.authorizer.deliver(self.identity, message.topic, message.publisher)
+            not parts.authorizer.allow_all
+            and not parts.authorizer.deliver(self.identity, message.topic, message.publisher)
             and not outbound.is_half_done(outbound.next_serial)
         ):
             # Its serial number is taken all the same: rules may change, the order may not.
             # An exchange past its PUBREC is session state and is completed (trap 13).
-            if not group_key or not services.shared_subscriptions.refused(self, offset):
-                services.metrics.messages_dropped_not_authorized += 1
+            if not group_key or not parts.group_owners.refused(self, offset):
+                parts.metrics.messages_dropped_not_authorized += 1
             outbound.skip(offset)
             self.moved()
             return
@@ -308,7 +344,7 @@ class LiveSession:
         # As ``transmit``, for what nearly every delivery is.
         delivery.message = None
         result = self.sender.publish(
-            message, qos, retain, False, delivery.packet_id, identifiers, services.pipeline.now_us
+            message, qos, retain, False, delivery.packet_id, identifiers, parts.pipeline.now_us
         )
         if result != SENT:
             self._unsent(delivery, result)
@@ -335,7 +371,7 @@ class LiveSession:
                     entry.group_key,
                 )
         if self.joining and not self.inbox_queued:
-            self._services.backfill.join_all(self)
+            self._parts.backfill.join_all(self)
         if self.has_waiters:
             self.pump()
 
@@ -347,9 +383,10 @@ class LiveSession:
         if delivery.state == RELEASED:
             self.sender.ack(PUBREL, delivery.packet_id)
             return
-        services = self._services
+        parts = self._parts
         if self.drop_note and self.sender.version >= 5:
-            message = services.pending_limits.note(self, message)
+            message = with_drop_note(message, self.drop_note)
+            self.drop_note = 0
         result = self.sender.publish(
             message,
             delivery.qos,
@@ -357,16 +394,16 @@ class LiveSession:
             delivery.dup,
             delivery.packet_id,
             delivery.identifiers,
-            services.pipeline.now_us,
+            parts.pipeline.now_us,
         )
         if delivery.dup:
-            services.metrics.messages_redelivered += 1
+            parts.metrics.messages_redelivered += 1
         if result != SENT:
             self._unsent(delivery, result)
 
     def _unsent(self, delivery: Delivery, result: int) -> None:
         """A delivery cannot be sent: settle it, and count why."""
-        metrics = self._services.metrics
+        metrics = self._parts.metrics
         if result == EXPIRED:
             metrics.messages_dropped_expired += 1
         else:
@@ -391,15 +428,15 @@ class LiveSession:
             self.transmit(delivery)
             sent += 1
         if sent:
-            self._services.pipeline.admission.served(self, sent)
+            self._parts.pipeline.admission.served(self, sent)
         if self.has_waiters and self.has_room():
             self.has_waiters = False
-            self._services.window_waiters.notify(self)
+            self._parts.window_waiters.notify(self)
 
     def withdraw_pending(self) -> None:
         """Rules have changed: take out what waits for the window and may not be sent any more."""
         outbound = self.outbound
-        authorizer = self._services.authorizer
+        authorizer = self._parts.authorizer
         if authorizer.allow_all or not outbound.pending:
             return
         denied = [
@@ -415,10 +452,10 @@ class LiveSession:
             return
         outbound.withdraw(denied)
         for delivery in denied:
-            if not delivery.group_key or not self._services.shared_subscriptions.refused(
+            if not delivery.group_key or not self._parts.group_owners.refused(
                 self, delivery.offset
             ):
-                self._services.metrics.messages_dropped_not_authorized += 1
+                self._parts.metrics.messages_dropped_not_authorized += 1
         self.moved()
         self.pump()
 
@@ -436,7 +473,7 @@ class LiveSession:
     def has_room(self) -> bool:
         """Whether reading more for it makes sense."""
         outbound = self.outbound
-        config = self._services.session_config
+        config = self._parts.session_config
         return (
             not self.sender.congested
             and (len(outbound.pending) + self.inbox_queued) * 2 < config.memory_pending_max
@@ -448,15 +485,15 @@ class LiveSession:
         if not self.lagging:
             self.lagging = True
             self.position = position
-            self._services.metrics.inflight_full += 1
-            self._services.catchup.start(self)
+            self._parts.metrics.inflight_full += 1
+            self._parts.catchup.start(self)
 
     def put_subscription_count(self) -> None:
         """Have the record say how many subscriptions there are, in the batch that changes them."""
         count = len(self.subs)
         if self.durable and self.record.subscription_count != count:
             self.record = msgspec.structs.replace(self.record, subscription_count=count)
-            self._services.committer.batch.put_session(self.record)
+            self._parts.committer.batch.put_session(self.record)
 
     def cut_off(self, position: int) -> None:
         """Take nothing more that is dispatched, and read nothing either: the connection ends.
@@ -467,12 +504,37 @@ class LiveSession:
             self.lagging = True
             self.position = position
 
+    def failed(self, error: Exception, where: str) -> None:
+        """A step of it failed as nobody expected: its connection ends, others go on.
+
+        It takes nothing more that is dispatched, and its client is told in the next turn, since
+        whoever found this may be going through the subscribers of a message.
+        """
+        connection = self.connection
+        self._parts.unexpected_errors.report(
+            error,
+            where,
+            client_id=self.client_id,
+            username=self.identity.username,
+            address=connection.peer.address,
+            listener=connection.peer.listener,
+        )
+        self._parts.scheduler.call_soon(self._close_failed)
+
+    def _close_failed(self) -> None:
+        try:
+            if self.is_open:
+                self.connection.close(IMPLEMENTATION_SPECIFIC_ERROR)
+        except Exception as error:  # noqa: BLE001 - what could not be closed in order is cut
+            self._parts.unexpected_errors.report(error, "close", client_id=self.client_id)
+            self.connection.abort()
+
     def moved(self) -> None:
         """The cursor may have moved: have it written, let what waits for room go on."""
         outbound = self.outbound
         if not self.durable or not outbound.dirty:
             return
-        pipeline = self._services.pipeline
+        pipeline = self._parts.pipeline
         if outbound.acked_serial - self.cursor_serial < CURSOR_MESSAGES_MAX:
             if not self.cursor_waits:
                 pipeline.dirty(self)
@@ -486,7 +548,7 @@ class LiveSession:
         if not self.durable or not outbound.dirty:
             return
         if not self.lagging and not self.feeding and outbound.is_idle():
-            outbound.lift(self._services.dispatcher.offset)
+            outbound.lift(self._parts.dispatcher.offset)
         outbound.dirty = False
         self.cursor_serial = outbound.acked_serial
         epoch = self.record.epoch
@@ -498,7 +560,7 @@ class LiveSession:
             self._forget_ended(batch)
 
     def _memory_full(self) -> bool:
-        config = self._services.session_config
+        config = self._parts.session_config
         outbound = self.outbound
         return (
             len(outbound.pending) >= config.memory_pending_max
@@ -519,21 +581,21 @@ class LiveSession:
             # [MQTT-3.2.0-1] CONNACK is first, and it waits for the commit of the session. To a
             # client that is not connected yet QoS 0 owes nothing.
             return
-        services = self._services
+        parts = self._parts
         if self.sender.congested:
             # [MQTT-4.3.1-1] promises nothing: a slow client loses QoS 0, not the broker memory.
-            services.metrics.messages_dropped_queue_full += 1
+            parts.metrics.messages_dropped_queue_full += 1
             return
-        authorizer = services.authorizer
+        authorizer = parts.authorizer
         if not authorizer.allow_all and not authorizer.deliver(
             self.identity, message.topic, message.publisher
         ):
-            services.metrics.messages_dropped_not_authorized += 1
+            parts.metrics.messages_dropped_not_authorized += 1
             return
         result = self.sender.publish(
-            message, 0, retain, False, 0, identifiers, services.pipeline.now_us
+            message, 0, retain, False, 0, identifiers, parts.pipeline.now_us
         )
         if result == EXPIRED:
-            services.metrics.messages_dropped_expired += 1
+            parts.metrics.messages_dropped_expired += 1
         elif result != SENT:
-            services.metrics.messages_dropped_too_large += 1
+            parts.metrics.messages_dropped_too_large += 1

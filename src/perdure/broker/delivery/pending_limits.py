@@ -8,23 +8,18 @@ counted, shown in the session's record, and the client is told with the next mes
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 import msgspec
 
 from perdure.config.schema import SessionConfig
 from perdure.model import InboxEntry, Message
-from perdure.mqtt.encode import forward_properties
-from perdure.mqtt.packets import Properties
 from perdure.session.subscriptions import SessionSubscriptions
 from perdure.storage.contract import ReadResult
 
 if TYPE_CHECKING:
+    from perdure.broker.core import BrokerCore
     from perdure.broker.delivery.live_session import LiveSession
-    from perdure.broker.services import Services
-
-DROPPED_PROPERTY: Final = "perdure-dropped"
-"""User property with the number of messages dropped before the one that carries it."""
 
 
 def excess(sizes: list[int], config: SessionConfig) -> int:
@@ -55,18 +50,18 @@ def is_too_old(published_us: int, config: SessionConfig, now_us: int) -> bool:
 class PendingLimits:
     """Applies ``session.pending_*_max``."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
 
     async def measure(self, session: LiveSession) -> None:
         """Find how many of the oldest pending messages are too many, before they are read."""
-        services = self._services
-        config = services.session_config
+        core = self._core
+        config = core.session_config
         if not config.pending_messages_max and not config.pending_bytes_max:
             return
         interest = SessionSubscriptions(session.client_id, [*session.subs.values(), *session.ended])
         position = session.position
-        fence = services.dispatcher.offset
+        fence = core.dispatcher.offset
         sizes: list[int] = []
         filters = interest.filters(position)
         after = position
@@ -81,21 +76,21 @@ class PendingLimits:
 
     async def _page(self, session: LiveSession, filters: list[str], after: int) -> ReadResult:
         """What a session may be owed next, from its queue or from the log."""
-        services = self._services
-        queues = services.database.capabilities.queues
-        chunk = services.session_config.feed_chunk
-        fence = services.dispatcher.offset
+        core = self._core
+        queues = core.database.capabilities.queues
+        chunk = core.session_config.feed_chunk
+        fence = core.dispatcher.offset
         if queues is not None and session.durable:
             return await queues.read_queue(
                 session.client_id, after_offset=after, until_offset=fence, limit=chunk, bytes_max=0
             )
-        return await services.database.read(
+        return await core.database.read(
             filters, after_offset=after, until_offset=fence, limit=chunk
         )
 
     def may_drop(self, session: LiveSession) -> bool:
         """Whether ``drops`` has to be asked for the messages that are read next."""
-        return session.to_drop > 0 or self._services.session_config.pending_age_max_s > 0
+        return session.to_drop > 0 or self._core.session_config.pending_age_max_s > 0
 
     def drops(self, session: LiveSession, message: Message) -> bool:
         """Whether a limit drops the next message of a session's order; then it is settled."""
@@ -106,57 +101,40 @@ class PendingLimits:
             return False
         if session.to_drop:
             session.to_drop -= 1
-            self._services.metrics.messages_dropped_queue_full += 1
-        elif self.is_old(message, self._services.pipeline.now_us):
-            self._services.metrics.messages_dropped_expired += 1
+            self._core.metrics.messages_dropped_queue_full += 1
+        elif self.is_old(message, self._core.pipeline.now_us):
+            self._core.metrics.messages_dropped_expired += 1
         else:
             return False
         self._drop(session, message.offset)
         return True
 
     def drops_entry(self, session: LiveSession, entry: InboxEntry, message: Message) -> bool:
-        """The same for an entry of the private stream, which only age can drop: its own, as if
+        """Whether a limit drops an entry of the private stream. Only age can: its own, as if
         its message had expired, or the broker's limit."""
         outbound = session.outbound
         if outbound.was_sent(outbound.next_serial):
             return False
-        if 0 < entry.forget_at_us <= self._services.pipeline.now_us:
-            self._services.metrics.messages_dropped_expired += 1
+        if 0 < entry.forget_at_us <= self._core.pipeline.now_us:
+            self._core.metrics.messages_dropped_expired += 1
             outbound.skip(entry.offset)
             session.moved()
             return True
-        if not self.is_old(message, self._services.pipeline.now_us):
+        if not self.is_old(message, self._core.pipeline.now_us):
             return False
-        self._services.metrics.messages_dropped_expired += 1
+        self._core.metrics.messages_dropped_expired += 1
         self._drop(session, entry.offset)
         return True
 
-    def note(self, session: LiveSession, message: Message) -> Message:
-        """The same message with the user property that tells how many were dropped before."""
-        count = session.drop_note
-        session.drop_note = 0
-        told = Properties(user_properties=((DROPPED_PROPERTY, str(count)),))
-        return Message(
-            message.topic,
-            message.payload,
-            message.qos,
-            message.retain,
-            message.publisher,
-            message.properties + forward_properties(told),
-            message.expires_at_us,
-            message.published_at_us,
-            message.offset,
-        )
-
     def is_old(self, message: Message, now_us: int) -> bool:
         """Whether ``pending_age_max_s`` drops a message that was never sent; in steady time."""
-        services = self._services
-        config = services.session_config
+        core = self._core
+        config = core.session_config
         if not config.pending_age_max_s:
             return False
         published_us = message.published_at_us
-        if not services.committer.steady_times:
-            published_us = services.clock.steady_at(published_us, message.offset)
+        if not core.committer.steady_times:
+            published_us = core.clock.steady_at(published_us, message.offset)
         return is_too_old(published_us, config, now_us)
 
     def _drop(self, session: LiveSession, offset: int) -> None:

@@ -6,8 +6,9 @@ One join and one write per connection and turn: system calls cost more than the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import Final, Protocol, final
 
+from perdure.broker.commit.pipeline import CommitPipeline, Flushed
 from perdure.limits import REMAINING_LENGTH_MAX
 from perdure.model import Message
 from perdure.mqtt.aliases import OutboundAliases
@@ -24,9 +25,6 @@ from perdure.mqtt.primitives import UINT16_BYTES
 from perdure.observe.metrics import Metrics
 from perdure.session.expiry import remaining_s
 from perdure.session.seqno import PACKET_IDS
-
-if TYPE_CHECKING:
-    from perdure.broker.commit.pipeline import CommitPipeline
 
 
 class Sink(Protocol):
@@ -65,7 +63,7 @@ ALIAS_BYTES: Final = 5
 
 
 @final
-class Sender:
+class Sender(Flushed):
     """The outgoing half of a connection.
 
     Args:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 from perdure.broker.runtime.scheduler import Gate, Scheduler
 
 if TYPE_CHECKING:
-    from perdure.broker.delivery.live_session import LiveSession
+    from perdure.broker.dispatch.router import Subscriber
 
 
 @final
@@ -21,25 +21,19 @@ class WindowWaiters:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._waiting: dict[LiveSession, list[Gate]] = {}
+        self._waiting: dict[Subscriber, list[Gate]] = {}
 
-    async def wait(self, session: LiveSession) -> None:
+    async def wait(self, session: Subscriber) -> None:
         """Return when the session has room, or its connection is gone."""
         while session.is_open and not session.has_room():
             await self._wait_for_window(session)
 
-    async def wait_live(self, session: LiveSession) -> None:
+    async def wait_live(self, session: Subscriber) -> None:
         """Return when the session has room and has caught up, or its connection is gone."""
         while session.is_open and (session.lagging or not session.has_room()):
             await self._wait_for_window(session)
 
-    async def yield_to_loop(self) -> None:
-        """Let a turn pass, so that long work does not hold up everything else."""
-        gate = self._scheduler.gate()
-        self._scheduler.call_soon(gate.open)
-        await gate
-
-    async def wait_any(self, sessions: Sequence[LiveSession]) -> None:
+    async def wait_any(self, sessions: Sequence[Subscriber]) -> None:
         """Return when one of the sessions has room or is gone, or at once if none is given."""
         if not sessions:
             return
@@ -53,13 +47,13 @@ class WindowWaiters:
             if gates is not None and gate in gates:
                 gates.remove(gate)
 
-    async def _wait_for_window(self, session: LiveSession) -> None:
+    async def _wait_for_window(self, session: Subscriber) -> None:
         gate = self._scheduler.gate()
         self._waiting.setdefault(session, []).append(gate)
         session.has_waiters = True
         await gate
 
-    def notify(self, session: LiveSession) -> None:
+    def notify(self, session: Subscriber) -> None:
         """The session has room now, or is gone."""
         for gate in self._waiting.pop(session, ()):
             gate.open()

@@ -9,18 +9,14 @@ beyond it to none.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeAlias, final
+from typing import Final, TypeAlias, final
 
-from perdure.broker.dispatch.router import Router, SubscriberEntry, SubscriberSet
+from perdure.broker.dispatch.router import Router, Subscriber, SubscriberEntry, SubscriberSet
 from perdure.broker.runtime.scheduler import Gate
 from perdure.model import InboxEntry, Message, Subscription
 from perdure.observe.metrics import Metrics
 from perdure.session.subscriptions import combine
 from perdure.topic.shapes import FilterIndex
-
-if TYPE_CHECKING:
-    from perdure.broker.delivery.live_session import LiveSession
 
 
 @final
@@ -33,8 +29,8 @@ class InboxDelivery:
 
     __slots__ = ("entry", "qos", "session")
 
-    def __init__(self, session: LiveSession, entry: InboxEntry) -> None:
-        self.session: LiveSession = session
+    def __init__(self, session: Subscriber, entry: InboxEntry) -> None:
+        self.session: Subscriber = session
         self.entry: InboxEntry = entry
         self.qos: int = entry.qos
 
@@ -96,8 +92,6 @@ class Barrier:
 
 Item: TypeAlias = Message | InboxDelivery | OffsetAdvance | Barrier
 
-FailureListener: TypeAlias = Callable[["LiveSession", Exception, str], None]
-
 
 @final
 class Dispatcher:
@@ -118,7 +112,6 @@ class Dispatcher:
         "_queue",
         "caused",
         "offset",
-        "on_failed",
         "unmatched",
     )
 
@@ -136,8 +129,6 @@ class Dispatcher:
         self.caused: dict[str, int] = {}
         """Deliveries by publisher that went to several sessions each; who publishes takes its own
         away (``fan_out``)."""
-        self.on_failed: FailureListener | None = None
-        """Told what has failed for one subscriber; None = it is raised."""
 
     def accept(self, items: list[Item]) -> None:
         """Items that are sequenced (or not recorded), in log order."""
@@ -292,16 +283,14 @@ class Dispatcher:
             caused.clear()
         caused[message.publisher] = caused.get(message.publisher, 0) + deliveries
 
-    def _failed(self, session: LiveSession, offset: int, error: Exception) -> None:
+    def _failed(self, session: Subscriber, offset: int, error: Exception) -> None:
         """Giving something to one session failed as nobody expected: that one ends, and takes
         nothing more, so that its order has no gap; what it is owed is in the log or its stream."""
-        if self.on_failed is None:
-            raise error
         session.cut_off(offset - 1)
-        self.on_failed(session, error, "delivery")
+        session.failed(error, "delivery")
 
     def _dispatch_overlapping(self, message: Message, subscriber_sets: list[SubscriberSet]) -> None:
-        found: dict[LiveSession, list[SubscriberEntry]] = {}
+        found: dict[Subscriber, list[SubscriberEntry]] = {}
         for subscriber_set in subscriber_sets:
             for session, entry in subscriber_set.sessions.items():
                 same = found.get(session)
@@ -321,7 +310,7 @@ class Dispatcher:
 
 
 def _deliver_combined(
-    session: LiveSession, message: Message, entries: list[SubscriberEntry]
+    session: Subscriber, message: Message, entries: list[SubscriberEntry]
 ) -> None:
     """Deliver once what several subscriptions of a session match."""
     ready: list[Subscription] = []

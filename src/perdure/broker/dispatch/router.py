@@ -6,14 +6,146 @@ come back.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import final
 
-from perdure.model import Subscription
+from perdure.model import InboxEntry, Message, SessionRecord, Subscription
+from perdure.storage.batch import Batch
 from perdure.topic.shapes import FilterIndex
 
-if TYPE_CHECKING:
-    from perdure.broker.delivery.live_session import LiveSession
-    from perdure.broker.shared.group import SharedGroup
+
+class Subscriber:
+    """A connected session, as the dispatch and the commit pipeline see it.
+
+    A base class and no protocol: what is compiled calls a method of a class at once.
+
+    Attributes:
+        client_id: whose.
+        cursor_waits: the pipeline knows that the cursor has moved, and will write it (its own
+            mark).
+        durable: the store has its cursor, subscriptions and private stream.
+        feeding: subscriptions whose feed is not done.
+        groups: the shared groups that it is a member of.
+        has_waiters: somebody waits for the window to have room.
+        inbox_queued: entries of its private stream that stand in the dispatch queue.
+        inbox_until: highest offset in its private stream.
+        is_open: a connection holds it; False for good once it was let go.
+        lagging: it reads the log instead of being given what is dispatched.
+        record: what the store has of it.
+    """
+
+    __slots__ = (
+        "client_id",
+        "cursor_waits",
+        "durable",
+        "feeding",
+        "groups",
+        "has_waiters",
+        "inbox_queued",
+        "inbox_until",
+        "is_open",
+        "lagging",
+        "record",
+    )
+
+    def __init__(self, record: SessionRecord, *, durable: bool) -> None:
+        self.client_id: str = record.client_id
+        self.cursor_waits: bool = False
+        self.durable: bool = durable
+        self.feeding: int = 0
+        self.groups: dict[str, GroupSubscriber] = {}
+        self.has_waiters: bool = False
+        self.inbox_queued: int = 0
+        self.inbox_until: int = 0
+        self.is_open: bool = True
+        self.lagging: bool = False
+        self.record: SessionRecord = record
+
+    def deliver_one(self, message: Message, entry: SubscriberEntry) -> None:
+        """Deliver for one matching subscription (the hot path of ``deliver``)."""
+        raise NotImplementedError
+
+    def room_for_run(self, first: Message, entry: SubscriberEntry) -> int:
+        """How many messages ``deliver_run`` may be given now for one matching subscription.
+
+        Args:
+            first: the first of them; all are ``dispatcher.is_plain``.
+            entry: the subscription.
+        """
+        raise NotImplementedError
+
+    def may_have(self, message: Message) -> bool:
+        """Whether the rules let the client have a message."""
+        raise NotImplementedError
+
+    def deliver_run(self, run: list[Message], identifiers: tuple[int, ...]) -> int:
+        """Deliver messages with QoS 1 and without RETAIN.
+
+        Returns:
+            How many, at least one: the others find the connection congested.
+        """
+        raise NotImplementedError
+
+    def deliver(
+        self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]
+    ) -> None:
+        """Deliver a message that was dispatched now."""
+        raise NotImplementedError
+
+    def deliver_entry(self, entry: InboxEntry) -> None:
+        """Deliver an entry of the private stream that was dispatched now."""
+        raise NotImplementedError
+
+    def cut_off(self, position: int) -> None:
+        """Take nothing more that is dispatched, and read nothing either: the connection ends."""
+        raise NotImplementedError
+
+    def failed(self, error: Exception, where: str) -> None:
+        """A step failed as nobody expected: its connection ends, others go on.
+
+        Args:
+            error: what was raised.
+            where: kind of step.
+        """
+        raise NotImplementedError
+
+    def has_room(self) -> bool:
+        """Whether reading more for it makes sense."""
+        raise NotImplementedError
+
+    def put_cursor(self, batch: Batch) -> None:
+        """Add the cursor to a batch, if it has moved."""
+        raise NotImplementedError
+
+
+class GroupSubscriber:
+    """A group of a shared subscription, as the dispatch and the commit pipeline see it.
+
+    Attributes:
+        filter: its topic filter.
+        key: its name and filter.
+    """
+
+    __slots__ = ("filter", "key")
+
+    def __init__(self, key: str, topic_filter: str) -> None:
+        self.key: str = key
+        self.filter: str = topic_filter
+
+    def deliver(self, message: Message) -> None:
+        """A message was dispatched now."""
+        raise NotImplementedError
+
+    def failed(self, message: Message, error: Exception) -> None:
+        """Giving a message to a member failed as nobody expected."""
+        raise NotImplementedError
+
+    def joined(self) -> None:
+        """A member is ready for messages: read what the group has missed."""
+        raise NotImplementedError
+
+    def put(self, batch: Batch) -> None:
+        """Add the record to a batch."""
+        raise NotImplementedError
 
 
 @final
@@ -25,8 +157,8 @@ class SubscriberEntry:
 
     __slots__ = ("identifiers", "is_plain", "qos", "retain_as_published", "session", "sub")
 
-    def __init__(self, session: LiveSession, sub: Subscription) -> None:
-        self.session: LiveSession = session
+    def __init__(self, session: Subscriber, sub: Subscription) -> None:
+        self.session: Subscriber = session
         self.sub: Subscription = sub
         self.qos: int = sub.qos
         self.retain_as_published: bool = sub.retain_as_published
@@ -42,17 +174,17 @@ class SubscriberSet:
     __slots__ = ("groups", "only", "sessions")
 
     def __init__(self) -> None:
-        self.sessions: dict[LiveSession, SubscriberEntry] = {}
+        self.sessions: dict[Subscriber, SubscriberEntry] = {}
         self.only: SubscriberEntry | None = None
         """The entry of the one session, if there is one: most topics have one subscriber."""
-        self.groups: dict[str, SharedGroup] = {}
+        self.groups: dict[str, GroupSubscriber] = {}
 
     def put(self, entry: SubscriberEntry) -> None:
         """Add or replace the entry of a session."""
         self.sessions[entry.session] = entry
         self.only = entry if len(self.sessions) == 1 else None
 
-    def remove(self, session: LiveSession) -> None:
+    def remove(self, session: Subscriber) -> None:
         """Take the entry of a session out."""
         self.sessions.pop(session, None)
         self.only = None
@@ -73,22 +205,22 @@ class Router:
         """The subscriber_sets whose filter matches a topic."""
         return self.index.match(topic)
 
-    def put(self, session: LiveSession, sub: Subscription) -> None:
+    def put(self, session: Subscriber, sub: Subscription) -> None:
         """Add or replace an ordinary subscription of a connected session."""
         self._subscriber_set(sub.filter).put(SubscriberEntry(session, sub))
 
-    def remove(self, session: LiveSession, sub: Subscription) -> None:
+    def remove(self, session: Subscriber, sub: Subscription) -> None:
         """Take an ordinary subscription out."""
         subscriber_set = self.index.get(sub.filter)
         if subscriber_set is not None:
             subscriber_set.remove(session)
             self._prune(sub.filter, subscriber_set)
 
-    def put_group(self, group: SharedGroup) -> None:
+    def put_group(self, group: GroupSubscriber) -> None:
         """Add a shared group."""
         self._subscriber_set(group.filter).groups[group.key] = group
 
-    def remove_group(self, group: SharedGroup) -> None:
+    def remove_group(self, group: GroupSubscriber) -> None:
         """Take a shared group out."""
         subscriber_set = self.index.get(group.filter)
         if subscriber_set is not None:

@@ -14,8 +14,8 @@ from perdure.clock import PLAUSIBLE_US, STEP_US_MIN, ClockState
 from perdure.model import InboxEntry
 
 if TYPE_CHECKING:
+    from perdure.broker.core import BrokerCore
     from perdure.broker.runtime.scheduler import Timer
-    from perdure.broker.services import Services
     from perdure.storage.contract import Database
 
 LOOK_INTERVAL_US: Final = 5_000_000
@@ -53,27 +53,27 @@ class ClockWatch:
     """Watches the wall clock.
 
     Args:
-        services: the parts of the broker.
+        core: what every part stands on.
         memory: where the time is kept; None = nowhere.
         kept: what was found there.
     """
 
     def __init__(
-        self, services: Services, memory: ClockMemory | None, kept: ClockState | None
+        self, core: BrokerCore, memory: ClockMemory | None, kept: ClockState | None
     ) -> None:
-        self._services = services
+        self._core = core
         self._memory = memory
-        self._logged_skew_us: int = kept.skew_us if kept is not None else services.clock.skew_us
+        self._logged_skew_us: int = kept.skew_us if kept is not None else core.clock.skew_us
         self._kept_us: int = 0
         self._timer: Timer | None = None
 
     def start(self) -> None:
         """Say what is wrong with the clock now, and look again and again."""
-        services = self._services
-        clock = services.clock
+        core = self._core
+        clock = core.clock
         wall_us = clock.wall_us()
         if wall_us < PLAUSIBLE_US:
-            services.log.warning(
+            core.log.warning(
                 "clock.not_set",
                 hint="times in the log are wrong until it is; no deadline passes when it is set",
             )
@@ -81,7 +81,7 @@ class ClockWatch:
             self._remember()
         lead_us = self.lead_us()
         if lead_us >= STEP_US_MIN:
-            services.log.warning(
+            core.log.warning(
                 "clock.behind_log",
                 behind_s=_seconds(lead_us),
                 hint="the clock was ahead when the log was written, or is behind now: offsets are "
@@ -99,23 +99,23 @@ class ClockWatch:
 
     def lead_us(self) -> int:
         """What the newest offset is ahead of the wall clock; 0 = it is not."""
-        services = self._services
-        return max(0, services.database.last_offset - services.clock.wall_us())
+        core = self._core
+        return max(0, core.database.last_offset - core.clock.wall_us())
 
     def look(self) -> None:
         """Look at the wall clock now; a step is told and remembered."""
-        services = self._services
-        clock = services.clock
+        core = self._core
+        clock = core.clock
         clock.look()
         step_us = clock.skew_us - self._logged_skew_us
         if abs(step_us) >= STEP_US_MIN:
             self._remember()
             direction = "forward" if step_us > 0 else "back"
             if step_us > 0:
-                services.metrics.clock_steps_forward += 1
+                core.metrics.clock_steps_forward += 1
             else:
-                services.metrics.clock_steps_back += 1
-            services.log.warning(
+                core.metrics.clock_steps_back += 1
+            core.log.warning(
                 "clock.stepped",
                 direction=direction,
                 by_s=_seconds(abs(step_us)),
@@ -128,31 +128,31 @@ class ClockWatch:
 
     def _remember(self) -> None:
         """Draw a line in the log: what has a greater offset came after the step."""
-        services = self._services
+        core = self._core
         line = InboxEntry(0, None, qos=1)
-        services.committer.batch.place(line)
-        services.pipeline.dispatch_placed(OffsetAdvance(line))
-        services.pipeline.run()
+        core.committer.batch.place(line)
+        core.pipeline.dispatch_placed(OffsetAdvance(line))
+        core.pipeline.run()
         # A log that is elsewhere has not given it back yet: what is on its way is counted as later.
-        offset = line.offset or services.database.last_offset + 1
-        services.clock.stepped(offset, self._logged_skew_us)
-        self._logged_skew_us = services.clock.skew_us
+        offset = line.offset or core.database.last_offset + 1
+        core.clock.stepped(offset, self._logged_skew_us)
+        self._logged_skew_us = core.clock.skew_us
 
     def _look_later(self) -> None:
-        self._timer = self._services.scheduler.call_later(LOOK_INTERVAL_US, self._timer_over)
+        self._timer = self._core.scheduler.call_later(LOOK_INTERVAL_US, self._timer_over)
 
     def _timer_over(self) -> None:
         self.look()
         self._look_later()
 
     def _keep(self) -> None:
-        services = self._services
-        self._kept_us = services.clock.monotonic_us()
+        core = self._core
+        self._kept_us = core.clock.monotonic_us()
         if self._memory is None:
             return
-        if services.committer.writable:
-            services.clock.forget(services.database.generations()[0].since_offset)
-        self._memory.save(services.clock.state())
+        if core.committer.writable:
+            core.clock.forget(core.database.generations()[0].since_offset)
+        self._memory.save(core.clock.state())
 
 
 def _seconds(us: int) -> float:

@@ -11,7 +11,8 @@ from perdure.model import Message
 from perdure.topic.matching import matches
 
 if TYPE_CHECKING:
-    from perdure.broker.services import Services
+    from perdure.broker.core import BrokerCore
+    from perdure.broker.monitor.gauges import Gauges
     from perdure.observe.sys_topics import SysTopics
 
 
@@ -20,14 +21,18 @@ class SysPublisher:
     """Publishes the ``$SYS`` topics whose value has changed.
 
     Args:
-        services: the parts of the broker.
+        core: what every part stands on.
         topics: computes the values.
+        gauges: brought up to date before that.
         interval_s: time between two updates, seconds; 0 = off.
     """
 
-    def __init__(self, services: Services, topics: SysTopics, *, interval_s: int) -> None:
-        self._services = services
+    def __init__(
+        self, core: BrokerCore, topics: SysTopics, gauges: Gauges, *, interval_s: int
+    ) -> None:
+        self._core = core
         self._topics = topics
+        self._gauges = gauges
         self._interval_us = interval_s * 1_000_000
         self._retained: dict[str, Message] = {}
         self._stopped: bool = False
@@ -50,13 +55,13 @@ class SysPublisher:
     def _publish(self) -> None:
         if self._stopped:
             return
-        services = self._services
-        services.pipeline.now_us = services.clock.now_us()
-        published_us = services.pipeline.published_us()
-        services.gauges()
-        changes = self._topics.changes(services.metrics, now_us=services.clock.monotonic_us())
+        core = self._core
+        core.pipeline.now_us = core.clock.now_us()
+        published_us = core.pipeline.published_us()
+        self._gauges.update()
+        changes = self._topics.changes(core.metrics, now_us=core.clock.monotonic_us())
         for topic, value in changes:
             message = Message(topic, value.encode(), 0, True, "", b"", 0, published_us)
             self._retained[topic] = message
-            services.pipeline.dispatch(message)
-        services.scheduler.call_later(self._interval_us, self._publish)
+            core.pipeline.dispatch(message)
+        core.scheduler.call_later(self._interval_us, self._publish)

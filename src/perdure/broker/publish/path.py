@@ -9,15 +9,14 @@ from perdure.broker.dispatch.dispatcher import OffsetAdvance
 from perdure.errors import StorageError
 from perdure.model import Message
 from perdure.mqtt.decode import TOPICS_CACHED_MAX
+from perdure.mqtt.reason_codes import QUOTA_EXCEEDED, UNSPECIFIED_ERROR
 from perdure.storage.batch import Batch
 from perdure.topic.matching import matches
 from perdure.topic.names import validate_topic_name
 
 if TYPE_CHECKING:
-    from perdure.broker.services import Services
+    from perdure.broker.core import BrokerCore
 
-QUOTA_EXCEEDED = 0x97
-UNSPECIFIED_ERROR = 0x80
 
 REFUSALS: Final = {
     QUOTA_EXCEEDED: "the broker's storage is full",
@@ -43,19 +42,19 @@ class PublishPath:
     """Takes messages, from clients and from the broker itself.
 
     Args:
-        services: the parts of the broker.
+        core: what every part stands on.
         record: filters of the QoS 1 and 2 messages that are recorded.
         record_qos0: filters of the QoS 0 messages that are recorded.
     """
 
     def __init__(
-        self, services: Services, *, record: Sequence[str], record_qos0: Sequence[str]
+        self, core: BrokerCore, *, record: Sequence[str], record_qos0: Sequence[str]
     ) -> None:
-        self._services = services
+        self._core = core
         self._record = tuple(record)
         self._record_all = "#" in record
         self._record_qos0 = tuple(record_qos0)
-        config = services.mqtt_config
+        config = core.mqtt_config
         self.qos_max: int = config.maximum_qos
         self.retain_available: bool = config.retain_available
         self._levels_max: int = config.topic_levels_max
@@ -83,12 +82,12 @@ class PublishPath:
 
     def take(self, message: Message) -> None:
         """Add a message to the open batch and to this turn's dispatch."""
-        services = self._services
-        batch = services.committer.batch
+        core = self._core
+        batch = core.committer.batch
         is_recorded = (self._record_all and message.qos != 0) or self.is_recorded(message)
         if is_recorded:
             batch.append(message)
-        services.pipeline.dispatch(message)
+        core.pipeline.dispatch(message)
         if message.retain:
             self._retain(batch, message, is_recorded=is_recorded)
 
@@ -98,17 +97,17 @@ class PublishPath:
             for message in messages:
                 self.take(message)
             return
-        services = self._services
-        batch = services.committer.batch
+        core = self._core
+        batch = core.committer.batch
         batch.extend(messages)
-        services.pipeline.dispatch_run(messages)
+        core.pipeline.dispatch_run(messages)
         for message in messages:
             if message.retain:
                 self._retain(batch, message, is_recorded=True)
 
     def refusal(self) -> int:
         """Reason code if the store takes no messages now, else 0."""
-        failure = self._services.committer.failure
+        failure = self._core.committer.failure
         if failure is not None:
             return refusal_code(failure)
         if self.disk_full:
@@ -124,11 +123,11 @@ class PublishPath:
         Returns:
             The setting that refuses it; empty = it may be retained.
         """
-        services = self._services
-        limits, database = services.limits_config, services.database
+        core = self._core
+        limits, database = core.limits_config, core.database
         if not payload or not (limits.retained_messages_max or limits.retained_bytes_max):
             return ""
-        batch = services.committer.batch
+        batch = core.committer.batch
         if batch is not self._open_batch:
             # What was let in before has been written, and the database counts it.
             self._open_batch = batch
@@ -159,7 +158,7 @@ class PublishPath:
             kept = copy_of(message)
             batch.place(kept)
             batch.put_retained(kept)
-            self._services.pipeline.dispatch_placed(OffsetAdvance(kept))
+            self._core.pipeline.dispatch_placed(OffsetAdvance(kept))
 
     def is_recorded(self, message: Message) -> bool:
         """Whether the log takes a message."""

@@ -26,8 +26,11 @@ from perdure.session.subscriptions import DeliveryOptions, SessionSubscriptions
 from perdure.storage.contract import GenerationInfo
 
 if TYPE_CHECKING:
+    from perdure.broker.core import BrokerCore
     from perdure.broker.delivery.live_session import LiveSession
-    from perdure.broker.services import Services
+    from perdure.broker.delivery.registry import Registry
+    from perdure.broker.publish.path import PublishPath
+    from perdure.broker.shared.subscriptions import SharedSubscriptions
     from perdure.config.schema import RetentionConfig
 
 GENERATIONS_MIN: Final = 8
@@ -52,13 +55,25 @@ class DiskBudget:
     """Keeps the data directory within ``retention.disk_bytes_max``.
 
     Args:
-        services: the parts of the broker.
+        core: what every part stands on.
         keeping: what pipelines lose is told to it.
+        publish_path, registry, shared_subscriptions: what else it uses.
     """
 
-    def __init__(self, services: Services, holds: PipelineHolds | None = None) -> None:
-        self._services = services
-        self._holds = holds or PipelineHolds(services)
+    def __init__(
+        self,
+        core: BrokerCore,
+        holds: PipelineHolds | None = None,
+        *,
+        publish_path: PublishPath,
+        registry: Registry,
+        shared_subscriptions: SharedSubscriptions,
+    ) -> None:
+        self._core = core
+        self._publish_path: PublishPath = publish_path
+        self._registry: Registry = registry
+        self._shared_subscriptions: SharedSubscriptions = shared_subscriptions
+        self._holds = holds or PipelineHolds(core)
         self._is_over: bool = False
         """The log says that it is over, and not yet that it is not any more."""
         self.over: str = ""
@@ -66,27 +81,27 @@ class DiskBudget:
 
     async def keep(self, config: RetentionConfig) -> None:
         """Refuse publishes, or drop the oldest generations, as long as there is too much."""
-        services = self._services
+        core = self._core
         budget = config.disk_bytes_max
-        used = services.database.disk_bytes() if budget else 0
+        used = core.database.disk_bytes() if budget else 0
         dropped = 0
         if config.disk_policy == "drop_oldest":
             self._holds.look(config)
-            while used > budget and len(services.database.generations()) > 1:
-                info = services.database.generations()[0]
+            while used > budget and len(core.database.generations()) > 1:
+                info = core.database.generations()[0]
                 await self.drop(info)
                 # Not measured again: its files may be deleted a little later, and another
                 # generation must not go for that.
                 used -= info.bytes
                 dropped += 1
         over = used > budget
-        services.publish_path.disk_full = over and config.disk_policy == "refuse"
+        self._publish_path.disk_full = over and config.disk_policy == "refuse"
         self.over = ""
         if over:
             self.over = f"{used} bytes of data, retention.disk_bytes_max is {budget}"
         if over and not dropped and not self._is_over:
             self._is_over = True
-            services.log.error(
+            core.log.error(
                 "disk.full",
                 budget_bytes=budget,
                 used_bytes=used,
@@ -95,7 +110,7 @@ class DiskBudget:
             )
         elif self._is_over and not over:
             self._is_over = False
-            services.log.info("disk.recovered", budget_bytes=budget, used_bytes=used)
+            core.log.info("disk.recovered", budget_bytes=budget, used_bytes=used)
 
     async def drop(self, info: GenerationInfo) -> int:
         """Drop a generation although something in it may be owed.
@@ -103,19 +118,19 @@ class DiskBudget:
         Returns:
             Messages lost, each counted once for each session or group that was owed it.
         """
-        services = self._services
-        failures = services.committer.failure_count
+        core = self._core
+        failures = core.committer.failure_count
         lost = losers = 0
-        if services.database.capabilities.queues is None:
-            async for record in services.database.sessions():
+        if core.database.capabilities.queues is None:
+            async for record in core.database.sessions():
                 client_id = record.client_id
                 put_tombstones = functools.partial(self._put_tombstones, client_id, info)
-                count = await visit_session(services, client_id, put_tombstones)
+                count = await visit_session(core, self._registry, client_id, put_tombstones)
                 lost += count
                 losers += count > 0
-        for group in list(services.shared_subscriptions.groups.values()):
+        for group in list(self._shared_subscriptions.groups.values()):
             if group.lagging:
-                count = await services.database.count(
+                count = await core.database.count(
                     [group.filter],
                     after_offset=group.position,
                     until_offset=info.until_offset - 1,
@@ -123,14 +138,14 @@ class DiskBudget:
                 )
                 if count:
                     lost += count
-                    services.log.warning(
+                    core.log.warning(
                         "group.lost_messages", group=group.key, lost=count, reason="disk budget"
                     )
-        await make_durable(services, failures)
+        await make_durable(core, failures)
         await self._holds.dropped(info, "retention.disk_bytes_max")
-        services.database.drop_generation(info.generation)
-        services.metrics.messages_dropped_retention += lost
-        services.log.warning(
+        core.database.drop_generation(info.generation)
+        core.metrics.messages_dropped_retention += lost
+        core.log.warning(
             "generation.dropped",
             generation=info.generation,
             messages=info.message_count,
@@ -145,8 +160,8 @@ class DiskBudget:
         self, client_id: str, info: GenerationInfo, live: LiveSession | None
     ) -> int:
         """Put tombstones for what a session is owed from a generation; how many it loses."""
-        services = self._services
-        stored = await services.database.open_session(client_id)
+        core = self._core
+        stored = await core.database.open_session(client_id)
         if stored is None or stored.cursor.offset >= info.until_offset - 1:
             return 0
         tombstones = _Tombstones(stored, held_through=_held_through(live, info))
@@ -160,19 +175,19 @@ class DiskBudget:
             )
             if live is not None:
                 live.record = record
-            services.committer.batch.put_session(record)
+            core.committer.batch.put_session(record)
         if live is not None:
             live.inbox_until = max(live.inbox_until, info.until_offset - 1)
-        await services.pipeline.committed()
+        await core.pipeline.committed()
         return tombstones.lost
 
     async def _fill(self, tombstones: _Tombstones, info: GenerationInfo) -> None:
-        services = self._services
+        core = self._core
         record = tombstones.stored.record
         after, until = tombstones.stored.cursor.offset, info.until_offset - 1
         while after < until:
             page = await read_page(
-                services.database,
+                core.database,
                 record.client_id,
                 tombstones.interest.filters(after),
                 durable=True,
@@ -188,10 +203,10 @@ class DiskBudget:
                 wanted = tombstones.interest.wants(item)
                 if wanted is not None and wanted.qos:
                     entry = tombstones.tombstone(item, wanted)
-                    services.committer.batch.put_inbox(record.client_id, entry, epoch=record.epoch)
-            await services.pipeline.committed()
+                    core.committer.batch.put_inbox(record.client_id, entry, epoch=record.epoch)
+            await core.pipeline.committed()
             after = page.through
-            await services.window_waiters.yield_to_loop()
+            await core.yield_to_loop()
 
 
 @final

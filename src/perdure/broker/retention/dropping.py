@@ -13,48 +13,53 @@ from typing import TYPE_CHECKING
 from perdure.errors import StorageUnavailable
 
 if TYPE_CHECKING:
+    from perdure.broker.core import BrokerCore
     from perdure.broker.delivery.live_session import LiveSession
-    from perdure.broker.services import Services
+    from perdure.broker.delivery.registry import Registry
 
 
 async def visit_session(
-    services: Services, client_id: str, work: Callable[[LiveSession | None], Awaitable[int]]
+    core: BrokerCore,
+    registry: Registry,
+    client_id: str,
+    work: Callable[[LiveSession | None], Awaitable[int]],
 ) -> int:
     """Do something about what a durable session is owed.
 
     Args:
-        services: the parts of the broker.
+        core: what every part stands on.
+        registry: who is connected.
         client_id: whose session it is.
         work: is given the session if it is connected.
 
     Returns:
         What ``work`` returns; 0 for a session that lives in memory alone.
     """
-    await services.registry.acquire(client_id)
+    await registry.acquire(client_id)
     try:
-        live = services.registry.live.get(client_id)
+        live = registry.live.get(client_id)
         if live is not None:
             if not live.durable:
                 return 0
-            services.pipeline.put_cursor_now(live)
-            await services.pipeline.committed()
+            core.pipeline.put_cursor_now(live)
+            await core.pipeline.committed()
         return await work(live)
     finally:
-        services.registry.release(client_id)
+        registry.release(client_id)
 
 
-async def make_durable(services: Services, failures: int) -> None:
+async def make_durable(core: BrokerCore, failures: int) -> None:
     """Sync what was put into private streams; nothing may be dropped unless all was written.
 
     Args:
-        services: the parts of the broker.
+        core: what every part stands on.
         failures: the committer's, before the first of it was written.
 
     Raises:
         StorageError: it was not.
     """
-    await services.pipeline.committed()
-    if services.committer.failure_count == failures:
-        await services.committer.sync_now()
-    if services.committer.failure_count != failures:
+    await core.pipeline.committed()
+    if core.committer.failure_count == failures:
+        await core.committer.sync_now()
+    if core.committer.failure_count != failures:
         raise StorageUnavailable("the store failed while messages were carried over")

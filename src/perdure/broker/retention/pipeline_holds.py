@@ -16,7 +16,7 @@ from perdure.storage.contract import GenerationInfo
 from perdure.storage.cursors import load_cursors
 
 if TYPE_CHECKING:
-    from perdure.broker.services import Services
+    from perdure.broker.core import BrokerCore
     from perdure.config.schema import RetentionConfig
 
 
@@ -28,11 +28,11 @@ class PipelineHolds:
     """Knows what pipelines have still to read.
 
     Args:
-        services: the parts of the broker.
+        core: what every part stands on.
     """
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
         self._names: tuple[str, ...] = ()
         self._offsets: dict[str, int] = {}
         self._broken: frozenset[str] = frozenset()
@@ -45,8 +45,8 @@ class PipelineHolds:
         if not self._names:
             return
         # A restored backup has cursors of a later time than its log: they are no one's.
-        last = self._services.database.last_offset
-        cursors, broken = load_cursors(Path(self._services.storage_config.path))
+        last = self._core.database.last_offset
+        cursors, broken = load_cursors(Path(self._core.storage_config.path))
         for cursor in cursors:
             offset = cursor.offset if cursor.offset <= last else 0
             known = self._offsets.get(cursor.name, offset)
@@ -55,7 +55,7 @@ class PipelineHolds:
             self._offsets[name] = 0
         found = frozenset(broken)
         for name in sorted(found - self._broken):
-            self._services.log.warning("retention.cursor_unreadable", pipeline=name)
+            self._core.log.warning("retention.cursor_unreadable", pipeline=name)
         self._broken = found
 
     def waits_for(self, info: GenerationInfo) -> str:
@@ -69,18 +69,18 @@ class PipelineHolds:
 
     def held(self, generations: list[GenerationInfo]) -> None:
         """Say how many generations are kept that would have gone."""
-        services = self._services
-        services.metrics.retention_held_generations = len(generations)
+        core = self._core
+        core.metrics.retention_held_generations = len(generations)
         if generations and not self._held:
             name = self.waits_for(generations[0])
-            services.log.warning(
+            core.log.warning(
                 "retention.waits",
                 pipeline=name,
                 generation=generations[0].generation,
                 read_through=self._offsets.get(name, 0),
             )
         elif self._held and not generations:
-            services.log.info("retention.waits_no_more")
+            core.log.info("retention.waits_no_more")
         self._held = len(generations)
 
     async def dropped(self, info: GenerationInfo, reason: str) -> None:
@@ -93,11 +93,11 @@ class PipelineHolds:
         name = self.waits_for(info)
         if not name:
             return
-        services = self._services
+        core = self._core
         read_through = self._offsets.get(name, 0)
         lost = info.message_count
         if read_through >= info.since_offset:
-            lost = await services.database.count(
+            lost = await core.database.count(
                 _EVERYTHING,
                 after_offset=read_through,
                 until_offset=info.until_offset - 1,
@@ -106,8 +106,8 @@ class PipelineHolds:
         if not lost:
             # It had all, and has not come by since the generation ended.
             return
-        services.metrics.retention_unread_messages += lost
-        services.log.error(
+        core.metrics.retention_unread_messages += lost
+        core.log.error(
             "retention.could_not_wait",
             pipeline=name,
             generation=info.generation,

@@ -25,8 +25,12 @@ from perdure.session.subscriptions import DeliveryOptions, SessionSubscriptions,
 from perdure.storage.contract import GenerationInfo
 
 if TYPE_CHECKING:
+    from perdure.broker.core import BrokerCore
+    from perdure.broker.delivery.backfill import Backfill
     from perdure.broker.delivery.live_session import LiveSession
-    from perdure.broker.services import Services
+    from perdure.broker.delivery.registry import Registry
+    from perdure.broker.publish.path import PublishPath
+    from perdure.broker.shared.subscriptions import SharedSubscriptions
     from perdure.config.schema import RetentionConfig
 
 CARRY_PAGE: Final = 256
@@ -38,17 +42,36 @@ class Retention:
     """Keeps the log within its bounds.
 
     Args:
-        services: the parts of the broker.
+        core: what every part stands on.
         config: the bounds; may be replaced at run time.
+        backfill, publish_path, registry, shared_subscriptions: what else it uses.
     """
 
-    def __init__(self, services: Services, config: RetentionConfig) -> None:
-        self._services = services
+    def __init__(
+        self,
+        core: BrokerCore,
+        config: RetentionConfig,
+        *,
+        backfill: Backfill,
+        publish_path: PublishPath,
+        registry: Registry,
+        shared_subscriptions: SharedSubscriptions,
+    ) -> None:
+        self._core = core
+        self._backfill: Backfill = backfill
+        self._registry: Registry = registry
+        self._shared_subscriptions: SharedSubscriptions = shared_subscriptions
         self.config = config
         self._running: bool = False
         self._stopped: bool = False
-        self._holds = PipelineHolds(services)
-        self._budget = DiskBudget(services, self._holds)
+        self._holds = PipelineHolds(core)
+        self._budget = DiskBudget(
+            core,
+            self._holds,
+            publish_path=publish_path,
+            registry=registry,
+            shared_subscriptions=shared_subscriptions,
+        )
 
     def stop(self) -> None:
         """Begin nothing more."""
@@ -56,14 +79,14 @@ class Retention:
 
     def start(self) -> None:
         """Look at age and size every ``check_interval_s``."""
-        self._services.scheduler.call_later(self.config.check_interval_s * 1_000_000, self._tick)
+        self._core.scheduler.call_later(self.config.check_interval_s * 1_000_000, self._tick)
 
     async def look_at_disk(self) -> None:
         """Keep the disk budget from the first message on (at start)."""
         try:
             await self._budget.keep(self.config)
         except StorageError as error:
-            self._services.log.error("retention.failed", error=error.message, code=error.code)
+            self._core.log.error("retention.failed", error=error.message, code=error.code)
 
     @property
     def disk_over(self) -> str:
@@ -74,28 +97,28 @@ class Retention:
         if self._stopped:
             return
         if not self._running:
-            self._services.scheduler.spawn(self.check(), name="retention")
+            self._core.scheduler.spawn(self.check(), name="retention")
         self.start()
 
     async def check(self) -> None:
         """Rotate and drop what is due now."""
-        services = self._services
-        if self._running or not services.committer.writable:
+        core = self._core
+        if self._running or not core.committer.writable:
             return
         self._running = True
         try:
-            now_us = services.clock.now_us()
+            now_us = core.clock.now_us()
             self._holds.look(self.config)
             self._rotate_if_due(now_us)
             for info in self._due(now_us):
                 await self.drop(info)
             await self._budget.keep(self.config)
-            await services.database.sweep_retained(now_us, limit=10_000)
+            await core.database.sweep_retained(now_us, limit=10_000)
         except StorageError as error:
-            services.log.error("retention.failed", error=error.message, code=error.code)
-            if services.database.has_failed and services.committer.writable:
+            core.log.error("retention.failed", error=error.message, code=error.code)
+            if core.database.has_failed and core.committer.writable:
                 # No commit has met this failure, and none may be acknowledged behind it.
-                services.committer.lost(error)
+                core.committer.lost(error)
         finally:
             self._running = False
 
@@ -105,19 +128,19 @@ class Retention:
         Returns:
             Messages carried over.
         """
-        services = self._services
-        failures = services.committer.failure_count
+        core = self._core
+        failures = core.committer.failure_count
         carried = 0
-        async for record in services.database.sessions():
+        async for record in core.database.sessions():
             client_id = record.client_id
             carry = functools.partial(self._carry_session, client_id, info)
-            carried += await visit_session(services, client_id, carry)
-        for group in list(services.shared_subscriptions.groups.values()):
+            carried += await visit_session(core, self._registry, client_id, carry)
+        for group in list(self._shared_subscriptions.groups.values()):
             carried += await self._carry_group(group.key, info)
-        await make_durable(services, failures)
+        await make_durable(core, failures)
         await self._holds.dropped(info, "retention.bytes")
-        services.database.drop_generation(info.generation)
-        services.log.info(
+        core.database.drop_generation(info.generation)
+        core.log.info(
             "generation.dropped",
             generation=info.generation,
             messages=info.message_count,
@@ -127,8 +150,8 @@ class Retention:
         return carried
 
     def _rotate_if_due(self, now_us: int) -> None:
-        services = self._services
-        current = services.database.generations()[-1]
+        core = self._core
+        current = core.database.generations()[-1]
         age_us = now_us - self._begun_us(current)
         if not current.message_count:
             return
@@ -136,13 +159,13 @@ class Retention:
             age_us >= self.config.generation_time_s * 1_000_000
             or current.bytes >= generation_bytes_max(self.config)
         ):
-            info = services.database.rotate(services.clock.wall_us())
-            services.log.info("generation.added", generation=info.generation)
+            info = core.database.rotate(core.clock.wall_us())
+            core.log.info("generation.added", generation=info.generation)
 
     def _due(self, now_us: int) -> list[GenerationInfo]:
         """Generations beyond the bounds, oldest first; never the current one."""
         config = self.config
-        generations = self._services.database.generations()
+        generations = self._core.database.generations()
         total = sum(info.bytes for info in generations)
         due: list[GenerationInfo] = []
         held: list[GenerationInfo] = []
@@ -163,21 +186,21 @@ class Retention:
     def _begun_us(self, info: GenerationInfo) -> int:
         """Steady time at which a generation was begun. Offsets do not tell it: after a clock that
         was ahead they stay ahead."""
-        return self._services.clock.steady_at(info.created_at_us, info.since_offset)
+        return self._core.clock.steady_at(info.created_at_us, info.since_offset)
 
     async def _carry_session(
         self, client_id: str, info: GenerationInfo, live: LiveSession | None
     ) -> int:
-        services = self._services
+        core = self._core
         fed = 0
         if live is not None:
-            await services.backfill.pass_offset(live, info.until_offset - 1)
-        stored = await services.database.open_session(client_id)
+            await self._backfill.pass_offset(live, info.until_offset - 1)
+        stored = await core.database.open_session(client_id)
         if stored is None:
             return 0
         if live is None:
             fed = await self._carry_feeds(stored, info)
-        has_queues = services.database.capabilities.queues is not None
+        has_queues = core.database.capabilities.queues is not None
         if stored.cursor.offset >= info.until_offset - 1 or has_queues:
             # What the session is owed besides is done, or in a queue of its own.
             return fed
@@ -191,7 +214,7 @@ class Retention:
         Every owed message gets an entry at its own offset, settled ones too: each has a serial
         number that must stay taken.
         """
-        services = self._services
+        core = self._core
         client_id = stored.record.client_id
         interest = SessionSubscriptions(client_id, stored.subscriptions)
         after = max(stored.cursor.offset, info.since_offset - 1)
@@ -199,22 +222,22 @@ class Retention:
         filters = interest.filters(after)
         count = 0
         while filters and after < until:
-            page = await services.database.read(
+            page = await core.database.read(
                 filters, after_offset=after, until_offset=until, limit=CARRY_PAGE
             )
             for message in page.messages:
                 wanted = interest.wants(message)
                 if wanted is None or not wanted.qos:
                     continue
-                services.committer.batch.put_inbox(
+                core.committer.batch.put_inbox(
                     client_id,
                     _session_entry(message.offset, message, wanted),
                     epoch=stored.record.epoch,
                 )
                 count += 1
-            await services.pipeline.committed()
+            await core.pipeline.committed()
             after = page.through_offset
-            await services.window_waiters.yield_to_loop()
+            await core.yield_to_loop()
         if live is not None:
             live.inbox_until = max(live.inbox_until, until)
         return count
@@ -222,20 +245,20 @@ class Retention:
     async def _carry_feeds(self, stored: StoredSession, info: GenerationInfo) -> int:
         """What feeds of an offline session have still to give from a generation, put behind all
         that is in its private stream already."""
-        services = self._services
+        core = self._core
         client_id, epoch = stored.record.client_id, stored.record.epoch
         until = info.until_offset - 1
         count = 0
         for sub in stored.subscriptions:
             feed = sub.feed
             while feed is not None and feed.after_offset < until:
-                page = await services.database.read(
+                page = await core.database.read(
                     [sub.filter],
                     after_offset=feed.after_offset,
                     until_offset=until,
                     limit=CARRY_PAGE,
                 )
-                batch = services.committer.batch
+                batch = core.committer.batch
                 for message in page.messages:
                     wanted = combine([sub], message, client_id)
                     if wanted is None or not wanted.qos:
@@ -244,40 +267,40 @@ class Retention:
                     batch.place(entry)
                     batch.put_inbox(client_id, entry, epoch=epoch)
                     # A session that comes back reads up to the fence, so that must pass it.
-                    services.pipeline.dispatch_placed(OffsetAdvance(entry))
+                    core.pipeline.dispatch_placed(OffsetAdvance(entry))
                     count += 1
                 feed = msgspec.structs.replace(feed, after_offset=page.through_offset)
                 batch.put_subscription(
                     client_id, msgspec.structs.replace(sub, feed=feed), epoch=epoch
                 )
-                await services.pipeline.committed()
-                await services.window_waiters.yield_to_loop()
+                await core.pipeline.committed()
+                await core.yield_to_loop()
         return count
 
     async def _carry_group(self, key: str, info: GenerationInfo) -> int:
-        """The same for a group that has not come past the generation."""
-        services = self._services
-        group = services.shared_subscriptions.groups.get(key)
+        """Copy what a group that has not come past a generation has still to give out of it."""
+        core = self._core
+        group = self._shared_subscriptions.groups.get(key)
         until = info.until_offset - 1
         if group is None or not group.lagging or group.position >= until:
             return 0
         count = 0
         after = group.position
         while after < until:
-            page = await services.database.read(
+            page = await core.database.read(
                 [group.filter], after_offset=after, until_offset=until, limit=CARRY_PAGE
             )
             for message in page.messages:
                 if message.qos:
                     entry = _group_entry(message)
-                    services.committer.batch.put_group_entry(key, entry)
+                    core.committer.batch.put_group_entry(key, entry)
                     group.give_back(entry)
                     count += 1
             after = page.through_offset
             group.position = after
-            services.pipeline.dirty_group(group)
-            await services.pipeline.committed()
-            await services.window_waiters.yield_to_loop()
+            core.pipeline.dirty_group(group)
+            await core.pipeline.committed()
+            await core.yield_to_loop()
         return count
 
 

@@ -11,15 +11,19 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from perdure.broker.core import RETRY_US
 from perdure.broker.runtime.scheduler import Timer
-from perdure.broker.services import RETRY_US
 from perdure.errors import StorageError
 from perdure.session.expiry import expires_at_us
 from perdure.session.will import will_due_us
 from perdure.storage.batch import Batch
 
 if TYPE_CHECKING:
-    from perdure.broker.services import Services
+    from perdure.broker.access.ban_enforcer import BanEnforcer
+    from perdure.broker.core import BrokerCore
+    from perdure.broker.delivery.registry import Registry
+    from perdure.broker.sessions.counts import SessionCounts
+    from perdure.broker.sessions.lifecycle import SessionLifecycle
     from perdure.model import SessionRecord
 
 DUE_PAGE: Final = 256
@@ -34,8 +38,21 @@ DELAY_MAX_US: Final = 86_400_000_000
 class Reaper:
     """Ends what has expired and publishes delayed wills."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self,
+        core: BrokerCore,
+        *,
+        ban_enforcer: BanEnforcer,
+        registry: Registry,
+        session_counts: SessionCounts,
+        sessions: SessionLifecycle,
+    ) -> None:
+        self._core = core
+        self._ban_enforcer: BanEnforcer = ban_enforcer
+        self._registry: Registry = registry
+        self._session_counts: SessionCounts = session_counts
+        self._sessions: SessionLifecycle = sessions
+        sessions.deadlines = self
         self._timer: Timer | None = None
         self._at_us: int = 0
         self._running: bool = False
@@ -50,9 +67,9 @@ class Reaper:
                 return
             self._timer.cancel()
         self._at_us = deadline_us
-        services = self._services
-        delay_us = min(max(0, deadline_us - services.clock.now_us()), DELAY_MAX_US)
-        self._timer = services.scheduler.call_later(delay_us, self._due)
+        core = self._core
+        delay_us = min(max(0, deadline_us - core.clock.now_us()), DELAY_MAX_US)
+        self._timer = core.scheduler.call_later(delay_us, self._due)
 
     def stop(self) -> None:
         """Handle nothing more."""
@@ -65,34 +82,34 @@ class Reaper:
         self._timer = None
         if not self._running and not self.stopped:
             self._running = True
-            self._services.scheduler.spawn(self.run(), name="reaper")
+            self._core.scheduler.spawn(self.run(), name="reaper")
 
     async def run(self) -> None:
         """Handle all that is due, then set the timer for what is next."""
-        services = self._services
+        core = self._core
         failed: set[str] = set()
         try:
             while not self.stopped:
-                if not services.committer.writable:
-                    self.note(services.clock.now_us() + RETRY_US)
+                if not core.committer.writable:
+                    self.note(core.clock.now_us() + RETRY_US)
                     return
-                now_us = services.clock.now_us()
-                due = await services.database.due_sessions(now_us, limit=DUE_PAGE)
+                now_us = core.clock.now_us()
+                due = await core.database.due_sessions(now_us, limit=DUE_PAGE)
                 if all(record.client_id in failed for record in due):
                     break
                 for record in due:
                     if record.client_id not in failed:
                         await self._try(record.client_id, failed)
-                await services.pipeline.committed()
-                await services.window_waiters.yield_to_loop()
-            next_us = await services.database.next_deadline_us()
+                await core.pipeline.committed()
+                await core.yield_to_loop()
+            next_us = await core.database.next_deadline_us()
         except StorageError as error:
-            services.read_failed(error, task="reaper")
-            next_us = services.clock.now_us() + RETRY_US
+            core.read_failed(error, task="reaper")
+            next_us = core.clock.now_us() + RETRY_US
         finally:
             self._running = False
         if failed and next_us:
-            next_us = max(next_us, services.clock.now_us() + FAILED_US)
+            next_us = max(next_us, core.clock.now_us() + FAILED_US)
         self.note(next_us)
 
     async def _try(self, client_id: str, failed: set[str]) -> None:
@@ -102,71 +119,69 @@ class Reaper:
         except StorageError:
             raise
         except Exception as error:  # noqa: BLE001 - it is about one session
-            self._services.unexpected_errors.report(error, "expiry", client_id=client_id)
+            self._core.unexpected_errors.report(error, "expiry", client_id=client_id)
             failed.add(client_id)
 
     async def _handle(self, client_id: str) -> None:
-        services = self._services
-        await services.registry.acquire(client_id)
+        core = self._core
+        await self._registry.acquire(client_id)
         try:
-            if client_id in services.registry.live:
+            if client_id in self._registry.live:
                 return
-            await services.committer.sequenced()
-            stored = await services.database.open_session(client_id)
+            await core.committer.sequenced()
+            stored = await core.database.open_session(client_id)
             if stored is None:
                 return
             record = stored.record
-            now_us = services.clock.now_us()
-            services.pipeline.now_us = now_us
+            now_us = core.clock.now_us()
+            core.pipeline.now_us = now_us
             if record.expires_at_us and record.expires_at_us <= now_us:
-                services.log.info("session.expired", client_id=client_id)
-                await services.sessions.discard(stored, expired=True)
+                core.log.info("session.expired", client_id=client_id)
+                await self._sessions.discard(stored, expired=True)
             elif record.will_at_us and record.will_at_us <= now_us:
                 self._publish_will(record)
         finally:
-            services.registry.release(client_id)
+            self._registry.release(client_id)
 
     def _publish_will(self, record: SessionRecord) -> None:
-        services = self._services
+        core = self._core
         assert record.will is not None
-        services.sessions.publish_will(record)
-        services.committer.batch.put_session(
-            msgspec.structs.replace(record, will=None, will_at_us=0)
-        )
+        self._sessions.publish_will(record)
+        core.committer.batch.put_session(msgspec.structs.replace(record, will=None, will_at_us=0))
 
+    async def cut_connections(self) -> None:
+        """At start, or when the store is there again: sessions that the store takes for connected
+        and that nobody holds are offline.
 
-async def cut_connections(services: Services) -> None:
-    """At start, or when the store is there again: sessions that the store takes for connected
-    and that nobody holds are offline.
-
-    Wills fall due and expiry starts now, as after any lost connection. Sessions are counted on
-    the way: nobody has counted what the last process, or a store that failed, has left.
-    """
-    offline = 0
-    tally = services.session_counts
-    tally.clear()
-    for session in services.registry.live.values():
-        tally.added(session.record.username)
-    now_us = services.clock.now_us()
-    services.pipeline.now_us = now_us
-    last_offset = services.database.last_offset
-    cut: list[SessionRecord] = []
-    async for record in services.database.sessions():
-        if record.client_id not in services.registry.live:
-            offline += 1
-            tally.found(record)
-            services.ban_enforcer.found(record)
-        if record.connected and not services.registry.is_busy(record.client_id):
-            cut.append(record)
-            if len(cut) >= DUE_PAGE:
-                await _put_cut(services, cut, now_us=now_us, cut_offset=last_offset)
-                cut = []
-    await _put_cut(services, cut, now_us=now_us, cut_offset=last_offset)
-    services.metrics.sessions_offline = offline
+        Wills fall due and expiry starts now, as after any lost connection. Sessions are counted on
+        the way: nobody has counted what the last process, or a store that failed, has left.
+        """
+        core = self._core
+        offline = 0
+        tally = self._session_counts
+        tally.clear()
+        for session in self._registry.live.values():
+            tally.added(session.record.username)
+        now_us = core.clock.now_us()
+        core.pipeline.now_us = now_us
+        last_offset = core.database.last_offset
+        cut: list[SessionRecord] = []
+        async for record in core.database.sessions():
+            if record.client_id not in self._registry.live:
+                offline += 1
+                tally.found(record)
+                self._ban_enforcer.found(record)
+            if record.connected and not self._registry.is_busy(record.client_id):
+                cut.append(record)
+                if len(cut) >= DUE_PAGE:
+                    await _put_cut(core, cut, now_us=now_us, cut_offset=last_offset)
+                    cut = []
+        await _put_cut(core, cut, now_us=now_us, cut_offset=last_offset)
+        core.metrics.sessions_offline = offline
 
 
 async def _put_cut(
-    services: Services, records: list[SessionRecord], *, now_us: int, cut_offset: int
+    core: BrokerCore, records: list[SessionRecord], *, now_us: int, cut_offset: int
 ) -> None:
     batch = Batch()
     for record in records:
@@ -175,7 +190,7 @@ async def _put_cut(
             msgspec.structs.replace(
                 record,
                 connected=False,
-                changed_at_us=services.pipeline.wall_us(),
+                changed_at_us=core.pipeline.wall_us(),
                 will_at_us=will_due_us(will, disconnected_at_us=now_us, expiry_s=record.expiry_s)
                 if will is not None
                 else 0,
@@ -184,4 +199,4 @@ async def _put_cut(
             )
         )
     if records:
-        await services.committer.submit_aside(batch, services.pipeline.wall_us())
+        await core.committer.submit_aside(batch, core.pipeline.wall_us())

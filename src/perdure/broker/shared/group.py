@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from perdure.broker.services import RETRY_US
+from perdure.broker.core import RETRY_US
+from perdure.broker.dispatch.router import GroupSubscriber
 from perdure.errors import StorageError
 from perdure.model import GroupRecord, InboxEntry, Message, Subscription
 from perdure.mqtt.encode import publish_size
@@ -31,8 +32,10 @@ from perdure.topic.shared import NOBODY, Chooser
 
 if TYPE_CHECKING:
     from perdure.broker.auth.authorize import Authorizer
+    from perdure.broker.core import BrokerCore
+    from perdure.broker.delivery.inbox import Inbox
     from perdure.broker.delivery.live_session import LiveSession
-    from perdure.broker.services import Services
+    from perdure.broker.delivery.window_waiters import WindowWaiters
 
 NO_TAKER: Final = -2
 """What ``_choose`` returns when no connected member may have the message, now or later."""
@@ -108,14 +111,23 @@ class GroupMember:
 
 
 @final
-class SharedGroup:
+class SharedGroup(GroupSubscriber):
     """One share name with one filter."""
 
-    def __init__(self, services: Services, record: GroupRecord, chooser: Chooser) -> None:
-        self._services = services
+    def __init__(
+        self,
+        core: BrokerCore,
+        record: GroupRecord,
+        chooser: Chooser,
+        *,
+        inbox: Inbox,
+        window_waiters: WindowWaiters,
+    ) -> None:
+        super().__init__(record.key, record.filter)
+        self._core = core
+        self._inbox: Inbox = inbox
+        self._window_waiters: WindowWaiters = window_waiters
         self.record: GroupRecord = record
-        self.key: str = record.key
-        self.filter: str = record.filter
         self.position: int = record.position
         self.members: list[GroupMember] = []
         """Connected members."""
@@ -155,12 +167,12 @@ class SharedGroup:
 
     def failed(self, message: Message, error: Exception) -> None:
         """Giving a message to a member failed as nobody expected: read it from the log, later."""
-        services = self._services
-        services.unexpected_errors.report(error, "group", group=self.key)
+        core = self._core
+        core.unexpected_errors.report(error, "group", group=self.key)
         if not self.lagging and message.offset:
             self.lagging = True
             self.position = message.offset - 1
-            services.scheduler.call_later(FAILED_US, self.start)
+            core.scheduler.call_later(FAILED_US, self.start)
 
     def fall_behind(self, position: int) -> None:
         """Stop taking dispatched messages; read from the log after ``position`` instead."""
@@ -193,13 +205,13 @@ class SharedGroup:
             self.start()
             # The group may be waiting for other members to have room.
             for member in self.members:
-                self._services.window_waiters.notify(member.session)
+                self._window_waiters.notify(member.session)
 
     def start(self) -> None:
         """Begin to read for the group, unless that goes on already."""
         if not self._catching_up and self.members:
             self._catching_up = True
-            self._services.scheduler.spawn(self._run(), name="group")
+            self._core.scheduler.spawn(self._run(), name="group")
 
     def put(self, batch: Batch) -> None:
         """Add the record to a batch."""
@@ -218,7 +230,7 @@ class SharedGroup:
     def _choose(self, message: Message) -> int:
         """The index of the member that gets a message, ``NOBODY`` or ``NO_TAKER``."""
         members = self.members
-        authorizer = self._services.authorizer
+        authorizer = self._core.authorizer
         if authorizer.allow_all and not self._is_limited:
             return self._chooser.choose(members, topic=message.topic, publisher=message.publisher)
         able = 0
@@ -235,19 +247,19 @@ class SharedGroup:
 
     def _pass_over(self, message: Message) -> None:
         """No connected member may have the message: count why."""
-        services = self._services
-        services.pipeline.dirty_group(self)
-        authorizer = services.authorizer
+        core = self._core
+        core.pipeline.dirty_group(self)
+        authorizer = core.authorizer
         if any(member.may_read(message, authorizer) for member in self.members):
-            services.metrics.messages_dropped_too_large += 1
+            core.metrics.messages_dropped_too_large += 1
         else:
-            services.metrics.messages_dropped_not_authorized += 1
+            core.metrics.messages_dropped_not_authorized += 1
 
     def _give_unrecorded(self, message: Message) -> None:
         """QoS 0, or not recorded: to whoever is there, with no promise."""
         index = self._choose(message)
         if index == NOBODY:
-            self._services.metrics.messages_dropped_queue_full += 1
+            self._core.metrics.messages_dropped_queue_full += 1
             return
         if index == NO_TAKER:
             self._pass_over(message)
@@ -263,8 +275,8 @@ class SharedGroup:
 
     def _give(self, member: GroupMember, message: Message) -> None:
         """Give a recorded message to a member; the position has moved past it."""
-        services = self._services
-        services.pipeline.dirty_group(self)
+        core = self._core
+        core.pipeline.dirty_group(self)
         session = member.session
         sub = member.sub
         qos = min(sub.qos, message.qos)
@@ -273,7 +285,7 @@ class SharedGroup:
         if not qos:
             session.give_qos0(message, retain, identifiers)
             return
-        entry = services.inbox.give(
+        entry = self._inbox.give(
             session,
             message,
             qos=qos,
@@ -283,18 +295,18 @@ class SharedGroup:
         )
         session.given[id(entry)] = entry
         if not session.durable and qos == 1:
-            services.committer.batch.put_group_entry(self.key, entry)
-        services.pipeline.schedule()
+            core.committer.batch.put_group_entry(self.key, entry)
+        core.pipeline.schedule()
 
     async def _run(self) -> None:
-        services = self._services
+        core = self._core
         try:
             await self._load_returned()
             while self.members and (self.lagging or self.returned):
                 if not any(member.is_available for member in self.members):
-                    await services.window_waiters.wait_any([m.session for m in self.members])
+                    await self._window_waiters.wait_any([m.session for m in self.members])
                     continue
-                services.pipeline.now_us = services.clock.now_us()
+                core.pipeline.now_us = core.clock.now_us()
                 if self.returned:
                     moved = self._give_returned()
                 else:
@@ -302,20 +314,20 @@ class SharedGroup:
                 if not moved:
                     # The members that may have the next message have no room; others have.
                     full = [m.session for m in self.members if not m.is_available]
-                    await services.window_waiters.wait_any(full)
+                    await self._window_waiters.wait_any(full)
         except StorageError as error:
-            services.read_failed(error, group=self.key)
-            services.scheduler.call_later(RETRY_US, self.start)
+            core.read_failed(error, group=self.key)
+            core.scheduler.call_later(RETRY_US, self.start)
         except Exception as error:  # noqa: BLE001 - it costs the group some time
-            services.unexpected_errors.report(error, "group", group=self.key)
-            services.scheduler.call_later(FAILED_US, self.start)
+            core.unexpected_errors.report(error, "group", group=self.key)
+            core.scheduler.call_later(FAILED_US, self.start)
         finally:
             self._catching_up = False
 
     async def _load_returned(self) -> None:
         if self.returned_loaded:
             return
-        entries = await self._services.database.read_group_entries(self.key, limit=RETURNED_PAGE)
+        entries = await self._core.database.read_group_entries(self.key, limit=RETURNED_PAGE)
         outstanding = {offset for member in self.members for offset in member.session.group_entries}
         outstanding.update(e.offset for m in self.members for e in m.session.given.values())
         returned: list[InboxEntry] = []
@@ -323,7 +335,7 @@ class SharedGroup:
             returned.extend(e for e in entries if e.offset not in outstanding)
             if len(entries) < RETURNED_PAGE:
                 break
-            entries = await self._services.database.read_group_entries(
+            entries = await self._core.database.read_group_entries(
                 self.key, limit=RETURNED_PAGE, after_offset=entries[-1].offset
             )
         # What has come back meanwhile may have been read, or be on its way to the store.
@@ -334,7 +346,7 @@ class SharedGroup:
 
     def _give_returned(self) -> bool:
         """Give out what has come back; False if who may have the next one has no room."""
-        services = self._services
+        core = self._core
         while self.returned:
             entry = self.returned[0]
             message = entry.message
@@ -343,7 +355,7 @@ class SharedGroup:
             if index == NOBODY:
                 return False
             self.returned.popleft()
-            services.committer.batch.delete_group_entry(self.key, entry)
+            core.committer.batch.delete_group_entry(self.key, entry)
             if index == NO_TAKER:
                 self._pass_over(message)
             else:
@@ -352,22 +364,22 @@ class SharedGroup:
 
     async def _page(self) -> bool:
         """Give out what the log has; False if who may have the next one has no room."""
-        services = self._services
-        fence = services.dispatcher.offset
+        core = self._core
+        fence = core.dispatcher.offset
         after = self.position
         through = fence
         messages: list[Message] = []
         if after < fence:
-            begun_us = services.clock.monotonic_us()
-            page = await services.database.read(
+            begun_us = core.clock.monotonic_us()
+            page = await core.database.read(
                 [self.filter],
                 after_offset=after,
                 until_offset=fence,
-                limit=services.session_config.feed_chunk,
-                bytes_max=services.session_config.outbound_buffer_bytes,
+                limit=core.session_config.feed_chunk,
+                bytes_max=core.session_config.outbound_buffer_bytes,
             )
-            elapsed_us = services.clock.monotonic_us() - begun_us
-            services.metrics.storage_read_seconds.observe(elapsed_us)
+            elapsed_us = core.clock.monotonic_us() - begun_us
+            core.metrics.storage_read_seconds.observe(elapsed_us)
             messages = page.messages
             through = page.through_offset
         if not self.lagging or self.position != after:
@@ -390,10 +402,10 @@ class SharedGroup:
             is_through = True
             self.position = through
         if given:
-            services.pipeline.admission.served(self, given)
-        if self.position >= services.dispatcher.offset:
+            core.pipeline.admission.served(self, given)
+        if self.position >= core.dispatcher.offset:
             self.lagging = False
-        services.pipeline.schedule()
+        core.pipeline.schedule()
         return is_through
 
 

@@ -28,10 +28,11 @@ from perdure.cli.mqtt_options import (
 from perdure.cli.mqtt_session import Interrupted, connect, ends_on_signals, unavailable
 from perdure.cli.mqtt_syntax import check_filter, check_replay_time
 from perdure.cli.output import Output, encode, error_line, output_options
-from perdure.cli.reconnect import PAUSE_FIRST_S, SESSION_TAKEN_OVER, Backoff, is_final
+from perdure.cli.reconnect import PAUSE_FIRST_S, Backoff, is_final
 from perdure.errors import MqttError
 from perdure.mqtt import reason_codes
 from perdure.mqtt.packets import EMPTY, SUBACK, Properties, Publish, SubscribeFilter
+from perdure.mqtt.reason_codes import SESSION_TAKEN_OVER
 from perdure.net.client import Client
 from perdure.server import process
 from perdure.topic.matching import matches

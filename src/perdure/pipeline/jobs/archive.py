@@ -31,16 +31,7 @@ import msgspec
 from perdure.errors import ConfigError, StorageConflict, StorageError
 from perdure.limits import OFFSET_MAX
 from perdure.pipeline import fields, offsets
-from perdure.pipeline.conditions import Narrowing
-from perdure.pipeline.fields import Fields
-from perdure.pipeline.jobs.archive_files import (
-    WriteTask,
-    Written,
-    remade,
-    write_batches,
-    written_files,
-)
-from perdure.pipeline.jobs.archive_state import (
+from perdure.pipeline.archive_state import (
     VERSION,
     ArchiveState,
     Gap,
@@ -49,6 +40,15 @@ from perdure.pipeline.jobs.archive_state import (
     load_state,
     save_state,
     together,
+)
+from perdure.pipeline.conditions import Narrowing
+from perdure.pipeline.fields import Fields
+from perdure.pipeline.jobs.archive_files import (
+    WriteTask,
+    Written,
+    remade,
+    write_batches,
+    written_files,
 )
 from perdure.pipeline.log_index import LogIndex, opened
 from perdure.pipeline.log_source import plan, read

@@ -25,7 +25,12 @@ def test_a_removed_user_is_gone_at_once_without_its_will(version: int) -> None:
     connect_as(gone, "ada", will=Will("will", b"x", 1))
     connect_as(stays, "bob", will=Will("will", b"y", 1))
     users.removed.add("ada")
-    assert revoke(sim.live.services) == 1
+    assert (
+        revoke(
+            sim.live.services, sim.live.services.registry, sim.live.services.shared_subscriptions
+        )
+        == 1
+    )
     sim.run_for(10_000)
     assert gone.is_lost
     assert not stays.is_lost
@@ -50,7 +55,7 @@ def test_a_delayed_will_asks_again(how: str) -> None:
         sim.live.services.ban_enforcer.use(BanList([make_ban("username", "ada")]))
     elif how == "right":
         use_acl(sim, "topic readwrite #\n")
-    revoke(sim.live.services)
+    revoke(sim.live.services, sim.live.services.registry, sim.live.services.shared_subscriptions)
     sim.run_for(11_000_000)
     assert reader.payloads() == ([b"x"] if how == "nothing" else [])
     reasons = [event["reason"] for event in sim.logged("will.refused")]
@@ -70,7 +75,7 @@ def test_what_waits_for_the_window_is_looked_at_again() -> None:
     session = sim.live.services.registry.live["r"]
     assert len(session.outbound.pending) == 5
     use_acl(sim, "topic readwrite #\nuser ada\ntopic read a\n")
-    revoke(sim.live.services)
+    revoke(sim.live.services, sim.live.services.registry, sim.live.services.shared_subscriptions)
     reader.acks = True
     (first,) = reader.messages
     reader.send(Ack(PUBACK, first.packet_id))
@@ -108,7 +113,7 @@ def test_a_subscription_that_is_not_allowed_any_more_stops_delivering() -> None:
     publisher.deliver("t", b"1")
     assert reader.payloads() == [b"1"]
     use_acl(sim, "topic readwrite #\n")
-    revoke(sim.live.services)
+    revoke(sim.live.services, sim.live.services.registry, sim.live.services.shared_subscriptions)
     publisher.deliver("t", b"2")
     publisher.deliver("t", b"3", qos=0)
     assert reader.payloads() == []

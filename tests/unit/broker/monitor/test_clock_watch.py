@@ -162,7 +162,7 @@ def test_a_step_is_told(change_us: int) -> None:
     assert told[0]["offsets_ahead_s"] == pytest.approx(
         lead_us / SECOND_US, abs=LOOK_INTERVAL_US / SECOND_US
     )
-    sim.live.services.gauges()
+    sim.live.services.gauges.update()
     assert metrics.clock_offset_lead_seconds == lead_us // SECOND_US
 
 

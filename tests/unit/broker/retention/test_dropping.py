@@ -32,7 +32,7 @@ class Visit:
     async def run(self) -> None:
         """Visit the session."""
         services = self.sim.live.services
-        self.answer = await visit_session(services, self.client_id, self.work)
+        self.answer = await visit_session(services, services.registry, self.client_id, self.work)
 
     def do(self) -> None:
         """Visit the session, and let time pass until that has ended."""

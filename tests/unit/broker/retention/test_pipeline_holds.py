@@ -18,6 +18,17 @@ DAY_S = 86_400
 DAY_US = DAY_S * 1_000_000
 
 
+def disk_budget(sim: SimBroker) -> DiskBudget:
+    """Another budget of the broker that runs."""
+    services = sim.live.services
+    return DiskBudget(
+        services,
+        publish_path=services.publish_path,
+        registry=services.registry,
+        shared_subscriptions=services.shared_subscriptions,
+    )
+
+
 def config(path: Path, **retention: object) -> Config:
     bounds = RetentionConfig(
         time_s=2 * DAY_S, generation_time_s=DAY_S, check_interval_s=3600, keep_for=("archive",)
@@ -157,7 +168,7 @@ def test_the_budget_alone_tells_it_too(tmp_path: Path) -> None:
     sim.store.disk_bytes = lambda: 10**6  # type: ignore[method-assign]
     bounds = config(tmp_path, disk_bytes_max=1, disk_policy="drop_oldest").retention
     assert sim.scheduler is not None
-    sim.scheduler.run(DiskBudget(sim.live.services).keep(bounds))
+    sim.scheduler.run(disk_budget(sim).keep(bounds))
     [line] = told(sim, "retention.could_not_wait")
     assert (line["generation"], line["messages"]) == (1, 1)
 

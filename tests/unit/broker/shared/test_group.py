@@ -252,7 +252,7 @@ def test_what_a_member_may_not_read_any_more_goes_back_to_the_group() -> None:
     other.subscribe(NAME, qos=1)
     assert payloads_of(holder) == bodies[:1]
     use_acl(sim, "topic readwrite #\nuser other\ntopic read t/#\n")
-    revoke(sim.live.services)
+    revoke(sim.live.services, sim.live.services.registry, sim.live.services.shared_subscriptions)
     assert payloads_of(other) == bodies[1:]
     assert payloads_of(holder) == bodies[:1]
     assert sim.live.services.metrics.messages_dropped_not_authorized == 0
@@ -269,5 +269,5 @@ def test_a_group_that_waits_for_a_member_goes_on_when_the_rules_change() -> None
     bodies = send_numbers(publisher, 4)
     assert payloads_of(full, other) == bodies[:1]
     use_acl(sim, "topic readwrite #\nuser other\ntopic read t/#\n")
-    revoke(sim.live.services)
+    revoke(sim.live.services, sim.live.services.registry, sim.live.services.shared_subscriptions)
     assert payloads_of(other) == bodies[1:]

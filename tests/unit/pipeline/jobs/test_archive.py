@@ -21,11 +21,11 @@ pytest.importorskip("pyiceberg")
 pytest.importorskip("deltalake")
 import pyarrow.parquet as pq
 
+from perdure.pipeline.archive_state import NAME, load_state
 from perdure.pipeline.fields import Fields
 from perdure.pipeline.jobs import archive as job
 from perdure.pipeline.jobs.archive import Archive, Wanted, execute_here
 from perdure.pipeline.jobs.archive_files import WriteTask, Written
-from perdure.pipeline.jobs.archive_state import NAME, load_state
 from perdure.pipeline.sinks.contract import DataFile, Removed, Sink
 from perdure.pipeline.sinks.delta import DeltaSink
 from perdure.pipeline.sinks.iceberg import NAMESPACE, IcebergSink, local_catalog

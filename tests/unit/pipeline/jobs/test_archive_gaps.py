@@ -21,12 +21,12 @@ pytest.importorskip("deltalake")
 from tests.unit.pipeline.jobs.test_archive import archive_of, record, rows, sink_of
 
 from perdure.pipeline import log_source, offsets
+from perdure.pipeline.archive_state import ArchiveState, load_state
 from perdure.pipeline.conditions import Narrowing
 from perdure.pipeline.history import History
 from perdure.pipeline.jobs import archive as job
 from perdure.pipeline.jobs.archive import Archive, execute_here
 from perdure.pipeline.jobs.archive_files import WriteTask, Written
-from perdure.pipeline.jobs.archive_state import ArchiveState, load_state
 from perdure.pipeline.log_index import opened
 from perdure.pipeline.offsets import DATA_LOSS, StreamPosition
 from perdure.pipeline.sinks.contract import Sink

@@ -20,8 +20,8 @@ pytest.importorskip("deltalake")
 from tests.unit.pipeline.jobs.test_archive import FORMATS, archive_of, check, rows, sink_of
 
 from perdure.errors import StorageConflict
+from perdure.pipeline.archive_state import load_state
 from perdure.pipeline.jobs import maintain as job
-from perdure.pipeline.jobs.archive_state import load_state
 from perdure.pipeline.jobs.maintain import maintain, small_groups
 from perdure.pipeline.sinks.contract import DataFile, Sink
 from perdure.pipeline.tables import TableSpec

@@ -8,9 +8,7 @@ from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.config.schema import Config, SessionConfig, StorageConfig
 from perdure.errors import StorageCorrupt, StorageError, StorageUnavailable
-from perdure.model import Message
-from perdure.mqtt.packets import PUBACK, Ack, Connack, Disconnect, Publish
-from perdure.session.seqno import PACKET_IDS, packet_id_of
+from perdure.mqtt.packets import Connack, Disconnect, Publish
 
 ERRORS = [StorageUnavailable("broken"), StorageCorrupt("damaged")]
 SMALL = Config(
@@ -155,71 +153,6 @@ def test_work_of_the_broker_is_tried_until_it_succeeds() -> None:
     sim.run_for(10_000_000)
     assert [after - attempts[0] for after in attempts] == [0, 1_000_000, 2_000_000]
     assert [entry["task"] for entry in sim.logged("storage.read_failed")] == ["work", "work"]
-
-
-def test_gauges_ask_no_store_that_has_failed() -> None:
-    sim = make_sim()
-    publisher = _publisher(sim)
-    publisher.deliver("t")
-    services = sim.live.services
-    services.gauges()
-    assert services.metrics.storage_messages == 1
-    sim.store.write_error = StorageUnavailable("broken")
-    publisher.publish("t")
-    sim.run_for(10_000)
-    sim.store.read_error = StorageUnavailable("not open")
-    with pytest.raises(StorageUnavailable):
-        sim.store.generations()
-    services.gauges()
-    assert services.metrics.storage_messages == 1
-
-
-def test_the_age_of_what_is_not_acknowledged() -> None:
-    sim = make_sim()
-    publisher, slow, slower = (
-        _publisher(sim),
-        *(Client(sim, name, acks=False) for name in ("slow", "slower")),
-    )
-    for reader, topic in ((slow, "a"), (slower, "b")):
-        reader.connect()
-        reader.subscribe(topic, qos=1)
-    services = sim.live.services
-    services.gauges()
-    assert services.metrics.oldest_unacked_seconds == 0
-    publisher.deliver("b")
-    sim.run_for(30_000_000)
-    publisher.deliver("a")
-    publisher.deliver("b")
-    sim.run_for(5_500_000)
-    services.gauges()
-    assert services.metrics.oldest_unacked_seconds == 35
-    slower.send(Ack(PUBACK, slower.messages[0].packet_id))
-    sim.run_for(1_000)
-    services.gauges()
-    assert services.metrics.oldest_unacked_seconds == 5
-
-
-def test_a_session_that_is_held_up_is_told_once() -> None:
-    sim = make_sim()
-    client = Client(sim, "stuck", acks=False)
-    client.connect()
-    services = sim.live.services
-    outbound = services.registry.live["stuck"].outbound
-    message = Message("t", b"x")
-    for offset in range(1, PACKET_IDS + 1):
-        outbound.offer(message, 1, False, (), offset)
-        if offset > 1:
-            outbound.acknowledge(packet_id_of(offset))
-    for _ in range(20):
-        services.gauges()
-        assert services.metrics.sessions_held_up == 1
-        sim.run_for(1_000_000)
-    (told,) = sim.logged("session.held_up")
-    assert (told["client_id"], told["packet_id"], told["behind"]) == ("stuck", 1, PACKET_IDS - 1)
-    outbound.acknowledge(1)
-    services.gauges()
-    assert services.metrics.sessions_held_up == 0
-    assert not services.held_up
 
 
 def test_writes_reads_resumes_and_takeovers_are_timed() -> None:

@@ -1,0 +1,128 @@
+"""Who is given what: the parts above the core, from the lowest to the highest.
+
+Each gets in its constructor what is below it. What a lower part tells a higher one goes through an
+interface that the lower part declares, and is set here or by the higher part.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from perdure.broker.access.ban_enforcer import BanEnforcer
+from perdure.broker.connection.connect_handler import ConnectHandler
+from perdure.broker.connection.enhanced_auth import EnhancedAuth
+from perdure.broker.connection.inbound_frames import InboundFrames
+from perdure.broker.connection.refusal_log import RefusalLog
+from perdure.broker.connection.subscribe_handler import SubscribeHandler
+from perdure.broker.delivery.backfill import Backfill
+from perdure.broker.delivery.catchup import CatchUp
+from perdure.broker.delivery.inbox import Inbox
+from perdure.broker.delivery.pending_limits import PendingLimits
+from perdure.broker.delivery.registry import Registry
+from perdure.broker.delivery.window_waiters import WindowWaiters
+from perdure.broker.monitor.gauges import Gauges
+from perdure.broker.monitor.sys_publisher import SysPublisher
+from perdure.broker.publish.path import PublishPath
+from perdure.broker.retention.retention import Retention
+from perdure.broker.sessions.counts import SessionCounts
+from perdure.broker.sessions.lifecycle import SessionLifecycle
+from perdure.broker.sessions.reaper import Reaper
+from perdure.broker.shared.subscriptions import SharedSubscriptions
+
+if TYPE_CHECKING:
+    from perdure.broker.auth.bans import BanList
+    from perdure.broker.services import Services
+    from perdure.config.schema import Config
+    from perdure.observe.sys_topics import SysTopics
+
+
+def wire(
+    services: Services, config: Config, *, level: int, bans: BanList, topics: SysTopics
+) -> None:
+    """Make the parts of a broker whose core is there, and ``clock_watch``.
+
+    Args:
+        services: is given them.
+        config: the sections that ``Broker`` names.
+        level: durability that acknowledgements wait for (``committer.LEVEL_*``).
+        bans: in force from the start.
+        topics: computes ``$SYS``.
+    """
+    registry = services.registry = Registry(services.scheduler)
+    publish_path = services.publish_path = PublishPath(
+        services, record=config.storage.record, record_qos0=config.storage.record_qos0
+    )
+    ban_enforcer = services.ban_enforcer = BanEnforcer(services, bans, registry=registry)
+    inbox = services.inbox = Inbox(services)
+    waiters = services.window_waiters = WindowWaiters(services.scheduler)
+    limits = services.pending_limits = PendingLimits(services)
+    services.catchup = CatchUp(services, pending_limits=limits, window_waiters=waiters)
+    shared = services.shared_subscriptions = SharedSubscriptions(
+        services, config.shared, inbox=inbox, registry=registry, window_waiters=waiters
+    )
+    services.group_owners = shared
+    services.gauges = Gauges(
+        services,
+        ban_enforcer=ban_enforcer,
+        clock_watch=services.clock_watch,
+        registry=registry,
+        shared_subscriptions=shared,
+    )
+    services.sys = SysPublisher(services, topics, services.gauges, interval_s=config.sys.interval_s)
+    backfill = services.backfill = Backfill(
+        services, inbox=inbox, sys=services.sys, window_waiters=waiters
+    )
+    counts = services.session_counts = SessionCounts(services.metrics)
+    sessions = services.sessions = SessionLifecycle(
+        services,
+        ban_enforcer=ban_enforcer,
+        publish_path=publish_path,
+        registry=registry,
+        session_counts=counts,
+        shared_subscriptions=shared,
+    )
+    services.reaper = Reaper(
+        services,
+        ban_enforcer=ban_enforcer,
+        registry=registry,
+        session_counts=counts,
+        sessions=sessions,
+    )
+    services.retention = Retention(
+        services,
+        config.retention,
+        backfill=backfill,
+        publish_path=publish_path,
+        registry=registry,
+        shared_subscriptions=shared,
+    )
+    _wire_connections(services, config, backfill, level=level)
+
+
+def _wire_connections(
+    services: Services, config: Config, backfill: Backfill, *, level: int
+) -> None:
+    """Make what the connections of a broker share."""
+    clock = services.committer.clock
+    services.refusal_log = RefusalLog(
+        services.log, clock, services.scheduler, services.metrics, config.log
+    )
+    services.inbound_frames = InboundFrames(
+        config.limits.incomplete_bytes_max, services.scheduler, clock
+    )
+    services.enhanced_auth = EnhancedAuth(services, ban_enforcer=services.ban_enforcer)
+    services.connect_handler = ConnectHandler(
+        services,
+        level=level,
+        ban_enforcer=services.ban_enforcer,
+        enhanced_auth=services.enhanced_auth,
+        registry=services.registry,
+        sessions=services.sessions,
+    )
+    services.subscribe_handler = SubscribeHandler(
+        services,
+        level=level,
+        backfill=backfill,
+        refusal_log=services.refusal_log,
+        shared_subscriptions=services.shared_subscriptions,
+    )

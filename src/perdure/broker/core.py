@@ -1,0 +1,134 @@
+"""What every part of a broker stands on, wired once by ``broker.broker``: the commit pipeline with
+the dispatch, the store, the clock, who is let in, and the settings.
+
+A record, not an actor: it decides nothing. Parts above get it in their constructor, and what else
+they need by name; it knows none of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from perdure.broker.auth.authenticate import Authenticator, EnhancedMethods, Standing
+from perdure.broker.auth.authorize import Authorizer
+from perdure.broker.auth.flapping import Flapping
+from perdure.broker.auth.guard import LoginGuard
+from perdure.broker.commit.committer import Committer
+from perdure.broker.commit.pipeline import CommitPipeline
+from perdure.broker.dispatch.dispatcher import Dispatcher
+from perdure.broker.dispatch.router import Router
+from perdure.broker.runtime.scheduler import Scheduler
+from perdure.broker.runtime.turn_budget import TurnBudget
+from perdure.broker.runtime.unexpected_errors import UnexpectedErrors
+from perdure.clock import SteadyClock
+from perdure.config.schema import AuthConfig, LimitsConfig, MqttConfig, SessionConfig, StorageConfig
+from perdure.errors import StorageError
+from perdure.observe.instruments import add
+from perdure.observe.metrics import Metrics
+from perdure.storage.contract import Database
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+RETRY_US: Final = 1_000_000
+"""How long work waits that found the store unreadable."""
+
+
+class BrokerCore:
+    """The parts below all others."""
+
+    __slots__ = (
+        "auth_config",
+        "authenticator",
+        "authorizer",
+        "clock",
+        "committer",
+        "database",
+        "dispatcher",
+        "flapping",
+        "guard",
+        "limits_config",
+        "listener_limits",
+        "log",
+        "methods",
+        "metrics",
+        "mqtt_config",
+        "pipeline",
+        "random",
+        "router",
+        "scheduler",
+        "session_config",
+        "standing",
+        "storage_config",
+        "turn_budget",
+        "unexpected_errors",
+    )
+
+    auth_config: AuthConfig
+    authenticator: Authenticator
+    authorizer: Authorizer
+    clock: SteadyClock
+    committer: Committer
+    database: Database
+    dispatcher: Dispatcher
+    flapping: Flapping
+    guard: LoginGuard
+    limits_config: LimitsConfig
+    listener_limits: dict[str, LimitsConfig]
+    """What holds instead for the clients of a listener that has limits of its own, by name."""
+    log: FilteringBoundLogger
+    methods: EnhancedMethods
+    metrics: Metrics
+    mqtt_config: MqttConfig
+    pipeline: CommitPipeline
+    random: random.Random
+    router: Router
+    scheduler: Scheduler
+    session_config: SessionConfig
+    standing: Standing
+    storage_config: StorageConfig
+    turn_budget: TurnBudget
+    unexpected_errors: UnexpectedErrors
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> None:
+        """Run work of the broker itself as a task, again and again while the store fails it.
+
+        Args:
+            work: makes the coroutine; harmless to begin again.
+            name: for the log.
+        """
+        self.scheduler.spawn(self._attempt(work, name), name=name)
+
+    async def _attempt(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        while True:
+            try:
+                await work()
+            except StorageError as error:
+                self.read_failed(error, task=name)
+            except Exception as error:  # noqa: BLE001 - it is about one session or one group
+                self.unexpected_errors.report(error, "background", task=name)
+                return
+            else:
+                return
+            gate = self.scheduler.gate()
+            self.scheduler.call_later(RETRY_US, gate.open)
+            await gate
+
+    def read_failed(self, error: StorageError, **about: str) -> None:
+        """Say that something could not be read; whoever wanted it tries again."""
+        add(self.metrics.storage_errors, (error.code, str(error.retriable).lower()))
+        self.log.error(
+            "storage.read_failed", error=error.message, code=error.code, hint=error.hint, **about
+        )
+
+    def limits_of(self, listener: str) -> LimitsConfig:
+        """The limits of a listener's clients."""
+        return self.listener_limits.get(listener, self.limits_config)
+
+    async def yield_to_loop(self) -> None:
+        """Let a turn pass, so that long work does not hold up everything else."""
+        gate = self.scheduler.gate()
+        self.scheduler.call_soon(gate.open)
+        await gate

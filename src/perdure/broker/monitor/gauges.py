@@ -1,0 +1,113 @@
+"""The metrics that are states, not counts: brought up to date before somebody reads them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from perdure.broker.access.ban_enforcer import BanEnforcer
+    from perdure.broker.core import BrokerCore
+    from perdure.broker.delivery.registry import Registry
+    from perdure.broker.monitor.clock_watch import ClockWatch
+    from perdure.broker.shared.subscriptions import SharedSubscriptions
+
+HELD_UP_US: Final = 5_000_000
+"""How long a session is held up before the log is told: one that is slow has moved on by then."""
+
+
+@final
+class Gauges:
+    """Sets the gauges of ``Metrics``.
+
+    Args:
+        core: what every part stands on.
+        ban_enforcer, clock_watch, registry, shared_subscriptions: what is looked at.
+
+    Attributes:
+        held_up: sessions that wait for one acknowledgement: its serial number, and since when
+            (monotonic time; -1 = the log was told).
+    """
+
+    def __init__(
+        self,
+        core: BrokerCore,
+        *,
+        ban_enforcer: BanEnforcer,
+        clock_watch: ClockWatch,
+        registry: Registry,
+        shared_subscriptions: SharedSubscriptions,
+    ) -> None:
+        self._core = core
+        self._ban_enforcer = ban_enforcer
+        self._clock_watch = clock_watch
+        self._registry = registry
+        self._shared_subscriptions = shared_subscriptions
+        self.held_up: dict[str, tuple[int, int]] = {}
+
+    def update(self) -> None:
+        """Bring the metrics that are states, not counts, up to date.
+
+        While the store fails, those that describe it stay as they were: it may not be open.
+        """
+        metrics = self._core.metrics
+        database = self._core.database
+        metrics.retained_messages = database.retained_count
+        metrics.retained_bytes = database.retained_bytes
+        metrics.bans_temporary = len(self._ban_enforcer.temporary())
+        metrics.shared_groups = len(self._shared_subscriptions.groups)
+        metrics.inflight_messages = sum(
+            session.outbound.inflight.count for session in self._registry.live.values()
+        )
+        metrics.pending_messages = sum(
+            len(session.outbound.pending) for session in self._registry.live.values()
+        )
+        metrics.oldest_unacked_seconds = self._oldest_unacked_s()
+        self._look_for_held_up()
+        metrics.storage_backlog_messages = self._core.committer.backlog()
+        metrics.clock_offset_lead_seconds = self._clock_watch.lead_us() // 1_000_000
+        if not self._core.committer.writable:
+            return
+        generations = database.generations()
+        metrics.storage_generations = len(generations)
+        metrics.storage_messages = sum(info.message_count for info in generations)
+        metrics.storage_bytes = sum(info.bytes for info in generations)
+        metrics.storage_streams = sum(info.stream_count for info in generations)
+
+    def _look_for_held_up(self) -> None:
+        """Count the sessions that wait for one acknowledgement, and say which, once for each."""
+        before = self.held_up
+        now: dict[str, tuple[int, int]] = {}
+        now_us = self._core.clock.monotonic_us()
+        for session in self._registry.live.values():
+            outbound = session.outbound
+            if not outbound.is_held_up():
+                continue
+            head = outbound.oldest()
+            assert head is not None
+            serial, since_us = before.get(session.client_id, (0, 0))
+            if serial != head.serial:
+                since_us = now_us
+            elif since_us >= 0 and now_us - since_us >= HELD_UP_US:
+                since_us = -1
+                self._core.log.warning(
+                    "session.held_up",
+                    client_id=session.client_id,
+                    username=session.identity.username,
+                    packet_id=head.packet_id,
+                    age_s=max(0, self._core.clock.now_us() - head.offset) // 1_000_000,
+                    behind=outbound.next_serial - 1 - head.serial,
+                    hint="the client does not acknowledge this message; its topic: "
+                    "perdure sessions show",
+                )
+            now[session.client_id] = head.serial, since_us
+        self.held_up = now
+        self._core.metrics.sessions_held_up = len(now)
+
+    def _oldest_unacked_s(self) -> int:
+        """Age of the oldest message in flight; offsets are times."""
+        oldest = 0
+        for session in self._registry.live.values():
+            offset = session.outbound.oldest_offset()
+            if offset and (not oldest or offset < oldest):
+                oldest = offset
+        return max(0, self._core.clock.wall_us() - oldest) // 1_000_000 if oldest else 0
