@@ -15,6 +15,7 @@ import click
 
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.settings_options import config_options
+from perdure.config.backends import BACKENDS
 from perdure.config.document import Origin
 from perdure.config.environ import Override
 from perdure.config.load import load
@@ -136,7 +137,7 @@ def open_database(path: Path, *, read_only: bool = True) -> Iterator[OpenDatabas
     """
     context = click.get_current_context(silent=True)
     backend = context.meta.get(_BACKEND, "rocksdb") if context is not None else "rocksdb"
-    if backend != "rocksdb":
+    if not BACKENDS[backend].is_directory:
         raise elsewhere(backend)
     if not (path / "CURRENT").exists():
         raise CommandFailed(
@@ -161,7 +162,7 @@ def database_directory(storage: StorageConfig) -> Path:
     Raises:
         CommandFailed: it does not.
     """
-    if storage.backend != "rocksdb":
+    if not storage.traits.is_directory:
         raise elsewhere(storage.backend)
     path = Path(storage.path)
     if not path.is_dir() or not any(map(_holds_data, path.iterdir())):
@@ -180,9 +181,9 @@ def _holds_data(file: Path) -> bool:
 
 def elsewhere(backend: str) -> CommandFailed:
     """Nothing can be done in a directory: the broker keeps its state somewhere else."""
-    if backend == "memory":
+    if not BACKENDS[backend].is_kept:
         return CommandFailed(
-            "storage.backend is memory: nothing is kept that could be read",
+            f"storage.backend is {backend}: nothing is kept that could be read",
             ExitCode.NOT_FOUND,
         )
     return CommandFailed(

@@ -19,14 +19,15 @@ from perdure.cli.queue_sources import (
     SessionSource,
     closing,
 )
+from perdure.config.backends import BACKENDS
 from perdure.errors import ConfigError
 from perdure.storage.remote.driver import Reads
 from perdure.storage.remote.reader import StateReader
 
 Layout: TypeAlias = Literal["compact", "tbmq"]
 
-_POSTGRES: Final = ("postgresql", "postgres")
-_REDIS: Final = ("redis", "rediss", "redis+cluster", "rediss+cluster")
+_POSTGRES: Final = BACKENDS["postgres"].schemes
+_REDIS: Final = BACKENDS["redis"].schemes
 
 _T = TypeVar("_T")
 

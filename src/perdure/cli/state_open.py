@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from perdure.cli.data import elsewhere, open_database
 from perdure.cli.exit_codes import CommandFailed, ExitCode
+from perdure.config.backends import load
 from perdure.config.schema import StorageConfig
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Runs(Protocol):
 
 def is_in_server(storage: StorageConfig) -> bool:
     """Whether the broker keeps its state in a server."""
-    return storage.backend in ("redis", "postgres")
+    return storage.traits.is_server
 
 
 def place(storage: StorageConfig) -> str:
@@ -54,8 +55,8 @@ def open_directory_state(storage: StorageConfig) -> Iterator[OpenDatabase]:
         CommandFailed: there is none.
         StorageError: it cannot be opened.
     """
-    if storage.backend == "memory":
-        raise elsewhere("memory")
+    if not storage.traits.is_kept:
+        raise elsewhere(storage.backend)
     with open_database(Path(storage.path)) as opened:
         yield opened
 
@@ -122,17 +123,6 @@ def _open(runner: asyncio.Runner, storage: StorageConfig) -> StateView:
 def _driver(storage: StorageConfig) -> Looks:
     from perdure.cli.queue_open import extra
 
-    with extra(storage.backend):
-        if storage.backend == "postgres":
-            from perdure.storage.postgres.driver import PostgresDriver
-
-            return PostgresDriver(
-                storage.postgres.url, command_timeout_s=float(storage.postgres.command_timeout_s)
-            )
-        from perdure.storage.redis.driver import RedisDriver
-
-        return RedisDriver(
-            storage.redis.url,
-            prefix=storage.redis.prefix,
-            command_timeout_s=float(storage.redis.command_timeout_s),
-        )
+    with extra(storage.traits.extra):
+        driver: Looks = load(storage.backend, storage.traits.driver).configured(storage.server, "")
+    return driver

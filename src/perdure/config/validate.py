@@ -151,7 +151,7 @@ def _http(config: Config) -> Iterator[Problem]:
     if bool(config.http.certificate) != bool(config.http.private_key):
         missing = "private_key" if config.http.certificate else "certificate"
         yield Problem(f"http.{missing}", "certificate and private_key go together")
-    if config.http.bind and config.storage.backend != "rocksdb":
+    if config.http.bind and not config.storage.traits.is_directory:
         yield Problem(
             "http.bind",
             "the HTTP interface reads the log in the data directory, and storage.backend "

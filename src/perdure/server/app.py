@@ -52,9 +52,6 @@ log = get_logger("server")
 KEY_FILE: Final = "broker.key"
 """In the data directory: the secret behind answers for unknown users."""
 
-SERVERS: Final = frozenset(("redis", "postgres"))
-"""Backends that are in a server."""
-
 
 @final
 class BrokerPart:
@@ -293,7 +290,7 @@ def _greet(
 
 
 async def _open_store(config: Config, engine: EngineFactory) -> Database | RemoteStore:
-    if config.storage.backend in SERVERS:
+    if config.storage.traits.is_server:
         return await open_remote(config)
     return open_embedded(config, engine=engine)
 
@@ -322,7 +319,7 @@ def _broker(
         version=__version__,
         bans=bans,
         clock_memory=ClockFile(Path(config.storage.path))
-        if config.storage.backend != "memory"
+        if config.storage.traits.is_kept
         else None,
         standing=access,
         guard=access.guard,
@@ -371,7 +368,7 @@ def _say_build() -> None:
 def _access(config: Config, files: AccessFiles) -> AccessControl:
     """Authentication and authorisation, with the secret that belongs to the data directory."""
     decoy_key = secrets.token_bytes(KEY_BYTES)
-    if config.storage.backend != "memory":
+    if config.storage.traits.is_kept:
         decoy_key = load_or_create_key(Path(config.storage.path) / KEY_FILE, decoy_key)
     return AccessControl(
         config.auth,
@@ -387,7 +384,7 @@ def _optional_parts(
 ) -> list[Part]:
     """The admin socket beside the data, Prometheus, and HTTP, which asks that socket."""
     parts: list[Part] = []
-    if config.storage.backend != "memory":
+    if config.storage.traits.is_kept:
         handler = BrokerAdmin(
             broker.services,
             version=__version__,

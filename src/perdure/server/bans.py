@@ -32,7 +32,7 @@ def ban_file(config: Config) -> BanFile | None:
     """Where a broker's bans are; None = nowhere, as nothing else is kept either."""
     if config.auth.ban_file:
         return BanFile(Path(config.auth.ban_file))
-    if config.storage.backend == "memory":
+    if not config.storage.traits.is_kept:
         return None
     return BanFile(Path(config.storage.path) / BAN_FILE)
 

@@ -29,7 +29,7 @@ def greeting(config: Config, version: str, listeners: Sequence[tuple[str, str]])
     """
     where = ", ".join(f"{address} ({kind})" for kind, address in listeners)
     storage = config.storage
-    if storage.backend == "memory":
+    if not storage.traits.is_kept:
         data = "in memory only"
     else:
         data = str(Path(storage.path).resolve())

@@ -26,7 +26,7 @@ def open_to_others(config: Config) -> Iterator[tuple[str, str, str]]:
     Yields:
         The setting that names it, the path with its mode, and the remedy.
     """
-    if config.storage.backend != "memory" and Path(config.storage.path).is_dir():
+    if config.storage.traits.is_kept and Path(config.storage.path).is_dir():
         yield from _look("storage.path", config.storage.path, GROUP_OR_OTHERS, "chmod 700")
     auth = config.auth
     for name, path in (

@@ -167,7 +167,7 @@ def _told(findings: list[Finding], path: str) -> Iterator[None]:
 
 def _directory(config: Config) -> Iterator[Finding]:
     """The data directory, or where it would be made, takes files."""
-    if config.storage.backend == "memory":
+    if not config.storage.traits.is_kept:
         return
     given = Path(config.storage.path)
     name = "storage.path"
@@ -226,9 +226,8 @@ def _mount(path: Path) -> Path:
 
 def _make_driver(config: Config) -> None:
     """The driver of a server is installed, and its URL is one."""
-    storage = config.storage
-    if storage.backend in {"redis", "postgres"}:
-        make_driver(storage.redis if storage.backend == "redis" else storage.postgres, "preflight")
+    if config.storage.traits.is_server:
+        make_driver(config.storage, "preflight")
 
 
 def _tls(kind: str, path: str, listener: Listener) -> Iterator[Finding]:

@@ -50,7 +50,7 @@ def authentication(config: Config) -> str:
 
 def reserved_files(config: Config, open_files: int) -> int:
     """Descriptors that are kept from MQTT clients; a quarter where there are few."""
-    tables = config.storage.rocksdb.max_open_files if config.storage.backend == "rocksdb" else 0
+    tables = config.storage.rocksdb.max_open_files if config.storage.traits.is_directory else 0
     return min((tables if tables >= 0 else TABLES_OPEN_MAX) + OTHER_FILES, open_files // 4)
 
 
@@ -76,10 +76,10 @@ def facts(config: Config, *, open_files: int) -> dict[str, Any]:
         open_files: descriptors that the process may have.
     """
     storage = config.storage
-    where = str(Path(storage.path).resolve()) if storage.backend != "memory" else "(memory)"
+    where = str(Path(storage.path).resolve()) if storage.traits.is_kept else "(memory)"
     limits = bounded_by_files(config, open_files)
     who = authentication(config)
-    durability = "memory" if storage.backend == "memory" else storage.durability
+    durability = storage.durability if storage.traits.is_kept else "memory"
     return {
         "data": where,
         "backend": storage.backend,

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import importlib
 import os
 import uuid
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Final
+from typing import Final, TypeAlias
 
 from perdure.clock import SystemClock
-from perdure.config.schema import Config, PostgresConfig, RedisConfig
-from perdure.errors import ConfigError, StorageError, StorageFull, StorageUnavailable
+from perdure.config.backends import load
+from perdure.config.schema import Config, StorageConfig
+from perdure.errors import StorageError, StorageFull, StorageUnavailable
 from perdure.observe.logs import get_logger
 from perdure.storage.contract import Database
-from perdure.storage.memory.store import MemoryDatabase
 from perdure.storage.remote.driver import Driver
 from perdure.storage.remote.store import RemoteDatabase, Settings
 from perdure.storage.rocksdb.directory import DirectoryLock
@@ -27,6 +26,8 @@ from perdure.storage.rocksdb.engine import Engine, EngineFactory
 from perdure.storage.rocksdb.store import RocksDatabase
 
 log = get_logger("storage")
+
+Opens: TypeAlias = Callable[[StorageConfig, EngineFactory], Database]
 
 RETRY_S: Final = 0.5
 MIB: Final = 1024 * 1024
@@ -42,11 +43,16 @@ def open_embedded(config: Config, *, engine: EngineFactory = Engine) -> Database
     Raises:
         StorageError: the directory is locked, damaged or not writable.
     """
-    if config.storage.backend == "memory":
-        return MemoryDatabase()
-    path = Path(config.storage.path)
+    storage = config.storage
+    opens: Opens = load(storage.backend, storage.traits.opens)
+    return opens(storage, engine)
+
+
+def open_rocksdb(storage: StorageConfig, engine: EngineFactory) -> Database:
+    """Open the database in a directory; see ``open_embedded``."""
+    path = Path(storage.path)
     try:
-        database = RocksDatabase.open(path, config=config.storage.rocksdb, engine=engine)
+        database = RocksDatabase.open(path, config=storage.rocksdb, engine=engine)
     except (StorageFull, StorageUnavailable) as error:
         if isinstance(error, StorageUnavailable) and os.strerror(errno.ENOSPC) not in str(error):
             raise
@@ -128,9 +134,7 @@ async def open_remote(config: Config) -> RemoteStore:
         StorageError: the server was not there in time, or cannot be used.
     """
     storage = config.storage
-    section: RedisConfig | PostgresConfig = (
-        storage.redis if storage.backend == "redis" else storage.postgres
-    )
+    section = storage.server
     lock = DirectoryLock(Path(storage.path))
     try:
         identity = await asyncio.to_thread(_identity, Path(storage.path))
@@ -142,7 +146,7 @@ async def open_remote(config: Config) -> RemoteStore:
         deadline = loop.time() + section.connect_timeout_s
         told = False
         while True:
-            driver = make_driver(section, identity)
+            driver = make_driver(storage, identity)
             try:
                 database = await RemoteDatabase.open(
                     driver, now_us=SystemClock().now_us(), settings=settings
@@ -166,42 +170,19 @@ async def open_remote(config: Config) -> RemoteStore:
         raise
 
 
-def make_driver(section: RedisConfig | PostgresConfig, identity: str) -> Driver:
+def make_driver(storage: StorageConfig, identity: str) -> Driver:
     """The driver of a configured server.
+
+    Args:
+        storage: with a backend that is in a server.
+        identity: who this broker is to the server.
 
     Raises:
         ConfigError: the URL is wrong, or the extra is not installed.
     """
-    if isinstance(section, PostgresConfig):
-        module = _import("postgres")
-        postgres: Driver = module.PostgresDriver(
-            section.url,
-            command_timeout_s=float(section.command_timeout_s),
-            policy=section.durability,
-        )
-        return postgres
-    module = _import("redis")
-    redis: Driver = module.RedisDriver(
-        section.url,
-        prefix=section.prefix,
-        identity=identity,
-        command_timeout_s=float(section.command_timeout_s),
-        policy=section.durability,
-    )
-    return redis
-
-
-def _import(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(f"perdure.storage.{name}.driver")
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("perdure"):
-            raise
-        raise ConfigError(
-            f"storage.backend {name} needs the package {error.name}",
-            path="storage.backend",
-            hint=f"pip install 'perdure[{name}]'",
-        ) from error
+    kind = load(storage.backend, storage.traits.driver)
+    driver: Driver = kind.configured(storage.server, identity)
+    return driver
 
 
 def _identity(path: Path) -> str:

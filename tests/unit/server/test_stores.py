@@ -58,21 +58,15 @@ def test_a_damaged_message_does_not_prevent_a_start(tmp_path: Path) -> None:
     started.close()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("backend", "package", "section"),
-    [("redis", "hiredis", RedisConfig()), ("postgres", "asyncpg", PostgresConfig())],
-)
+@pytest.mark.parametrize(("backend", "package"), [("redis", "hiredis"), ("postgres", "asyncpg")])
 def test_a_missing_extra_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-    backend: str,
-    package: str,
-    section: RedisConfig | PostgresConfig,
+    monkeypatch: pytest.MonkeyPatch, backend: str, package: str
 ) -> None:
     for name in [name for name in sys.modules if name.startswith(f"perdure.storage.{backend}")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ConfigError) as error:
-        stores.make_driver(section, "me")
+        stores.make_driver(StorageConfig(backend=backend), "me")
     assert package in error.value.message
     assert f"perdure[{backend}]" in error.value.hint
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeAlias, final
 
+from perdure.config.backends import BACKENDS, Backend, BackendName
 from perdure.config.fields import about
 from perdure.config.schema.section import MIB, Section
 
@@ -102,7 +103,7 @@ class StorageConfig(Section, frozen=True):
     """What is durable, and when."""
 
     backend: Annotated[
-        Literal["rocksdb", "redis", "postgres", "memory"],
+        BackendName,
         about(
             "`rocksdb` keeps everything in the data directory, `redis` and `postgres` in a server; "
             "`memory` keeps nothing past the process."
@@ -142,3 +143,14 @@ class StorageConfig(Section, frozen=True):
     rocksdb: RocksdbConfig = RocksdbConfig()
     redis: RedisConfig = RedisConfig()
     postgres: PostgresConfig = PostgresConfig()
+
+    @property
+    def traits(self) -> Backend:
+        """What is to be known of the backend."""
+        return BACKENDS[self.backend]
+
+    @property
+    def server(self) -> ServerConfig:
+        """The section of a backend that is in a server."""
+        section: ServerConfig = getattr(self, self.backend)
+        return section

@@ -13,6 +13,7 @@ import copy
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeAlias, final
 
+from perdure.config.schema.storage import StorageConfig
 from perdure.errors import StorageUnavailable, UsageError
 from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord, StoredSession
 from perdure.storage.batch import Batch, apply, give_offsets
@@ -336,3 +337,8 @@ class MemoryDatabase:
         if not self._closed and not self._failed and self.fail_with is None:
             self.sync()
         self._closed = True
+
+
+def open_configured(storage: StorageConfig, engine: object) -> MemoryDatabase:
+    """A new one; see ``config.backends``."""
+    return MemoryDatabase()

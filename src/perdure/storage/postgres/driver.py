@@ -19,6 +19,7 @@ from typing import Final, TypeAlias, final
 
 import asyncpg
 
+from perdure.config.schema.storage import PostgresConfig
 from perdure.errors import (
     ConfigError,
     Fenced,
@@ -69,6 +70,20 @@ class PostgresDriver(PostgresState):
         self._writer: _Connection | None = None
         self._token = 0
         self._policy = policy
+
+    @classmethod
+    def configured(cls, section: PostgresConfig, identity: str) -> PostgresDriver:
+        """As a configuration says; see ``config.backends``. The server knows its sessions by
+        itself, so ``identity`` is not needed.
+
+        Raises:
+            ConfigError: the URL is wrong.
+        """
+        return cls(
+            section.url,
+            command_timeout_s=float(section.command_timeout_s),
+            policy=section.durability,
+        )
 
     # -- connecting ------------------------------------------------------------------------
 

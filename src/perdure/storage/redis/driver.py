@@ -23,6 +23,7 @@ from typing import Final, final
 
 from hiredis import ReplyError
 
+from perdure.config.schema.storage import RedisConfig
 from perdure.errors import (
     Fenced,
     StorageCorrupt,
@@ -79,6 +80,21 @@ class RedisDriver(RedisState):
         self._writer: Connection | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._unfinished: list[Command] = []
+
+    @classmethod
+    def configured(cls, section: RedisConfig, identity: str) -> RedisDriver:
+        """As a configuration says; see ``config.backends``.
+
+        Raises:
+            ConfigError: the URL is wrong.
+        """
+        return cls(
+            section.url,
+            prefix=section.prefix,
+            identity=identity,
+            command_timeout_s=float(section.command_timeout_s),
+            policy=section.durability,
+        )
 
     # -- claiming --------------------------------------------------------------------------
 

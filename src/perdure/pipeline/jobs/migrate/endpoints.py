@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from perdure.config.backends import BACKENDS
 from perdure.errors import ConfigError
 
 Kind: TypeAlias = Literal["directory", "postgres", "redis"]
@@ -15,13 +16,9 @@ Layout: TypeAlias = Literal["tbmq", "compact", "broker"]
 """``broker``: the whole state of a broker that has its storage in the server."""
 
 _SECRET: Final = re.compile(r"([?&]\w*password=)[^&]*")
+_KINDS: Final[tuple[Kind, ...]] = ("postgres", "redis")
 _SCHEMES: Final[dict[str, Kind]] = {
-    "postgres": "postgres",
-    "postgresql": "postgres",
-    "redis": "redis",
-    "rediss": "redis",
-    "redis+cluster": "redis",
-    "rediss+cluster": "redis",
+    scheme: kind for kind in _KINDS for scheme in BACKENDS[kind].schemes
 }
 
 
