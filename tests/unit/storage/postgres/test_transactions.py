@@ -31,7 +31,7 @@ def transaction() -> Transaction:
 
 
 def test_tables_have_numbers_that_never_change() -> None:
-    names = "meta rows clients inbox groups members returned retained log late added"
+    names = "meta rows clients inbox groups members returned retained log added"
     assert {name: number for number, name in enumerate(names.split(), 1)} == KINDS
 
 
