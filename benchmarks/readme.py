@@ -45,16 +45,17 @@ _Row = tuple[str, str, str, str]
 
 def block(findings: Findings) -> str:
     """What stands between the marks."""
-    first = next(iter(findings.comparisons.values()), None)
-    if first is None:
+    machines = [found.machine for found in findings.comparisons.values()]
+    if not machines:
         return ""
-    machine = first.machine
+    machine = machines[0]
+    kinds = "; ".join(dict.fromkeys(f"{each.cpu}, {each.cores} cores" for each in machines))
     return "\n".join(
         (
             "",
             _wrapped(
-                f"Medians of interleaved runs on one machine ({machine.cpu}, {machine.cores} "
-                f"cores, {machine.python}, data on {machine.disk}), QoS 1, 64 B, durable "
+                f"Medians of interleaved runs, each row on one machine ({kinds}; "
+                f"{machine.python}, data on {machine.disk}), QoS 1, 64 B, durable "
                 "subscribers, each broker with what its acknowledgement means in the table above. "
                 "Saturated, 16 messages of each publisher under way:"
             ),

@@ -63,10 +63,12 @@ async def fill(path: Path, log: Path, *, first: int, kill: bool) -> None:
         if packet_id == WINDOW:
             for _ in range(WINDOW):
                 await publisher.expect(packets.PUBACK)
-    await clients.close()
     if kill:
+        # Nothing is written after the last sync: a session's end would be.
         await broker.kill()
+        await clients.close()
     else:
+        await clients.close()
         assert await broker.stop() == 0
 
 
