@@ -34,7 +34,9 @@ class Client:
     async def take(self) -> Packet | None:
         """The next packet; None = the broker has closed the connection."""
         while not self._packets:
-            data = await asyncio.wait_for(self._reader.read(65536), TIMEOUT_S)
+            # Not ``wait_for``: that of Python 3.11 loses a cancellation that comes with the data.
+            async with asyncio.timeout(TIMEOUT_S):
+                data = await self._reader.read(65536)
             if not data:
                 return None
             self._packets = self._splitter.feed(data)
