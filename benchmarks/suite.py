@@ -90,6 +90,7 @@ PARTS: dict[str, Part] = {
             scenario="fanout", publishers=1, subscribers=100, duration_s=3.0, warmup_s=1.0
         ),
         peers=("mosquitto", "rumqttd", "mochi"),
+        rounds=5,
     ),
     "offline-1000": Part(
         settings=Settings(scenario="offline", subscribers=1000, messages=100, publishers=100),
