@@ -47,16 +47,22 @@ class LoopScheduler:
     Args:
         loop: the running loop.
         failed: called with the error of a task that failed; it should stop the broker.
+        begin_s_max: how long ``run_blocking`` may wait for the commit thread to begin.
 
     Attributes:
         is_resting: the loop's thread stands still until the commit thread rings, or its time is up.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, failed: Callable[[BaseException], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        failed: Callable[[BaseException], None],
+        *,
+        begin_s_max: float = BEGIN_S_MAX,
     ) -> None:
         self._loop = loop
         self._failed = failed
+        self._begin_s_max = begin_s_max
         self._tasks: set[asyncio.Task[None]] = set()
         # A queue and a thread of our own: an executor's futures cost more than a short sync.
         self._commits: SimpleQueue[_Commit | None] = SimpleQueue()
@@ -128,7 +134,7 @@ class LoopScheduler:
         self._handed_over += 1
         self._commits.put((work, done))
         if self._handed_over == 1:
-            self._begun.acquire(timeout=BEGIN_S_MAX)
+            self._begun.acquire(timeout=self._begin_s_max)
 
     def gate(self) -> LoopGate:
         """A closed gate."""

@@ -91,14 +91,22 @@ async def test_work_runs_in_one_other_thread_and_in_order(scheduler: LoopSchedul
     assert len(threads) == 1
 
 
-async def test_work_has_begun_before_the_loop_goes_on(scheduler: LoopScheduler) -> None:
+@pytest.fixture
+async def patient(failures: list[BaseException]) -> AsyncIterator[LoopScheduler]:
+    """One that waits for its commit thread to begin, however busy the machine is."""
+    made = LoopScheduler(asyncio.get_running_loop(), failures.append, begin_s_max=3_600)
+    yield made
+    await made.close()
+
+
+async def test_work_has_begun_before_the_loop_goes_on(patient: LoopScheduler) -> None:
     """Else it would wait for the GIL until the loop rests, as long as that computes."""
     for _ in range(20):
         begun = threading.Event()
         heard = asyncio.Event()
-        scheduler.run_blocking(begun.set, lambda _, heard=heard: heard.set())
-        # The loop does not give up the GIL from here on; the thread may be kept off by a busy
-        # machine, and is waited for no longer than BEGIN_S_MAX.
+        patient.run_blocking(begun.set, lambda _, heard=heard: heard.set())
+        # The loop does not give up the GIL from here on; the thread may have lost it between
+        # saying that it begins and beginning.
         seen = begun.is_set()
         await heard.wait()
         if seen:
@@ -106,17 +114,36 @@ async def test_work_has_begun_before_the_loop_goes_on(scheduler: LoopScheduler) 
     pytest.fail("the commit thread never began while it was waited for")
 
 
-def assert_true(found: bool) -> None:
-    assert found
-
-
-async def test_the_loop_does_not_wait_for_a_thread_that_is_busy(scheduler: LoopScheduler) -> None:
+async def test_the_loop_does_not_wait_for_a_thread_that_is_busy(patient: LoopScheduler) -> None:
     release = threading.Event()
-    scheduler.run_blocking(lambda: assert_true(release.wait(30)), lambda _: None)
+    errors: list[BaseException | None] = []
     heard = asyncio.Event()
-    scheduler.run_blocking(lambda: None, lambda _: heard.set())
+
+    def work() -> None:
+        assert release.wait(10), "the loop waited for us"
+
+    def done(error: BaseException | None) -> None:
+        errors.append(error)
+        if len(errors) == 2:
+            heard.set()
+
+    patient.run_blocking(work, done)
+    patient.run_blocking(lambda: None, done)
     release.set()
     await heard.wait()
+    assert errors == [None, None]
+
+
+async def test_a_thread_that_does_not_come_to_it_is_not_waited_for(
+    failures: list[BaseException],
+) -> None:
+    made = LoopScheduler(asyncio.get_running_loop(), failures.append, begin_s_max=0)
+    heard = asyncio.Event()
+    for _ in range(3):
+        made.run_blocking(lambda: None, lambda _: heard.set())
+        await heard.wait()
+        heard.clear()
+    await made.close()
 
 
 async def test_an_error_of_the_work_is_handed_over(scheduler: LoopScheduler) -> None:
