@@ -121,8 +121,5 @@ def _open(runner: asyncio.Runner, storage: StorageConfig) -> StateView:
 
 
 def _driver(storage: StorageConfig) -> Looks:
-    from perdure.cli.queue_open import extra
-
-    with extra(storage.traits.extra):
-        driver: Looks = load(storage.backend, storage.traits.driver).configured(storage.server, "")
+    driver: Looks = load(storage.backend, storage.traits.driver).configured(storage.server, "")
     return driver
