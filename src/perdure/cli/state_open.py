@@ -121,5 +121,8 @@ def _open(runner: asyncio.Runner, storage: StorageConfig) -> StateView:
 
 
 def _driver(storage: StorageConfig) -> Looks:
-    driver: Looks = load(storage.backend, storage.traits.driver).configured(storage.server, "")
+    from perdure.cli.queue_open import extra
+
+    with extra(storage.traits.extra):
+        driver: Looks = load(storage.backend, storage.traits.driver).configured(storage.server, "")
     return driver
