@@ -281,6 +281,17 @@ class VirtualScheduler:
         if self._blocked is None:
             self._next_blocking()
 
+    def poll_finished(self) -> bool:
+        """Chance decides whether the process waits for what is under way; then time passes."""
+        blocked = self._blocked
+        if blocked is None or self._chance.random() < 0.5:
+            return False
+        clock = self._loop.clock
+        clock.advance_us(max(0, blocked.done_us - clock.monotonic_us()))
+        blocked.act()
+        self._finish(blocked)
+        return True
+
     def gate(self) -> VirtualGate:
         """A closed gate."""
         return VirtualGate(self)

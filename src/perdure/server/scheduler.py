@@ -21,6 +21,12 @@ _Commit: TypeAlias = tuple[Callable[[], None], _Done]
 BEGIN_S_MAX: Final = 0.001
 """The loop waits no longer for the commit thread to begin: on a busy machine it may be kept off."""
 
+POLL_S_MAX: Final = 0.0003
+"""The loop waits no longer for the commit thread to say that it has finished."""
+
+POLLS_SKIPPED_MAX: Final = 8
+"""Polls that do not wait after one that has waited in vain: 1 at first, then one more each time."""
+
 
 @final
 class LoopGate:
@@ -48,6 +54,7 @@ class LoopScheduler:
         loop: the running loop.
         failed: called with the error of a task that failed; it should stop the broker.
         begin_s_max: how long ``run_blocking`` may wait for the commit thread to begin.
+        poll_s_max: how long ``poll_finished`` may wait for it to say that it has finished.
 
     Attributes:
         is_resting: the loop's thread stands still until the commit thread rings, or its time is up.
@@ -59,10 +66,12 @@ class LoopScheduler:
         failed: Callable[[BaseException], None],
         *,
         begin_s_max: float = BEGIN_S_MAX,
+        poll_s_max: float = POLL_S_MAX,
     ) -> None:
         self._loop = loop
         self._failed = failed
         self._begin_s_max = begin_s_max
+        self._poll_s_max = poll_s_max
         self._tasks: set[asyncio.Task[None]] = set()
         # A queue and a thread of our own: an executor's futures cost more than a short sync.
         self._commits: SimpleQueue[_Commit | None] = SimpleQueue()
@@ -76,6 +85,8 @@ class LoopScheduler:
         self._begun = threading.Lock()
         self._begun.acquire()
         self._handed_over = 0
+        self._polls_to_skip = 0
+        self._polls_skipped = 0
         self._thread = threading.Thread(target=self._commit, name="commit", daemon=True)
         self._thread.start()
 
@@ -135,6 +146,28 @@ class LoopScheduler:
         self._commits.put((work, done))
         if self._handed_over == 1:
             self._begun.acquire(timeout=self._begin_s_max)
+
+    def poll_finished(self) -> bool:
+        """Hear what the commit thread has finished now, not in the next turn of the loop.
+
+        The thread needs the GIL to say that it has finished, and the loop may hold it for long.
+        So the loop stands still for a moment, unless that was in vain lately: how long a sync
+        takes cannot be measured where its end waits for the GIL.
+        """
+        if not self._finished:
+            if not self._handed_over:
+                return False
+            if self._polls_to_skip:
+                self._polls_to_skip -= 1
+                return False
+            self._listen(time.monotonic() + self._poll_s_max)
+            if not self._finished:
+                self._polls_skipped = min(self._polls_skipped + 1, POLLS_SKIPPED_MAX)
+                self._polls_to_skip = self._polls_skipped
+                return False
+            self._polls_skipped = 0
+        self._hear()
+        return True
 
     def gate(self) -> LoopGate:
         """A closed gate."""

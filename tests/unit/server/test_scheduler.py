@@ -246,6 +246,52 @@ async def test_what_is_finished_in_a_rest_ends_it(story: Story) -> None:
     assert story.heard == ["work"]
 
 
+async def test_what_is_about_to_finish_is_polled_for(failures: list[BaseException]) -> None:
+    """The work ends once the loop waits for it: it needs the GIL to say so."""
+    scheduler = LoopScheduler(asyncio.get_running_loop(), failures.append, poll_s_max=3_600)
+    story = Story(scheduler)
+    assert not scheduler.poll_finished()  # nothing is under way, so there is no wait
+
+    def work() -> None:
+        while not scheduler.is_resting:
+            pass
+
+    story.add("work", work)
+    assert scheduler.poll_finished()
+    assert story.heard == ["work"]
+    story.finish("finished")
+    assert scheduler.poll_finished()
+    assert "finished" in story.heard
+    while "next" not in story.heard:
+        scheduler.poll_finished()
+    await scheduler.close()
+
+
+async def test_polls_in_vain_are_given_up_for_a_while(failures: list[BaseException]) -> None:
+    scheduler = LoopScheduler(asyncio.get_running_loop(), failures.append, poll_s_max=0.0)
+    story = Story(scheduler)
+    release, rests = threading.Event(), list[int]()
+    story.add("work", lambda: release.wait(30))
+
+    listen = scheduler._listen
+
+    def listened(until_s: float) -> None:
+        rests.append(len(polls))
+        listen(until_s)
+
+    scheduler._listen = listened  # type: ignore[method-assign]
+    polls: list[bool] = []
+    while len(polls) < 60:
+        polls.append(scheduler.poll_finished())
+    assert not any(polls)
+    # One, two, ... are left out, then POLLS_SKIPPED_MAX each time.
+    assert rests == [0, 2, 5, 9, 14, 20, 27, 35, 44, 53]
+    release.set()
+    while "work" not in story.heard:
+        await asyncio.sleep(0)
+    await scheduler.close()
+
+
 async def test_nothing_is_lost_or_heard_twice(story: Story) -> None:
     """Rests of no and of a little time, and polls between them, against a busy commit thread."""
     names = [str(number) for number in range(3_000)]
@@ -257,6 +303,8 @@ async def test_nothing_is_lost_or_heard_twice(story: Story) -> None:
         story.scheduler.linger((0, 1, 20, 200)[rests % 4], lambda: None)
         if rests % 3 == 0:
             await asyncio.sleep(0)
+        if rests % 5 == 0:
+            story.scheduler.poll_finished()
     assert story.heard == names
     await asyncio.sleep(0)
     assert story.heard == names

@@ -510,6 +510,16 @@ class Committer:
         self.synced_offset = self._written_offset
         return True
 
+    def sync_awaited(self) -> None:
+        """Start a sync if somebody waits for what was written just now."""
+        if (
+            self._unsynced.count
+            and self._unsynced_writes
+            and not self._sync_running
+            and self.writable
+        ):
+            self._start_sync()
+
     def sync_if_due(self) -> None:
         """Start a sync if anything waits for one: what is written was spaced already."""
         self._is_due = False

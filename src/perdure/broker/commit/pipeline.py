@@ -2,14 +2,15 @@
 together.
 
 ``_end`` is called at the end of each turn of the event loop in which something happened. It does
-all of this (``run``), but while the open batch gathers (``Committer.gathers``) only the last two:
+all of this (``run``), but while the open batch gathers (``Committer.gathers``) only the last of it:
 
 1. cursors that moved join the batch; the batch is submitted (``committer``);
-2. messages that are sequenced are dispatched, in log order; QoS 2 ones once they are synced;
-3. a sync is started if something waits for one;
-4. each connection with something to say is written to, once.
+2. a sync is started if something waits for one, and runs beside all that follows;
+3. messages that are sequenced are dispatched, in log order; QoS 2 ones once they are synced;
+4. each connection with something to say is written to, once. Where they are many, who waits for a
+   sync that has finished meanwhile comes first: publishers go on while their messages are sent.
 
-Dispatching may add to the next batch (shares of groups), so 1 and 2 repeat until nothing is left.
+Dispatching may add to the next batch (shares of groups), so 1 to 3 repeat until nothing is left.
 In the end the loop lingers if that pays (``Committer.linger``). Whoever calls ``run`` from
 elsewhere has its own to go on with, so there is no linger in it.
 
@@ -59,6 +60,10 @@ members, which move with them, and of sessions that ended a QoS 2 exchange."""
 
 GATHERED_MAX: Final = 256
 """Items that are written and dispatched at once: more of them would share nothing that counts."""
+
+
+MANY_SENDERS: Final = 16
+"""Connections to write to before which it pays to ask whether the sync has finished."""
 
 
 class Flushed:
@@ -261,7 +266,8 @@ class CommitPipeline:
             self._gathering = True
             self._finish()
         else:
-            self.run()
+            self._commit()
+            self._finish(polls=not self._committer.pacer.spaced)
         self._admit()
         self._linger()
 
@@ -290,21 +296,30 @@ class CommitPipeline:
 
     def run(self) -> None:
         """Write and dispatch everything, and end the turn."""
+        self._commit()
+        self._finish()
+
+    def _commit(self) -> None:
+        """Write and dispatch everything."""
         dispatcher = self.dispatcher
         assert dispatcher is not None
         committer = self._committer
         self._scheduled = True  # what this run causes belongs to this run
         while True:
             self.write()
+            committer.sync_awaited()
             dispatcher.run(committer.synced_offset)
             if committer.batch.is_empty() and not self._taken_count():
                 if dispatcher.waits_for_sync() and committer.catch_up():
                     continue
                 break
-        self._finish()
 
-    def _finish(self) -> None:
-        """Sync if it is time, and send."""
+    def _finish(self, *, polls: bool = False) -> None:
+        """Sync if it is time, and send.
+
+        Args:
+            polls: what a sync has done may be answered before the others are sent to.
+        """
         assert self.dispatcher is not None
         if self.dispatcher.waits_for_sync():
             self._committer.want_sync()
@@ -312,6 +327,11 @@ class CommitPipeline:
         self._scheduled = False
         senders = self._senders
         self._senders = []
+        if polls and len(senders) >= MANY_SENDERS and self._scheduler.poll_finished():
+            answering = self._senders
+            self._senders = []
+            for sender in answering:
+                sender.flush_turn()
         for sender in senders:
             sender.flush_turn()
 

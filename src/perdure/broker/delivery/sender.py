@@ -58,8 +58,57 @@ TOO_LARGE: Final = 2
 WIRE_SIZE_MAX: Final = REMAINING_LENGTH_MAX + 5
 """No packet is larger on the wire."""
 
+ENCODED_RUN_BYTES_MAX: Final = 64 * 1024
+"""A longer run is not kept: what is kept stays in memory until the next one."""
+
 ALIAS_BYTES: Final = 5
 """Most that announcing a topic alias adds: the property, and one more byte in each length."""
+
+
+@final
+class _EncodedRun:
+    """The run of messages that was sent last, by whom ever: subscribers of one topic that have
+    been sent as many messages are sent the same bytes."""
+
+    __slots__ = ("_identifiers", "_messages", "_packet_id", "_version", "data", "payload_bytes")
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+        self._version: int = 0
+        self._packet_id: int = 0
+        self._identifiers: tuple[int, ...] = ()
+        self.data: bytes = b""
+        """Empty = only one subscriber was sent it."""
+        self.payload_bytes: int = 0
+
+    def is_of(
+        self, messages: list[Message], version: int, packet_id: int, identifiers: tuple[int, ...]
+    ) -> bool:
+        """Whether it is that of these arguments."""
+        return (
+            messages is self._messages
+            and packet_id == self._packet_id
+            and version == self._version
+            and identifiers == self._identifiers
+        )
+
+    def keep(
+        self, messages: list[Message], version: int, packet_id: int, identifiers: tuple[int, ...]
+    ) -> None:
+        """The next one may be the same."""
+        self._messages = messages
+        self._version = version
+        self._packet_id = packet_id
+        self._identifiers = identifiers
+        self.data = b""
+
+    def forget(self) -> None:
+        """Keep nothing."""
+        self._messages = []
+        self.data = b""
+
+
+_LAST_RUN: Final = _EncodedRun()
 
 
 @final
@@ -243,13 +292,20 @@ class Sender(Flushed):
         Returns:
             How many were sent before the connection was congested.
         """
-        out = self._out
         version = self.version
         left = self._buffer_bytes - self.out_bytes
+        last = _LAST_RUN
+        is_same = last.is_of(messages, version, packet_id, identifiers)
+        if is_same and last.data and len(last.data) <= left:
+            self._out.append(last.data)
+            self._ran(len(messages), last.payload_bytes, len(last.data))
+            return len(messages)
+        pieces: list[bytes] = [] if is_same else self._out
+        first_id = packet_id
         size = payload = count = 0
         for message in messages:
             size += append_publish(
-                out, message, version, 1, False, False, packet_id, -1, identifiers
+                pieces, message, version, 1, False, False, packet_id, -1, identifiers
             )
             payload += len(message.payload)
             count += 1
@@ -257,13 +313,27 @@ class Sender(Flushed):
                 self.congested = True
                 break
             packet_id = packet_id % PACKET_IDS + 1
+        if is_same:
+            data = b"".join(pieces)
+            self._out.append(data)
+            if count == len(messages):
+                last.data = data
+                last.payload_bytes = payload
+        elif size <= ENCODED_RUN_BYTES_MAX:
+            last.keep(messages, version, first_id, identifiers)
+        else:
+            last.forget()
+        self._ran(count, payload, size)
+        return count
+
+    def _ran(self, count: int, payload_bytes: int, size: int) -> None:
+        """Messages of a run were gathered."""
         self._metrics.messages_delivered_1 += count
-        self._metrics.payload_bytes_sent += payload
+        self._metrics.payload_bytes_sent += payload_bytes
         self.out_bytes += size
         if not self._queued:
             self._queued = True
             self._pipeline.flush_later(self)
-        return count
 
     def _fit(
         self,

@@ -188,7 +188,7 @@ class Dispatcher:
                 item.session.deliver_entry(item.entry)
 
     def _dispatch_run(self, first: Message) -> bool:
-        """Hand messages to their only subscriber in one step, whoever they are from.
+        """Hand messages that have the same subscribers to each of them in one step.
 
         Args:
             first: the next item.
@@ -209,9 +209,11 @@ class Dispatcher:
         if len(subscriber_sets) != 1:
             return False
         subscriber_set = subscriber_sets[0]
-        only = subscriber_set.only
-        if only is None or subscriber_set.groups:
+        if subscriber_set.groups:
             return False
+        only = subscriber_set.only
+        if only is None:
+            return self._dispatch_run_to_all(first, subscriber_set)
         session = only.session
         room = session.room_for_run(first, only)  # decides on the first, too
         if room < 2:
@@ -240,6 +242,73 @@ class Dispatcher:
         self._at += count
         self.offset = run[count - 1].offset
         return True
+
+    def _dispatch_run_to_all(self, first: Message, subscriber_set: SubscriberSet) -> bool:
+        """Hand the messages of one publisher to one topic to each of their subscribers.
+
+        Who cannot take all of them at once is given the rest message by message, while the fence
+        moves with them.
+
+        Args:
+            first: the next item.
+            subscriber_set: all who want it, with no group.
+
+        Returns:
+            Whether ``first`` and some that follow it were handed out.
+        """
+        queue = self._queue
+        at = self._at + 1
+        topic, publisher = first.topic, first.publisher
+        run = [first]
+        while at < len(queue):
+            following = queue[at]
+            if (
+                not isinstance(following, Message)
+                or following.topic is not topic
+                or following.publisher is not publisher
+                or not is_plain(following)
+            ):
+                break
+            run.append(following)
+            at += 1
+        count = len(run)
+        if count < 2:
+            return False
+        self._charge(first, count * len(subscriber_set.sessions))
+        slow: list[SubscriberEntry] = []
+        given: list[int] = []
+        for entry in subscriber_set.sessions.values():
+            session = entry.session
+            done = 0
+            try:
+                room = session.room_for_run(first, entry)
+                if room >= 2:
+                    part = run if room >= count else run[:room]
+                    done = session.deliver_run(part, entry.identifiers)
+            except Exception as error:  # noqa: BLE001 - see ``_failed``
+                self._failed(session, first.offset, error)
+                continue
+            if done < count:
+                slow.append(entry)
+                given.append(done)
+        self._at += count
+        if slow:
+            self._dispatch_rest(run, slow, given)
+        self.offset = run[count - 1].offset
+        return True
+
+    def _dispatch_rest(
+        self, run: list[Message], slow: list[SubscriberEntry], given: list[int]
+    ) -> None:
+        """Hand out what is left of a run, of which each was given so many."""
+        for number, message in enumerate(run):
+            self.offset = message.offset
+            for place, entry in enumerate(slow):
+                if number >= given[place]:
+                    try:
+                        entry.session.deliver_one(message, entry)
+                    except Exception as error:  # noqa: BLE001 - see ``_failed``
+                        self._failed(entry.session, message.offset, error)
 
     def _dispatch(self, message: Message) -> None:
         subscriber_sets = self._index.match(message.topic)

@@ -61,6 +61,16 @@ class Scheduler(Protocol):
         """Run ``work`` in the commit thread (one at a time), then ``done`` on the loop."""
         ...
 
+    def poll_finished(self) -> bool:
+        """Run the ``done`` of what ``run_blocking`` has finished now, not in a later turn.
+
+        May wait for a moment where it must be about to finish.
+
+        Returns:
+            Whether anything was finished.
+        """
+        ...
+
     def gate(self) -> Gate:
         """A closed gate."""
         ...

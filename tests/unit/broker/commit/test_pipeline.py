@@ -22,8 +22,8 @@ from perdure.broker.commit.committer import (
     LINGER_US_MIN,
     Committer,
 )
-from perdure.broker.commit.pipeline import CommitPipeline
-from perdure.broker.dispatch.dispatcher import Dispatcher
+from perdure.broker.commit.pipeline import MANY_SENDERS, CommitPipeline, Flushed
+from perdure.broker.dispatch.dispatcher import Barrier, Dispatcher
 from perdure.broker.dispatch.router import Router
 from perdure.clock import SteadyClock
 from perdure.errors import StorageError, StorageFull, StorageUnavailable
@@ -60,6 +60,7 @@ class ChosenScheduler:
         choices: what rests do: 0 = they stand still until their time is over, 1 = the same, but a
             sync that is under way ends them, 2 = the loop goes on. Then they stand still.
         rests_us: the rests that were asked for.
+        polls: whether a sync has finished whenever somebody asks in a turn.
     """
 
     def __init__(self, clock: VirtualClock) -> None:
@@ -71,6 +72,7 @@ class ChosenScheduler:
         )
         self.choices: deque[int] = deque()
         self.rests_us: list[int] = []
+        self.polls = True
         self._count = 0
         self._on_loop = False
 
@@ -105,6 +107,15 @@ class ChosenScheduler:
         self, work: Callable[[], None], done: Callable[[BaseException | None], None]
     ) -> None:
         self.works.append((work, done))
+
+    def poll_finished(self) -> bool:
+        assert self._on_loop, "in what somebody else does"
+        if not self.polls or not self.works:
+            return False
+        self._on_loop = False
+        self.finish_work()
+        self._on_loop = True
+        return True
 
     def gate(self) -> Gate:
         return Gate()
@@ -169,6 +180,16 @@ class Waiting:
         raise error
 
 
+class Written(Flushed):
+    """A connection that writes down after how many answers it was written to."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def flush_turn(self) -> None:
+        self._desk.written.append(len(self._desk.answered))
+
+
 class Server:
     """What is asked of a store that is in a server."""
 
@@ -212,6 +233,7 @@ class Desk:
         self.pipeline.dispatcher = Dispatcher(Router(), Metrics(), offset=0, gate_qos2=True)
         self.asked: list[int] = []
         self.answered: list[int] = []
+        self.written: list[int] = []
         self.committed: list[int] = []
         self.gates: list[Gate] = []
         self.levels: dict[int, int] = {}
@@ -253,6 +275,11 @@ class Desk:
         self.gates.append(gate)
         work.close()
 
+    def flush_many(self, count: int) -> None:
+        """Connections have something to be sent at the end of the turn."""
+        for _ in range(count):
+            self.pipeline.flush_later(Written(self))
+
     def recover(self) -> None:
         self.store.heal()
         if not self.committer.writable:
@@ -283,6 +310,9 @@ STEPS = {
     "spaced": lambda desk: desk.pace(spaced=True, rests=False),
     "rests": lambda desk: desk.pace(spaced=True, rests=True),
     "close": lambda desk: desk.pace(spaced=False, rests=True),
+    "flush many": lambda desk: desk.flush_many(MANY_SENDERS),
+    "polls": lambda desk: setattr(desk.scheduler, "polls", True),
+    "no polls": lambda desk: setattr(desk.scheduler, "polls", False),
     "write fails": lambda desk: setattr(desk.store, "write_error", StorageFull("full")),
     "sync fails": lambda desk: setattr(desk.store, "sync_error", StorageUnavailable("broken")),
     "lost": lambda desk: desk.committer.lost(StorageUnavailable("gone")),
@@ -406,3 +436,38 @@ def test_there_is_no_rest_where_it_does_not_pay(spaced: bool, rests: bool) -> No
     desk.scheduler.drain()
     desk.check()
     assert not desk.scheduler.rests_us
+
+
+@pytest.mark.parametrize("count", [MANY_SENDERS - 1, MANY_SENDERS])
+def test_who_waits_for_a_sync_does_not_wait_for_many_others_to_be_sent_to(count: int) -> None:
+    desk = Desk()
+    desk.pace(spaced=False, rests=False)
+    desk.publish()
+    desk.flush_many(count)
+    desk.scheduler.poll()
+    assert desk.written == [int(count == MANY_SENDERS)] * count
+    desk.scheduler.drain()
+    desk.check()
+
+
+def test_a_turn_within_a_turn_answers_nobody() -> None:
+    """Who asks for it is in the middle of something."""
+    desk = Desk()
+    desk.pace(spaced=False, rests=False)
+    desk.publish()
+    desk.flush_many(MANY_SENDERS)
+    desk.pipeline.run()
+    assert desk.written == [0] * MANY_SENDERS
+    assert desk.scheduler.works
+
+
+def test_a_sync_begins_before_its_messages_are_dispatched() -> None:
+    desk = Desk()
+    desk.pace(spaced=False, rests=False)
+    begun: list[int] = []
+    gate = Gate()
+    gate.open = lambda: begun.append(len(desk.scheduler.works))  # type: ignore[method-assign]
+    desk.publish()
+    desk.pipeline.dispatch_placed(Barrier(gate))
+    desk.scheduler.poll()
+    assert begun == [1]

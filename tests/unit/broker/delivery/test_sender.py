@@ -83,3 +83,38 @@ def test_a_message_is_counted_by_its_qos(qos: int) -> None:
     assert getattr(metrics, f"messages_delivered_{qos}") == 1
     assert metrics.payload_bytes_sent == 3
     assert metrics.bytes_sent == sum(map(len, sink.writes))
+
+
+def _sent(messages: list[Message], packet_id: int, buffer_bytes: int) -> tuple[bytes, int, int]:
+    """What one subscriber of version 5 is sent of a run, how many messages and payload bytes."""
+    services = make_sim().live.services
+    sink = Sink()
+    sender = Sender(sink, services.pipeline, services.metrics, buffer_bytes=buffer_bytes)
+    sender.version = 5
+    count = sender.publish_run(messages, packet_id, (3,))
+    assert services.metrics.messages_delivered_1 == count
+    assert sender.congested == (sender.out_bytes > buffer_bytes)
+    payload_bytes = services.metrics.payload_bytes_sent
+    sender.flush()
+    return b"".join(sink.writes), count, payload_bytes
+
+
+@pytest.mark.parametrize("size", [5, 100_000])
+def test_a_run_is_the_same_for_each_who_is_sent_it(size: int) -> None:
+    """From the third subscriber on the bytes of the second are sent, if they are not many."""
+    run = [Message("t", b"%d" % number * size, 1) for number in range(4)]
+    first = _sent(run, 65_534, 1 << 20)
+    assert first[1] == 4
+    assert [_sent(run, 65_534, 1 << 20) for _ in range(3)] == [first] * 3
+    # Another identifier, and the first one again; other messages with the same identifier.
+    other = _sent(run, 7, 1 << 20)
+    assert other != first
+    assert _sent(run, 7, 1 << 20) == other
+    assert _sent(run, 65_534, 1 << 20) == first
+    assert _sent(run[:], 65_534, 1 << 20) == first
+    assert _sent([Message("t", b"new", 1)], 65_534, 1 << 20)[1:] == (1, 3)
+    # Who has no room for all of it is sent what it has room for.
+    short = _sent(run[:], 65_534, 10 + size)
+    assert short[1] < 4
+    for _ in range(3):
+        assert _sent(run, 65_534, 10 + size) == short

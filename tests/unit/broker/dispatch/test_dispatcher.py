@@ -11,9 +11,9 @@ from tests.unit.broker.harness import QUIET, Client, make_sim, stalled_sim
 
 from perdure.broker.dispatch import dispatcher as dispatch
 from perdure.broker.dispatch.dispatcher import UNMATCHED_MAX, Barrier, Dispatcher
-from perdure.broker.dispatch.router import Router
+from perdure.broker.dispatch.router import Router, Subscriber, SubscriberEntry
 from perdure.config.schema import Config, SessionConfig, StorageConfig
-from perdure.model import Message
+from perdure.model import Message, SessionRecord, Subscription
 from perdure.mqtt.packets import PUBACK, PUBREC, Ack, Packet, Properties, Publish
 from perdure.observe.metrics import Metrics
 
@@ -298,9 +298,9 @@ def test_each_of_several_subscribers_is_found_when_the_others_go() -> None:
     assert found == [[b"1", b"2", b"3"], [b"2", b"3", b"less"], [b"3", b"less", b"less"]]
 
 
-def _bursts(seed: int) -> tuple[list[Publish], list[Publish], dict[str, float]]:
+def _bursts(seed: int, crowd: int) -> tuple[list[list[Publish]], dict[str, float]]:
     """What a subscriber with a narrow window gets of random bursts, what another one gets whose
-    topics are among them, and what was counted."""
+    topics are among them, and so many who want the same as the first; and what was counted."""
     chance = random.Random(seed)
     config = Config(sys=QUIET, session=SessionConfig(outbound_buffer_bytes=4096))
     sim = make_sim(config=config)
@@ -318,6 +318,10 @@ def _bursts(seed: int) -> tuple[list[Publish], list[Publish], dict[str, float]]:
     other = Client(sim, "o")
     other.connect()
     other.subscribe("u", *(("t/2",) if chance.random() < 0.5 else ()), qos=1)
+    others = [Client(sim, f"c{n}", version=4, acks=chance.random() < 0.7) for n in range(crowd)]
+    for one in others:
+        one.connect()
+        one.subscribe("t/#", qos=chance.choice((1, 1, 1, 2, 0)))
     for publisher in publishers:
         publisher.connect()
     number = 0
@@ -337,9 +341,10 @@ def _bursts(seed: int) -> tuple[list[Publish], list[Publish], dict[str, float]]:
             )
         publisher.send(*burst)
         sim.run_for(chance.choice((0, 500, 20_000)))
-        if not reader.acks:
-            last = [packet for packet in reader.messages if packet.qos == 1][-5:]
-            reader.send(*(Ack(PUBACK, packet.packet_id) for packet in last))
+        for one in (reader, *others):
+            if not one.acks:
+                last = [packet for packet in one.messages if packet.qos == 1][-5:]
+                one.send(*(Ack(PUBACK, packet.packet_id) for packet in last))
     sim.run_for(1_000_000)
     metrics = sim.live.services.metrics
     counted = {
@@ -348,15 +353,71 @@ def _bursts(seed: int) -> tuple[list[Publish], list[Publish], dict[str, float]]:
         "qos 2": metrics.messages_delivered_2,
         "bytes": metrics.payload_bytes_sent,
     }
-    return reader.messages, other.messages, counted
+    return [one.messages for one in (reader, other, *others)], counted
 
 
 @pytest.mark.spec("MQTT-4.6.0-6")
+@pytest.mark.parametrize("crowd", [0, 4])
 @pytest.mark.parametrize("seed", range(24))
 def test_what_is_handed_out_in_one_step_is_what_would_be_one_by_one(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, crowd: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_steps = _bursts(seed)
-    assert in_steps[0]
+    in_steps = _bursts(seed, crowd)
+    assert in_steps[0][0]
     monkeypatch.setattr(dispatch, "is_plain", lambda _: False)
-    assert in_steps == _bursts(seed)
+    assert in_steps == _bursts(seed, crowd)
+
+
+class _Taker(Subscriber):
+    """A session that takes so many messages at once and the others one by one."""
+
+    def __init__(self, name: str, room: int, *, fails: bool = False) -> None:
+        super().__init__(SessionRecord(name, 1, 0, 0, True, 0), durable=False)
+        self.room = room
+        self.fails = fails
+        self.taken: list[int] = []
+        self.fences: list[int] = []
+        self.cut: list[int] = []
+        self.dispatcher: Dispatcher | None = None
+
+    def room_for_run(self, first: Message, entry: SubscriberEntry) -> int:
+        return self.room
+
+    def deliver_run(self, run: list[Message], identifiers: tuple[int, ...]) -> int:
+        if self.fails:
+            raise RuntimeError
+        self.taken += [message.offset for message in run]
+        return len(run)
+
+    def deliver_one(self, message: Message, entry: SubscriberEntry) -> None:
+        assert self.dispatcher is not None
+        self.taken.append(message.offset)
+        self.fences.append(self.dispatcher.offset)
+
+    def cut_off(self, position: int) -> None:
+        self.cut.append(position)
+
+    def failed(self, error: Exception, where: str) -> None:
+        self.cut.append(-1)
+
+
+def test_a_run_for_many_moves_the_fence_with_those_who_take_it_one_by_one() -> None:
+    """Who falls behind at a message joins the live flow at the fence: it is that message's."""
+    router = Router()
+    fast, slow, narrow = _Taker("fast", 100), _Taker("slow", 0), _Taker("narrow", 2)
+    broken = _Taker("broken", 100, fails=True)
+    takers = fast, slow, narrow, broken
+    for taker in takers:
+        router.put(taker, Subscription("t", 1))
+    dispatcher = Dispatcher(router, Metrics(), offset=0, gate_qos2=True)
+    for taker in takers:
+        taker.dispatcher = dispatcher
+    topic, publisher = "t", "p"
+    run = [Message(topic, b"", 1, publisher=publisher, offset=offset) for offset in (5, 6, 9, 10)]
+    dispatcher.accept([*run, Message(topic, b"", 1, publisher="another", offset=11)])
+    dispatcher.run(0)
+    assert [taker.taken for taker in (fast, slow, narrow)] == [[5, 6, 9, 10, 11]] * 3
+    assert (fast.fences, slow.fences, narrow.fences) == ([11], [5, 6, 9, 10, 11], [9, 10, 11])
+    assert broken.cut == [4, -1]
+    assert dispatcher.offset == 11
+    assert dispatcher.caused == {"p": 16, "another": 4}
