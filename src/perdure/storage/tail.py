@@ -2,9 +2,9 @@
 
 Holds the rows that were written last, as they were written, within a count and a size; knows no
 filters. Messages are made of them when they are asked for: 100,000 of them as objects would be
-nearly a million small pieces of memory in no order, and every new message would be made of cold ones. When
-somebody asks for single topics the tail begins an index of them, which costs the writing of
-messages nothing: it is brought up to date when it is asked, and thrown away when half of what it
+nearly a million small pieces of memory in no order, and every new message would be made of cold
+ones. When somebody asks for single topics the tail begins an index of them, which costs the writing
+of messages nothing: it is brought up to date when it is asked, and thrown away when half of what it
 holds is gone.
 
 Invariant: every recorded message with an offset above ``floor`` is in the tail, in order.
