@@ -25,6 +25,7 @@ from perdure.cli.pipeline_options import (
 )
 from perdure.config.units import format_time, parse_duration
 from perdure.errors import ConfigError
+from perdure.pipeline.sinks.formats import SINKS
 from perdure.storage.cursors import check_name
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def _name(_context: click.Context, option: click.Parameter, text: str) -> str:
 @click.option(
     "--format",
     "kind",
-    type=click.Choice(["iceberg", "delta", "parquet"]),
+    type=click.Choice(list(SINKS)),
     default="iceberg",
     show_default=True,
 )

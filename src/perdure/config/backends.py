@@ -10,13 +10,12 @@ without.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, final
 
 import msgspec
 
-from perdure.errors import ConfigError
+from perdure.config import plugged
 
 
 @final
@@ -77,14 +76,9 @@ def load(name: str, target: str) -> Any:
     Raises:
         ConfigError: the extra is not installed.
     """
-    module, _, attribute = target.partition(":")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("perdure"):
-            raise
-        raise ConfigError(
-            f"storage.backend {name} needs the package {error.name}",
-            path="storage.backend",
-            hint=f"pip install 'perdure[{BACKENDS[name].extra}]'",
-        ) from error
+    return plugged.load(
+        target,
+        setting="storage.backend",
+        what=f"storage.backend {name}",
+        extra=BACKENDS[name].extra,
+    )

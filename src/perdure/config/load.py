@@ -17,9 +17,10 @@ from perdure.config.bind import Binder, Problem
 from perdure.config.document import DEFAULT, Document, Origin, read_document
 from perdure.config.environ import Override, apply, from_environ, from_sets
 from perdure.config.fields import Setting, field_types, settings
+from perdure.config.listener_kinds import LISTENER_KINDS
 from perdure.config.schema import Config, Listener, ListenersConfig
 from perdure.config.units import parse_address
-from perdure.config.validate import LISTENER_PORTS, validate
+from perdure.config.validate import validate
 from perdure.errors import ConfigError
 
 REDACTED = "********"
@@ -124,10 +125,10 @@ def _complete(config: Config, origins: Mapping[str, Origin]) -> Config:
     """Give each listener its kind's default address and port."""
     kinds = {
         kind: tuple(
-            _with_port(listener, port, given=f"listeners.{kind}.{index}.bind" in origins)
+            _with_port(listener, traits.port, given=f"listeners.{kind}.{index}.bind" in origins)
             for index, listener in enumerate(getattr(config.listeners, kind))
         )
-        for kind, port in LISTENER_PORTS.items()
+        for kind, traits in LISTENER_KINDS.items()
     }
     return msgspec.structs.replace(config, listeners=ListenersConfig(**kinds))
 

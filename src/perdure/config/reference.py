@@ -7,6 +7,7 @@ from typing import Any
 
 from perdure.config.environ import PREFIX
 from perdure.config.fields import Setting, field_types, settings
+from perdure.config.listener_kinds import LISTENER_KINDS
 from perdure.config.schema import Config
 from perdure.config.units import format_duration, format_size
 
@@ -44,7 +45,7 @@ retention:
   where it comes from.
 """
 
-_SAME = ("listeners.tls[]", "listeners.ws[]", "listeners.wss[]")
+_SAME = tuple(f"listeners.{kind}[]" for kind in LISTENER_KINDS if kind != "tcp")
 """Sections that are listed once, under ``tcp``."""
 
 
@@ -54,7 +55,7 @@ def reference() -> str:
     for section, group in groupby(settings(Config), key=lambda setting: _section(setting.path)):
         if section in _SAME:
             continue
-        title = section.replace("tcp[]", "{tcp,tls,ws,wss}")
+        title = section.replace("tcp[]", f"{{{','.join(LISTENER_KINDS)}}}")
         parts.append(f"\n## {title}\n\n{_about(section)}\n")
         parts.append(
             "\n| Setting | Default | Unit | Reload | What it does |\n|---|---|---|---|---|\n"

@@ -12,11 +12,9 @@ from typing import Final
 
 from perdure.config.bind import Problem
 from perdure.config.document import Origin
+from perdure.config.listener_kinds import LISTENER_KINDS
 from perdure.config.schema import AuthConfig, Config, Listener, StorageConfig
 from perdure.config.units import is_loopback, parse_address
-
-LISTENER_PORTS: Final[Mapping[str, int]] = {"tcp": 1883, "tls": 8883, "ws": 8083, "wss": 8084}
-"""Kinds of listeners and the ports that they have by default."""
 
 _ANY: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - to compare with
 """Hosts that stand for every address."""
@@ -38,7 +36,7 @@ _WEB_ORIGIN: Final = re.compile(
 
 def enabled_listeners(config: Config) -> Iterator[tuple[str, str, Listener]]:
     """Kind, setting path and settings of each listener that is to be opened."""
-    for kind in LISTENER_PORTS:
+    for kind in LISTENER_KINDS:
         for index, listener in enumerate(getattr(config.listeners, kind)):
             if listener.enabled:
                 yield kind, f"listeners.{kind}.{index}", listener
@@ -118,8 +116,8 @@ def _placed(problem: Problem, origins: Mapping[str, Origin]) -> Problem:
 def _listener(
     kind: str, path: str, listener: Listener, origins: Mapping[str, Origin]
 ) -> Iterator[Problem]:
-    secure = kind in {"tls", "wss"}
-    if secure:
+    traits = LISTENER_KINDS[kind]
+    if traits.is_tls:
         for name in ("certificate", "private_key"):
             if not getattr(listener, name):
                 yield Problem(f"{path}.{name}", f"a {kind} listener needs it")
@@ -130,7 +128,7 @@ def _listener(
         for name in _TLS_ONLY:
             if f"{path}.{name}" in origins:
                 yield Problem(f"{path}.{name}", f"a {kind} listener does not have it")
-    if kind in {"ws", "wss"}:
+    if traits.is_web:
         if not listener.path.startswith("/"):
             yield Problem(f"{path}.path", "must begin with /")
         for origin in listener.origins:

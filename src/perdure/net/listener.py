@@ -22,6 +22,8 @@ from perdure.broker.runtime.token_bucket import TokenBucket
 from perdure.broker.runtime.turn_budget import TurnBudget
 from perdure.broker.runtime.unexpected_errors import UnexpectedErrors
 from perdure.clock import SystemClock
+from perdure.config import plugged
+from perdure.config.listener_kinds import LISTENER_KINDS
 from perdure.errors import PerdureError, UsageError
 from perdure.net.admission import Admission
 from perdure.net.proxy_protocol import ProxyFault, ProxyHeader
@@ -34,9 +36,8 @@ from perdure.net.sockets import (
     plain_address,
     read_proxy_header,
 )
-from perdure.net.tcp import TcpShell
 from perdure.net.tls import server_context
-from perdure.net.websocket import WebSocketShell
+from perdure.net.transport_shell import TransportShell
 from perdure.observe.instruments import add
 from perdure.observe.logs import get_logger
 from perdure.observe.metrics import Metrics
@@ -110,6 +111,10 @@ class Listener:
             metrics or Metrics(), log, SystemClock()
         )
         self.settings = settings
+        self._traits = LISTENER_KINDS[settings.kind]
+        self._shell: type[TransportShell] = plugged.load(
+            self._traits.opens, setting=settings.setting, what=f"a {settings.kind} listener"
+        )
         self.stats = ListenerStats()
         self._factory = factory
         self._admission = admission
@@ -156,8 +161,7 @@ class Listener:
         """
         tls = self.settings.tls
         if tls is not None:
-            alpn = "http/1.1" if self.settings.kind == "wss" else "mqtt"
-            self._context = server_context(tls, alpn=alpn)
+            self._context = server_context(tls, alpn=self._traits.alpn)
 
     def start(self) -> None:
         """Bind, listen and accept; a listener that was stopped takes its old port again.
@@ -319,14 +323,13 @@ class Listener:
         self._idle.clear()
         settings = self.settings
         peer = PeerInfo(settings.name, settings.kind, *address, is_loopback(address[0]))
-        kind = WebSocketShell if settings.kind in ("ws", "wss") else TcpShell
-        shell = kind(self._factory, peer, settings=settings, owner=self, loop=self._loop)
+        shell = self._shell(self._factory, peer, settings=settings, owner=self, loop=self._loop)
         self._shells[shell] = address[0]
         task = self._loop.create_task(self._establish(accepted, shell))
         self._pending[task] = accepted, shell
         task.add_done_callback(self._established)
 
-    async def _establish(self, accepted: socket.socket, shell: TcpShell | WebSocketShell) -> None:
+    async def _establish(self, accepted: socket.socket, shell: TransportShell) -> None:
         """Bring an accepted socket to a transport with its shell."""
         loop, settings = asyncio.get_running_loop(), self.settings
         if settings.proxy_protocol:

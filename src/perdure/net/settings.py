@@ -8,13 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, final
 
-from perdure.broker.runtime.stream import ListenerKind
+from perdure.config.listener_kinds import LISTENER_KINDS
 from perdure.config.schema import Listener as ListenerConfig
 from perdure.config.schema import MqttConfig, SessionConfig
 from perdure.errors import ConfigError
-
-DEFAULT_PORTS: Final[dict[ListenerKind, int]] = {"tcp": 1883, "tls": 8883, "ws": 8083, "wss": 8084}
-"""Ports of the listener kinds where ``bind`` names none."""
 
 FRAME_HEADROOM_BYTES: Final = 5
 """Largest fixed header of a packet: a WebSocket message must hold it besides the body."""
@@ -38,7 +35,7 @@ class ListenerSettings:
     """One listening address and how its connections are treated."""
 
     name: str
-    kind: ListenerKind
+    kind: str
     host: str
     port: int
     backlog: int = 4096
@@ -94,7 +91,7 @@ def split_bind(bind: str, default_port: int, *, path: str) -> tuple[str, int]:
 
 
 def listener_settings(
-    kind: ListenerKind,
+    kind: str,
     config: ListenerConfig,
     *,
     mqtt: MqttConfig,
@@ -104,7 +101,7 @@ def listener_settings(
     """Settings of one listener from its configuration.
 
     Args:
-        kind: which of the four lists of ``listeners`` it stands in.
+        kind: which list of ``listeners`` it stands in.
         config: its own section.
         mqtt: for the packet size and the connect timeout.
         session: for the outbound buffer.
@@ -114,9 +111,9 @@ def listener_settings(
         ConfigError: the address is unusable, or a TLS listener has no certificate.
     """
     path = f"listeners.{kind}"
-    host, port = split_bind(config.bind, DEFAULT_PORTS[kind], path=f"{path}.bind")
+    host, port = split_bind(config.bind, LISTENER_KINDS[kind].port, path=f"{path}.bind")
     tls: TlsSettings | None = None
-    if kind in ("tls", "wss"):
+    if LISTENER_KINDS[kind].is_tls:
         for field, value in (
             ("certificate", config.certificate),
             ("private_key", config.private_key),

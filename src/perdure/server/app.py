@@ -20,9 +20,10 @@ from perdure.broker.auth.control import AccessControl, AccessFiles, read_files
 from perdure.broker.auth.key_file import KEY_BYTES, load_or_create_key
 from perdure.broker.broker import Broker
 from perdure.broker.connection.connection import Connection
-from perdure.broker.runtime.stream import ByteStream, ListenerKind, PeerInfo
+from perdure.broker.runtime.stream import ByteStream, PeerInfo
 from perdure.broker.runtime.unexpected_errors import UnexpectedErrors
 from perdure.clock import SystemClock
+from perdure.config.listener_kinds import LISTENER_KINDS
 from perdure.config.schema import Config, LimitsConfig
 from perdure.net.admission import Admission
 from perdure.net.listener import Listener
@@ -141,8 +142,7 @@ def _listeners(
     """The configured listeners."""
     listeners: list[Listener] = []
     sections = config.listeners
-    kinds: list[ListenerKind] = ["tcp", "tls", "ws", "wss"]
-    for kind in kinds:
+    for kind in LISTENER_KINDS:
         for section in getattr(sections, kind):
             if not section.enabled:
                 continue
@@ -169,8 +169,7 @@ def _listeners(
 def listener_limits(config: Config) -> dict[str, LimitsConfig]:
     """Limits of the listeners that have some of their own, by the listener's name."""
     found: dict[str, LimitsConfig] = {}
-    kinds: list[ListenerKind] = ["tcp", "tls", "ws", "wss"]
-    for kind in kinds:
+    for kind in LISTENER_KINDS:
         for section in getattr(config.listeners, kind):
             own = {
                 name: value
@@ -188,8 +187,7 @@ def listener_limits(config: Config) -> dict[str, LimitsConfig]:
 def certificate_listeners(config: Config) -> list[str]:
     """Names of the listeners on which a client certificate's common name is the user."""
     names: list[str] = []
-    kinds: list[ListenerKind] = ["tls", "wss"]
-    for kind in kinds:
+    for kind in LISTENER_KINDS:
         for section in getattr(config.listeners, kind):
             if section.enabled and section.username_from_certificate:
                 settings = listener_settings(

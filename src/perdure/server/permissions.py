@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from perdure.config.listener_kinds import LISTENER_KINDS
+
 if TYPE_CHECKING:
     from perdure.config.schema import Config
 
@@ -38,7 +40,7 @@ def open_to_others(config: Config) -> Iterator[tuple[str, str, str]]:
     ):
         if path:
             yield from _look(name, path, OTHERS_OR_GROUP_WRITES, "chmod o-rwx,g-w")
-    for kind in ("tls", "wss"):
+    for kind in LISTENER_KINDS:
         for number, section in enumerate(getattr(config.listeners, kind)):
             if section.enabled and section.private_key:
                 name = f"listeners.{kind}.{number}.private_key"

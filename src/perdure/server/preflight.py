@@ -13,18 +13,18 @@ import pwd
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, final
+from typing import Final, Literal, TypeAlias, final
 
 import msgspec
 
 from perdure.broker.auth.bans import BanList
 from perdure.broker.auth.control import AccessFiles, read_files
-from perdure.broker.runtime.stream import ListenerKind
+from perdure.config.listener_kinds import LISTENER_KINDS
 from perdure.config.schema import Config, Listener
 from perdure.config.validate import enabled_listeners
 from perdure.errors import AddressUnavailable, ConfigError, PerdureError
 from perdure.net.certificate import validity
-from perdure.net.settings import DEFAULT_PORTS, TlsSettings, split_bind
+from perdure.net.settings import TlsSettings, split_bind
 from perdure.net.sockets import open_listening
 from perdure.net.tls import server_context
 from perdure.server.bans import read_bans
@@ -129,7 +129,9 @@ def look(config: Config, *, ports: bool) -> Preflight:
             findings += _tls(kind, path, listener)
         if ports:
             with _told(findings, path):
-                host, port = split_bind(listener.bind, _port(kind), path=f"{path}.bind")
+                host, port = split_bind(
+                    listener.bind, LISTENER_KINDS[kind].port, path=f"{path}.bind"
+                )
                 _try_port(host, port, path=path)
     for path, bind, default in (
         ("metrics", config.metrics.bind, METRICS_PORT),
@@ -231,7 +233,7 @@ def _make_driver(config: Config) -> None:
 
 
 def _tls(kind: str, path: str, listener: Listener) -> Iterator[Finding]:
-    if kind not in {"tls", "wss"}:
+    if not LISTENER_KINDS[kind].is_tls:
         return
     server_context(
         TlsSettings(
@@ -278,11 +280,6 @@ def _certificate(path: str, file: str) -> Iterator[Finding]:
     elif since > now:
         text = f"{file} is not valid before {since:%Y-%m-%d %H:%M} UTC"
         yield Finding(path, text, "is the clock of this machine right?", "warning")
-
-
-def _port(kind: str) -> int:
-    ports: dict[Any, int] = dict[ListenerKind | Any, int](DEFAULT_PORTS)
-    return ports[kind]
 
 
 def _try_port(host: str, port: int, *, path: str) -> None:

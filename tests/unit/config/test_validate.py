@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perdure.config.document import Origin
+from perdure.config.listener_kinds import LISTENER_KINDS
 from perdure.config.schema import (
     AuthConfig,
     Config,
@@ -15,7 +16,7 @@ from perdure.config.schema import (
     RocksdbConfig,
     StorageConfig,
 )
-from perdure.config.validate import LISTENER_PORTS, enabled_listeners, validate
+from perdure.config.validate import enabled_listeners, validate
 
 LOOPBACK = AuthConfig()
 PASSWORDS = AuthConfig(password_file="users")
@@ -36,7 +37,7 @@ def listening(auth: AuthConfig = LOOPBACK, **kinds: Listener) -> Config:
 def test_defaults_hold() -> None:
     assert found(Config()) == []
     assert [path for _, path, _ in enabled_listeners(Config())] == ["listeners.tcp.0"]
-    assert set(LISTENER_PORTS) == set(ListenersConfig.__struct_fields__)
+    assert set(LISTENER_KINDS) == set(ListenersConfig.__struct_fields__)
 
 
 @pytest.mark.parametrize("bind", ["0.0.0.0:1883", ":1883", "[::]:1883", "10.1.2.3:1", "lan:1"])

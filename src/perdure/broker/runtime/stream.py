@@ -12,10 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias, final
-
-ListenerKind: TypeAlias = Literal["tcp", "tls", "ws", "wss"]
-"""How bytes travel on a listener."""
+from typing import Protocol, TypeAlias, final
 
 
 class ByteStream(Protocol):
@@ -53,7 +50,8 @@ class PeerInfo:
 
     listener: str
     """Name of the listener in the configuration."""
-    kind: ListenerKind
+    kind: str
+    """How bytes travel on it (``config.listener_kinds``)."""
     address: str
     """IP address of the client, from the PROXY header where the listener trusts one."""
     port: int

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, final
+from typing import TYPE_CHECKING, Annotated, Literal, final
+
+import msgspec
 
 from perdure.config.fields import about
+from perdure.config.listener_kinds import LISTENER_KINDS
 from perdure.config.schema.section import Section
 
 
@@ -86,11 +89,28 @@ class Listener(Section, frozen=True):
     ] = False
 
 
-@final
-class ListenersConfig(Section, frozen=True):
-    """Where clients connect. Without any setting: TCP on localhost, port 1883."""
+if TYPE_CHECKING:
 
-    tcp: tuple[Listener, ...] = (Listener(),)
-    tls: tuple[Listener, ...] = ()
-    ws: tuple[Listener, ...] = ()
-    wss: tuple[Listener, ...] = ()
+    class _Kinds(Section, frozen=True):
+        """A field for each kind in ``LISTENER_KINDS``."""
+
+        def __init__(self, **kinds: tuple[Listener, ...]) -> None: ...
+
+        def __getattr__(self, name: str) -> tuple[Listener, ...]: ...
+
+else:
+    _Kinds = msgspec.defstruct(
+        "_Kinds",
+        [
+            (name, tuple[Listener, ...], (Listener(),) if name == "tcp" else ())
+            for name in LISTENER_KINDS
+        ],
+        bases=(Section,),
+        frozen=True,
+        kw_only=True,
+    )
+
+
+@final
+class ListenersConfig(_Kinds, frozen=True):
+    """Where clients connect. Without any setting: TCP on localhost, port 1883."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -48,6 +49,20 @@ class Removed(msgspec.Struct, frozen=True):
     snapshots: int
     files: int
     bytes: int
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where the tables of an archive are.
+
+    Attributes:
+        directory: of the archive; absolute, exists.
+        database_id: whose log is in the tables.
+        catalog: of the user's settings, for a format that has such; None = in the directory.
+    """
+
+    directory: Path
+    database_id: str
+    catalog: str | None = None
 
 
 class Sink(Protocol):

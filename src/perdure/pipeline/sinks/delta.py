@@ -20,7 +20,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from perdure.clock import SystemClock
 from perdure.errors import ConfigError, StorageConflict
 from perdure.pipeline.fields import ARROW, Fields
-from perdure.pipeline.sinks.contract import DataFile, Removed, check_position, named_conflict
+from perdure.pipeline.sinks.contract import DataFile, Place, Removed, check_position, named_conflict
 
 _HOUR_US: Final = 3_600_000_000
 
@@ -173,3 +173,8 @@ def _statistics(file: DataFile) -> str:
     if file.last:
         found |= {"minValues": {"offset": file.first}, "maxValues": {"offset": file.last}}
     return msgspec.json.encode(found).decode()
+
+
+def open_sink(place: Place) -> DeltaSink:
+    """The tables of an archive."""
+    return DeltaSink(place.directory, place.database_id)

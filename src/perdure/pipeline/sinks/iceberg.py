@@ -22,7 +22,7 @@ from pyiceberg.types import BooleanType, DoubleType, LongType, StringType
 
 from perdure.errors import ConfigError, StorageConflict
 from perdure.pipeline.fields import ARROW, Fields
-from perdure.pipeline.sinks.contract import DataFile, Removed, check_position, named_conflict
+from perdure.pipeline.sinks.contract import DataFile, Place, Removed, check_position, named_conflict
 from perdure.pipeline.sinks.files import delete_unused
 
 NAMESPACE: Final = "perdure"
@@ -259,3 +259,10 @@ def _directory(opened: Any) -> Path:
 
 def _path(uri: str) -> str:
     return unquote(urlparse(uri).path)
+
+
+def open_sink(place: Place) -> IcebergSink:
+    """The tables of an archive, in its own catalog or in one of the user's settings."""
+    own = place.catalog is None
+    catalog = local_catalog(place.directory) if own else named_catalog(place.catalog or "")
+    return IcebergSink(catalog, place.database_id)

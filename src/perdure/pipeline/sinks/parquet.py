@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 
 from perdure.errors import ConfigError, StorageConflict
 from perdure.pipeline.fields import ARROW, Fields
-from perdure.pipeline.sinks.contract import DataFile, Removed, check_position
+from perdure.pipeline.sinks.contract import DataFile, Place, Removed, check_position
 
 _STAGING: Final = ".staging-"
 _OLD: Final = ".old-"
@@ -278,3 +278,8 @@ def _sync(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def open_sink(place: Place) -> ParquetSink:
+    """The tables of an archive."""
+    return ParquetSink(place.directory, place.database_id)
