@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from perdure.broker.access.ban_enforcer import BanEnforcer
+from perdure.broker.access.login_expiry import LoginExpiry
 from perdure.broker.connection.connect_handler import ConnectHandler
 from perdure.broker.connection.enhanced_auth import EnhancedAuth
 from perdure.broker.connection.inbound_frames import InboundFrames
@@ -111,11 +112,15 @@ def _wire_connections(
         config.limits.incomplete_bytes_max, services.scheduler, clock
     )
     services.enhanced_auth = EnhancedAuth(services, ban_enforcer=services.ban_enforcer)
+    services.login_expiry = LoginExpiry(
+        services, registry=services.registry, shared=services.shared_subscriptions
+    )
     services.connect_handler = ConnectHandler(
         services,
         level=level,
         ban_enforcer=services.ban_enforcer,
         enhanced_auth=services.enhanced_auth,
+        login_expiry=services.login_expiry,
         registry=services.registry,
         sessions=services.sessions,
     )

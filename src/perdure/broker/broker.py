@@ -180,6 +180,7 @@ class Broker:
         self.services.reaper.stop()
         self.services.retention.stop()
         self.services.ban_enforcer.stop()
+        self.services.login_expiry.stop()
         self.services.sys.stop()
         self.services.refusal_log.close()
         for session in list(self.services.registry.live.values()):

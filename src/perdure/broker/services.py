@@ -12,6 +12,7 @@ from perdure.broker.connection.parts import ConnectionParts
 
 if TYPE_CHECKING:
     from perdure.broker.access.ban_enforcer import BanEnforcer
+    from perdure.broker.access.login_expiry import LoginExpiry
     from perdure.broker.delivery.pending_limits import PendingLimits
     from perdure.broker.delivery.registry import Registry
     from perdure.broker.monitor.clock_watch import ClockWatch
@@ -31,6 +32,7 @@ class Services(ConnectionParts):
         "ban_enforcer",
         "clock_watch",
         "gauges",
+        "login_expiry",
         "pending_limits",
         "reaper",
         "registry",
@@ -43,6 +45,7 @@ class Services(ConnectionParts):
     ban_enforcer: BanEnforcer
     clock_watch: ClockWatch
     gauges: Gauges
+    login_expiry: LoginExpiry
     pending_limits: PendingLimits
     reaper: Reaper
     registry: Registry

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from os.path import normpath
 from typing import Final
 
 from perdure.config.bind import Problem
 from perdure.config.document import Origin
 from perdure.config.listener_kinds import LISTENER_KINDS
-from perdure.config.schema import AuthConfig, Config, Listener, StorageConfig
+from perdure.config.schema import AUTH_METHODS, AuthConfig, Config, Listener, StorageConfig
 from perdure.config.units import is_loopback, parse_address
 
 _ANY: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - to compare with
@@ -53,8 +54,11 @@ def validate(config: Config, origins: Mapping[str, Origin]) -> list[Problem]:
     bound: dict[str, str] = {}
     for kind, path, listener in enabled_listeners(config):
         found += _listener(kind, path, listener, origins)
+        found += _chain(f"{path}.auth_chain", listener.auth_chain)
         found += _access(path, listener, config.auth)
         found += _twice(f"{path}.bind", listener.bind, bound)
+    found += _chain("auth.chain", config.auth.chain)
+    found += _unused(config, origins)
     if not bound:
         found.append(Problem("listeners", "no listener is enabled: nobody could connect"))
     for name in ("metrics", "http"):
@@ -157,13 +161,58 @@ def _http(config: Config) -> Iterator[Problem]:
         )
 
 
+def _chain(path: str, chain: tuple[str, ...]) -> Iterator[Problem]:
+    """Names that there are, each once, and none after who lets everybody in."""
+    for name in chain:
+        if name not in AUTH_METHODS:
+            close = get_close_matches(name, AUTH_METHODS, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(AUTH_METHODS)}"
+            yield Problem(path, f"{name!r} is no way to authenticate", hint=hint)
+    if len(set(chain)) != len(chain):
+        yield Problem(path, "names a method twice")
+    if "anonymous" in chain[:-1]:
+        yield Problem(path, "anonymous comes last: nobody is asked after it")
+
+
+def _unused(config: Config, origins: Mapping[str, Origin]) -> Iterator[Problem]:
+    """A method that has settings and that no chain names: someone takes it to be in force."""
+    used = set(config.auth.chain)
+    for _, _, listener in enabled_listeners(config):
+        used.update(listener.auth_chain)
+    for name, line in AUTH_METHODS.items():
+        if name in used:
+            continue
+        if line.is_built_in:
+            path = "auth.password_file" if name == "password" and config.auth.password_file else ""
+        else:
+            path = next((path for path in origins if path.startswith(f"auth.{name}.")), "")
+        if path:
+            yield Problem(
+                path,
+                f"is set, but no chain names {name}",
+                hint=f"auth.chain: [certificate, password, {name}, anonymous]",
+            )
+
+
 def _access(path: str, listener: Listener, auth: AuthConfig) -> Iterator[Problem]:
     """Refuse a listener that is open to strangers by accident, or to nobody at all."""
-    if auth.password_file or listener.username_from_certificate:
+    chain = listener.auth_chain or auth.chain
+    if any(name in AUTH_METHODS and not AUTH_METHODS[name].is_built_in for name in chain):
         return
-    if auth.allow_anonymous == "always":
+    if auth.password_file and "password" in chain:
         return
-    if auth.allow_anonymous == "never":
+    if listener.username_from_certificate and "certificate" in chain:
+        return
+    is_open = "anonymous" in chain
+    if is_open and auth.allow_anonymous == "always":
+        return
+    if not is_open:
+        yield Problem(
+            f"{path}.auth_chain" if listener.auth_chain else "auth.chain",
+            "nobody could connect: it names no way to authenticate that is configured",
+            hint="add one, and what it needs: auth.password_file for password",
+        )
+    elif auth.allow_anonymous == "never":
         yield Problem(
             f"{path}.bind",
             "nobody could connect: auth.allow_anonymous is never and auth.password_file is empty",

@@ -12,7 +12,7 @@ list      ``name: list[int]``                           ``values[index]``, or th
 dict      ``name: dict[tuple[str, ...], int]``          the key
 ========  ============================================  ==================================
 
-A histogram is ``name: Histogram`` (scalar), or one for each value (fields).
+A histogram is ``name: Histogram`` (scalar), or one for each value (fields) or key (dict).
 """
 
 from __future__ import annotations
@@ -215,6 +215,26 @@ TABLE: tuple[MetricInfo, ...] = (
         "Messages dropped that a pipeline in `retention.keep_for` had not read.",
     ),
     MetricInfo("auth", "counter", "Authentications.", ("result", "method"), (), "dict"),
+    MetricInfo(
+        "auth_checks",
+        "counter",
+        "Answers of methods in `auth.chain` that are not the broker's own: `allow`, `deny`, "
+        "`ignore`, `unavailable`, `busy`.",
+        ("method", "result"),
+        (),
+        "dict",
+    ),
+    MetricInfo(
+        "auth_check_seconds", "histogram", "Time of such an answer.", ("method",), (), "dict"
+    ),
+    MetricInfo(
+        "auth_breaker_open",
+        "gauge",
+        "1 while a method is left alone because it has failed too often.",
+        ("method",),
+        (),
+        "dict",
+    ),
     _gauge("bans", "Bans in force that an operator has made."),
     _gauge("bans_temporary", "Bans in force that the broker has made by itself."),
     _counter("logins_failed", "Passwords and SCRAM proofs that were wrong."),
@@ -312,6 +332,8 @@ def histograms(metrics: Metrics, info: MetricInfo) -> Iterator[tuple[tuple[str, 
     """The label values and histograms of a histogram metric."""
     if info.layout == "scalar":
         yield (), getattr(metrics, info.name)
+    elif info.layout == "dict":
+        yield from list(getattr(metrics, info.name).items())
     else:
         for value in info.values:
             yield (value,), getattr(metrics, f"{info.name}_{value}")

@@ -25,6 +25,9 @@ class Metrics(ConnectionMetrics):
 
     __slots__ = (
         "auth",
+        "auth_breaker_open",
+        "auth_check_seconds",
+        "auth_checks",
         "auth_seconds",
         "bans",
         "bans_temporary",
@@ -154,6 +157,9 @@ class Metrics(ConnectionMetrics):
         # Authentication.
         self.auth: dict[tuple[str, ...], int] = {}
         self.auth_seconds = Histogram()
+        self.auth_checks: dict[tuple[str, ...], int] = {}
+        self.auth_check_seconds: dict[tuple[str, ...], Histogram] = {}
+        self.auth_breaker_open: dict[tuple[str, ...], int] = {}
         self.bans: int = 0
         self.clock_offset_lead_seconds: int = 0
         self.clock_steps_back: int = 0

@@ -34,6 +34,7 @@ from perdure.pure import build
 from perdure.server import process
 from perdure.server.admin import AdminServer
 from perdure.server.admin_handler import BrokerAdmin
+from perdure.server.auth_part import AuthPart, listener_chains
 from perdure.server.bans import BanKeeper, ban_file
 from perdure.server.clock_file import ClockFile
 from perdure.server.greeting import greeting
@@ -222,9 +223,11 @@ async def serve(
     watch = TaskWatch()
     scheduler = LoopScheduler(asyncio.get_running_loop(), watch.task_failed)
     metrics = Metrics()
-    access = _access(config, files)
+    methods = AuthPart(config, metrics)
+    access = _access(config, files, methods)
     broker = _broker(config, store, scheduler=scheduler, access=access, metrics=metrics, bans=bans)
     broker.services.listener_limits = listener_limits(config)
+    methods.login_expiry = broker.services.login_expiry
     asyncio.get_running_loop().set_exception_handler(
         loop_failures(watch.task_failed, broker.services.unexpected_errors)
     )
@@ -240,6 +243,7 @@ async def serve(
             broker=broker,
             bans=keeper,
         ),
+        "auth": methods.reload,
         **{listener.settings.name: listener.reload_tls for listener in listeners},
     }
     jobs: dict[str, Job] = {
@@ -248,7 +252,7 @@ async def serve(
     }
     optional = _optional_parts(config, broker, metrics, keeper, access)
     lifecycle = Lifecycle(
-        [BrokerPart(broker, scheduler, store), *optional],
+        [BrokerPart(broker, scheduler, store), methods, *optional],
         listeners,
         jobs=jobs,
         reloads=reloads,
@@ -363,7 +367,7 @@ def _say_build() -> None:
         )
 
 
-def _access(config: Config, files: AccessFiles) -> AccessControl:
+def _access(config: Config, files: AccessFiles, methods: AuthPart) -> AccessControl:
     """Authentication and authorisation, with the secret that belongs to the data directory."""
     decoy_key = secrets.token_bytes(KEY_BYTES)
     if config.storage.traits.is_kept:
@@ -374,6 +378,9 @@ def _access(config: Config, files: AccessFiles) -> AccessControl:
         certificate_listeners=certificate_listeners(config),
         random_bytes=secrets.token_bytes,
         decoy_key=decoy_key,
+        guard=methods.guard,
+        methods=methods.methods,
+        listener_chains=listener_chains(config),
     )
 
 

@@ -10,6 +10,7 @@ import contextlib
 import importlib.util
 import os
 import pwd
+import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,8 +18,11 @@ from typing import Final, Literal, TypeAlias, final
 
 import msgspec
 
+from perdure.auth_methods.opening import Surroundings, open_method
 from perdure.broker.auth.bans import BanList
 from perdure.broker.auth.control import AccessFiles, read_files
+from perdure.broker.auth.guard import LoginGuard
+from perdure.clock import SystemClock
 from perdure.config.listener_kinds import LISTENER_KINDS
 from perdure.config.schema import Config, Listener
 from perdure.config.validate import enabled_listeners
@@ -27,6 +31,9 @@ from perdure.net.certificate import validity
 from perdure.net.settings import TlsSettings, split_bind
 from perdure.net.sockets import open_listening
 from perdure.net.tls import server_context
+from perdure.observe.logs import get_logger
+from perdure.observe.metrics import Metrics
+from perdure.server.auth_part import names_in_use
 from perdure.server.bans import read_bans
 from perdure.server.http_part import HTTP_PORT, TOKEN_FILE
 from perdure.server.metrics_part import METRICS_PORT, TOKEN_SETTING
@@ -120,6 +127,9 @@ def look(config: Config, *, ports: bool) -> Preflight:
         _make_driver(config)
     with _told(findings, "auth.password_file"):
         users = read_files(msgspec.structs.replace(config.auth, acl_file=""))
+    for name in names_in_use(config):
+        with _told(findings, f"auth.{name}"):
+            _make_method(name, config)
     with _told(findings, "auth.acl_file"):
         rules = read_files(msgspec.structs.replace(config.auth, password_file=""))
     with _told(findings, "auth.ban_file"):
@@ -230,6 +240,18 @@ def _make_driver(config: Config) -> None:
     """The driver of a server is installed, and its URL is one."""
     if config.storage.traits.is_server:
         make_driver(config.storage, "preflight")
+
+
+def _make_method(name: str, config: Config) -> None:
+    """A way to authenticate has what it needs: packages, files, URLs that are some."""
+    around = Surroundings(
+        clock=SystemClock(),
+        log=get_logger("preflight"),
+        metrics=Metrics(),
+        random_bytes=secrets.token_bytes,
+        guard=LoginGuard(config.auth),
+    )
+    open_method(name, config.auth, around)
 
 
 def _tls(kind: str, path: str, listener: Listener) -> Iterator[Finding]:

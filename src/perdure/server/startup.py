@@ -10,6 +10,7 @@ import msgspec
 
 from perdure.config.schema import Config, LimitsConfig
 from perdure.observe.logs import get_logger
+from perdure.server.auth_part import names_in_use
 
 log = get_logger("server")
 
@@ -38,6 +39,7 @@ def authentication(config: Config) -> str:
     kinds = (*config.listeners.tls, *config.listeners.wss)
     if any(each.enabled and each.username_from_certificate for each in kinds):
         ways.append("certificates")
+    ways += names_in_use(config)
     anonymous = {
         "loopback": "anonymous from this machine",
         "always": "anonymous from everywhere",

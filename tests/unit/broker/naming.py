@@ -6,14 +6,14 @@ from tests.support.sim_broker import SimBroker
 from tests.unit.broker.harness import NO_DELAY, Client
 
 from perdure.broker.auth.acl import AclAuthorizer, AclRules
-from perdure.broker.auth.authenticate import AuthRequest, AuthResult, accepted
+from perdure.broker.auth.authenticate import AllStand, AuthRequest, AuthResult, accepted
 from perdure.broker.auth.authorize import Identity
 from perdure.config.schema import AuthConfig, Config, SysConfig
 from perdure.model import Will
 from perdure.mqtt.packets import Connack, Connect, Properties
 
 
-class Users:
+class Users(AllStand):
     """Authenticator and standing: who states a name has it."""
 
     def __init__(self) -> None:
@@ -25,9 +25,6 @@ class Users:
         if name is None:
             return accepted("anonymous", None)
         return accepted("password", name, superuser=name in self.superusers)
-
-    def takes_certificates(self, listener: str) -> bool:
-        return False
 
     def keeps(self, identity: Identity, *, loopback: bool) -> bool:
         return self.stands(identity.username, identity.method)

@@ -70,7 +70,7 @@ def test_every_line_can_be_read(info: MetricInfo) -> None:
     metrics = Metrics()
     if info.kind == "histogram":
         found = list(histograms(metrics, info))
-        assert found
+        assert found or info.layout == "dict"
         assert all(isinstance(histogram, Histogram) for _, histogram in found)
     else:
         for values, number in numbers(metrics, info):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from perdure.broker.auth.grant import Grant
 from perdure.mqtt.reason_codes import NOT_AUTHORIZED
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ def revoke(core: BrokerCore, registry: Registry, shared: SharedSubscriptions) ->
     for session in list(registry.live.values()):
         identity = session.identity
         # Who is no superuser any more is none at once.
-        identity.superuser = standing.is_superuser(identity.username)
+        identity.superuser = standing.is_superuser(identity.username) or (
+            isinstance(identity.grant, Grant) and identity.grant.superuser
+        )
         if standing.keeps(identity, loopback=session.connection.peer.loopback):
             session.withdraw_pending()
             continue

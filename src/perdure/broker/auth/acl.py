@@ -164,9 +164,9 @@ class AclRules:
                 if keyword == "user":
                     current = users.setdefault(argument, [])
                 elif keyword == "topic":
-                    current.append(_rule(argument, is_pattern=False))
+                    current.append(parse_rule(argument, is_pattern=False))
                 elif keyword == "pattern":
-                    patterns.append(_rule(argument, is_pattern=True))
+                    patterns.append(parse_rule(argument, is_pattern=True))
                 else:
                     raise ValueError(f"unknown keyword {keyword!r}")
             except ValueError as error:
@@ -184,7 +184,8 @@ class AclRules:
         else:
             section = self._users.get(identity.username, _NOTHING)
         substituted: list[Rule] = []
-        for rule in self._patterns:
+        granted: Iterable[Rule] = getattr(identity.grant, "rules", ())
+        for rule in (*self._patterns, *granted):
             filled = _fill(rule, identity)
             if filled is not None:
                 substituted.append(Rule(rule.permission, filled))
@@ -237,6 +238,10 @@ class Access:
         return self._section.deny.matches(topic) or _any_matches(self._deny, topic)
 
 
+_NO_RULES: Final = AclRules((), {}, ())
+"""For a login that comes with rules where there is no file."""
+
+
 @final
 class AclAuthorizer(Authorizer):
     """Decides by the lines of an ACL file; without one, as ``AllowAll`` does.
@@ -245,12 +250,16 @@ class AclAuthorizer(Authorizer):
         rules: the file; None = there is none.
         cache_bytes: bound of what is remembered, over all identities; all of it is forgotten when
             it is reached.
+        grants: logins may come with rules of their own (``grant``).
     """
 
-    __slots__ = ("_cache_bytes_max", "_filled", "_generation", "_rules", "cache_bytes")
+    __slots__ = ("_cache_bytes_max", "_filled", "_generation", "_grants", "_rules", "cache_bytes")
 
-    def __init__(self, rules: AclRules | None, *, cache_bytes: int = CACHE_BYTES) -> None:
-        super().__init__(allow_all=rules is None)
+    def __init__(
+        self, rules: AclRules | None, *, cache_bytes: int = CACHE_BYTES, grants: bool = False
+    ) -> None:
+        super().__init__(allow_all=rules is None and not grants)
+        self._grants = grants
         self._rules: AclRules | None = rules
         self._generation: int = 0
         self._cache_bytes_max: int = cache_bytes
@@ -274,13 +283,13 @@ class AclAuthorizer(Authorizer):
         self._generation += 1
 
     def has_rules(self) -> bool:
-        """Whether there is a file."""
-        return self._rules is not None
+        """Whether there is a file, or may be a grant."""
+        return self._rules is not None or self._grants
 
     def publish(self, identity: Identity, topic: str) -> bool:
         """Whether the client may publish to the topic."""
-        rules = self._rules
-        if rules is None or identity.superuser:
+        rules = self._rules_for(identity)
+        if rules is None:
             return not is_sys_topic(topic)
         access = identity.access
         if not isinstance(access, Access) or access.rules is not rules:
@@ -294,8 +303,8 @@ class AclAuthorizer(Authorizer):
 
     def subscribe(self, identity: Identity, topic_filter: str) -> bool:
         """Whether the subscription can ever yield something; ``deliver`` decides on each."""
-        rules = self._rules
-        if rules is None or identity.superuser:
+        rules = self._rules_for(identity)
+        if rules is None:
             return True
         access = identity.access
         if not isinstance(access, Access) or access.rules is not rules:
@@ -306,8 +315,8 @@ class AclAuthorizer(Authorizer):
         """Whether a message on the topic may go to the client."""
         if publisher in self._muted:
             return False
-        rules = self._rules
-        if rules is None or identity.superuser:
+        rules = self._rules_for(identity)
+        if rules is None:
             return True
         access = identity.access
         if not isinstance(access, Access) or access.rules is not rules:
@@ -318,6 +327,13 @@ class AclAuthorizer(Authorizer):
             decision = access.may_read(topic)
             self._remember(access, decisions, topic, decision)
         return decision
+
+    def _rules_for(self, identity: Identity) -> AclRules | None:
+        """The lines that are asked about a client, its grant beside them; None = it may all."""
+        if identity.superuser:
+            return None
+        rules = self._rules
+        return _NO_RULES if rules is None and identity.grant is not None else rules
 
     def _remember(
         self, access: Access, decisions: dict[str, bool], topic: str, decision: bool
@@ -360,11 +376,14 @@ def _first_word(text: str) -> tuple[str, str]:
     return word, text[len(word) :].strip(_BLANKS)
 
 
-def _rule(argument: str, *, is_pattern: bool) -> Rule:
+def parse_rule(argument: str, *, is_pattern: bool) -> Rule:
     """Read what follows ``topic`` or ``pattern``.
 
     A single word is a filter, even ``read``. With more words the first is the access, so a
     filter that holds a space needs one before it.
+
+    Raises:
+        ValueError: it cannot be used.
     """
     word, rest = _first_word(argument)
     if rest:

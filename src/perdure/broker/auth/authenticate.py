@@ -28,6 +28,7 @@ from perdure.mqtt.reason_codes import (
     SUCCESS,
 )
 
+ANONYMOUS: Final = "anonymous"
 CERTIFICATE: Final = "certificate"
 
 AnonymousMode: TypeAlias = Literal["loopback", "always", "never"]
@@ -74,6 +75,9 @@ class AuthResult(msgspec.Struct, frozen=True, kw_only=True):
         limit: the setting that refused the client before its password was looked at.
         ban: a temporary ban that this failure brings.
         delay_us: how long the client waits before it hears that it is refused.
+        grant: what the login allows beside the ACL file; None = nothing is said of it.
+        expires_us: monotonic time at which the login ends; 0 = never.
+        recheck_us: monotonic time at which its method is asked again; 0 = never by itself.
     """
 
     ok: bool
@@ -86,6 +90,9 @@ class AuthResult(msgspec.Struct, frozen=True, kw_only=True):
     limit: str = ""
     ban: LoginBan | None = None
     delay_us: int = 0
+    grant: object | None = None
+    expires_us: int = 0
+    recheck_us: int = 0
 
 
 class Authenticator(Protocol):
@@ -115,6 +122,18 @@ class Standing(Protocol):
         """Whether a proved user is exempt from the ACL, as of now."""
         ...
 
+    def offers_enhanced(self, listener: str) -> bool:
+        """Whether clients of a listener may use enhanced authentication."""
+        ...
+
+    def grant_without_login(self, method: str) -> object | None:
+        """What stands for the grant of a login by a method where there is no connection."""
+        ...
+
+    async def renew(self, request: AuthRequest, identity: Identity) -> AuthResult:
+        """Ask the method that has let a client in whether it still may be there."""
+        ...
+
 
 class AllStand:
     """Nobody is ever removed: a broker without users."""
@@ -134,6 +153,18 @@ class AllStand:
     def is_superuser(self, username: str | None) -> bool:
         """Nobody."""
         return False
+
+    def offers_enhanced(self, listener: str) -> bool:
+        """All may."""
+        return True
+
+    def grant_without_login(self, method: str) -> object | None:
+        """There are no grants."""
+        return None
+
+    async def renew(self, request: AuthRequest, identity: Identity) -> AuthResult:
+        """Nobody knows."""
+        return undecided(identity.method)
 
 
 def accepted(
@@ -184,8 +215,8 @@ class AnonymousPolicy:
     async def authenticate(self, request: AuthRequest) -> AuthResult:
         """Accept the client as anonymous, or have no opinion."""
         if self.lets_in(loopback=request.loopback):
-            return accepted("anonymous", None)
-        return undecided("anonymous")
+            return accepted(ANONYMOUS, None)
+        return undecided(ANONYMOUS)
 
     def lets_in(self, *, loopback: bool) -> bool:
         """Whether a client without credentials may come."""

@@ -35,9 +35,22 @@ class Identity:
             entry. The connection may stay while the entry does.
         access: the authorizer's own cache of decisions for this identity. It lives and dies
             with the identity, so that there is no table of identities to bound or to clean up.
+        grant: what the login allows beside the ACL file; None = nothing is said of it.
+        expires_us: monotonic time at which the login ends; 0 = never.
+        recheck_us: monotonic time at which its method is asked again; 0 = never by itself.
     """
 
-    __slots__ = ("access", "client_id", "method", "proof", "superuser", "username")
+    __slots__ = (
+        "access",
+        "client_id",
+        "expires_us",
+        "grant",
+        "method",
+        "proof",
+        "recheck_us",
+        "superuser",
+        "username",
+    )
 
     def __init__(
         self,
@@ -47,6 +60,9 @@ class Identity:
         *,
         method: str = "",
         proof: object | None = None,
+        grant: object | None = None,
+        expires_us: int = 0,
+        recheck_us: int = 0,
     ) -> None:
         self.client_id: str = client_id
         self.username: str | None = username
@@ -54,6 +70,9 @@ class Identity:
         self.method: str = method
         self.proof: object | None = proof
         self.access: object | None = None
+        self.grant: object | None = grant
+        self.expires_us: int = expires_us
+        self.recheck_us: int = recheck_us
 
     def __eq__(self, other: object) -> bool:
         return (

@@ -30,6 +30,7 @@ from perdure.topic.names import validate_topic_name
 
 if TYPE_CHECKING:
     from perdure.broker.access.ban_enforcer import BanEnforcer
+    from perdure.broker.access.login_expiry import LoginExpiry
     from perdure.broker.connection.client import ClientConnection
     from perdure.broker.connection.enhanced_auth import EnhancedAuth
     from perdure.broker.core import BrokerCore
@@ -102,7 +103,7 @@ class ConnectHandler:
     Args:
         core: what every part stands on.
         level: durability that CONNACK waits for.
-        ban_enforcer, enhanced_auth, registry, sessions: what else it uses.
+        ban_enforcer, enhanced_auth, login_expiry, registry, sessions: what else it uses.
     """
 
     def __init__(
@@ -112,12 +113,14 @@ class ConnectHandler:
         level: int = LEVEL_FSYNC,
         ban_enforcer: BanEnforcer,
         enhanced_auth: EnhancedAuth,
+        login_expiry: LoginExpiry,
         registry: Registry,
         sessions: SessionLifecycle,
     ) -> None:
         self._core = core
         self._ban_enforcer: BanEnforcer = ban_enforcer
         self._enhanced_auth: EnhancedAuth = enhanced_auth
+        self._login_expiry: LoginExpiry = login_expiry
         self._registry: Registry = registry
         self._sessions: SessionLifecycle = sessions
         self._level = level
@@ -238,6 +241,9 @@ class ConnectHandler:
             ):
                 connection.disconnect(BANNED, "banned", send_will=False)
                 return None
+            identity = admission.identity
+            if identity.expires_us or identity.recheck_us:
+                self._login_expiry.opened(session)
             return session, present
         finally:
             self._registry.release(client_id)
@@ -358,6 +364,9 @@ class ConnectHandler:
             result.superuser,
             method=result.method,
             proof=result.proof,
+            grant=result.grant,
+            expires_us=result.expires_us,
+            recheck_us=result.recheck_us,
         )
 
     def _keep_alive(self, packet: Connect) -> int:

@@ -13,6 +13,7 @@ from perdure.broker.auth.guard import REFUSAL_DELAY_US
 from perdure.errors import LoginRefused, MqttError
 from perdure.mqtt.packets import Auth, Connect, Properties
 from perdure.mqtt.reason_codes import (
+    BAD_AUTHENTICATION_METHOD,
     BANNED,
     CONTINUE_AUTHENTICATION,
     NOT_AUTHORIZED,
@@ -49,6 +50,8 @@ class EnhancedAuth:
         peer = connection.peer
         name = packet.properties.authentication_method
         assert name is not None
+        if not core.standing.offers_enhanced(peer.listener):
+            raise MqttError(BAD_AUTHENTICATION_METHOD, "authentication method not supported")
         certified: str | None = None
         if core.standing.takes_certificates(peer.listener):
             # The certificate has named the user; the exchange may prove that one besides.

@@ -300,7 +300,13 @@ class SessionLifecycle:
             return True
         if identity is None:
             superuser = parts.standing.is_superuser(username)
-            identity = Identity(record.client_id, username, superuser, method=record.method)
+            identity = Identity(
+                record.client_id,
+                username,
+                superuser,
+                method=record.method,
+                grant=parts.standing.grant_without_login(record.method),
+            )
         return authorizer.publish(identity, topic)
 
     def give(self, stored: StoredSession, username: str) -> None:

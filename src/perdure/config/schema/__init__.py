@@ -7,6 +7,7 @@ ints in the unit that the name ends with (or that the annotation states) and may
 """
 
 from perdure.config.schema.auth import AuthConfig
+from perdure.config.schema.auth_methods import AUTH_METHODS, LookupConfig, MethodConfig
 from perdure.config.schema.config import Config, NodeConfig
 from perdure.config.schema.http import HttpConfig
 from perdure.config.schema.limits import LimitsConfig
@@ -27,6 +28,7 @@ from perdure.config.schema.storage import (
 )
 
 __all__ = [
+    "AUTH_METHODS",
     "DAY_S",
     "GIB",
     "KIB",
@@ -39,6 +41,8 @@ __all__ = [
     "Listener",
     "ListenersConfig",
     "LogConfig",
+    "LookupConfig",
+    "MethodConfig",
     "MetricsConfig",
     "MqttConfig",
     "NodeConfig",

@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, final
+from typing import TYPE_CHECKING, Annotated, Literal, final
+
+import msgspec
 
 from perdure.config.fields import about
+from perdure.config.schema.auth_methods import AUTH_METHODS, MethodConfig
 from perdure.config.schema.section import Section
+
+if TYPE_CHECKING:
+    _Methods = Section
+else:
+    _Methods = msgspec.defstruct(
+        "_Methods",
+        [
+            (name, line.settings, line.settings())
+            for name, line in AUTH_METHODS.items()
+            if not line.is_built_in
+        ],
+        bases=(Section,),
+        frozen=True,
+        kw_only=True,
+    )
 
 
 @final
-class AuthConfig(Section, frozen=True):
+class AuthConfig(_Methods, frozen=True):
     """Who may connect, and who may do what."""
+
+    chain: Annotated[
+        tuple[str, ...],
+        about(
+            "Ways to authenticate, in the order in which they are asked: each says yes or no, or "
+            f"leaves it to the next one. {', '.join(AUTH_METHODS)}."
+        ),
+    ] = ("certificate", "password", "anonymous")
 
     allow_anonymous: Annotated[
         Literal["loopback", "always", "never"],
@@ -128,3 +154,8 @@ class AuthConfig(Section, frozen=True):
             ge=0,
         ),
     ] = 16 * 1024 * 1024
+
+    def method(self, name: str) -> MethodConfig:
+        """The section of a way to authenticate that is not the broker's own."""
+        section: MethodConfig = getattr(self, name)
+        return section

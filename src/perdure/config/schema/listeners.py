@@ -51,6 +51,10 @@ class Listener(Section, frozen=True):
         Literal["", "memory", "os", "fsync"],
         about("Durability for what arrives here; empty means `storage.durability`."),
     ] = ""
+    auth_chain: Annotated[
+        tuple[str, ...],
+        about("In place of `auth.chain` for clients here; empty = that one."),
+    ] = ()
     proxy_protocol: Annotated[
         bool, about("Expect a PROXY protocol header (v1 or v2) before the first packet.")
     ] = False

@@ -1,0 +1,280 @@
+"""A service of the operator's that is asked by HTTP, at CONNECT and now and again.
+
+::
+
+    POST url      {"client_id", "username", "password", "address", "listener", "protocol", ...}
+    200           {"result": "allow" | "deny" | "ignore", "username", "superuser", "acl",
+                   "expires_in_s"}
+    401, 403      as "deny"
+
+``acl_url`` is asked the same without a password, and answers the same: for clients that ``url`` has
+let in, and every ``recheck_s`` for those that are connected. Everything else that the service
+answers, and no answer, refuses whoever connects and changes nothing for whoever is connected.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any, Final, Literal, final
+
+import httpx
+import msgspec
+
+from perdure.auth_methods.urls import check_http_url
+from perdure.broker.auth.authenticate import AuthRequest, AuthResult
+from perdure.broker.auth.grant import Grant, parse_grant
+from perdure.broker.auth.method import (
+    AuthMethod,
+    MethodContext,
+    MethodUnavailable,
+    allow,
+    deny,
+    ignore,
+)
+from perdure.config.schema.auth_methods import HttpAuthConfig
+from perdure.errors import ConfigError
+from perdure.limits import UTF8_STRING_BYTES_MAX
+from perdure.mqtt.reason_codes import NOT_AUTHORIZED
+from perdure.net.tls import client_context
+
+SETTING: Final = "auth.http"
+HEADERS_MAX: Final = 20
+CACHE_KEY_BYTES: Final = 32
+_REFUSALS: Final = frozenset((httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN))
+
+
+@final
+class Answer(msgspec.Struct, frozen=True):
+    """What a service says; fields that it has besides are not looked at."""
+
+    result: Literal["allow", "deny", "ignore"]
+    username: str | None = None
+    superuser: bool = False
+    acl: Any = None
+    expires_in_s: int | None = None
+
+
+_DENIED: Final = Answer("deny")
+
+
+@final
+class HttpMethod(AuthMethod):
+    """Asks a service.
+
+    Args:
+        settings: of the method.
+        context: clock, log, chance.
+        transport: of HTTP; None = the network.
+    """
+
+    def __init__(
+        self,
+        settings: HttpAuthConfig,
+        context: MethodContext,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._settings = settings
+        self._context = context
+        self._headers = _read_headers(settings.header_file)
+        self._client = httpx.AsyncClient(
+            verify=client_context(cafile=settings.ca_file),
+            limits=httpx.Limits(
+                max_connections=settings.connections_max,
+                max_keepalive_connections=settings.connections_max,
+            ),
+            # How long a question may take in all is counted around the method.
+            timeout=settings.timeout_ms / 1000,
+            # A credential goes where the operator says, and nowhere else.
+            follow_redirects=False,
+            trust_env=False,
+            transport=transport,
+        )
+        self._cache_key = context.random_bytes(CACHE_KEY_BYTES)
+        self._cache: OrderedDict[bytes, tuple[int, str | None, Answer]] = OrderedDict()
+
+    def reload(self) -> None:
+        """Read the headers again, and forget all answers."""
+        self._headers = _read_headers(self._settings.header_file)
+        self._cache.clear()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def authenticate(self, request: AuthRequest) -> AuthResult:
+        """Ask about a CONNECT."""
+        body = _body(request)
+        answer = self._remembered(body) or await self._ask(self._settings.url, body)
+        if answer.result == "ignore":
+            return ignore()
+        if answer.result == "deny":
+            return deny()
+        username = request.username if answer.username is None else answer.username
+        self._remember(body, username, answer)
+        if not self._settings.acl_url:
+            return self._allowed(answer, username, request)
+        asked = msgspec.structs.replace(request, username=username, password=None)
+        return await self._rights(asked, answer)
+
+    async def renew(self, request: AuthRequest, proof: object | None) -> AuthResult:
+        """Ask about a client that is connected."""
+        if not self._settings.acl_url:
+            return ignore()
+        result = await self._rights(request, proof if isinstance(proof, Answer) else None)
+        if not result.ok and not result.undecided:
+            self._forget(request.username)
+        return result
+
+    async def _rights(self, request: AuthRequest, login: Answer | None) -> AuthResult:
+        answer = await self._ask(self._settings.acl_url, _body(request))
+        if answer.result == "deny":
+            return deny(NOT_AUTHORIZED)
+        if answer.result == "ignore":
+            return ignore()
+        if login is not None and login.superuser:
+            answer = msgspec.structs.replace(answer, superuser=True)
+        result = self._allowed(answer, request.username, request)
+        return msgspec.structs.replace(result, proof=login)
+
+    def _allowed(self, answer: Answer, username: str | None, request: AuthRequest) -> AuthResult:
+        settings = self._settings
+        now_us = self._context.clock.monotonic_us()
+        recheck = settings.recheck_s and settings.acl_url
+        return allow(
+            username,
+            superuser=answer.superuser,
+            grant=self._grant(answer),
+            expires_us=0
+            if answer.expires_in_s is None
+            else now_us + max(1, answer.expires_in_s * 1_000_000),
+            recheck_us=now_us + settings.recheck_s * 1_000_000 if recheck else 0,
+        )
+
+    def _grant(self, answer: Answer) -> Grant | None:
+        if answer.acl is None and not self._settings.acl_url and not answer.superuser:
+            return None
+        try:
+            return parse_grant(answer.acl, superuser=answer.superuser)
+        except ValueError as error:
+            raise MethodUnavailable(f"the service's acl: {error}") from None
+
+    async def _ask(self, url: str, body: bytes) -> Answer:
+        try:
+            status, data = await self._post(url, body)
+        except httpx.HTTPError as error:
+            raise MethodUnavailable(str(error) or type(error).__name__) from None
+        if status in _REFUSALS:
+            return _DENIED
+        if status != httpx.codes.OK:
+            raise MethodUnavailable(f"{url} answered with status {status}")
+        try:
+            answer = msgspec.json.decode(data, type=Answer)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise MethodUnavailable(f"{url} answered with something else: {error}") from None
+        if len((answer.username or "").encode()) > UTF8_STRING_BYTES_MAX:
+            raise MethodUnavailable(f"{url} answered with a user name that is too long")
+        return answer
+
+    async def _post(self, url: str, body: bytes) -> tuple[int, bytes]:
+        headers = {**self._headers, "content-type": "application/json"}
+        async with self._client.stream("POST", url, content=body, headers=headers) as response:
+            data = b""
+            async for chunk in response.aiter_bytes():
+                data += chunk
+                if len(data) > self._settings.answer_bytes_max:
+                    raise MethodUnavailable(f"{url} answered with too many bytes")
+            return response.status_code, data
+
+    def _digest(self, body: bytes) -> bytes:
+        return hmac.digest(self._cache_key, body, "sha256")
+
+    def _remembered(self, body: bytes) -> Answer | None:
+        if not self._cache:
+            return None
+        key = self._digest(body)
+        found = self._cache.get(key)
+        if found is None:
+            return None
+        if found[0] <= self._context.clock.monotonic_us():
+            del self._cache[key]
+            return None
+        return found[2]
+
+    def _remember(self, body: bytes, username: str | None, answer: Answer) -> None:
+        settings = self._settings
+        # An end of its own counts from the first answer, which is not here any more.
+        if not settings.cache_s or answer.expires_in_s is not None:
+            return
+        key = self._digest(body)
+        if key in self._cache:
+            return
+        while len(self._cache) >= settings.cache_max:
+            self._cache.popitem(last=False)
+        until_us = self._context.clock.monotonic_us() + settings.cache_s * 1_000_000
+        self._cache[key] = until_us, username, answer
+
+    def _forget(self, username: str | None) -> None:
+        for key in [key for key, found in self._cache.items() if found[1] == username]:
+            del self._cache[key]
+
+
+def _body(request: AuthRequest) -> bytes:
+    said: dict[str, object] = {
+        "client_id": request.client_id,
+        "username": request.username,
+        "address": request.address,
+        "listener": request.listener,
+        "protocol": request.protocol,
+        "certificate_subject": request.certificate_subject,
+    }
+    if request.password is not None:
+        try:
+            said["password"] = request.password.decode()
+        except UnicodeDecodeError:
+            said["password_base64"] = base64.b64encode(request.password).decode()
+    return msgspec.json.encode(said)
+
+
+def _read_headers(file: str) -> dict[str, str]:
+    """The lines ``Name: value`` of a file.
+
+    Raises:
+        ConfigError: it cannot be read, or a line is wrong.
+    """
+    if not file:
+        return {}
+    path = f"{SETTING}.header_file"
+    try:
+        lines = Path(file).read_text(encoding="ascii").splitlines()
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}", path=path) from error
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file} is not ASCII", path=path) from None
+    headers: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip() or " " in name.strip():
+            raise ConfigError(f"{file}:{number}: no header", path=path, hint="lines `Name: value`")
+        headers[name.strip()] = value.strip()
+    if len(headers) > HEADERS_MAX:
+        raise ConfigError(f"{file} has more than {HEADERS_MAX} headers", path=path)
+    return headers
+
+
+def open_method(settings: HttpAuthConfig, context: MethodContext) -> HttpMethod:
+    """Make the method.
+
+    Raises:
+        ConfigError: a URL or a file cannot be used.
+    """
+    if not settings.url:
+        raise ConfigError("is empty", path=f"{SETTING}.url", hint="where your service answers")
+    check_http_url(settings.url, f"{SETTING}.url")
+    if settings.acl_url:
+        check_http_url(settings.acl_url, f"{SETTING}.acl_url")
+    return HttpMethod(settings, context)

@@ -1,0 +1,234 @@
+"""The keys by which tokens are verified: of a file, or as an issuer publishes them (RFC 7517).
+
+Published keys are fetched at the start and every ``refresh_s``. A token with a key identifier that
+is not known makes for a fetch too, since the issuer may have a new key; but of those there is one
+in ``refresh_min_s`` at most, whatever clients send, and all who wait share it. Keys that cannot be
+fetched anew hold on for ``stale_max_s``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final, final
+
+import httpx
+import jwt
+
+from perdure.broker.auth.method import MethodContext, MethodUnavailable
+from perdure.config.schema.auth_methods import JwtConfig
+from perdure.errors import ConfigError
+
+SETTING: Final = "auth.jwt"
+KEYS_MAX: Final = 100
+"""Keys of one issuer; more are a mistake."""
+
+DOCUMENT_BYTES_MAX: Final = 256 * 1024
+SECRET_BYTES_MIN: Final = 32
+"""RFC 7518 section 3.2: as long as the hash of HS256."""
+
+KEY_FILE_BYTES_MAX: Final = 64 * 1024
+
+
+@final
+class FileKey:
+    """One key, of a file; ``load`` reads it again."""
+
+    def __init__(self, settings: JwtConfig) -> None:
+        self._settings = settings
+        self._key = self._read()
+
+    async def find(self, kid: str | None) -> jwt.PyJWK:
+        """The key, whatever the token calls it."""
+        return self._key
+
+    async def start(self) -> None:
+        """Nothing goes on."""
+
+    def reload(self) -> None:
+        """Read the file again.
+
+        Raises:
+            ConfigError: it cannot be used; the key stays.
+        """
+        self._key = self._read()
+
+    async def close(self) -> None:
+        """Nothing goes on."""
+
+    def _read(self) -> jwt.PyJWK:
+        settings = self._settings
+        if settings.secret_file:
+            path = f"{SETTING}.secret_file"
+            secret = _bytes_of(settings.secret_file, path).strip(b"\r\n")
+            if len(secret) < SECRET_BYTES_MIN:
+                raise ConfigError(
+                    f"the secret has less than {SECRET_BYTES_MIN} bytes",
+                    path=path,
+                    hint="openssl rand -base64 48",
+                )
+            return _symmetric(secret, settings.algorithms[0])
+        path = f"{SETTING}.public_key_file"
+        return _public(_bytes_of(settings.public_key_file, path), settings.algorithms, path)
+
+
+def _symmetric(secret: bytes, algorithm: str) -> jwt.PyJWK:
+    text = jwt.utils.base64url_encode(secret).decode()
+    return jwt.PyJWK({"kty": "oct", "k": text}, algorithm=algorithm)
+
+
+def _public(pem: bytes, algorithms: tuple[str, ...], path: str) -> jwt.PyJWK:
+    """The key in a PEM file, for the first accepted algorithm of its kind."""
+    known = jwt.algorithms.get_default_algorithms()
+    for name in algorithms:
+        algorithm = known.get(name)
+        try:
+            assert algorithm is not None
+            key = algorithm.prepare_key(pem)
+            return jwt.PyJWK(algorithm.to_jwk(key, as_dict=True), algorithm=name)
+        except (ValueError, TypeError, AssertionError, jwt.PyJWTError):
+            continue  # a key of another kind
+    raise ConfigError(
+        "is no public key in PEM for any of auth.jwt.algorithms",
+        path=path,
+        hint="a file that begins with -----BEGIN PUBLIC KEY-----",
+    )
+
+
+def _bytes_of(file: str, path: str) -> bytes:
+    try:
+        with Path(file).open("rb") as opened:
+            data = opened.read(KEY_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}", path=path) from error
+    if len(data) > KEY_FILE_BYTES_MAX:
+        raise ConfigError(f"{file} is larger than {KEY_FILE_BYTES_MAX} bytes", path=path)
+    return data
+
+
+@final
+class PublishedKeys:
+    """The keys that an issuer publishes.
+
+    Args:
+        settings: of the method.
+        context: of the method.
+        transport: of HTTP; None = the network.
+    """
+
+    def __init__(
+        self,
+        settings: JwtConfig,
+        context: MethodContext,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._settings = settings
+        self._context = context
+        # Redirects are not followed: keys come from where the operator says.
+        self._client = httpx.AsyncClient(
+            timeout=settings.timeout_ms / 1000, follow_redirects=False, transport=transport
+        )
+        self._keys: dict[str | None, jwt.PyJWK] = {}
+        self._fetched_us: int | None = None
+        self._asked_us: int | None = None
+        self._fetching: asyncio.Task[bool] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def find(self, kid: str | None) -> jwt.PyJWK | None:
+        """The key of a token; None = the issuer has no such key.
+
+        Raises:
+            MethodUnavailable: nobody knows the issuer's keys, or those known are too old.
+        """
+        key = self._known(kid)
+        if key is None and self._may_ask():
+            await self._fetch_once()
+            key = self._known(kid)
+        if self._is_stale():
+            raise MethodUnavailable("the keys of auth.jwt.jwks_url cannot be fetched")
+        return key
+
+    async def start(self) -> None:
+        """Fetch the keys now and again; an issuer that is away now may come later."""
+        self._task = asyncio.create_task(self._refresh(), name="auth.jwks")
+
+    def reload(self) -> None:
+        """Fetch the keys now."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = asyncio.create_task(self._refresh(), name="auth.jwks")
+
+    async def close(self) -> None:
+        """Fetch no more."""
+        tasks = [task for task in (self._task, self._fetching) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._client.aclose()
+
+    def _known(self, kid: str | None) -> jwt.PyJWK | None:
+        if kid is None and len(self._keys) == 1:
+            return next(iter(self._keys.values()))
+        return self._keys.get(kid)
+
+    def _is_stale(self) -> bool:
+        if self._fetched_us is None:
+            return True
+        age_us = self._context.clock.monotonic_us() - self._fetched_us
+        return age_us > self._settings.stale_max_s * 1_000_000
+
+    def _may_ask(self) -> bool:
+        """Whether a token may cause a fetch; who finds one under way waits for it."""
+        if self._fetching is not None or self._asked_us is None:
+            return True
+        passed_us = self._context.clock.monotonic_us() - self._asked_us
+        return passed_us >= self._settings.refresh_min_s * 1_000_000
+
+    async def _refresh(self) -> None:
+        while True:
+            done = await self._fetch_once()
+            settings = self._settings
+            await asyncio.sleep(
+                settings.refresh_s if done else min(settings.refresh_s, settings.refresh_min_s)
+            )
+
+    async def _fetch_once(self) -> bool:
+        """Fetch the keys, or wait for whoever does; whether they came."""
+        if self._fetching is None:
+            self._asked_us = self._context.clock.monotonic_us()
+            self._fetching = asyncio.create_task(self._fetch(), name="auth.jwks.fetch")
+            self._fetching.add_done_callback(self._fetched)
+        return await asyncio.shield(self._fetching)
+
+    def _fetched(self, _task: asyncio.Task[bool]) -> None:
+        self._fetching = None
+
+    async def _fetch(self) -> bool:
+        try:
+            data = await self._get()
+            found = jwt.PyJWKSet.from_json(data.decode())
+        except (httpx.HTTPError, ValueError, jwt.PyJWTError) as error:
+            self._context.log.warning(
+                "auth.keys_missing",
+                url=self._settings.jwks_url,
+                error=str(error) or type(error).__name__,
+            )
+            return False
+        # A secret that everybody can fetch verifies nothing.
+        keys = {key.key_id: key for key in found.keys[:KEYS_MAX] if key.key_type != "oct"}
+        if set(keys) != set(self._keys):
+            self._context.log.info("auth.keys", url=self._settings.jwks_url, keys=len(keys))
+        self._keys = keys
+        self._fetched_us = self._context.clock.monotonic_us()
+        return True
+
+    async def _get(self) -> bytes:
+        async with self._client.stream("GET", self._settings.jwks_url) as response:
+            if response.status_code != httpx.codes.OK:
+                raise ValueError(f"answered with status {response.status_code}")
+            data = b""
+            async for chunk in response.aiter_bytes():
+                data += chunk
+                if len(data) > DOCUMENT_BYTES_MAX:
+                    raise ValueError(f"answered with more than {DOCUMENT_BYTES_MAX} bytes")
+            return data
