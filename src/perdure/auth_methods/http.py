@@ -30,6 +30,7 @@ from perdure.broker.auth.method import (
     AuthMethod,
     MethodContext,
     MethodUnavailable,
+    UnusableAnswer,
     allow,
     deny,
     ignore,
@@ -159,7 +160,7 @@ class HttpMethod(AuthMethod):
         try:
             return parse_grant(answer.acl, superuser=answer.superuser)
         except ValueError as error:
-            raise MethodUnavailable(f"the service's acl: {error}") from None
+            raise UnusableAnswer(f"the service's acl: {error}") from None
 
     async def _ask(self, url: str, body: bytes) -> Answer:
         try:

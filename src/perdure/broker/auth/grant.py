@@ -65,10 +65,13 @@ def parse_grant(
         unknown = [str(name) for name in said if name not in _LISTS]
         if unknown:
             raise ValueError(f"unknown list {unknown[0]!r}; there are {', '.join(_LISTS)}")
-        pairs = [
-            (_LISTS[name].value, text) for name, listed in said.items() for text in _texts(listed)
-        ]
-        lines = [f"{permission} {text}" for permission, text in pairs]
+        lines = []
+        for name, listed in said.items():
+            for text in _texts(listed):
+                if not text.strip():
+                    # Alone, the permission would be taken for a topic filter.
+                    raise ValueError(f"an empty topic in {name!r}")
+                lines.append(f"{_LISTS[name].value} {text}")
     else:
         lines = _texts(said)
     return grant_of(lines, superuser=superuser, rules_max=rules_max)

@@ -16,7 +16,12 @@ from perdure.broker.auth.addresses import address_key
 from perdure.broker.auth.authenticate import AuthRequest, AuthResult, refused
 from perdure.broker.auth.breaker import Breaker
 from perdure.broker.auth.guard import REFUSAL_DELAY_US, LoginGuard
-from perdure.broker.auth.method import AuthMethod, MethodContext, MethodUnavailable
+from perdure.broker.auth.method import (
+    AuthMethod,
+    MethodContext,
+    MethodUnavailable,
+    UnusableAnswer,
+)
 from perdure.config.schema import LookupConfig, MethodConfig
 from perdure.mqtt.reason_codes import (
     BAD_USERNAME_OR_PASSWORD,
@@ -126,7 +131,10 @@ class GuardedMethod:
                 "auth.unavailable", method=self.name, error=str(error) or "no answer in time"
             )
             result = refused(self.name, SERVER_UNAVAILABLE)
-            self._failed()
+            if isinstance(error, UnusableAnswer):
+                self._succeeded()
+            else:
+                self._failed()
         except BaseException:
             if breaker is not None:
                 breaker.given_up()

@@ -31,6 +31,11 @@ class MethodUnavailable(Exception):
     """
 
 
+class UnusableAnswer(MethodUnavailable):
+    """What a method asks is there, but what it says about this client cannot be used. It is no
+    reason to leave it alone: others may be served."""
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodContext:

@@ -146,7 +146,7 @@ class PasswordAuthenticator:
         self._superusers = frozenset(superusers)
         self._threads = threads
         self._pool = pool or ThreadPoolExecutor(
-            threads, thread_name_prefix="perdure-verify", initializer=_give_way
+            threads, thread_name_prefix="perdure-verify", initializer=give_way
         )
         self._cache: dict[str, _Known] = {}
         self._checks: dict[_Question, _Check] = {}
@@ -275,7 +275,7 @@ class PasswordAuthenticator:
                 break
             running.append(check.place)
             answer = loop.run_in_executor(
-                self._pool, _verify, check.hashes, self._decoys, check.password
+                self._pool, verify_password, check.hashes, self._decoys, check.password
             )
             answer.add_done_callback(functools.partial(self._answered, check))
 
@@ -320,7 +320,7 @@ def _end(check: _Check, outcome: _Outcome) -> None:
         check.done.set_result(outcome)
 
 
-def _verify(
+def verify_password(
     hashes: tuple[SlowHash, ...], decoys: tuple[SlowHash, ...], password: bytes
 ) -> SlowHash | None:
     """The entry of a user that a password fits; None = none does. Runs in a thread.
@@ -338,7 +338,7 @@ def _verify(
     return None
 
 
-def _give_way() -> None:
+def give_way() -> None:
     """Let the loop's thread go first. Runs in each thread as it begins."""
     with contextlib.suppress(OSError, AttributeError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), VERIFY_NICENESS)

@@ -156,8 +156,21 @@ class HttpAuthConfig(LookupConfig, frozen=True):
     cache_max: Annotated[int, about("Answers that are remembered.", ge=1)] = 10_000
 
 
+class StoreConfig(LookupConfig, frozen=True):
+    """A method that looks users up in a server, with hashes as `perdure passwd` writes them."""
+
+    unknown_user: Annotated[
+        Literal["deny", "ignore"],
+        about("A user name that is not there is refused, or left to the next method of the chain."),
+    ] = "deny"
+    verify_cache_max: Annotated[
+        int, about("Good passwords that are remembered (hashed) in memory; 0 = none.", ge=0)
+    ] = 10_000
+    acl_rows_max: Annotated[int, about("Most rules of one user.", ge=1, le=100_000)] = 1000
+
+
 @final
-class PostgresAuthConfig(LookupConfig, frozen=True):
+class PostgresAuthConfig(StoreConfig, frozen=True):
     """Users and rules in PostgreSQL."""
 
     url: Annotated[str, about("`postgresql://user:password@host:5432/database`.", secret=True)] = (
@@ -185,11 +198,10 @@ class PostgresAuthConfig(LookupConfig, frozen=True):
         ),
     ] = ""
     connections_max: Annotated[int, about("Connections to the server.", ge=1, le=100)] = 4
-    acl_rows_max: Annotated[int, about("Most rules of one user.", ge=1, le=100_000)] = 1000
 
 
 @final
-class RedisAuthConfig(LookupConfig, frozen=True):
+class RedisAuthConfig(StoreConfig, frozen=True):
     """Users and rules in Redis: a hash for each user, and one for its rules."""
 
     url: Annotated[
@@ -213,7 +225,6 @@ class RedisAuthConfig(LookupConfig, frozen=True):
             "deny. Empty = `acl_file` alone says what it may do."
         ),
     ] = ""
-    acl_rows_max: Annotated[int, about("Most rules of one user.", ge=1, le=100_000)] = 1000
 
 
 @final
