@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, str] = {
     "storage": "Look into the log and check it.",
     "pipeline": "Read the log with Spark, and archive it into tables.",
     "passwd": "Write the credentials file.",
+    "auth": "Try a login against the configured chain.",
     "config": "Check and show the configuration.",
     "bench": "Measure a broker.",
 }

@@ -10,11 +10,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.unit.auth_methods.helpers import make_context
 
-from perdure.broker.auth import AccessControl, AuthRequest, Identity, read_files
+from perdure.broker.auth import AccessControl, AuthRequest, AuthResult, Identity, read_files
+from perdure.broker.auth.grant import EVERYTHING
+from perdure.broker.auth.guard import LoginGuard
+from perdure.broker.auth.guarded import GuardedMethod
 from perdure.broker.auth.hashes import Pbkdf2Hash, scram_keys
+from perdure.broker.auth.method import AuthMethod, allow, deny, ignore
 from perdure.broker.auth.scram import NAME
-from perdure.config.schema import AuthConfig
+from perdure.config.schema import AuthConfig, MethodConfig
 from perdure.errors import ConfigError, MqttError
 
 
@@ -208,3 +213,79 @@ def scram_answer(challenge: bytes, password: str, *, client_first_bare: str) -> 
     signature = hmac.digest(hashlib.sha256(client_key).digest(), message, "sha256")
     proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
     return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+
+
+class Toy(AuthMethod):
+    """Knows the users that it is told."""
+
+    def __init__(self, *users: str) -> None:
+        self.users = users
+
+    async def authenticate(self, request: AuthRequest) -> AuthResult:
+        if request.username not in self.users:
+            return ignore()
+        return allow(request.username) if request.password == b"toy" else deny()
+
+
+def chained(
+    tmp_path: Path, chain: tuple[str, ...], listeners: dict[str, tuple[str, ...]] | None = None
+) -> AccessControl:
+    users = tmp_path / "users"
+    users.write_text(line("ada", "pw") + SCRAM_LINE)
+    config = AuthConfig(
+        chain=chain, password_file=str(users), allow_anonymous="always", superusers=("tom",)
+    )
+    guard = LoginGuard(config)
+    toy = GuardedMethod(Toy("ada", "tom"), MethodConfig(), make_context("toy"), guard)
+    return AccessControl(
+        config,
+        read_files(config),
+        random_bytes=counting,
+        decoy_key=bytes(32),
+        guard=guard,
+        methods={"toy": toy},
+        listener_chains=listeners,
+    )
+
+
+async def test_the_first_that_knows_a_client_decides(tmp_path: Path) -> None:
+    control = chained(tmp_path, ("password", "toy", "anonymous"))
+    assert await ask(control, "ada", "pw") == (0x00, "ada", "password")
+    assert await ask(control, "ada", "toy") == (0x86, None, "password")
+    assert await ask(control, "tom", "toy") == (0x00, "tom", "toy")
+    assert await ask(control, "tom", "no") == (0x86, None, "toy")
+    assert await ask(control, "eve", "no") == (0x00, None, "anonymous")
+    control.close()
+    turned = chained(tmp_path, ("toy", "password"))
+    assert await ask(turned, "ada", "toy") == (0x00, "ada", "toy")
+    assert await ask(turned, "ada", "pw") == (0x86, None, "toy")
+    assert await ask(turned, "eve", "no") == (0x86, None, "password")
+    turned.close()
+
+
+async def test_a_listener_has_its_own_chain_and_scram_only_with_passwords(tmp_path: Path) -> None:
+    control = chained(tmp_path, ("password",), {"ws": ("toy",)})
+    assert await ask(control, "ada", "pw") == (0x00, "ada", "password")
+    assert await ask(control, "ada", "pw", listener="ws") == (0x86, None, "toy")
+    assert await ask(control, "ada", "toy", listener="ws") == (0x00, "ada", "toy")
+    assert await ask(control, None, listener="ws") == (0x87, None, "none")
+    assert control.offers_enhanced("tcp")
+    assert not control.offers_enhanced("ws")
+    control.close()
+
+
+async def test_whom_a_method_has_let_in(tmp_path: Path) -> None:
+    control = chained(tmp_path, ("toy",))
+    request = AuthRequest(client_id="c", username="tom", password=b"toy")
+    result = await control.authenticate(request)
+    assert result.superuser
+    assert not control.authorizer.allow_all
+    identity = Identity("c", "tom", method="toy")
+    assert control.keeps(identity, loopback=False)
+    assert control.stands("tom", "toy")
+    assert not control.stands("tom", "gone")
+    assert (await control.renew(request, identity)).undecided
+    assert (await control.renew(request, Identity("c", "x", method="password"))).undecided
+    assert control.grant_without_login("toy") is EVERYTHING
+    assert control.grant_without_login("password") is None
+    control.close()

@@ -38,7 +38,7 @@ def test_both_forms() -> None:
     ],
 )
 def test_what_is_neither(said: object) -> None:
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         parse_grant(said)
 
 
