@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+import ssl
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any, Final, Literal, final
@@ -81,7 +82,7 @@ class HttpMethod(AuthMethod):
         self._context = context
         self._headers = _read_headers(settings.header_file)
         self._client = httpx.AsyncClient(
-            verify=client_context(cafile=settings.ca_file),
+            verify=_trusted(settings.ca_file),
             limits=httpx.Limits(
                 max_connections=settings.connections_max,
                 max_keepalive_connections=settings.connections_max,
@@ -220,6 +221,18 @@ class HttpMethod(AuthMethod):
     def _forget(self, username: str | None) -> None:
         for key in [key for key, found in self._cache.items() if found[1] == username]:
             del self._cache[key]
+
+
+def _trusted(ca_file: str) -> ssl.SSLContext:
+    """Whom to believe that it is the service.
+
+    Raises:
+        ConfigError: the file cannot be used.
+    """
+    try:
+        return client_context(cafile=ca_file)
+    except ConfigError as error:
+        raise ConfigError(error.message, path=f"{SETTING}.ca_file", hint=error.hint) from None
 
 
 def _body(request: AuthRequest) -> bytes:

@@ -24,6 +24,7 @@ _TLS_ONLY = (
     "certificate",
     "private_key",
     "client_ca",
+    "client_crl",
     "require_client_certificate",
     "username_from_certificate",
 )
@@ -125,7 +126,7 @@ def _listener(
         for name in ("certificate", "private_key"):
             if not getattr(listener, name):
                 yield Problem(f"{path}.{name}", f"a {kind} listener needs it")
-        for name in ("require_client_certificate", "username_from_certificate"):
+        for name in ("client_crl", "require_client_certificate", "username_from_certificate"):
             if getattr(listener, name) and not listener.client_ca:
                 yield Problem(f"{path}.{name}", "needs client_ca")
     else:

@@ -27,6 +27,7 @@ class TlsSettings:
     client_ca: str = ""
     require_client_certificate: bool = False
     path: str = "listeners.tls"
+    client_crl: str = ""
 
 
 @final
@@ -126,6 +127,7 @@ def listener_settings(
             client_ca=config.client_ca,
             require_client_certificate=config.require_client_certificate,
             path=path,
+            client_crl=config.client_crl,
         )
     return ListenerSettings(
         name=name or f"{kind}:{config.bind}",

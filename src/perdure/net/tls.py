@@ -36,6 +36,8 @@ def server_context(settings: TlsSettings, *, alpn: str = "mqtt") -> ssl.SSLConte
         _load_authorities(context, settings.client_ca, path=f"{settings.path}.client_ca")
         required = settings.require_client_certificate
         context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+        if settings.client_crl:
+            _load_revoked(context, settings.client_crl, path=f"{settings.path}.client_crl")
     elif settings.require_client_certificate:
         raise ConfigError(
             "client certificates are required but no authority is named to check them",
@@ -121,6 +123,23 @@ def _load_authorities(context: ssl.SSLContext, file: str, *, path: str) -> None:
         context.load_verify_locations(cafile=file)
     except ssl.SSLError as exc:
         raise ConfigError(f"{file} holds no PEM certificate: {exc}", path=path) from exc
+
+
+def _load_revoked(context: ssl.SSLContext, file: str, *, path: str) -> None:
+    """Refuse what the lists of a file have revoked.
+
+    Only the client's own certificate is looked up: an authority that is revoked is taken out of
+    ``client_ca``, and a list of each authority above it would have to be there as well.
+    """
+    _check_readable(file, path=path)
+    if b"-----BEGIN X509 CRL-----" not in Path(file).read_bytes():
+        # OpenSSL takes a certificate for one, and then refuses every client.
+        raise ConfigError(f"{file} holds no list of revoked certificates in PEM", path=path)
+    try:
+        context.load_verify_locations(cafile=file)
+    except ssl.SSLError as exc:
+        raise ConfigError(f"{file} is not usable: {exc}", path=path) from exc
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
 
 def _check_readable(file: str, *, path: str) -> None:

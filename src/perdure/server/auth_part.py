@@ -86,7 +86,7 @@ class AuthPart:
     async def stop(self) -> None:
         """End it."""
         for guarded in self.methods.values():
-            await guarded.method.close()
+            await guarded.close()
 
     def reload(self) -> None:
         """Forget what is remembered, and ask again about every client that is connected.

@@ -264,6 +264,7 @@ def _tls(kind: str, path: str, listener: Listener) -> Iterator[Finding]:
             listener.client_ca,
             require_client_certificate=listener.require_client_certificate,
             path=path,
+            client_crl=listener.client_crl,
         )
     )
     yield from _certificate(f"{path}.certificate", listener.certificate)

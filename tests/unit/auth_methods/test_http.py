@@ -268,7 +268,7 @@ async def test_headers_of_a_file(made: Made, service: Service, tmp_path: Path) -
         ({"url": "http://a:b/"}, "auth.http.url"),
         ({"url": "http://a/", "acl_url": "x"}, "auth.http.acl_url"),
         ({"url": "http://a/", "header_file": "/nowhere"}, "auth.http.header_file"),
-        ({"url": "http://a/", "ca_file": "/nowhere"}, "cafile"),
+        ({"url": "http://a/", "ca_file": "/nowhere"}, "auth.http.ca_file"),
     ],
 )
 def test_settings_that_cannot_be_used(fields: dict[str, Any], path: str) -> None:

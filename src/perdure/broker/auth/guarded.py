@@ -7,8 +7,9 @@ and none longer than ``timeout_ms``; what cannot be answered is refused.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import Counter
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import msgspec
 
@@ -33,7 +34,7 @@ from perdure.mqtt.reason_codes import (
 from perdure.observe.instruments import Histogram, add
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
 PER_ADDRESS: Final = "auth.verify_pending_per_address_max"
 
@@ -63,6 +64,7 @@ class GuardedMethod:
         self._context = context
         self._guard = guard
         self._of_addresses: Counter[str] = Counter()
+        self._tasks: set[asyncio.Task[AuthResult]] = set()
         context.metrics.auth_check_seconds.setdefault((self.name,), Histogram())
         self._breaker: Breaker | None = None
         if isinstance(settings, LookupConfig):
@@ -87,13 +89,7 @@ class GuardedMethod:
             return refused(self.name, reason, limit=limit, delay_us=REFUSAL_DELAY_US)
         self.pending += 1
         self._of_addresses[place] += 1
-        try:
-            result = await self._answer(lambda: self.method.authenticate(request))
-        finally:
-            self.pending -= 1
-            self._of_addresses[place] -= 1
-            if not self._of_addresses[place]:
-                del self._of_addresses[place]
+        result = await self._run(self._answer(lambda: self.method.authenticate(request)), place)
         if result.undecided:
             return result
         if result.ok:
@@ -107,7 +103,34 @@ class GuardedMethod:
 
     async def renew(self, request: AuthRequest, proof: object | None) -> AuthResult:
         """Decide on a client that the method has let in before."""
-        return await self._answer(lambda: self.method.renew(request, proof))
+        return await self._run(self._answer(lambda: self.method.renew(request, proof)))
+
+    async def close(self) -> None:
+        """Give up what is under way, and end the method."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.method.close()
+
+    async def _run(
+        self, work: Coroutine[Any, Any, AuthResult], place: str | None = None
+    ) -> AuthResult:
+        """Do something in a task of its own: a CONNECT is handled in none, and what methods use
+        wants one. It goes on if the client hangs up, and is counted until it ends."""
+        task = asyncio.get_running_loop().create_task(work, name=f"auth.{self.name}")
+        self._tasks.add(task)
+        task.add_done_callback(functools.partial(self._ended, place))
+        return await asyncio.shield(task)
+
+    def _ended(self, place: str | None, task: asyncio.Task[AuthResult]) -> None:
+        self._tasks.discard(task)
+        if place is not None:
+            self.pending -= 1
+            self._of_addresses[place] -= 1
+            if not self._of_addresses[place]:
+                del self._of_addresses[place]
+        if not task.cancelled():
+            task.exception()  # whoever waits for it is told; nobody may
 
     def _limit(self, place: str) -> str:
         """The setting that refuses one more question; empty = there is room."""

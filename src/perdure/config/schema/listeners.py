@@ -85,6 +85,15 @@ class Listener(Section, frozen=True):
         str,
         about("PEM file with the authorities that client certificates come from.", unit="path"),
     ] = ""
+    client_crl: Annotated[
+        str,
+        about(
+            "PEM file with the certificates that these authorities have revoked, a list of each; "
+            "SIGHUP reads it again, for connections from then on. Where a list has run out, no "
+            "client certificate is accepted. Empty = none is asked for.",
+            unit="path",
+        ),
+    ] = ""
     require_client_certificate: Annotated[
         bool, about("Refuse a client without a valid certificate; needs `client_ca`.")
     ] = False

@@ -95,6 +95,33 @@ async def test_what_waits_is_bounded(
     assert counts == {("toy", "busy"): 1, ("toy", "allow"): 3}
 
 
+async def test_a_question_goes_on_when_its_client_hangs_up() -> None:
+    toy = Toy(allow("ada"))
+    toy.gate.clear()
+    method, counts = guarded(toy)
+    client = asyncio.ensure_future(method.authenticate(asking()))
+    await asyncio.sleep(0)
+    client.cancel()
+    await asyncio.gather(client, return_exceptions=True)
+    assert method.pending == 1
+    toy.gate.set()
+    assert (await method.authenticate(asking())).ok
+    assert method.pending == 0
+    assert counts == {("toy", "allow"): 2}
+
+
+async def test_a_close_ends_what_waits() -> None:
+    toy = Toy(allow("ada"))
+    toy.gate.clear()
+    method, _ = guarded(toy)
+    client = asyncio.ensure_future(method.authenticate(asking()))
+    await asyncio.sleep(0)
+    await method.close()
+    assert method.pending == 0
+    await asyncio.gather(client, return_exceptions=True)
+    assert client.cancelled()
+
+
 async def test_who_fails_too_often_is_not_asked_about() -> None:
     toy = Toy(deny())
     method, counts = guarded(toy, failures_max=3)

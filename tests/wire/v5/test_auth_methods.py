@@ -1,0 +1,198 @@
+"""A whole broker with a chain: tokens by an issuer's keys, a service, a listener of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from tests.wire.harness import Broker, Options
+from tests.wire.packets import V5, Kind, Reason
+from tests.wire.peer import SUBJECT, Peer
+
+pytestmark = pytest.mark.skipif(SUBJECT != "perdure", reason="methods are Perdure's own")
+
+
+class Site:
+    """An issuer of tokens and a service that knows users."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, rsa.RSAPrivateKey] = {}
+        self.rights: dict[str, dict[str, Any]] = {}
+        self.asked: list[str] = []
+        site = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                algorithm = jwt.algorithms.get_default_algorithms()["RS256"]
+                self._answer(
+                    {
+                        "keys": [
+                            dict(algorithm.to_jwk(key.public_key(), as_dict=True)) | {"kid": kid}
+                            for kid, key in site.keys.items()
+                        ]
+                    }
+                )
+
+            def do_POST(self) -> None:
+                said = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                user = said["username"]
+                site.asked.append(self.path)
+                known = said.get("password") in ("pw", None) and user in site.rights
+                self._answer(site.rights[user] if known else {"result": "deny"})
+
+            def _answer(self, answer: object) -> None:
+                data = json.dumps(answer).encode()
+                self.send_response(200)
+                self.send_header("content-length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+
+    def new_key(self, kid: str) -> None:
+        self.keys[kid] = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+    def token(self, kid: str, user: str, *, lives_s: float = 600, **claims: object) -> str:
+        said = {"sub": user, "exp": time.time() + lives_s} | claims
+        return jwt.encode(said, self.keys[kid], algorithm="RS256", headers={"kid": kid})
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    site = Site()
+    site.new_key("one")
+    yield site
+    site.close()
+
+
+@pytest.fixture(scope="module")
+def chained(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    options = Options(
+        settings={
+            "auth.chain": "[jwt, http]",
+            "auth.jwt.jwks_url": f"{site.url}/keys",
+            "auth.jwt.refresh_min_s": "1",
+            "auth.jwt.acl_claim": "acl",
+            "auth.http.url": f"{site.url}/auth",
+            "auth.http.acl_url": f"{site.url}/acl",
+            "auth.http.recheck_s": "3600",
+        }
+    )
+    broker = Broker(tmp_path_factory.mktemp("broker"), options)
+    broker.start()
+    yield broker
+    broker.close()
+
+
+@pytest.fixture
+def broker(chained: Broker) -> Iterator[Broker]:
+    yield chained
+    chained.close_peers()
+    chained.check_health()
+
+
+def reload(broker: Broker) -> None:
+    os.kill(broker._running().pid, signal.SIGHUP)
+
+
+def disconnected(peer: Peer) -> int:
+    left = peer.receive()
+    assert left is not None
+    assert left.kind == Kind.DISCONNECT
+    peer.expect_closed()
+    return int(left.reason)
+
+
+def test_a_token_and_what_it_allows(broker: Broker, site: Site, name: str) -> None:
+    token = site.token("one", "ada", acl=[f"readwrite {name}/%u/#"])
+    peer = broker.connect(name, username="whoever", password=token)
+    peer.subscribe((f"{name}/ada/#", 1))
+    peer.publish(f"{name}/ada/x", b"1", qos=1)
+    peer.receive_publish(f"{name}/ada/x", b"1")
+    peer.subscribe((f"{name}/bob/#", 1), codes=(Reason.NOT_AUTHORIZED,))
+
+
+def test_a_token_that_does_not_hold(broker: Broker, site: Site, name: str) -> None:
+    for token in (
+        site.token("one", "ada", lives_s=-1),
+        site.token("one", "ada") + "x",
+        site.token("one", ""),
+    ):
+        peer = broker.peer()
+        peer.send(V5.connect(name, username="x", password=token))
+        peer.expect_refused_connect(Reason.BAD_CREDENTIALS)
+
+
+def test_the_end_of_a_token_is_the_end_of_the_connection(
+    broker: Broker, site: Site, name: str
+) -> None:
+    peer = broker.connect(name, username="x", password=site.token("one", "ada", lives_s=1.5))
+    assert disconnected(peer) == 0xA0
+
+
+def test_a_new_key_is_fetched_when_a_token_names_it(broker: Broker, site: Site, name: str) -> None:
+    site.new_key("two")
+    token = site.token("two", "ada")
+    deadline = time.monotonic() + 30
+    while True:
+        peer = broker.peer()
+        peer.send(V5.connect(name, username="x", password=token))
+        found = peer.receive()
+        assert found is not None
+        if found.reason == 0:
+            break
+        # Somebody has caused a fetch within the last second.
+        assert time.monotonic() < deadline
+
+
+def test_a_service_is_asked_and_a_reload_asks_again(broker: Broker, site: Site, name: str) -> None:
+    site.asked.clear()
+    site.rights["eva"] = {"result": "allow", "acl": {"all": [f"{name}/#"]}}
+    site.rights["tom"] = {"result": "allow", "acl": {"all": [f"{name}/#"]}}
+    eva = broker.connect(f"{name}-eva", username="eva", password="pw")
+    tom = broker.connect(f"{name}-tom", version=4, username="tom", password="pw")
+    eva.subscribe((f"{name}/#", 1))
+    tom.publish(f"{name}/a", b"1", qos=1)
+    eva.receive_publish(f"{name}/a", b"1")
+    site.rights["eva"] = {"result": "allow", "acl": {"all": [f"{name}/b"]}}
+    del site.rights["tom"]
+    reload(broker)
+    tom.expect_closed()
+    deadline = time.monotonic() + 30
+    while True:
+        packet_id = eva.next_packet_id()
+        eva.send(V5.subscribe((f"{name}/a", 1), packet_id=packet_id))
+        if eva.take(Kind.SUBACK, packet_id).reasons[0] == Reason.NOT_AUTHORIZED:
+            break
+        assert time.monotonic() < deadline
+    assert site.asked.count("/auth") == 2
+
+
+def test_a_wrong_password_and_a_stranger(broker: Broker, name: str) -> None:
+    for user, password in (("eva", "no"), ("nobody", "pw"), (None, None)):
+        peer = broker.peer()
+        peer.send(V5.connect(name, username=user, password=password))
+        peer.expect_refused_connect(Reason.BAD_CREDENTIALS, Reason.NOT_AUTHORIZED)
