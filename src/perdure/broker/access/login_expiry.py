@@ -12,7 +12,6 @@ Invariant: what is remembered here is bounded by the clients that are connected.
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from typing import TYPE_CHECKING, Final, TypeAlias, final
 
 from perdure.broker.access.revoking import WITHDRAWN
@@ -63,7 +62,8 @@ class LoginExpiry:
         self._heap: list[_Entry] = []
         self._count = 0
         self._timer: Timer | None = None
-        self._due: deque[LiveSession] = deque()
+        self._due: dict[LiveSession, None] = {}
+        """In the order in which they came, each once however often something has changed."""
         self._running = 0
 
     def opened(self, session: LiveSession) -> None:
@@ -95,7 +95,7 @@ class LoginExpiry:
             if method and identity.method != method:
                 continue
             count += 1
-            self._due.append(session)
+            self._due[session] = None
         self._renew_next()
         return count
 
@@ -132,7 +132,7 @@ class LoginExpiry:
             if expires_us and expires_us <= now_us:
                 self._expire(session)
             else:
-                self._due.append(session)
+                self._due[session] = None
         self._renew_next()
         self._arm()
 
@@ -148,7 +148,8 @@ class LoginExpiry:
 
     def _renew_next(self) -> None:
         while self._due and self._running < RENEWALS_MAX:
-            session = self._due.popleft()
+            session = next(iter(self._due))
+            del self._due[session]
             if self._is_here(session):
                 self._running += 1
                 self._core.scheduler.spawn(self._renew(session), name="auth.renew")

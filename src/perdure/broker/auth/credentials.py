@@ -319,7 +319,7 @@ def entry_cost(entry: SlowHash) -> tuple[object, ...]:
     """What the time of a check depends on: the kind of entry and its parameters."""
     parameters = {
         name: value
-        for name in ("log2_n", "r", "p", "iterations")
+        for name in ("log2_n", "r", "p", "iterations", "memory_kib", "variant")
         if (value := getattr(entry, name, None)) is not None
     }
     return (type(entry).__name__, *parameters.items())

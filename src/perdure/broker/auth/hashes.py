@@ -12,6 +12,8 @@ kind                   as written                                             ch
 ``token-sha256``       ``$token-sha256$hash``                                 0.3 us
 ``mosquitto-7``        ``$7$iterations$salt$hash`` (PBKDF2-SHA512)            a thread
 ``mosquitto-6``        ``$6$salt$hash`` (salted SHA-512)                      a thread
+``argon2``             ``$argon2id$v=19$m=65536,t=3,p=4$salt$hash``           a thread
+``bcrypt``             ``$2b$12$saltandhash``                                 a thread
 =====================  =====================================================  ===========
 
 Salts and hashes are standard base64; padding may be left out when read.
@@ -24,12 +26,21 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import hashlib
 import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, final
 
+from perdure.broker.auth.library_hashes import (
+    ARGON2_FIELDS,
+    BCRYPT_FIELDS,
+    Argon2Hash,
+    BcryptHash,
+    parse_argon2,
+    parse_bcrypt,
+)
 from perdure.broker.auth.saslprep import saslprep
 
 Scheme: TypeAlias = Literal["scrypt", "pbkdf2-sha512", "scram-sha-256"]
@@ -164,7 +175,7 @@ class TokenHash:
         return hmac.compare_digest(hashlib.sha256(password).digest(), self.digest)
 
 
-SlowHash: TypeAlias = ScryptHash | Pbkdf2Hash | Sha512Hash | ScramKeys
+SlowHash: TypeAlias = ScryptHash | Pbkdf2Hash | Sha512Hash | ScramKeys | Argon2Hash | BcryptHash
 Hash: TypeAlias = SlowHash | TokenHash
 
 
@@ -265,6 +276,11 @@ _PARSERS: Final[dict[str, tuple[int, Callable[[list[str]], Hash]]]] = {
     "token-sha256": (1, _parse_token),
     "7": (3, _parse_mosquitto_7),
     "6": (2, _parse_mosquitto_6),
+    **{
+        kind: (ARGON2_FIELDS, functools.partial(parse_argon2, kind))
+        for kind in ("argon2id", "argon2i", "argon2d")
+    },
+    **{kind: (BCRYPT_FIELDS, functools.partial(parse_bcrypt, kind)) for kind in ("2a", "2b", "2y")},
 }
 
 

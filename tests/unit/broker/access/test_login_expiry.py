@@ -160,6 +160,13 @@ def test_all_are_looked_at_when_something_has_changed(sim: SimBroker, service: S
     assert expiry.look_again("user1") == 50
     sim.run_for(1_000)
     assert service.asked == ["user1"] * 50
+    service.asked.clear()
+    for _ in range(5):
+        expiry.look_again()
+    # 32 are asked about at once, the others wait once each.
+    assert len(expiry._due) <= 100
+    sim.run_for(1_000)
+    assert len(service.asked) <= 132
     service.answer = refused("m", 0x87)
     assert expiry.look_again() == 100
     sim.run_for(10_000)

@@ -15,7 +15,7 @@ from perdure.broker.auth.authenticate import AuthRequest, AuthResult
 from perdure.broker.auth.credentials import CredentialsFile
 from perdure.broker.auth.guard import LoginGuard
 from perdure.broker.auth.hashes import Pbkdf2Hash, TokenHash
-from perdure.broker.auth.passwords import PasswordAuthenticator, _verify
+from perdure.broker.auth.passwords import PasswordAuthenticator, verify_password
 from perdure.broker.auth.verify_queue import VerifyQueue
 from perdure.config.schema import AuthConfig
 
@@ -320,7 +320,7 @@ async def test_every_wrong_password_pays_for_each_kind_of_entry(path: Path) -> N
     own: list[Any] = [(), (cheap,), (dear,), (cheap, dear), (dear, cheap)]
     for hashes in own:
         verified.clear()
-        assert _verify(hashes, decoys, b"guess") is None
+        assert verify_password(hashes, decoys, b"guess") is None
         assert sorted(verified) == [1, 1000]  # type: ignore[type-var]
 
 
