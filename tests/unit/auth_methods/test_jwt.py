@@ -262,9 +262,8 @@ class Place:
         self.settings = JwtConfig(jwks_url="http://issuer/keys", stale_max_s=100)
         context = make_context("jwt", clock=self.clock)
         transport = httpx.MockTransport(issuer.answer)
-        self.method = JwtMethod(
-            self.settings, context, PublishedKeys(self.settings, context, transport)
-        )
+        self.keys = PublishedKeys(self.settings, context, transport)
+        self.method = JwtMethod(self.settings, context, self.keys)
 
     async def lets_in(self, kid: str | None, key: Any, alg: str = "RS256") -> bool:
         exp = self.clock.now_us() // 1_000_000 + 60
@@ -333,6 +332,8 @@ async def test_a_published_secret_is_no_key(place: Place) -> None:
     text = base64.urlsafe_b64encode(SECRET).rstrip(b"=").decode()
     place.issuer.keys.append({"kty": "oct", "kid": "shared", "k": text})
     assert not await place.lets_in("shared", SECRET, "HS256")
+    assert await place.keys.find("one") is not None
+    assert await place.keys.find("shared") is None
 
 
 async def test_a_document_that_is_too_long_or_none(place: Place) -> None:

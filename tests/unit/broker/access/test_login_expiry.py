@@ -7,14 +7,22 @@ from tests.support.sim_broker import SimBroker
 from tests.unit.broker.harness import NO_DELAY, Client
 from tests.unit.broker.naming import Users, connect_as
 
+from perdure.broker.access.revoking import revoke
 from perdure.broker.auth.acl import AclAuthorizer
-from perdure.broker.auth.authenticate import AuthRequest, AuthResult, refused, undecided
+from perdure.broker.auth.authenticate import (
+    AuthRequest,
+    AuthResult,
+    AuthState,
+    AuthStep,
+    refused,
+    undecided,
+)
 from perdure.broker.auth.authorize import Identity
 from perdure.broker.auth.grant import EVERYTHING, Grant, grant_of
 from perdure.broker.auth.method import allow
 from perdure.config.schema import Config, SysConfig
 from perdure.model import Will
-from perdure.mqtt.packets import PUBACK, Ack, Disconnect
+from perdure.mqtt.packets import PUBACK, Ack, Connack, Connect, Disconnect, Properties
 
 OPEN = grant_of(["readwrite #"])
 
@@ -44,6 +52,7 @@ class Service(Users):
         return allow(
             request.username,
             grant=self.grant,
+            superuser=bool(self.grant and self.grant.superuser),
             expires_us=self.expires_us and request.now_us + self.expires_us,
             recheck_us=self.recheck_us and request.now_us + self.recheck_us,
         )
@@ -191,3 +200,53 @@ def test_a_will_that_waits_may_go_where_its_login_was_allowed_to(
     client.cut()
     sim.run_for(11_000_000)
     assert reader.payloads() == [b"x"]
+
+
+def test_who_was_asked_about_in_between_is_asked_later(sim: SimBroker, service: Service) -> None:
+    service.recheck_us = 30_000_000
+    connect_as(Client(sim, "c"), "ada")
+    sim.run_for(20_000_000)
+    sim.live.services.login_expiry.look_again("ada")
+    sim.run_for(15_000_000)
+    assert len(service.asked) == 1
+    sim.run_for(16_000_000)
+    assert len(service.asked) == 2
+
+
+def test_a_superuser_of_a_method_stays_one_at_a_reload(sim: SimBroker, service: Service) -> None:
+    service.grant = Grant((), superuser=True)
+    client = Client(sim, "c")
+    connect_as(client, "ada")
+    services = sim.live.services
+    identity = services.registry.live["c"].identity
+    revoke(services, services.registry, services.shared_subscriptions)
+    assert identity.superuser
+    service.grant = Grant()
+    services.login_expiry.look_again()
+    sim.run_for(1_000)
+    assert not identity.superuser
+    assert list(client.subscribe("a").reasons) == [0x87]
+
+
+class Proof:
+    """Enhanced authentication that takes whoever comes."""
+
+    name = "X"
+
+    def start(self, client_id: str, data: bytes | None) -> AuthStep:
+        return AuthStep(state=AuthState.DONE, username="ada")
+
+    def step(self, data: bytes | None) -> AuthStep:
+        raise AssertionError
+
+
+@pytest.mark.parametrize("offers", [True, False])
+def test_a_listener_without_passwords_has_no_enhanced_authentication(
+    sim: SimBroker, service: Service, monkeypatch: pytest.MonkeyPatch, offers: bool
+) -> None:
+    monkeypatch.setattr(service, "offers_enhanced", lambda listener: offers)
+    sim.live.services.methods.register("X", lambda username: Proof())
+    client = Client(sim, "c")
+    client.open()
+    client.send(Connect(5, True, 0, "c", properties=Properties(authentication_method="X")))
+    assert client.take(Connack).reason == (0 if offers else 0x8C)

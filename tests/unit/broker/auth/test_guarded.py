@@ -10,8 +10,15 @@ from tests.unit.auth_methods.helpers import asking, make_context
 from perdure.broker.auth.authenticate import AuthRequest, AuthResult
 from perdure.broker.auth.guard import LoginGuard
 from perdure.broker.auth.guarded import GuardedMethod
-from perdure.broker.auth.method import AuthMethod, MethodUnavailable, allow, deny, ignore
-from perdure.config.schema import AuthConfig, MethodConfig
+from perdure.broker.auth.method import (
+    AuthMethod,
+    MethodUnavailable,
+    UnusableAnswer,
+    allow,
+    deny,
+    ignore,
+)
+from perdure.config.schema import AuthConfig, LookupConfig, MethodConfig
 
 
 class Toy(AuthMethod):
@@ -19,10 +26,12 @@ class Toy(AuthMethod):
 
     def __init__(self, result: AuthResult | Exception) -> None:
         self.result = result
+        self.asked = 0
         self.gate = asyncio.Event()
         self.gate.set()
 
     async def authenticate(self, request: AuthRequest) -> AuthResult:
+        self.asked += 1
         await self.gate.wait()
         if isinstance(self.result, Exception):
             raise self.result
@@ -132,6 +141,16 @@ async def test_who_fails_too_often_is_not_asked_about() -> None:
     assert (banned.reason_code, banned.limit) == (0x8A, "auth.failures_max")
     assert counts == {("toy", "deny"): 3}
     assert (await method.authenticate(asking("bob"))).ok
+
+
+async def test_what_cannot_be_used_of_one_client_is_no_outage() -> None:
+    settings = LookupConfig(breaker_failures=2)
+    for error, asked in ((UnusableAnswer("his rules"), 5), (MethodUnavailable("away"), 2)):
+        toy = Toy(error)
+        method, _ = guarded(toy, settings)
+        answers = [await method.authenticate(asking()) for _ in range(5)]
+        assert [answer.reason_code for answer in answers] == [0x88] * 5
+        assert toy.asked == asked
 
 
 async def test_not_allowed_is_no_guess() -> None:
