@@ -1,20 +1,31 @@
-"""The time for which a certificate holds, read from its PEM file.
+"""Fields of certificates, and of the lists of those that were revoked (RFC 5280).
 
-The standard library tells it only of the peer of a connection. This reads the few fields on the
-way there (RFC 5280 section 4.1) and nothing else.
+The standard library tells the time for which a certificate holds only of the peer of a connection,
+and nothing of a list. This reads the few fields on the way there and nothing else; signatures are
+OpenSSL's matter.
 """
 
 from __future__ import annotations
 
+import base64
+import re
 import ssl
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Final
+from pathlib import Path
+from typing import Final, TypeAlias
 
 _SEQUENCE: Final = 0x30
 _VERSION: Final = 0xA0
 _UTC_TIME: Final = 0x17
 _BEGIN: Final = "-----BEGIN CERTIFICATE-----"
 _END: Final = "-----END CERTIFICATE-----"
+_CRL: Final = re.compile(r"-----BEGIN X509 CRL-----(.*?)-----END X509 CRL-----", re.DOTALL)
+_INTEGER: Final = 0x02
+_TIMES: Final = (_UTC_TIME, 0x18)
+
+Named: TypeAlias = tuple[bytes, bytes]
+"""What names a certificate: its issuer and its serial number, as encoded."""
 
 
 def validity(pem: str) -> tuple[datetime, datetime]:
@@ -29,11 +40,8 @@ def validity(pem: str) -> tuple[datetime, datetime]:
         raise ValueError("no certificate")
     der = ssl.PEM_cert_to_DER_cert(pem[start : end + len(_END)])
     try:
-        certificate = _content(der, 0, _SEQUENCE)[0]
-        fields = _content(certificate, 0, _SEQUENCE)[0]
-        position = 0
-        # [version], serialNumber, signature, issuer, and then validity.
-        for _ in range(4 if fields[0] == _VERSION else 3):
+        fields, position = _body(der)
+        for _ in range(3):  # serialNumber, signature, issuer, and then validity
             position = _element(fields, position)[2]
         times = _content(fields, position, _SEQUENCE)[0]
         kind, since, position = _element(times, 0)
@@ -41,6 +49,69 @@ def validity(pem: str) -> tuple[datetime, datetime]:
         return _time(kind, since), _time(later, until)
     except IndexError as error:
         raise ValueError("the certificate is cut off") from error
+
+
+def name_of(der: bytes) -> Named:
+    """What names a certificate.
+
+    Raises:
+        ValueError: it is not X.509.
+    """
+    try:
+        fields, position = _body(der)
+        _, serial, position = _element(fields, position)
+        issuer = _element(fields, position)[2]
+        return fields[issuer : _element(fields, issuer)[2]], serial
+    except IndexError as error:
+        raise ValueError("the certificate is cut off") from error
+
+
+def revoked(pem: str) -> frozenset[Named]:
+    """The certificates that the lists in a PEM text revoke (RFC 5280 section 5.1).
+
+    Raises:
+        ValueError: a list is none.
+    """
+    found: set[Named] = set()
+    for text in _CRL.findall(pem):
+        try:
+            found.update(_revoked(base64.b64decode(text)))
+        except IndexError as error:
+            raise ValueError("the list is cut off") from error
+    return frozenset(found)
+
+
+def read_revoked(file: str) -> frozenset[Named]:
+    """The same of a file.
+
+    Raises:
+        OSError, ValueError: it cannot be read, or a list is none.
+    """
+    return revoked(Path(file).read_text(encoding="ascii", errors="replace"))
+
+
+def _revoked(der: bytes) -> Iterator[Named]:
+    fields = _content(_content(der, 0, _SEQUENCE)[0], 0, _SEQUENCE)[0]
+    position = 0
+    if fields[0] == _INTEGER:
+        position = _element(fields, position)[2]  # version
+    begin = _element(fields, position)[2]  # signature
+    position = _element(fields, begin)[2]
+    issuer = fields[begin:position]
+    while position < len(fields) and fields[position] in _TIMES:
+        position = _element(fields, position)[2]  # thisUpdate, [nextUpdate]
+    if position >= len(fields) or fields[position] != _SEQUENCE:
+        return  # nothing is revoked
+    listed, position = _content(fields, position, _SEQUENCE)[0], 0
+    while position < len(listed):
+        entry, position = _content(listed, position, _SEQUENCE)
+        yield issuer, _element(entry, 0)[1]
+
+
+def _body(der: bytes) -> tuple[bytes, int]:
+    """The fields of a certificate, and where the serial number begins."""
+    fields = _content(_content(der, 0, _SEQUENCE)[0], 0, _SEQUENCE)[0]
+    return fields, _element(fields, 0)[2] if fields[0] == _VERSION else 0
 
 
 def _content(data: bytes, position: int, kind: int) -> tuple[bytes, int]:

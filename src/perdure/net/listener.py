@@ -26,7 +26,9 @@ from perdure.config import plugged
 from perdure.config.listener_kinds import LISTENER_KINDS
 from perdure.errors import PerdureError, UsageError
 from perdure.net.admission import Admission
+from perdure.net.certificate import read_revoked
 from perdure.net.proxy_protocol import ProxyFault, ProxyHeader
+from perdure.net.revoking import close_revoked
 from perdure.net.settings import ListenerSettings
 from perdure.net.shell import NO_HANDLER, Shell
 from perdure.net.sockets import (
@@ -131,6 +133,7 @@ class Listener:
         self._idle = asyncio.Event()
         self._idle.set()
         self._context: ssl.SSLContext | None = None
+        self._closing: asyncio.Task[None] | None = None
         self.reload_tls()
 
     @property
@@ -154,7 +157,8 @@ class Listener:
         return self._count
 
     def reload_tls(self) -> None:
-        """Read the certificates anew; they hold from the next connection.
+        """Read the certificates anew; they hold from the next connection. Who is connected with
+        one that is revoked now is disconnected.
 
         Raises:
             ConfigError: the files are unusable; the ones in use stay.
@@ -162,6 +166,11 @@ class Listener:
         tls = self.settings.tls
         if tls is not None:
             self._context = server_context(tls, alpn=self._traits.alpn)
+            if tls.client_crl and self._shells and self._loop is not None:
+                work = close_revoked(
+                    list(self._shells), read_revoked(tls.client_crl), listener=self.settings.name
+                )
+                self._closing = self._loop.create_task(work, name="tls.revoked")
 
     def start(self) -> None:
         """Bind, listen and accept; a listener that was stopped takes its old port again.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perdure.errors import ConfigError
+from perdure.net.certificate import read_revoked
 
 if TYPE_CHECKING:
     from perdure.net.settings import TlsSettings
@@ -138,6 +139,10 @@ def _load_revoked(context: ssl.SSLContext, file: str, *, path: str) -> None:
     try:
         context.load_verify_locations(cafile=file)
     except ssl.SSLError as exc:
+        raise ConfigError(f"{file} is not usable: {exc}", path=path) from exc
+    try:
+        read_revoked(file)
+    except ValueError as exc:
         raise ConfigError(f"{file} is not usable: {exc}", path=path) from exc
     context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 

@@ -162,6 +162,11 @@ class TransportShell:
         """The transport is gone; ``handler`` is what the shell drove."""
         handler.connection_lost(exc)
 
+    def certificate(self) -> bytes:
+        """The certificate that a TLS client has shown, DER; empty = none."""
+        secured = self._transport.get_extra_info("ssl_object")
+        return b"" if secured is None else secured.getpeercert(binary_form=True) or b""
+
     # For subclasses.
 
     def _drop(self, size: int) -> None:

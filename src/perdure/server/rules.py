@@ -128,6 +128,8 @@ class Rules:
         live: LiveSession | None = self._services.registry.live.get(client_id)
         if live is not None:
             known = live.identity
-            return Identity(client_id, known.username, known.superuser)
+            return Identity(client_id, known.username, known.superuser, grant=known.grant)
         username = record.username or None
-        return Identity(client_id, username, self._is_superuser(username))
+        # What its next login will grant nobody knows: only what is denied for all is told.
+        grant = self._services.standing.grant_without_login(record.method)
+        return Identity(client_id, username, self._is_superuser(username), grant=grant)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import ssl
 from pathlib import Path
@@ -9,9 +10,10 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from tests.unit.net.helpers import Certificates, Issuer, issue
+from tests.unit.net.helpers import Bench, Certificates, Issuer, issue
 
 from perdure.errors import ConfigError
+from perdure.net.certificate import name_of, revoked
 from perdure.net.tls import client_context, server_context
 
 
@@ -114,3 +116,56 @@ def test_what_is_no_list_is_told(
     with pytest.raises(ConfigError, match=words) as caught:
         server_context(files.tls(client_ca=files["ca.pem"], client_crl=str(crl)))
     assert caught.value.path == "listeners.tls.client_crl"
+
+
+def test_lists_and_certificates_are_read_as_the_library_reads_them(
+    tmp_path: Path, authority: Issuer
+) -> None:
+    crl = tmp_path / "crl.pem"
+    made = [issue(tmp_path, f"c{number}", "c", authority)[0] for number in range(3)]
+    revoke(crl, authority)
+    assert revoked(crl.read_text()) == frozenset()
+    revoke(crl, authority, *made[:2])
+    names = [name_of(each.public_bytes(serialization.Encoding.DER)) for each in made]
+    assert revoked(crl.read_text()) == frozenset(names[:2])
+    assert names[0] == (
+        authority[0].subject.public_bytes(),
+        made[0].serial_number.to_bytes((made[0].serial_number.bit_length() + 8) // 8, "big"),
+    )
+    other = issue(tmp_path, "other", "Another authority")
+    revoke(tmp_path / "second", other, made[2])
+    both = revoked(crl.read_text() + (tmp_path / "second").read_text())
+    assert len(both) == 3
+    assert names[2] not in both
+    with pytest.raises(ValueError, match="cut off"):
+        name_of(made[0].public_bytes(serialization.Encoding.DER)[:-200])
+
+
+async def test_who_is_connected_when_its_certificate_is_revoked(
+    bench: Bench, tmp_path: Path, authority: Issuer, files: Certificates
+) -> None:
+    issue(tmp_path, "good", "good", authority)
+    gone, _ = issue(tmp_path, "gone", "gone", authority)
+    crl = tmp_path / "crl.pem"
+    revoke(crl, authority)
+    listener = bench.listen("tls", tls=files.tls(client_ca=files["ca.pem"], client_crl=str(crl)))
+    writers = []
+    for name in ("good", "gone", ""):
+        context = client_context(
+            cafile=files["ca.pem"],
+            certificate=name and files[f"{name}.pem"],
+            private_key=name and files[f"{name}.key"],
+        )
+        _, writer = await asyncio.open_connection(
+            "127.0.0.1", listener.port, ssl=context, server_hostname="localhost"
+        )
+        writers.append(writer)
+        await bench.connection(len(writers) - 1)
+    revoke(crl, authority, gone)
+    listener.reload_tls()
+    closed = next(each for each in bench.connections if each.peer.certificate_subject == "gone")
+    await closed.until(lambda connection: connection.lost)
+    assert closed.reason_codes == [0x87]
+    assert not any(each.lost for each in bench.connections if each is not closed)
+    for writer in writers:
+        writer.close()

@@ -6,6 +6,7 @@ from tests.support.sim_broker import SimBroker
 from tests.unit.broker.harness import NO_DELAY, QUIET, Client
 
 from perdure.broker.auth.acl import AclAuthorizer, AclRules
+from perdure.broker.auth.grant import grant_of
 from perdure.config.schema import Config
 from perdure.model import Message, SessionRecord
 from perdure.server.rules import Rules
@@ -63,3 +64,14 @@ def test_packet_size_and_members() -> None:
     assert rules.is_recorded(Message("t", b"", 1))
     assert rules.refusal(Message("t", b"", 1)) == 0
     assert not rules.ban()
+
+
+def test_rights_of_a_login_count() -> None:
+    sim = make_sim("topic read open")
+    Client(sim, "a").connect()
+    live = sim.live.services.registry.live["a"]
+    live.identity.grant = grant_of(["read granted"])
+    rules = Rules(sim.live.services, live.record, lambda _: False)
+    assert rules.may_get("granted", "p")
+    assert rules.may_get("open", "p")
+    assert not rules.may_get("shut", "p")

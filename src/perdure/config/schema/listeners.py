@@ -89,8 +89,8 @@ class Listener(Section, frozen=True):
         str,
         about(
             "PEM file with the certificates that these authorities have revoked, a list of each; "
-            "SIGHUP reads it again, for connections from then on. Where a list has run out, no "
-            "client certificate is accepted. Empty = none is asked for.",
+            "SIGHUP reads it again, and disconnects who has one of them (0x87). Where a list has "
+            "run out, no client certificate is accepted. Empty = none is asked for.",
             unit="path",
         ),
     ] = ""
