@@ -37,6 +37,9 @@ RENEWALS_MAX: Final = 32
 RETRY_US: Final = 30_000_000
 """After an answer that could not be had."""
 
+WAIT_MAX_US: Final = 3_600_000_000
+"""Longest wait of one timer: a token may say any number, and event loops take not any."""
+
 SLACK: Final = 64
 """Entries of clients that have gone, before they are taken out."""
 
@@ -116,7 +119,7 @@ class LoginExpiry:
             self._timer = None
         if self._heap:
             core = self._core
-            wait_us = max(0, self._heap[0][0] - core.clock.monotonic_us())
+            wait_us = min(max(0, self._heap[0][0] - core.clock.monotonic_us()), WAIT_MAX_US)
             self._timer = core.scheduler.call_later(wait_us, self._ring)
 
     def _ring(self) -> None:

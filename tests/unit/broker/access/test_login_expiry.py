@@ -250,3 +250,16 @@ def test_a_listener_without_passwords_has_no_enhanced_authentication(
     client.open()
     client.send(Connect(5, True, 0, "c", properties=Properties(authentication_method="X")))
     assert client.take(Connack).reason == (0 if offers else 0x8C)
+
+
+def test_an_end_that_is_far_away(sim: SimBroker, service: Service) -> None:
+    service.expires_us = 10**30
+    far, near = Client(sim, "far"), Client(sim, "near")
+    connect_as(far, "ada")
+    service.expires_us = 3 * 3_600_000_000
+    connect_as(near, "bob")
+    sim.run_for(service.expires_us - 1_000_000)
+    assert not near.is_lost
+    sim.run_for(2_000_000)
+    assert near.is_lost
+    assert not far.is_lost
