@@ -102,3 +102,26 @@ async def test_a_reload_looks_again_at_who_is_connected(tmp_path: Path) -> None:
     part._changed("jwt", "ada")
     assert asked == [(None, ""), ("ada", "jwt")]
     await part.stop()
+
+
+def test_what_serve_would_refuse_is_found_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def problems(*sets: str) -> list[tuple[str, str]]:
+        here = ("listeners.tcp.bind=127.0.0.1:0", f"storage.path={tmp_path}/data")
+        loaded, found = examine(None, environ={}, sets=(*here, *sets))
+        assert found == []
+        assert loaded is not None
+        return [(each.path, each.hint) for each in look(loaded.config, ports=False).problems]
+
+    assert problems("auth.chain=[jwt, anonymous]") == [("auth.jwt", "there is none of them")]
+    secret = ("auth.jwt.secret_file=/nowhere", "auth.jwt.algorithms=[HS256]")
+    assert problems("auth.chain=[jwt]", *secret)[0][0] == "auth.jwt.secret_file"
+    chained = "listeners.tcp.auth_chain=[http]"
+    assert problems(chained)[0][0] == "auth.http.url"
+
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(name="httpx")
+
+    monkeypatch.setattr("perdure.config.plugged.importlib.import_module", missing)
+    assert problems(chained) == [("auth.chain", "pip install 'perdure[http-auth]'")]
