@@ -14,7 +14,8 @@ from pathlib import Path
 from benchmarks import record
 from benchmarks.suite import told
 from perdure.bench.client import Client
-from perdure.bench.peers import PEERS, StartedPeer
+from perdure.bench.peer import StartedPeer
+from perdure.bench.peers import PEERS
 from perdure.bench.result import Phase
 from perdure.bench.runner import Run
 from perdure.bench.scenarios import SCENARIOS

@@ -21,7 +21,8 @@ import msgspec
 from perdure.bench.contestants import Contestant
 from perdure.bench.errors import BenchError
 from perdure.bench.measure import measure
-from perdure.bench.peers import PEERS, Peer, StartedPeer
+from perdure.bench.peer import Peer, StartedPeer
+from perdure.bench.peers import PEERS
 from perdure.bench.report import folded, header
 from perdure.bench.result import Broker, Latency, Machine, Result
 from perdure.bench.settings import Settings

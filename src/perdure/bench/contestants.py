@@ -13,7 +13,8 @@ from typing import Any, Final, final
 
 import msgspec
 
-from perdure.bench.peers import PEERS, Peer, StartedPeer
+from perdure.bench.peer import Peer, StartedPeer
+from perdure.bench.peers import PEERS
 from perdure.bench.settings import Settings
 from perdure.errors import UsageError
 

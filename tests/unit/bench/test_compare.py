@@ -14,8 +14,7 @@ from perdure.bench import compare
 from perdure.bench.compare import Comparison, Spread, available, markdown, record, summarise
 from perdure.bench.contestants import Contestant
 from perdure.bench.errors import BenchError
-from perdure.bench.launches import Launch
-from perdure.bench.peers import Peer
+from perdure.bench.peer import Launch, Peer
 from perdure.bench.result import Broker, Result, Totals
 from perdure.bench.settings import Settings
 from perdure.bench.target import Target
@@ -104,7 +103,7 @@ def test_the_summary_tells_faults_and_warnings() -> None:
 
 def test_peers_that_cannot_take_part_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr("perdure.bench.peers._SYSTEM_PATH", "")
+    monkeypatch.setattr("perdure.bench.peer._SYSTEM_PATH", "")
     taking, skipped = available(["perdure", "mosquitto", "nats"], 5)
     assert [peer.name for peer in taking] == ["perdure"]
     assert skipped == {
@@ -131,7 +130,7 @@ def launch(program: str, directory: Path, port: int) -> Launch:
 def peer(name: str) -> Peer:
     return Peer(
         name,
-        program=sys.executable,
+        program_name=sys.executable,
         version=["--version"],
         durability="none",
         launch=launch,

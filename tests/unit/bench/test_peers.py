@@ -34,10 +34,10 @@ def test_a_peer_is_described_by_its_configuration(name: str, tmp_path: Path) -> 
 
 def test_a_peer_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr("perdure.bench.peers._SYSTEM_PATH", "")
+    monkeypatch.setattr("perdure.bench.peer._SYSTEM_PATH", "")
     for variable in ("GOBIN", "GOPATH", "CARGO_HOME"):
         monkeypatch.setenv(variable, str(tmp_path / "none"))
-    monkeypatch.setattr(PEERS["rabbitmq"], "_folder", "")
+    monkeypatch.setattr(PEERS["rabbitmq"], "folder", "")
     for name, peer in PEERS.items():
         if name != "perdure":
             with pytest.raises(BenchError, match="not installed"):
@@ -62,9 +62,9 @@ def test_a_folder_of_its_own_comes_before_the_search_path(
         program.parent.mkdir()
         program.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
-    monkeypatch.setattr(PEERS["rabbitmq"], "_folder", str(tmp_path / "own"))
+    monkeypatch.setattr(PEERS["rabbitmq"], "folder", str(tmp_path / "own"))
     assert PEERS["rabbitmq"].program() == str(tmp_path / "own/rabbitmq-server")
-    monkeypatch.setattr(PEERS["rabbitmq"], "_folder", str(tmp_path / "none"))
+    monkeypatch.setattr(PEERS["rabbitmq"], "folder", str(tmp_path / "none"))
     assert PEERS["rabbitmq"].program() == str(tmp_path / "path/rabbitmq-server")
 
 
@@ -82,7 +82,7 @@ def test_what_other_installers_have_built_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr("perdure.bench.peers._SYSTEM_PATH", "")
+    monkeypatch.setattr("perdure.bench.peer._SYSTEM_PATH", "")
     monkeypatch.delenv("GOBIN", raising=False)
     monkeypatch.setenv("GOPATH", str(tmp_path / "go"))
     monkeypatch.setenv("CARGO_HOME", str(tmp_path / "cargo"))

@@ -104,7 +104,7 @@ def test_a_run_is_shown_saved_and_judged(
 def test_a_comparison_is_recorded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perdure.bench.peers._SYSTEM_PATH", "")
+    monkeypatch.setattr("perdure.bench.peer._SYSTEM_PATH", "")
     monkeypatch.setenv("PATH", "")
     command = ["bench", "compare", "--with", "nats", "--rounds", "2", "--name", "x"]
     scenario = ["p2p", "--pairs", "2", *SHORT, "--expect", "lost=0"]
