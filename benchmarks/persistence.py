@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.record import Check, write
-from perdure.bench.persistence.contestants import Servers
-from perdure.bench.persistence.report import memory_fields, row_fields
-from perdure.bench.persistence.run import Comparison, Ratio, Settings, compare
+from perdure.storebench.contestants import Servers
+from perdure.storebench.report import memory_fields, row_fields
+from perdure.storebench.run import Comparison, Ratio, Settings, compare
 
 ROUNDS = 3
 SECONDS = 1.0

@@ -12,9 +12,9 @@ from contextlib import ExitStack
 from benchmarks import suite
 from perdure.bench.contestants import Contestant
 from perdure.bench.peers import PEERS
-from perdure.bench.servers.postgres import PostgresServer
-from perdure.bench.servers.redis import RedisServer
 from perdure.bench.settings import Settings
+from perdure.storebench.servers.postgres import PostgresServer
+from perdure.storebench.servers.redis import RedisServer
 
 ON_REDIS, ON_POSTGRES, ON_DISK = (
     "perdure on Redis",

@@ -13,12 +13,12 @@ settings.load_profile("untimed")
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip the tests marked ``redis`` or ``postgres`` where the programs are not there."""
     if item.get_closest_marker("redis") is not None:
-        from perdure.bench.servers.redis import find_redis
+        from perdure.storebench.servers.redis import find_redis
 
         if find_redis() is None:
             pytest.skip("Redis is not installed")
     if item.get_closest_marker("postgres") is not None:
-        from perdure.bench.servers.postgres import find_postgres
+        from perdure.storebench.servers.postgres import find_postgres
 
         if find_postgres() is None:
             pytest.skip("PostgreSQL is not installed")

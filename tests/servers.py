@@ -15,10 +15,10 @@ from typing import TypeVar
 
 import asyncpg
 
-from perdure.bench.servers.postgres import PostgresServer
-from perdure.bench.servers.redis import RedisServer
-from perdure.bench.servers.redis_cluster import RedisCluster
-from perdure.bench.servers.server import Managed
+from perdure.storebench.servers.postgres import PostgresServer
+from perdure.storebench.servers.redis import RedisServer
+from perdure.storebench.servers.server import Managed
+from tests.support.redis_cluster import RedisCluster
 
 S = TypeVar("S", bound=Managed)
 

@@ -11,11 +11,9 @@ from tests import servers
 from tests.contract.queues import QUEUES, parameters
 from tests.contract.values import NOW_US
 from tests.support.ordered_log import LateDatabase, OrderedLog
+from tests.support.redis_cluster import RedisCluster
 from tests.support.remote import MemoryDriver, ServerState
 
-from perdure.bench.servers.postgres import PostgresServer
-from perdure.bench.servers.redis import RedisServer
-from perdure.bench.servers.redis_cluster import RedisCluster
 from perdure.config.schema import RocksdbConfig
 from perdure.storage.contract import Database
 from perdure.storage.device_queue import DeviceQueue
@@ -24,6 +22,8 @@ from perdure.storage.postgres.driver import PostgresDriver
 from perdure.storage.redis.driver import RedisDriver
 from perdure.storage.remote.store import RemoteDatabase, Settings
 from perdure.storage.rocksdb import RocksDatabase
+from perdure.storebench.servers.postgres import PostgresServer
+from perdure.storebench.servers.redis import RedisServer
 
 
 class Backend:

@@ -7,10 +7,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Literal
 
 import pytest
+from tests.support.redis_cluster import RedisCluster
 
-from perdure.bench.servers.postgres import PostgresServer
-from perdure.bench.servers.redis import RedisServer
-from perdure.bench.servers.redis_cluster import RedisCluster
 from perdure.model import Message
 from perdure.mqtt.packets import PUBLISH, Properties
 from perdure.mqtt.properties import write_properties
@@ -19,6 +17,8 @@ from perdure.storage.memory import MemoryDeviceQueue
 from perdure.storage.postgres import Pool, PostgresDeviceQueue, Statement
 from perdure.storage.postgres.schema import migrate
 from perdure.storage.redis import open_device_queue
+from perdure.storebench.servers.postgres import PostgresServer
+from perdure.storebench.servers.redis import RedisServer
 
 # Ahead of every clock: what a server forgets by its own clock stays until the test says so.
 NOW_US = 4_000_000_000_000_000

@@ -12,8 +12,6 @@ import pytest
 from tests.contract.queues import NOW_US, PROPERTIES, SECOND_US, append, entry, message
 from tests.support.staged import Staged
 
-from perdure.bench.servers.postgres import PostgresServer
-from perdure.bench.servers.redis import RedisServer
 from perdure.cli.exit_codes import CommandFailed
 from perdure.cli.queue_open import connect
 from perdure.cli.queue_sources import (
@@ -35,6 +33,8 @@ from perdure.storage.redis.driver import RedisDriver
 from perdure.storage.remote.driver import Driver
 from perdure.storage.remote.store import RemoteDatabase
 from perdure.storage.rocksdb import RocksDatabase
+from perdure.storebench.servers.postgres import PostgresServer
+from perdure.storebench.servers.redis import RedisServer
 
 HOUR_US = 3600 * SECOND_US
 EXPORTED: list[dict[str, Any]] = [

@@ -8,11 +8,11 @@ from typing import final
 
 import pytest
 
-from perdure.bench.servers.postgres import PostgresServer
 from perdure.errors import StorageError
 from perdure.model import Message
 from perdure.storage.device_queue import DeviceQueue, NewEntry, QueuedEntry
 from perdure.storage.postgres import PostgresDeviceQueue
+from perdure.storebench.servers.postgres import PostgresServer
 
 pytestmark = [
     pytest.mark.postgres,

@@ -14,8 +14,8 @@ from tests.support.process import free_port
 from tests.wire.harness import Broker, Options, elapse
 from tests.wire.packets import Kind
 
-from perdure.bench.servers.postgres import PostgresServer
-from perdure.bench.servers.redis import RedisServer
+from perdure.storebench.servers.postgres import PostgresServer
+from perdure.storebench.servers.redis import RedisServer
 
 OWNER = "{perdure}:owner"
 """Key that says who may write."""

@@ -15,9 +15,9 @@ pytest.importorskip("pyarrow")
 from tests.wire.harness import Broker, Options
 from tests.wire.packets import V5, Kind, Prop
 
-from perdure.bench.servers.redis import RedisServer
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.main import run
+from perdure.storebench.servers.redis import RedisServer
 
 pytestmark = [
     pytest.mark.redis,

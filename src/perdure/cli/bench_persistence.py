@@ -13,7 +13,7 @@ from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import Column, Output, output_options
 
 if TYPE_CHECKING:
-    from perdure.bench.persistence.run import Comparison
+    from perdure.storebench.run import Comparison
 
 _LEFT: Final = frozenset(("durability", "shape", "contestant", "what", "wanted", "kept", "where"))
 
@@ -65,8 +65,8 @@ def persistence(
       perdure bench persistence --start --html persistence.html
       perdure bench persistence --start --only compact --only redis-async --shape batched
     """
-    from perdure.bench.persistence.contestants import Servers
-    from perdure.bench.persistence.run import Settings, compare
+    from perdure.storebench.contestants import Servers
+    from perdure.storebench.run import Settings, compare
 
     _check_servers({"redis": redis, "postgres": postgres}, names, start=start)
     if (redis or postgres) and len(durabilities) != 1:
@@ -95,7 +95,7 @@ def persistence(
 
 def _check_servers(given: dict[str, str], names: tuple[str, ...], *, start: bool) -> None:
     """Refuse contestants whose server is neither given nor to be started."""
-    from perdure.bench.persistence.contestants import choose
+    from perdure.storebench.contestants import choose
 
     wanted = {one.server for one in choose(names)} - {"embedded"}
     absent = sorted(name for name in wanted if not given[name])
@@ -105,7 +105,7 @@ def _check_servers(given: dict[str, str], names: tuple[str, ...], *, start: bool
 
 def _write(found: Comparison, *, save: Path | None, html: Path | None) -> None:
     """The files that were asked for."""
-    from perdure.bench.persistence import report
+    from perdure.storebench import report
 
     if save is not None:
         save.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
@@ -116,7 +116,7 @@ def _write(found: Comparison, *, save: Path | None, html: Path | None) -> None:
 
 
 def _show(found: Comparison, out: Output) -> None:
-    from perdure.bench.persistence import report
+    from perdure.storebench import report
 
     if out.is_json:
         out.record({**msgspec.to_builtins(found), "notes": list(report.NOTES)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks import persistence
-from tests.unit.bench.persistence.fakes import comparison
+from tests.unit.storebench.fakes import comparison
 
 
 def test_checks() -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.bench.persistence.fakes import comparison
+from tests.unit.storebench.fakes import comparison
 
-from perdure.bench.persistence import run as job
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.main import run
+from perdure.storebench import run as job
 
 
 @pytest.fixture(autouse=True)

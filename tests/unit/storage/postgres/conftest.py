@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 
-from perdure.bench.servers.postgres import PostgresServer, find_postgres
 from perdure.storage.postgres import Pool, Statement
+from perdure.storebench.servers.postgres import PostgresServer, find_postgres
 
 _numbers = itertools.count(1)
 

@@ -9,7 +9,6 @@ import pytest
 import pytest_asyncio
 from tests.unit.storage.postgres import tbmq
 
-from perdure.bench.servers.postgres import PostgresServer
 from perdure.errors import ConfigError, Fenced, StorageUnavailable, UsageError
 from perdure.model import Message
 from perdure.storage.device_queue import EntryState, NewEntry, QueuedEntry
@@ -17,6 +16,7 @@ from perdure.storage.postgres import Pool, PostgresDeviceQueue, Statement, state
 from perdure.storage.postgres.device_queue import list_rows
 from perdure.storage.postgres.queries import Queries, Shape
 from perdure.storage.postgres.schema import migrate
+from perdure.storebench.servers.postgres import PostgresServer
 
 pytestmark = pytest.mark.postgres
 

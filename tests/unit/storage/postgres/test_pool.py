@@ -8,9 +8,9 @@ import contextlib
 import pytest
 
 from perdure.bench.process import free_port
-from perdure.bench.servers.postgres import PostgresServer
 from perdure.errors import ConfigError, StorageError, StorageTimeout, StorageUnavailable
 from perdure.storage.postgres import Pool, Statement
+from perdure.storebench.servers.postgres import PostgresServer
 
 pytestmark = pytest.mark.postgres
 

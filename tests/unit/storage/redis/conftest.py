@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from perdure.bench.servers.redis import RedisServer
+from perdure.storebench.servers.redis import RedisServer
 
 
 @pytest.fixture(scope="session")

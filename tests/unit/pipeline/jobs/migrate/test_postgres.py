@@ -10,12 +10,12 @@ import msgspec
 import pytest
 from tests.unit.pipeline.jobs.migrate.samples import NOW_US, SETTINGS, numbers
 
-from perdure.bench.servers.postgres import PostgresServer
 from perdure.errors import ConfigError, StorageUnavailable
 from perdure.pipeline.jobs.migrate import postgres
 from perdure.pipeline.jobs.migrate.contract import Range
 from perdure.pipeline.jobs.migrate.postgres import PostgresSource
 from perdure.pipeline.tbmq.owed import OwedPage
+from perdure.storebench.servers.postgres import PostgresServer
 
 pytestmark = [
     pytest.mark.postgres,

@@ -15,8 +15,6 @@ from tests.unit.pipeline.jobs.migrate.samples import SETTINGS, owed, pages
 from tests.unit.pipeline.jobs.migrate.test_directory import each
 from tests.unit.pipeline.jobs.migrate.test_postgres import SESSIONS, V1_0, V1_2, V1_3
 
-from perdure.bench.servers.postgres import PostgresServer
-from perdure.bench.servers.redis import RedisServer
 from perdure.cli.migrate_source import open_directory_source
 from perdure.clock import SystemClock
 from perdure.errors import ConfigError
@@ -28,6 +26,8 @@ from perdure.pipeline.jobs.migrate.job import Migration, Options, Summary, execu
 from perdure.pipeline.jobs.migrate.ledger import Ledger
 from perdure.pipeline.jobs.migrate.task import put_pages
 from perdure.storage.memory import MemoryDatabase
+from perdure.storebench.servers.postgres import PostgresServer
+from perdure.storebench.servers.redis import RedisServer
 
 pytestmark = [
     pytest.mark.redis,

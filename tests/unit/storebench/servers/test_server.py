@@ -11,7 +11,7 @@ from typing import ClassVar, final
 import pytest
 
 from perdure.bench.errors import BenchError
-from perdure.bench.servers.server import Server
+from perdure.storebench.servers.server import Server
 
 LISTENER = """
 import pathlib, socket, sys

@@ -21,7 +21,7 @@ from typing import ClassVar, Final, final
 from perdure.bench import proc
 from perdure.bench.child import STOP_TIMEOUT_S, Identity, wait_until
 from perdure.bench.errors import BenchError
-from perdure.bench.servers.server import Server
+from perdure.storebench.servers.server import Server
 
 USER: Final = "perdure"
 """The superuser of the server."""

@@ -18,8 +18,8 @@ from urllib.parse import quote
 
 from perdure.bench.errors import BenchError
 from perdure.bench.process import free_port
-from perdure.bench.servers.resp import Reply, ReplyError, exchange
-from perdure.bench.servers.server import Server
+from perdure.storebench.servers.resp import Reply, ReplyError, exchange
+from perdure.storebench.servers.server import Server
 
 RECOMMENDED: Final[Mapping[str, str]] = {
     "maxmemory-policy": "noeviction",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.bench.persistence.fakes import FakeStore, comparison, row
+from tests.unit.storebench.fakes import FakeStore, comparison, row
 
-from perdure.bench.persistence import run
-from perdure.bench.persistence.contestants import Contestant, Servers, Stage
-from perdure.bench.persistence.run import Settings, compare, ratios
+from perdure.storebench import run
+from perdure.storebench.contestants import Contestant, Servers, Stage
+from perdure.storebench.run import Settings, compare, ratios
 
 
 def test_contestants_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:

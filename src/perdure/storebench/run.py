@@ -12,7 +12,8 @@ from typing import Final
 import msgspec
 
 from perdure.bench.machine import describe
-from perdure.bench.persistence.contestants import (
+from perdure.bench.result import Machine
+from perdure.storebench.contestants import (
     MEANING,
     Contestant,
     Durability,
@@ -20,8 +21,7 @@ from perdure.bench.persistence.contestants import (
     Stage,
     choose,
 )
-from perdure.bench.persistence.workload import SHAPES, Stretch, bytes_each, run_stretch
-from perdure.bench.result import Machine
+from perdure.storebench.workload import SHAPES, Stretch, bytes_each, run_stretch
 
 SEED: Final = {"postgres-unbatched": 30_000, "redis-sync": 40_000, "redis-async": 60_000}
 """Messages per second that TBMQ reports for its PostgreSQL, Jedis and Lettuce."""

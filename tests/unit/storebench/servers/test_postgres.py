@@ -11,8 +11,8 @@ import pytest
 
 from perdure.bench.errors import BenchError
 from perdure.bench.process import ProcessProbe
-from perdure.bench.servers import postgres
-from perdure.bench.servers.postgres import PostgresServer, find_postgres
+from perdure.storebench.servers import postgres
+from perdure.storebench.servers.postgres import PostgresServer, find_postgres
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from html import escape
 from typing import Any, Final
 
 from perdure.bench.page import STYLE
-from perdure.bench.persistence.contestants import BY_NAME
-from perdure.bench.persistence.run import SEED, Comparison, Ratio, Row
 from perdure.bench.plot import Bar, bars
+from perdure.storebench.contestants import BY_NAME
+from perdure.storebench.run import SEED, Comparison, Ratio, Row
 
 ROW_FIELDS: Final = (
     "durability",

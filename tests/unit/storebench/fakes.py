@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from perdure.bench.persistence.run import Comparison, Row, Settings, ratios
-from perdure.bench.persistence.workload import Stretch
 from perdure.bench.result import Machine
+from perdure.storebench.run import Comparison, Row, Settings, ratios
+from perdure.storebench.workload import Stretch
 
 
 class FakeStore:

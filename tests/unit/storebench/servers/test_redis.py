@@ -11,9 +11,9 @@ from tests.unit.net.helpers import issue
 
 from perdure.bench.errors import BenchError
 from perdure.bench.process import ProcessProbe
-from perdure.bench.servers import redis
-from perdure.bench.servers.redis import RedisServer, TlsFiles
-from perdure.bench.servers.resp import ReplyError
+from perdure.storebench.servers import redis
+from perdure.storebench.servers.redis import RedisServer, TlsFiles
+from perdure.storebench.servers.resp import ReplyError
 
 
 @pytest.fixture

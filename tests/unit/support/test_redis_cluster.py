@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.redis_cluster import CLUSTER_SLOTS, RedisCluster
 
-from perdure.bench.servers.redis_cluster import CLUSTER_SLOTS, RedisCluster
-from perdure.bench.servers.resp import ReplyError
+from perdure.storebench.servers.resp import ReplyError
 
 
 @pytest.mark.redis

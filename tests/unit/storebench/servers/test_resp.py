@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from perdure.bench.servers.resp import Reply, ReplyError, exchange, read_reply
+from perdure.storebench.servers.resp import Reply, ReplyError, exchange, read_reply
 
 
 @pytest.mark.parametrize(

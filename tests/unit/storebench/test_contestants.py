@@ -11,8 +11,8 @@ pytest.importorskip("hiredis")
 pytest.importorskip("redis")
 
 from perdure.bench.errors import BenchError
-from perdure.bench.persistence.contestants import CONTESTANTS, MEANING, Servers, Stage, choose
-from perdure.bench.persistence.workload import BATCHED, SINGLE, bytes_each, run_stretch
+from perdure.storebench.contestants import CONTESTANTS, MEANING, Servers, Stage, choose
+from perdure.storebench.workload import BATCHED, SINGLE, bytes_each, run_stretch
 
 CLIENTS = 20
 

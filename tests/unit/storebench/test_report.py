@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.unit.bench.persistence.fakes import comparison
+from tests.unit.storebench.fakes import comparison
 
-from perdure.bench.persistence import report
+from perdure.storebench import report
 
 
 def test_rows() -> None:

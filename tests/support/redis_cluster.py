@@ -10,8 +10,8 @@ from typing import Final, final
 
 from perdure.bench.child import wait_until
 from perdure.bench.errors import BenchError
-from perdure.bench.servers.redis import RedisServer
-from perdure.bench.servers.server import Managed
+from perdure.storebench.servers.redis import RedisServer
+from perdure.storebench.servers.server import Managed
 
 CLUSTER_SLOTS: Final = 16_384
 _MASTERS: Final = 3

@@ -14,9 +14,9 @@ from typing import Any, Final, Literal, TypeAlias, final
 import msgspec
 
 from perdure.bench.errors import BenchError
-from perdure.bench.persistence.workload import Store
-from perdure.bench.servers.postgres import PostgresServer
-from perdure.bench.servers.redis import RedisServer
+from perdure.storebench.servers.postgres import PostgresServer
+from perdure.storebench.servers.redis import RedisServer
+from perdure.storebench.workload import Store
 
 Durability: TypeAlias = Literal["durable", "relaxed"]
 
@@ -112,8 +112,8 @@ class Stage:
         return store
 
     async def _open_postgres(self, contestant: Contestant) -> Store:
-        from perdure.bench.persistence.stores import QueueStore
         from perdure.storage.postgres import PostgresDeviceQueue
+        from perdure.storebench.stores import QueueStore
 
         url, pids = self._given.postgres, self._no_pids
         if not url:
@@ -130,11 +130,11 @@ class Stage:
         return QueueStore(queue, pids, lambda: _postgres_bytes(url))
 
     async def _open_redis(self, contestant: Contestant) -> Store:
-        from perdure.bench.persistence.stores import PREFIX, AsyncRedisStore, SyncRedisStore
         from perdure.storage.redis.client import RedisClient
         from perdure.storage.redis.compact import CompactLayout
         from perdure.storage.redis.tbmq import TbmqLayout
         from perdure.storage.redis.url import parse_url
+        from perdure.storebench.stores import PREFIX, AsyncRedisStore, SyncRedisStore
 
         url, pids = self._given.redis, self._no_pids
         if not url:
@@ -153,8 +153,8 @@ class Stage:
         return AsyncRedisStore(client, layout, pids, size)
 
     async def _open_embedded(self, contestant: Contestant) -> Store:
-        from perdure.bench.persistence.stores import EmbeddedStore
         from perdure.storage.rocksdb import RocksDatabase
+        from perdure.storebench.stores import EmbeddedStore
 
         directory = Path(tempfile.mkdtemp(prefix="perdure-bench-"))
         self._stack.callback(shutil.rmtree, directory, ignore_errors=True)
