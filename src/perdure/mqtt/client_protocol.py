@@ -453,9 +453,7 @@ class ClientProtocol:
                 self._window.settle(entry)
                 self._events.append(
                     Published(
-                        entry.handle,
-                        error.reason_code,
-                        Properties(reason_string=error.message),
+                        entry.handle, error.reason_code, Properties(reason_string=error.message)
                     )
                 )
                 continue

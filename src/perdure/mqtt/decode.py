@@ -7,87 +7,40 @@ packets or set ``failure``; nothing is raised, and the result does not depend on
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
-
-from mypy_extensions import mypyc_attr
+from typing import TYPE_CHECKING, final
 
 from perdure.errors import MalformedPacket, MqttError, ProtocolViolation
-from perdure.mqtt import decode_body
-from perdure.mqtt.packets import (
-    AUTH,
-    CONNACK,
-    CONNECT,
-    KIND_NAMES,
-    PUBACK,
-    PUBCOMP,
-    PUBLISH,
-    V5,
-    V311,
-    Ack,
-    Packet,
-    Publish,
+from perdure.mqtt.decode_body import read_body
+from perdure.mqtt.decode_cache import (
+    NO_TOPIC,
+    TOPIC_CACHED_BYTES_MAX,
+    KnownTopic,
+    message_properties,
+    new_properties,
+    topic_of,
 )
-from perdure.mqtt.primitives import name_of
-from perdure.mqtt.properties import (
-    MessageProperties,
-    check_topic_name,
-    read_length,
-    read_message_properties,
+from perdure.mqtt.decode_connect import (
+    LEVEL_END,
+    check_protocol,
+    is_mqtt_31,
+    named_level,
+    read_connect,
+    read_protocol,
 )
-from perdure.mqtt.reason_codes import PACKET_TOO_LARGE, UNSUPPORTED_PROTOCOL_VERSION
+from perdure.mqtt.decode_header import (
+    FIELDS_COST,
+    FIELDS_COST_SHIFT,
+    OTHER_COST,
+    PUBLISH_COST_SHIFT,
+    UNBOUNDED,
+    check_header,
+)
+from perdure.mqtt.packets import CONNECT, PUBLISH, V5, Ack, Packet, Publish
+from perdure.mqtt.properties import read_length
 
 if TYPE_CHECKING:
     # A machine word in the compiled build; an int is asked at each step whether it is one.
     from mypy_extensions import i64
-
-TOPICS_CACHED_MAX: Final = 16_384
-"""Topic names kept decoded, for all connections: the string is shared and so is its hash."""
-TOPIC_CACHED_BYTES_MAX: Final = 256
-"""Longer topic names are not cached: the cache stays under about 10 MB whatever peers send."""
-
-PROPERTIES_CACHED_MAX: Final = 4_096
-"""Properties of messages kept decoded: a publisher's content type or alias seldom changes."""
-PROPERTIES_CACHED_BYTES_MAX: Final = 128
-"""Longer properties are not cached."""
-
-UNBOUNDED: Final = 1 << 40
-"""More work than any bytes can make."""
-
-OTHER_COST: Final = 4
-"""Work of a PINGREQ and the like: it is answered by itself."""
-FIELDS_COST: Final = 12
-"""Work of a packet with fields (SUBSCRIBE, UNSUBSCRIBE, AUTH), to begin with."""
-PUBLISH_COST_SHIFT: Final = 12
-"""A PUBLISH is a unit of work, and one more for each 4 KiB."""
-FIELDS_COST_SHIFT: Final = 4
-"""What is read field by field (filters, properties) is a unit for each 16 bytes."""
-
-
-@final
-@mypyc_attr(acyclic=True)
-class _Topic:
-    """A topic name, and the bytes that it was read from."""
-
-    __slots__ = ("name", "raw")
-
-    def __init__(self, raw: bytes, name: str) -> None:
-        self.raw: bytes = raw
-        self.name: str = name
-
-
-_NO_TOPIC: Final = _Topic(b"", "")
-
-_topics: Final[dict[bytes, _Topic]] = {}
-_properties: Final[dict[bytes, MessageProperties]] = {}
-
-# Flags that the fixed header of each kind must carry ([MQTT-2.1.3-1]); -1 = any (PUBLISH).
-_FLAGS: Final = (0, 0, 0, -1, 0, 0, 2, 0, 2, 0, 2, 0, 0, 0, 0, 0)
-
-_LEVEL_END: Final = 7
-"""Bytes of a CONNECT's body up to its protocol level, its name being MQTT."""
-
-_CLIENT_SENDS: Final = frozenset((1, 3, 4, 5, 6, 7, 8, 10, 12, 14, 15))
-_SERVER_SENDS: Final = frozenset((2, 3, 4, 5, 6, 7, 9, 11, 13, 14, 15))
 
 
 @final
@@ -118,7 +71,6 @@ class Decoder:
         "_filters_max",
         "_needed",
         "_padded",
-        "_peer_sends",
         "_properties_max",
         "_rest",
         "_rest_at",
@@ -150,9 +102,8 @@ class Decoder:
         self.connected: bool = not server_side
         self.packet_size_max: int = packet_size_max
         self._server_side: bool = server_side
-        self._peer_sends: frozenset[int] = _CLIENT_SENDS if server_side else _SERVER_SENDS
         # What the last PUBLISH was about: most clients publish to one topic again and again.
-        self._topic: _Topic = _NO_TOPIC
+        self._topic: KnownTopic = NO_TOPIC
         # The bytes of a packet that is not complete, and how many it takes to go on.
         self._tail: bytearray | None = None
         self._needed: int = 0
@@ -191,7 +142,7 @@ class Decoder:
 
         Args:
             data: more bytes, perhaps none.
-            budget: units of work after which decoding stops (see the ``COST`` constants); what is
+            budget: units of work after which decoding stops (``decode_header``); what is
                 left is kept and ``has_more`` says so. With 0 everything is kept. A CONNECT ends
                 any budget: what follows it is held to other limits.
 
@@ -257,7 +208,7 @@ class Decoder:
             if stop > end or stop - at > self.packet_size_max:
                 # What the fixed header shows is refused before the body is waited for.
                 if stop - at > self.packet_size_max and not self._knows_version(first, data, body):
-                    self._needed = body - at + _LEVEL_END
+                    self._needed = body - at + LEVEL_END
                     return at
                 self._check_header(first, stop - at)
                 self._needed = stop - at
@@ -302,12 +253,10 @@ class Decoder:
         """
         if self.connected or first != CONNECT << 4:
             return True
-        head = data[body : body + _LEVEL_END]
-        if len(head) < _LEVEL_END:
-            return False
-        if head[:6] == b"\x00\x04MQTT" and head[6] in (V311, V5):
-            self.version = self.protocol_level = head[6]
-        return True
+        level = named_level(data, body)
+        if level > 0:
+            self.version = self.protocol_level = level
+        return level >= 0
 
     def _long_length(self, data: bytes, at: int, end: int) -> int:
         """The remaining length of more than one byte, -1 if more bytes are needed.
@@ -334,32 +283,14 @@ class Decoder:
 
     def _check_header(self, first: int, size: int) -> None:
         """Everything that is wrong with a packet before its body is looked at."""
-        kind = first >> 4
-        if kind == 0:
-            # 2.1.2: forbidden. No clause says which error it is; like the types that go the
-            # other way it is a packet that must not be sent, whatever its flags.
-            raise ProtocolViolation("the packet type 0 is forbidden")
-        if kind == AUTH and self.version == V311:
-            raise MalformedPacket("the packet type 15 is reserved")
-        if not self.connected and kind != CONNECT:
-            # [MQTT-3.1.0-1]
-            raise ProtocolViolation(f"the first packet is {KIND_NAMES[kind]}, not CONNECT")
-        flags = _FLAGS[kind]
-        if flags >= 0 and first & 15 != flags:
-            raise MalformedPacket(f"{KIND_NAMES[kind]} has wrong flags in the fixed header")
-        if kind == PUBLISH and (first & 6 == 6 or first & 14 == 8):
-            # [MQTT-3.3.1-4] [MQTT-3.3.1-2]
-            raise MalformedPacket("PUBLISH has QoS 3, or DUP with QoS 0")
-        if kind not in self._peer_sends:
-            raise ProtocolViolation(f"{KIND_NAMES[kind]} goes the other way")
-        if kind == CONNECT and self.connected:
-            raise ProtocolViolation("a second CONNECT")  # [MQTT-3.1.0-2]
-        if size > self.packet_size_max:
-            # 3.1.2.11.4, 3.2.2.3.6: answered with 0x95.
-            raise MqttError(
-                PACKET_TOO_LARGE,
-                f"{KIND_NAMES[kind]} has {size} bytes, the limit is {self.packet_size_max}",
-            )
+        check_header(
+            first,
+            size,
+            server_side=self._server_side,
+            version=self.version,
+            connected=self.connected,
+            size_max=self.packet_size_max,
+        )
 
     def _publish(self, first: i64, data: bytes, at: i64, stop: i64) -> Publish:
         qos: i64 = first >> 1 & 3
@@ -377,7 +308,10 @@ class Decoder:
         if raw == self._topic.raw:
             topic = self._topic.name
         else:
-            topic = self._other_topic(raw)
+            known = topic_of(raw)
+            topic = known.name
+            if topic_end - start <= TOPIC_CACHED_BYTES_MAX:
+                self._topic = known
         packet_id: i64 = 0
         at = topic_end
         if qos:
@@ -406,9 +340,9 @@ class Decoder:
         elif payload_at > stop:
             raise MalformedPacket("the properties are longer than the packet")
         raw_properties = data[at:payload_at]
-        found = _properties.get(raw_properties)
+        found = message_properties.get(raw_properties)
         if found is None:
-            found = _new_properties(raw_properties, self._properties_max)
+            found = new_properties(raw_properties, self._properties_max)
             self._extra = len(raw_properties) >> FIELDS_COST_SHIFT
         if topic_end == start and not found.topic_alias:
             raise ProtocolViolation("PUBLISH has neither a topic name nor a topic alias")
@@ -428,93 +362,30 @@ class Decoder:
             found.identifiers,
         )
 
-    def _other_topic(self, raw: bytes) -> str:
-        """Another topic name than that of the PUBLISH before."""
-        found = _topics.get(raw)
-        if found is None:
-            found = _new_topic(raw)
-        if len(raw) <= TOPIC_CACHED_BYTES_MAX:
-            self._topic = found
-        return found.name
-
     def _other(self, first: int, data: bytes, at: int, stop: int, size: int) -> Packet:
         self._check_header(first, size)
         kind = first >> 4
         if kind == CONNECT:
             return self._connect(data, at, stop)
-        if PUBACK <= kind <= PUBCOMP:
-            return decode_body.read_ack(
-                kind,
-                data,
-                at,
-                stop,
-                version=self.version,
-                from_client=self._server_side,
-                properties_max=self._properties_max,
-            )
-        if self._server_side:
-            return decode_body.read_from_client(
-                kind,
-                data,
-                at,
-                stop,
-                version=self.version,
-                filters_max=self._filters_max,
-                properties_max=self._properties_max,
-            )
-        if kind == CONNACK and self.version == V5 and data[at:stop] == b"\x00\x01":
-            # A server of 3.1.1 alone refuses in its own format, which has no properties.
-            raise MqttError(UNSUPPORTED_PROTOCOL_VERSION, "the server does not speak MQTT 5.0")
-        return decode_body.read_from_server(kind, data, at, stop, version=self.version)
+        return read_body(
+            kind,
+            data,
+            at,
+            stop,
+            version=self.version,
+            from_client=self._server_side,
+            filters_max=self._filters_max,
+            properties_max=self._properties_max,
+        )
 
     def _connect(self, data: bytes, at: int, stop: int) -> Packet:
-        name, level, at = decode_body.read_protocol(data, at, stop)
+        name, level, at = read_protocol(data, at, stop)
         self.protocol_level = level
-        if name == b"MQIsdp" and level & 0x7F == 3:
-            # MQTT 3.1: its clients know return code 1 of 3.1.1, so it is no stranger's name. A
-            # bridge sets the upper bit.
-            raise MqttError(UNSUPPORTED_PROTOCOL_VERSION, "MQTT 3.1 is not spoken here")
-        if name != b"MQTT":
-            self.protocol_name_ok = False
-            raise MqttError(UNSUPPORTED_PROTOCOL_VERSION, "the protocol name is not MQTT")
-        if level != V311 and level != V5:
-            # [MQTT-3.1.2-2]
-            raise MqttError(
-                UNSUPPORTED_PROTOCOL_VERSION, f"the protocol level {level} is not supported"
-            )
+        self.protocol_name_ok = name == b"MQTT" or is_mqtt_31(name, level)
+        check_protocol(name, level)
         self.version = level
         if self._padded and level == V5:
             raise MalformedPacket("the remaining length is longer than it must be")
-        packet = decode_body.read_connect(
-            data, at, stop, protocol=level, properties_max=self._properties_max
-        )
+        packet = read_connect(data, at, stop, protocol=level, properties_max=self._properties_max)
         self.connected = True
         return packet
-
-
-def _new_topic(raw: bytes) -> _Topic:
-    """Validate a topic name that the cache does not hold; empty is for the caller to judge."""
-    if not raw:
-        return _NO_TOPIC
-    name = name_of(raw)
-    check_topic_name(name, "topic name")  # [MQTT-3.3.2-2]
-    topic = _Topic(raw, name)
-    if len(raw) <= TOPIC_CACHED_BYTES_MAX:
-        if len(_topics) >= TOPICS_CACHED_MAX:
-            # All of it at once: topics that are in use come back at their next PUBLISH.
-            _topics.clear()
-        _topics[raw] = topic
-    return topic
-
-
-def _new_properties(raw: bytes, properties_max: int) -> MessageProperties:
-    """Read the properties of a PUBLISH that the cache does not hold; never changed afterwards.
-
-    Those that the cache holds are too short to be too many.
-    """
-    found = read_message_properties(raw, 0, len(raw), PUBLISH, properties_max)
-    if len(raw) <= PROPERTIES_CACHED_BYTES_MAX and not found.correlated:
-        if len(_properties) >= PROPERTIES_CACHED_MAX:
-            _properties.clear()
-        _properties[raw] = found
-    return found

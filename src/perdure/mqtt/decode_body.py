@@ -1,4 +1,4 @@
-"""The bodies of all packets but PUBLISH: bytes to values, one function for each packet.
+"""The bodies of all packets but PUBLISH and CONNECT: bytes to values, one function for each packet.
 
 Called by ``decode`` with the bounds of one complete body. Invariant: each function consumes the
 body to its last byte or raises ``MqttError`` with the reason code that the specification names.
@@ -9,16 +9,17 @@ from __future__ import annotations
 from typing import Final
 
 from perdure.errors import MalformedPacket, MqttError, ProtocolViolation
-from perdure.model import Will
 from perdure.mqtt import reason_codes
+from perdure.mqtt.decode_header import check_end
 from perdure.mqtt.packets import (
     AUTH,
     CONNACK,
-    CONNECT,
     DISCONNECT,
     EMPTY,
     KIND_NAMES,
     PINGREQ,
+    PUBACK,
+    PUBCOMP,
     SUBACK,
     SUBSCRIBE,
     UNSUBACK,
@@ -27,7 +28,6 @@ from perdure.mqtt.packets import (
     Ack,
     Auth,
     Connack,
-    Connect,
     Disconnect,
     Packet,
     Pingreq,
@@ -39,102 +39,13 @@ from perdure.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from perdure.mqtt.primitives import name_of, read_binary, read_name, read_uint16, text_of
-from perdure.mqtt.properties import (
-    PROPERTIES_UNBOUNDED,
-    WILL,
-    check_topic_name,
-    read_length,
-    read_message_properties,
-    read_properties,
-)
+from perdure.mqtt.primitives import read_byte, read_name, read_uint16
+from perdure.mqtt.properties import read_properties
 
 _SUBACK_311: Final = frozenset((0x00, 0x01, 0x02, 0x80))
 
 
-def read_protocol(data: bytes, at: int, stop: int) -> tuple[bytes, int, int]:
-    """Protocol name and level of CONNECT, and the position after them."""
-    name, at = read_binary(data, at, stop)
-    level, at = _byte(data, at, stop)
-    return name, level, at
-
-
-def read_connect(data: bytes, at: int, stop: int, *, protocol: int, properties_max: int) -> Connect:
-    """CONNECT, from the connect flags on."""
-    flags, at = _byte(data, at, stop)
-    _check_connect_flags(flags, protocol)
-    keep_alive, at = read_uint16(data, at, stop)
-    properties = EMPTY
-    if protocol == V5:
-        properties, at = read_properties(data, at, stop, CONNECT, properties_max)
-        if properties.authentication_data is not None and properties.authentication_method is None:
-            raise ProtocolViolation("authentication data without a method")  # 3.1.2.11.10
-    client_id, at = _read_client_id(data, at, stop)
-    will: Will | None = None
-    if flags & 0x04:
-        will, at = _read_will(data, at, stop, flags, protocol, properties_max)
-    username: str | None = None
-    if flags & 0x80:
-        username, at = read_name(data, at, stop)
-    password: bytes | None = None
-    if flags & 0x40:
-        password, at = read_binary(data, at, stop)
-    _check_end(at, stop, CONNECT)
-    return Connect(
-        protocol,
-        bool(flags & 0x02),
-        keep_alive,
-        client_id,
-        username,
-        password,
-        will,
-        properties,
-    )
-
-
-def _check_connect_flags(flags: int, protocol: int) -> None:
-    if flags & 0x01:
-        raise MalformedPacket("the reserved flag of CONNECT is set")  # [MQTT-3.1.2-3]
-    if flags & 0x18 == 0x18:
-        raise MalformedPacket("the will has QoS 3")  # [MQTT-3.1.2-12]
-    if not flags & 0x04 and flags & 0x38:
-        # [MQTT-3.1.2-11], [MQTT-3.1.2-13]
-        raise MalformedPacket("CONNECT has will QoS or will retain without a will")
-    if protocol != V5 and flags & 0xC0 == 0x40:
-        raise MalformedPacket("a password without a user name")  # 3.1.1 [MQTT-3.1.2-22]
-
-
-def _read_client_id(data: bytes, at: int, stop: int) -> tuple[str, int]:
-    """The client identifier; one that is text and that we do not accept is 0x85 (3.1.3.1)."""
-    raw, at = read_binary(data, at, stop)
-    text_of(raw)
-    try:
-        return name_of(raw), at
-    except MalformedPacket as error:
-        raise MqttError(reason_codes.CLIENT_IDENTIFIER_NOT_VALID, error.message) from None
-
-
-def _read_will(
-    data: bytes, at: int, stop: int, flags: int, protocol: int, properties_max: int
-) -> tuple[Will, int]:
-    forward = b""
-    delay_s = 0
-    expiry_s: int | None = None
-    if protocol == V5:
-        at, end = read_length(data, at, stop)
-        found = read_message_properties(data, at, end, WILL, properties_max)
-        at = end
-        forward = found.forward
-        delay_s = found.delay_s
-        expiry_s = found.expiry_s if found.expiry_s >= 0 else None
-    topic, at = read_name(data, at, stop)
-    check_topic_name(topic, "will topic")
-    payload, at = read_binary(data, at, stop)
-    qos = flags >> 3 & 3
-    return Will(topic, payload, qos, bool(flags & 0x20), forward, delay_s, expiry_s), at
-
-
-def read_ack(
+def read_body(
     kind: int,
     data: bytes,
     at: int,
@@ -142,57 +53,36 @@ def read_ack(
     *,
     version: int,
     from_client: bool,
-    properties_max: int,
-) -> Ack:
-    """PUBACK, PUBREC, PUBREL or PUBCOMP; the short form without a reason is ``decode``'s."""
-    packet_id, at = _packet_id(data, at, stop, kind)
-    if version != V5:
-        _check_end(at, stop, kind)
-    reason, properties = _reason_and_properties(
-        kind, data, at, stop, from_client=from_client, properties_max=properties_max
-    )
-    return Ack(kind, packet_id, reason, None if properties is EMPTY else properties)
-
-
-def read_from_client(
-    kind: int,
-    data: bytes,
-    at: int,
-    stop: int,
-    *,
-    version: int,
     filters_max: int,
     properties_max: int,
 ) -> Packet:
-    """SUBSCRIBE, UNSUBSCRIBE, PINGREQ, DISCONNECT or AUTH, as a client sends them."""
+    """A packet of any kind that its sender may send, but CONNECT and PUBLISH."""
+    if PUBACK <= kind <= PUBCOMP:
+        packet_id, at = _packet_id(data, at, stop, kind)
+        if version != V5:
+            check_end(at, stop, kind)
+        reason, properties = _reason_and_properties(
+            kind, data, at, stop, from_client=from_client, properties_max=properties_max
+        )
+        return Ack(kind, packet_id, reason, None if properties is EMPTY else properties)
     if kind == SUBSCRIBE:
         return _read_subscribe(data, at, stop, version, filters_max, properties_max)
     if kind == UNSUBSCRIBE:
         return _read_unsubscribe(data, at, stop, version, filters_max, properties_max)
-    if kind == PINGREQ:
-        _check_end(at, stop, kind)
-        return Pingreq()
-    if kind == DISCONNECT:
-        return _read_disconnect(
-            data, at, stop, version, from_client=True, properties_max=properties_max
-        )
-    return _read_auth(data, at, stop, from_client=True, properties_max=properties_max)
-
-
-def read_from_server(kind: int, data: bytes, at: int, stop: int, *, version: int) -> Packet:
-    """CONNACK, SUBACK, UNSUBACK, PINGRESP, DISCONNECT or AUTH, as a server sends them."""
     if kind == CONNACK:
         return _read_connack(data, at, stop, version)
     if kind in (SUBACK, UNSUBACK):
         return _read_suback(kind, data, at, stop, version)
     if kind == DISCONNECT:
-        if version != V5:
+        if version != V5 and not from_client:
             raise ProtocolViolation("a server of 3.1.1 does not send DISCONNECT")
-        return _read_disconnect(data, at, stop, version, from_client=False)
+        return _read_disconnect(
+            data, at, stop, version, from_client=from_client, properties_max=properties_max
+        )
     if kind == AUTH:
-        return _read_auth(data, at, stop, from_client=False)
-    _check_end(at, stop, kind)
-    return Pingresp()
+        return _read_auth(data, at, stop, from_client=from_client, properties_max=properties_max)
+    check_end(at, stop, kind)
+    return Pingreq() if kind == PINGREQ else Pingresp()
 
 
 def _read_subscribe(
@@ -209,7 +99,7 @@ def _read_subscribe(
         if len(filters) >= filters_max:
             raise _too_many_filters(SUBSCRIBE, filters_max)
         topic_filter, at = read_name(data, at, stop)
-        options, at = _byte(data, at, stop)
+        options, at = read_byte(data, at, stop)
         _check_options(topic_filter, options, version)
         filters.append(
             SubscribeFilter(
@@ -264,8 +154,7 @@ def _read_unsubscribe(
 def _too_many_filters(kind: int, filters_max: int) -> MqttError:
     """A limit of ours, which a larger packet may exceed by far: it is not read to its end."""
     return MqttError(
-        reason_codes.QUOTA_EXCEEDED,
-        f"{KIND_NAMES[kind]} has more than {filters_max} topic filters",
+        reason_codes.QUOTA_EXCEEDED, f"{KIND_NAMES[kind]} has more than {filters_max} topic filters"
     )
 
 
@@ -273,7 +162,7 @@ def _read_suback(kind: int, data: bytes, at: int, stop: int, version: int) -> Su
     packet_id, at = _packet_id(data, at, stop, kind)
     if version != V5:
         if kind == UNSUBACK:
-            _check_end(at, stop, kind)
+            check_end(at, stop, kind)
             return Unsuback(packet_id, [])
         reasons = list(data[at:stop])
         if not reasons or not _SUBACK_311.issuperset(reasons):
@@ -291,8 +180,13 @@ def _read_suback(kind: int, data: bytes, at: int, stop: int, version: int) -> Su
 
 
 def _read_connack(data: bytes, at: int, stop: int, version: int) -> Connack:
-    flags, at = _byte(data, at, stop)
-    reason, at = _byte(data, at, stop)
+    if version == V5 and data[at:stop] == b"\x00\x01":
+        # A server of 3.1.1 alone refuses in its own format, which has no properties.
+        raise MqttError(
+            reason_codes.UNSUPPORTED_PROTOCOL_VERSION, "the server does not speak MQTT 5.0"
+        )
+    flags, at = read_byte(data, at, stop)
+    reason, at = read_byte(data, at, stop)
     if flags > 1:
         raise MalformedPacket("reserved flags of CONNACK are set")  # [MQTT-3.2.2-1]
     properties = EMPTY
@@ -301,7 +195,7 @@ def _read_connack(data: bytes, at: int, stop: int, version: int) -> Connack:
         properties, at = read_properties(data, at, stop, CONNACK)
     elif reason >= len(reason_codes.RETURN_CODES_311):
         raise MalformedPacket("CONNACK has a return code that there is not")
-    _check_end(at, stop, CONNACK)
+    check_end(at, stop, CONNACK)
     if flags and reason:
         # [MQTT-3.2.2-6], 3.1.1 [MQTT-3.2.2-4]
         raise ProtocolViolation("CONNACK refuses and has a session present")
@@ -311,16 +205,10 @@ def _read_connack(data: bytes, at: int, stop: int, version: int) -> Connack:
 
 
 def _read_disconnect(
-    data: bytes,
-    at: int,
-    stop: int,
-    version: int,
-    *,
-    from_client: bool,
-    properties_max: int = PROPERTIES_UNBOUNDED,
+    data: bytes, at: int, stop: int, version: int, *, from_client: bool, properties_max: int
 ) -> Disconnect:
     if version != V5:
-        _check_end(at, stop, DISCONNECT)
+        check_end(at, stop, DISCONNECT)
     if at == stop:
         return Disconnect()
     reason, properties = _reason_and_properties(
@@ -334,14 +222,7 @@ def _read_disconnect(
     return Disconnect(reason, properties)
 
 
-def _read_auth(
-    data: bytes,
-    at: int,
-    stop: int,
-    *,
-    from_client: bool,
-    properties_max: int = PROPERTIES_UNBOUNDED,
-) -> Auth:
+def _read_auth(data: bytes, at: int, stop: int, *, from_client: bool, properties_max: int) -> Auth:
     if at == stop:
         # 3.15.2.1: both may be left out if the reason is success, which only a server says.
         _check_reason(reason_codes.SUCCESS, AUTH, from_client=from_client)
@@ -358,12 +239,12 @@ def _reason_and_properties(
     kind: int, data: bytes, at: int, stop: int, *, from_client: bool, properties_max: int
 ) -> tuple[int, Properties]:
     """A reason code and, if anything follows it, the properties."""
-    reason, at = _byte(data, at, stop)
+    reason, at = read_byte(data, at, stop)
     _check_reason(reason, kind, from_client=from_client)
     if at == stop:
         return reason, EMPTY
     properties, at = read_properties(data, at, stop, kind, properties_max)
-    _check_end(at, stop, kind)
+    check_end(at, stop, kind)
     return reason, properties
 
 
@@ -383,14 +264,3 @@ def _packet_id(data: bytes, at: int, stop: int, kind: int) -> tuple[int, int]:
             raise MalformedPacket(message)
         raise ProtocolViolation(message)
     return packet_id, at
-
-
-def _byte(data: bytes, at: int, stop: int) -> tuple[int, int]:
-    if at >= stop:
-        raise MalformedPacket("the packet ends too early")
-    return data[at], at + 1
-
-
-def _check_end(at: int, stop: int, kind: int) -> None:
-    if at != stop:
-        raise MalformedPacket(f"{KIND_NAMES[kind]} is longer than what it holds")

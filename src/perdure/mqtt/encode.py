@@ -12,7 +12,17 @@ from typing import Final, assert_never, final
 from mypy_extensions import mypyc_attr
 
 from perdure.errors import UsageError
-from perdure.model import Message, Will
+from perdure.model import Message
+from perdure.mqtt.encode_body import (
+    EXPLAINED,
+    connect_body,
+    explained_with,
+    framed,
+    packet_id_bytes,
+    properties_of,
+    reasoned,
+    subscribe,
+)
 from perdure.mqtt.packets import (
     AUTH,
     CONNACK,
@@ -25,7 +35,6 @@ from perdure.mqtt.packets import (
     PUBREC,
     PUBREL,
     SUBACK,
-    SUBSCRIBE,
     UNSUBACK,
     UNSUBSCRIBE,
     V5,
@@ -44,27 +53,13 @@ from perdure.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from perdure.mqtt.primitives import (
-    BYTES,
-    UINT16_BYTES,
-    binary,
-    text,
-    uint16,
-    uint32,
-    varint,
-    varint_size,
-)
-from perdure.mqtt.properties import WILL, read_properties, write_properties
+from perdure.mqtt.primitives import BYTES, UINT16_BYTES, text, uint16, uint32, varint, varint_size
+from perdure.mqtt.properties import read_properties, write_properties
 
 PINGREQ_BYTES: Final = b"\xc0\x00"
 PINGRESP_BYTES: Final = b"\xd0\x00"
 
-_ACK_FIRST: Final = {
-    PUBACK: b"\x40",
-    PUBREC: b"\x50",
-    PUBREL: b"\x62",
-    PUBCOMP: b"\x70",
-}
+_ACK_FIRST: Final = {PUBACK: b"\x40", PUBREC: b"\x50", PUBREL: b"\x62", PUBCOMP: b"\x70"}
 ACK_SHORT: Final[list[bytes]] = [
     _ACK_FIRST[kind] + b"\x02" if kind in _ACK_FIRST else b"" for kind in range(PUBCOMP + 1)
 ]
@@ -72,10 +67,6 @@ ACK_SHORT: Final[list[bytes]] = [
 ACK_SHORT_BYTES: Final = 4
 """Size of such an acknowledgement."""
 _ACK_REASON: Final = {kind: first + b"\x03" for kind, first in _ACK_FIRST.items()}
-
-# Packets from which 3.1.2.11.4 and the like let a sender drop what only explains.
-_EXPLAINED = Connack | Ack | Suback | Unsuback | Disconnect | Auth
-
 
 TOPICS_CACHED_MAX: Final = 16_384
 """Topic names kept encoded, for all connections."""
@@ -139,32 +130,32 @@ def encode(packet: Packet, version: int) -> bytes:
     if isinstance(packet, Pingresp):
         return PINGRESP_BYTES
     if isinstance(packet, Connect):
-        return _framed(CONNECT << 4, _connect(packet))
+        return framed(CONNECT << 4, connect_body(packet))
     if isinstance(packet, Connack):
         head = bytes((packet.session_present, packet.reason))
-        return _framed(CONNACK << 4, head, _properties(packet.properties, CONNACK, version))
+        return framed(CONNACK << 4, head, properties_of(packet.properties, CONNACK, version))
     if isinstance(packet, Subscribe):
-        return _subscribe(packet, version)
+        return subscribe(packet, version)
     if isinstance(packet, Unsubscribe):
         filters = b"".join([text(topic_filter) for topic_filter in packet.filters])
-        properties = _properties(packet.properties, UNSUBSCRIBE, version)
-        return _framed(UNSUBSCRIBE << 4 | 2, _packet_id(packet.packet_id), properties, filters)
+        properties = properties_of(packet.properties, UNSUBSCRIBE, version)
+        return framed(UNSUBSCRIBE << 4 | 2, packet_id_bytes(packet.packet_id), properties, filters)
     if isinstance(packet, Suback):
-        properties = _properties(packet.properties, SUBACK, version)
+        properties = properties_of(packet.properties, SUBACK, version)
         reasons = bytes(packet.reasons)
-        return _framed(SUBACK << 4, _packet_id(packet.packet_id), properties, reasons)
+        return framed(SUBACK << 4, packet_id_bytes(packet.packet_id), properties, reasons)
     if isinstance(packet, Unsuback):
-        properties = _properties(packet.properties, UNSUBACK, version)
+        properties = properties_of(packet.properties, UNSUBACK, version)
         reasons = bytes(packet.reasons) if version == V5 else b""
-        return _framed(UNSUBACK << 4, _packet_id(packet.packet_id), properties, reasons)
+        return framed(UNSUBACK << 4, packet_id_bytes(packet.packet_id), properties, reasons)
     if isinstance(packet, Disconnect):
         if version != V5:
             return b"\xe0\x00"
-        return _framed(DISCONNECT << 4, _reasoned(packet.reason, packet.properties, DISCONNECT))
+        return framed(DISCONNECT << 4, reasoned(packet.reason, packet.properties, DISCONNECT))
     if isinstance(packet, Auth):
         if version != V5:
             raise UsageError("MQTT 3.1.1 has no AUTH")
-        return _framed(AUTH << 4, _reasoned(packet.reason, packet.properties, AUTH))
+        return framed(AUTH << 4, reasoned(packet.reason, packet.properties, AUTH))
     assert_never(packet)
 
 
@@ -180,14 +171,14 @@ def encode_within(packet: Packet, version: int, size_max: int) -> bytes | None:
     raw = encode(packet, version)
     if len(raw) <= size_max:
         return raw
-    if version != V5 or not isinstance(packet, _EXPLAINED) or packet.properties is None:
+    if version != V5 or not isinstance(packet, EXPLAINED) or packet.properties is None:
         return None
     properties = packet.properties.copy()
     properties.user_properties = ()
-    raw = encode(_explained_with(packet, properties), version)
+    raw = encode(explained_with(packet, properties), version)
     if len(raw) > size_max:
         properties.reason_string = None
-        raw = encode(_explained_with(packet, properties), version)
+        raw = encode(explained_with(packet, properties), version)
     return raw if len(raw) <= size_max else None
 
 
@@ -365,101 +356,19 @@ def _publish(packet: Publish, version: int) -> bytes:
     if version != V5 and not packet.topic:
         raise UsageError("a PUBLISH of 3.1.1 needs a topic name")
     flags = packet.dup << 3 | packet.qos << 1 | packet.retain
-    identifier = _packet_id(packet.packet_id) if packet.qos else b""
+    identifier = packet_id_bytes(packet.packet_id) if packet.qos else b""
     properties = b""
     if version == V5:
         own = _own_properties(packet.expiry_s, packet.identifiers, packet.topic_alias)
         properties = varint(len(own) + len(packet.forward)) + own + packet.forward
     topic = text(packet.topic)
-    return _framed(PUBLISH << 4 | flags, topic, identifier, properties, packet.payload)
+    return framed(PUBLISH << 4 | flags, topic, identifier, properties, packet.payload)
 
 
 def _ack(packet: Ack, version: int) -> bytes:
-    identifier = _packet_id(packet.packet_id)
+    identifier = packet_id_bytes(packet.packet_id)
     if version != V5 or (packet.reason == 0 and packet.properties is None):
         return ACK_SHORT[packet.kind] + identifier
     properties = EMPTY if packet.properties is None else packet.properties
     first = _ACK_FIRST[packet.kind][0]
-    return _framed(first, identifier, _reasoned(packet.reason, properties, packet.kind))
-
-
-def _connect(packet: Connect) -> bytes:
-    version = packet.protocol
-    flags = packet.clean_start << 1
-    fields = [text(packet.client_id)]
-    will = packet.will
-    if will is not None:
-        flags |= 0x04 | will.qos << 3 | will.retain << 5
-        fields += _will(will, version)
-    if packet.username is not None:
-        flags |= 0x80
-        fields.append(text(packet.username))
-    if packet.password is not None:
-        flags |= 0x40
-        if version != V5 and packet.username is None:
-            raise UsageError("MQTT 3.1.1 has no password without a user name")
-        fields.append(binary(packet.password))
-    head = b"\x00\x04MQTT" + bytes((version, flags)) + uint16(packet.keep_alive)
-    return head + _properties(packet.properties, CONNECT, version) + b"".join(fields)
-
-
-def _will(will: Will, version: int) -> list[bytes]:
-    fields = [text(will.topic), binary(will.payload)]
-    if version == V5:
-        own = Properties(
-            message_expiry_interval=will.expiry_s, will_delay_interval=will.delay_s or None
-        )
-        raw = write_properties(own, WILL) + will.properties
-        fields.insert(0, varint(len(raw)) + raw)
-    return fields
-
-
-def _subscribe(packet: Subscribe, version: int) -> bytes:
-    fields = [_packet_id(packet.packet_id), _properties(packet.properties, SUBSCRIBE, version)]
-    for wanted in packet.filters:
-        options = wanted.qos
-        if version == V5:
-            options |= wanted.no_local << 2 | wanted.retain_as_published << 3
-            options |= wanted.retain_handling << 4
-        fields += (text(wanted.filter), bytes((options,)))
-    return _framed(SUBSCRIBE << 4 | 2, *fields)
-
-
-def _reasoned(reason: int, properties: Properties, kind: int) -> bytes:
-    """Reason code and properties, each left out where it may be (3.4.2.1, 3.14.2.1, 3.15.2.1)."""
-    raw = write_properties(properties, kind)
-    if raw:
-        return bytes((reason,)) + varint(len(raw)) + raw
-    return bytes((reason,)) if reason else b""
-
-
-def _properties(properties: Properties, kind: int, version: int) -> bytes:
-    if version != V5:
-        return b""
-    raw = write_properties(properties, kind)
-    return varint(len(raw)) + raw
-
-
-def _packet_id(packet_id: int) -> bytes:
-    if not packet_id:
-        raise UsageError("a packet identifier is 1 to 65535")
-    return uint16(packet_id)
-
-
-def _framed(first: int, *fields: bytes) -> bytes:
-    body = b"".join(fields)
-    return bytes((first,)) + varint(len(body)) + body
-
-
-def _explained_with(packet: _EXPLAINED, properties: Properties) -> Packet:
-    if isinstance(packet, Connack):
-        return Connack(packet.session_present, packet.reason, properties)
-    if isinstance(packet, Ack):
-        return Ack(packet.kind, packet.packet_id, packet.reason, properties)
-    if isinstance(packet, Suback):
-        return Suback(packet.packet_id, packet.reasons, properties)
-    if isinstance(packet, Unsuback):
-        return Unsuback(packet.packet_id, packet.reasons, properties)
-    if isinstance(packet, Disconnect):
-        return Disconnect(packet.reason, properties)
-    return Auth(packet.reason, properties)
+    return framed(first, identifier, reasoned(packet.reason, properties, packet.kind))

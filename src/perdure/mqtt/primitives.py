@@ -27,6 +27,13 @@ _NOT_IN_NAMES: Final = re.compile(
 """Control characters (general category Cc) and Unicode's 66 non-characters."""
 
 
+def read_byte(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """One byte."""
+    if at >= end:
+        raise MalformedPacket("the packet ends too early")
+    return data[at], at + 1
+
+
 def read_uint16(data: bytes, at: int, end: int) -> tuple[int, int]:
     """A two-byte integer."""
     if at + 2 > end:

@@ -61,11 +61,7 @@ _REL: Final = (p.PUBREL, p.PUBCOMP)
 _SUB: Final = (p.SUBACK, p.UNSUBACK)
 
 TABLE: Final[tuple[tuple[int, str, tuple[int, ...]], ...]] = (
-    (
-        SUCCESS,
-        "Success",
-        (p.CONNACK, *_PUB, *_REL, p.SUBACK, p.UNSUBACK, p.DISCONNECT, p.AUTH),
-    ),
+    (SUCCESS, "Success", (p.CONNACK, *_PUB, *_REL, p.SUBACK, p.UNSUBACK, p.DISCONNECT, p.AUTH)),
     (GRANTED_QOS_1, "Granted QoS 1", (p.SUBACK,)),
     (GRANTED_QOS_2, "Granted QoS 2", (p.SUBACK,)),
     (DISCONNECT_WITH_WILL, "Disconnect with Will Message", (p.DISCONNECT,)),

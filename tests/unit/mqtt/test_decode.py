@@ -16,7 +16,7 @@ from tests.unit.mqtt.feeding import (
 )
 from tests.unit.mqtt.vectors import VECTORS, Vector
 
-from perdure.mqtt import decode as room
+from perdure.mqtt import decode_cache as room
 from perdure.mqtt import packets as p
 from perdure.mqtt.decode import Decoder
 from perdure.mqtt.encode import encode
@@ -339,7 +339,7 @@ def test_topic_names_are_shared_and_the_cache_is_bounded() -> None:
         (packet,) = made.feed(bytes((0x30, 2 + len(topic), 0, len(topic))) + topic)
         assert isinstance(packet, Publish)
         assert packet.topic == topic.decode()
-        assert len(room._topics) <= room.TOPICS_CACHED_MAX
+        assert len(room.topics) <= room.TOPICS_CACHED_MAX
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -367,7 +367,7 @@ def test_a_long_topic_is_not_cached() -> None:
     (packet,) = decoded(raw, 4, from_client=True)
     assert isinstance(packet, Publish)
     assert packet.topic == topic.decode()
-    assert topic not in room._topics
+    assert topic not in room.topics
 
 
 def test_properties_are_cached_but_for_what_differs_from_message_to_message() -> None:
@@ -380,15 +380,15 @@ def test_properties_are_cached_but_for_what_differs_from_message_to_message() ->
 
     alias = bytes.fromhex("23 1234 03 0001 74")
     assert publish(alias) == Publish("a", b"", topic_alias=0x1234, forward=alias[3:])
-    assert alias in room._properties
+    assert alias in room.message_properties
     correlated = bytes.fromhex("09 0003 313233")
     assert publish(correlated).forward == correlated
-    assert correlated not in room._properties
+    assert correlated not in room.message_properties
     made = decoder(5, from_client=True)
     for number in range(room.PROPERTIES_CACHED_MAX + 10):
         (packet,) = made.feed(b"\x30\x09\x00\x01a\x05\x02" + number.to_bytes(4, "big"))
         assert packet == Publish("a", b"", expiry_s=number)
-        assert len(room._properties) <= room.PROPERTIES_CACHED_MAX
+        assert len(room.message_properties) <= room.PROPERTIES_CACHED_MAX
 
 
 def test_properties_of_more_than_127_bytes() -> None:
@@ -396,7 +396,7 @@ def test_properties_of_more_than_127_bytes() -> None:
     body = b"\x00\x01a" + b"\xce\x01" + properties + b"pay"
     raw = b"\x30" + bytes((len(body) & 0x7F | 0x80, len(body) >> 7)) + body
     assert decoded(raw, 5, from_client=True) == [Publish("a", b"pay", forward=properties)]
-    assert properties not in room._properties
+    assert properties not in room.message_properties
 
 
 def test_a_large_packet_in_many_pieces_is_joined_once() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, final
 from perdure.broker.dispatch.dispatcher import OffsetAdvance
 from perdure.errors import StorageError
 from perdure.model import Message
-from perdure.mqtt.decode import TOPICS_CACHED_MAX
+from perdure.mqtt.decode_cache import TOPICS_CACHED_MAX
 from perdure.mqtt.reason_codes import QUOTA_EXCEEDED, UNSPECIFIED_ERROR
 from perdure.storage.batch import Batch
 from perdure.topic.matching import matches
