@@ -11,20 +11,20 @@ of QoS 1 or 2 given to ``publish`` is reported by exactly one ``Published``.
 
 from __future__ import annotations
 
-from typing import Final, Protocol, assert_never, final
+from typing import Final, assert_never, final
 
 from perdure.errors import MqttError, ProtocolViolation, UsageError
 from perdure.limits import PACKET_ID_MAX, REMAINING_LENGTH_MAX
 from perdure.model import Will
 from perdure.mqtt import reason_codes
-from perdure.mqtt.aliases import OutboundAliases
+from perdure.mqtt.client_auth import Authenticator as Authenticator
+from perdure.mqtt.client_auth import ClientAuth
 from perdure.mqtt.client_events import (
     ClientEvent,
     Connected,
     Disconnected,
     Failed,
     Ponged,
-    Published,
     Reauthenticated,
     Received,
     Refused,
@@ -32,9 +32,9 @@ from perdure.mqtt.client_events import (
     Unsubscribed,
 )
 from perdure.mqtt.client_inbox import NEW, REPEATED, Inbox
-from perdure.mqtt.client_window import SendWindow, check_allowed, size_bound
+from perdure.mqtt.client_outbox import Outbox
 from perdure.mqtt.decode import Decoder
-from perdure.mqtt.encode import PINGREQ_BYTES, ack_bytes, encode, forward_properties
+from perdure.mqtt.encode import forward_properties
 from perdure.mqtt.packets import (
     EMPTY,
     PUBACK,
@@ -70,27 +70,6 @@ CONNECTED: Final = 2
 _PACKET_SIZE_MAX: Final = REMAINING_LENGTH_MAX + 5
 
 
-class Authenticator(Protocol):
-    """The client's side of an enhanced authentication method (5.0, section 4.12)."""
-
-    @property
-    def method(self) -> str:
-        """Name of the method."""
-        ...
-
-    def start(self) -> bytes | None:
-        """Data for CONNECT or for an AUTH that re-authenticates; begins anew."""
-        ...
-
-    def step(self, data: bytes) -> bytes | None:
-        """The answer to a challenge."""
-        ...
-
-    def finish(self, data: bytes | None) -> None:
-        """Check what the server sent with its success; raises ``MqttError`` if it is wrong."""
-        ...
-
-
 @final
 class ClientProtocol:
     """One client, over as many connections as it needs.
@@ -116,21 +95,18 @@ class ClientProtocol:
     """
 
     __slots__ = (
-        "_authenticator",
+        "_auth",
         "_clean_start",
         "_decoder",
         "_events",
         "_inbox",
         "_manual_acks",
-        "_out",
-        "_outbound_aliases",
+        "_outbox",
         "_password",
         "_properties",
         "_requested_keep_alive",
-        "_topic_aliases",
         "_username",
         "_will",
-        "_window",
         "client_id",
         "keep_alive",
         "server",
@@ -165,20 +141,17 @@ class ClientProtocol:
         self._password: bytes | None = password
         self._will: Will | None = will
         self._properties: Properties = properties
-        self._authenticator: Authenticator | None = authenticator
+        self._auth: ClientAuth = ClientAuth(authenticator)
         self._manual_acks: bool = manual_acks
-        self._topic_aliases: bool = topic_aliases and version == V5
-        self._window: SendWindow = SendWindow(inflight_max)
+        self._outbox: Outbox = Outbox(version, inflight_max, topic_aliases=topic_aliases)
         self._inbox: Inbox = Inbox(properties.receive_maximum, properties.topic_alias_maximum)
-        self._out: list[bytes] = []
         self._events: list[ClientEvent] = []
         self._decoder: Decoder = self._new_decoder()
-        self._outbound_aliases: OutboundAliases = OutboundAliases(0)
 
     @property
     def unsettled_count(self) -> int:
         """Messages given to ``publish`` that no ``Published`` has reported yet."""
-        return self._window.unsettled_count
+        return self._outbox.window.unsettled_count
 
     def connect(self, *, clean_start: bool | None = None) -> None:
         """Begin on a new transport.
@@ -190,14 +163,11 @@ class ClientProtocol:
             raise UsageError("there is a connection already")
         if clean_start is not None:
             self._clean_start = clean_start
-        properties = self._properties
-        if self._authenticator is not None:
-            properties = self._with_auth_data(properties, self._authenticator.start())
         self._decoder = self._new_decoder()
-        self._out.clear()
+        self._outbox.clear()
         self.keep_alive = self._requested_keep_alive
         self.state = CONNECTING
-        self._send(
+        self._outbox.send(
             Connect(
                 self.version,
                 self._clean_start,
@@ -206,7 +176,7 @@ class ClientProtocol:
                 self._username,
                 self._password,
                 self._will,
-                properties,
+                self._auth.begin(self._properties),
             )
         )
 
@@ -238,27 +208,27 @@ class ClientProtocol:
             expiry_s = properties.message_expiry_interval
             publish.expiry_s = -1 if expiry_s is None else expiry_s
         if self.state == CONNECTED:
-            check_allowed(publish, self.server, self.version)
+            self._outbox.check_allowed(publish)
         if qos:
-            handle = self._window.offer(publish)
-            self._pump()
+            handle = self._outbox.window.offer(publish)
+            self._events += self._outbox.pump(is_connected=self.state == CONNECTED)
             return handle
         self._require_connected()
-        self._send_publish(publish)
+        self._outbox.send_publish(publish)
         return 0
 
     def subscribe(self, filters: list[SubscribeFilter], properties: Properties = EMPTY) -> int:
         """Subscribe; ``Subscribed`` will name the packet identifier returned."""
         self._require_connected()
-        packet_id = self._window.request_id()
-        self._send(Subscribe(packet_id, filters, properties))
+        packet_id = self._outbox.window.request_id()
+        self._outbox.send(Subscribe(packet_id, filters, properties))
         return packet_id
 
     def unsubscribe(self, filters: list[str], properties: Properties = EMPTY) -> int:
         """Unsubscribe; ``Unsubscribed`` will name the packet identifier returned."""
         self._require_connected()
-        packet_id = self._window.request_id()
-        self._send(Unsubscribe(packet_id, filters, properties))
+        packet_id = self._outbox.window.request_id()
+        self._outbox.send(Unsubscribe(packet_id, filters, properties))
         return packet_id
 
     def ack(self, publish: Publish, reason: int = 0) -> bool:
@@ -271,40 +241,35 @@ class ClientProtocol:
         if self.state != CONNECTED or not self._inbox.settle(publish, reason):
             return False
         kind = PUBACK if publish.qos == 1 else PUBREC
-        self._out.append(ack_bytes(kind, publish.packet_id, reason, self.version))
+        self._outbox.ack(kind, publish.packet_id, reason)
         return True
 
     def ping(self) -> None:
         """Send PINGREQ."""
         self._require_connected()
-        self._out.append(PINGREQ_BYTES)
+        self._outbox.send(Pingreq())
 
     def reauthenticate(self) -> None:
         """Start an authentication on a running connection (5.0, section 4.12.1)."""
         self._require_connected()
-        if self._authenticator is None:
-            raise UsageError("there is no authentication method")
-        properties = self._with_auth_data(EMPTY, self._authenticator.start())
-        self._send(Auth(reason_codes.REAUTHENTICATE, properties))
+        self._outbox.send(self._auth.begin_again())
 
     def disconnect(self, reason: int = 0, properties: Properties = EMPTY) -> None:
         """Say goodbye; the shell then closes the transport."""
         if self.state == IDLE:
             return
         # Allowed before CONNACK too: a client need not wait for it (section 3.1.4).
-        self._send(Disconnect(reason, properties))
+        self._outbox.send(Disconnect(reason, properties))
         self._closed()
 
     def connection_lost(self) -> None:
         """The transport is gone; messages wait for the next ``connect``."""
-        self._out.clear()
+        self._outbox.clear()
         self._closed()
 
     def data_to_send(self) -> bytes:
         """What to write to the transport now; empty if there is nothing."""
-        data = b"".join(self._out)
-        self._out.clear()
-        return data
+        return self._outbox.take()
 
     def receive(self, data: bytes) -> list[ClientEvent]:
         """Take what the server sent."""
@@ -317,7 +282,7 @@ class ClientProtocol:
                 else:
                     if self._decoder.failure is not None:
                         raise self._decoder.failure
-                self._pump()
+                self._events += self._outbox.pump(is_connected=self.state == CONNECTED)
             except MqttError as error:
                 self._fail(error)
         events = self._events
@@ -335,12 +300,16 @@ class ClientProtocol:
         elif isinstance(packet, Publish):
             self._on_publish(packet)
         elif isinstance(packet, Ack):
-            self._on_ack(packet)
+            if packet.kind == PUBREL:
+                reason = self._inbox.release(packet.packet_id)
+                self._outbox.ack(PUBCOMP, packet.packet_id, reason)
+            elif (published := self._outbox.on_ack(packet)) is not None:
+                self._events.append(published)
         elif isinstance(packet, Suback):
-            if self._window.answered(packet.packet_id):
+            if self._outbox.window.answered(packet.packet_id):
                 self._events.append(Subscribed(packet.packet_id, packet.reasons, packet.properties))
         elif isinstance(packet, Unsuback):
-            if self._window.answered(packet.packet_id):
+            if self._outbox.window.answered(packet.packet_id):
                 self._events.append(
                     Unsubscribed(packet.packet_id, packet.reasons, packet.properties)
                 )
@@ -369,41 +338,23 @@ class ClientProtocol:
         if self._clean_start and packet.session_present:
             # [MQTT-3.2.2-2]
             raise ProtocolViolation("the server has a session despite clean start")
-        if self._authenticator is not None and properties.authentication_method is not None:
-            self._authenticator.finish(properties.authentication_data)
+        self._auth.finish(properties)
         self.state = CONNECTED
         self.server = properties
         if properties.assigned_client_identifier is not None:
             self.client_id = properties.assigned_client_identifier
         if properties.server_keep_alive is not None:
             self.keep_alive = properties.server_keep_alive  # [MQTT-3.1.2-21]
-        self._outbound_aliases = OutboundAliases(properties.topic_alias_maximum or 0)
         self._inbox.open(session_present=packet.session_present)
         self._events.append(Connected(packet.session_present, properties))
-        for handle in self._window.open(
-            session_present=packet.session_present,
-            receive_maximum=properties.receive_maximum or PACKET_ID_MAX,
-        ):
-            self._events.append(Published(handle, reason_codes.SUCCESS, EMPTY))
+        self._events += self._outbox.open(properties, session_present=packet.session_present)
 
     def _on_auth(self, packet: Auth) -> None:
-        authenticator = self._authenticator
-        properties = packet.properties
-        if authenticator is None or properties.authentication_method not in (
-            authenticator.method,
-            None,
-        ):
-            raise ProtocolViolation("AUTH with a method that was not asked for")
-        if packet.reason == reason_codes.CONTINUE_AUTHENTICATION:
-            answer = authenticator.step(properties.authentication_data or b"")
-            self._send(
-                Auth(reason_codes.CONTINUE_AUTHENTICATION, self._with_auth_data(EMPTY, answer))
-            )
-        elif self.state == CONNECTED:
-            authenticator.finish(properties.authentication_data)
-            self._events.append(Reauthenticated(properties))
+        answer = self._auth.answer(packet, is_connected=self.state == CONNECTED)
+        if answer is None:
+            self._events.append(Reauthenticated(packet.properties))
         else:
-            raise ProtocolViolation("AUTH says success before CONNACK")
+            self._outbox.send(answer)
 
     def _on_publish(self, packet: Publish) -> None:
         verdict = self._inbox.take(packet)
@@ -412,76 +363,7 @@ class ClientProtocol:
             if packet.qos and not self._manual_acks:
                 self.ack(packet)
         elif verdict == REPEATED:
-            self._out.append(ack_bytes(PUBREC, packet.packet_id))
-
-    def _on_ack(self, packet: Ack) -> None:
-        packet_id = packet.packet_id
-        if packet.kind == PUBREL:
-            reason = self._inbox.release(packet_id)
-            self._out.append(ack_bytes(PUBCOMP, packet_id, reason, self.version))
-            return
-        entry = self._window.find(packet_id)
-        if entry is None:
-            if packet.kind == PUBREC:
-                reason = reason_codes.PACKET_IDENTIFIER_NOT_FOUND
-                self._out.append(ack_bytes(PUBREL, packet_id, reason, self.version))
-            return
-        if (packet.kind == PUBACK) != (entry.publish.qos == 1):
-            raise ProtocolViolation("an acknowledgement of the other QoS")
-        if packet.kind == PUBREC and packet.reason < reason_codes.UNSPECIFIED_ERROR:
-            self._window.release(entry)
-            self._out.append(ack_bytes(PUBREL, packet_id))
-            return
-        if packet.kind == PUBCOMP and not entry.released:
-            raise ProtocolViolation("PUBCOMP before PUBREC")
-        self._window.settle(entry)
-        self._events.append(Published(entry.handle, packet.reason, packet.properties or EMPTY))
-
-    def _pump(self) -> None:
-        """Send what the window lets out."""
-        while self.state == CONNECTED:
-            entry = self._window.take()
-            if entry is None:
-                return
-            if entry.released:
-                self._out.append(ack_bytes(PUBREL, entry.publish.packet_id))
-                continue
-            try:
-                check_allowed(entry.publish, self.server, self.version)
-            except MqttError as error:
-                # It was taken before this server said what it does not take.
-                self._window.settle(entry)
-                self._events.append(
-                    Published(
-                        entry.handle, error.reason_code, Properties(reason_string=error.message)
-                    )
-                )
-                continue
-            self._send_publish(entry.publish)
-
-    def _send_publish(self, publish: Publish) -> None:
-        limit = self.server.maximum_packet_size
-        # Near the server's limit the alias, which may add five bytes, is left out.
-        if self._topic_aliases and (limit is None or size_bound(publish) <= limit):
-            topic = publish.topic
-            publish.topic_alias, omit_topic = self._outbound_aliases.assign(topic)
-            if omit_topic:
-                publish.topic = ""
-            self._send(publish)
-            publish.topic = topic
-            publish.topic_alias = 0
-        else:
-            self._send(publish)
-
-    def _send(self, packet: Packet) -> None:
-        self._out.append(encode(packet, self.version))
-
-    def _with_auth_data(self, properties: Properties, data: bytes | None) -> Properties:
-        assert self._authenticator is not None
-        with_data = properties.copy()
-        with_data.authentication_method = self._authenticator.method
-        with_data.authentication_data = data
-        return with_data
+            self._outbox.ack(PUBREC, packet.packet_id)
 
     def _new_decoder(self) -> Decoder:
         return Decoder(
@@ -500,10 +382,10 @@ class ClientProtocol:
             code = error.reason_code
             if not reason_codes.may_carry(code, Disconnect.kind):
                 code = reason_codes.PROTOCOL_ERROR
-            self._send(Disconnect(code))
+            self._outbox.send(Disconnect(code))
         self._closed()
 
     def _closed(self) -> None:
         self.state = IDLE
         self._inbox.close()
-        self._window.close()
+        self._outbox.window.close()

@@ -16,9 +16,9 @@ from tests.unit.mqtt.feeding import (
 )
 from tests.unit.mqtt.vectors import VECTORS, Vector
 
-from perdure.mqtt import decode_cache as room
 from perdure.mqtt import packets as p
 from perdure.mqtt.decode import Decoder
+from perdure.mqtt.decode_cache import TOPIC_CACHED_BYTES_MAX, message_properties
 from perdure.mqtt.encode import encode
 from perdure.mqtt.packets import Packet, Publish
 
@@ -66,97 +66,6 @@ def test_good_packets_before_a_bad_one_are_returned() -> None:
     assert not made._tail  # what is discarded is not kept either
 
 
-@pytest.mark.spec("MQTT-3.1.0-1")
-@pytest.mark.parametrize("kind", range(2, 16))
-def test_the_first_packet_must_be_connect(kind: int) -> None:
-    flags = 2 if kind in (p.PUBREL, p.SUBSCRIBE, p.UNSUBSCRIBE) else 0
-    assert refused_connect(bytes((kind << 4 | flags, 0))) == 0x82
-
-
-@pytest.mark.spec("MQTT-3.1.0-2")
-@pytest.mark.parametrize("version", [4, 5])
-def test_a_second_connect(version: int) -> None:
-    assert refused(CONNECT_BYTES[version], version) == 0x82
-
-
-def test_connect_names_the_version() -> None:
-    for version in (4, 5):
-        made = fresh()
-        (packet,) = made.feed(CONNECT_BYTES[version])
-        assert isinstance(packet, p.Connect)
-        assert packet.protocol == made.version == made.protocol_level == version
-        assert made.connected
-        assert made.protocol_name_ok
-
-
-@pytest.mark.spec("MQTT-3.1.2-1")
-@pytest.mark.spec("MQTT-3.1.2-2")
-@pytest.mark.parametrize(
-    ("raw", "name_ok", "level"),
-    [
-        ("10 0c 0004 4d515454 03 02 003c 0000", True, 3),
-        ("10 0c 0004 4d515454 06 02 003c 0000", True, 6),
-        ("10 0c 0004 4d515454 84 02 003c 0000", True, 0x84),
-        ("10 0e 0006 4d5149736470 03 02 003c 0000", True, 3),
-        ("10 0c 0004 6d717474 05 02 003c 0000", False, 5),
-        ("10 08 0000 05 02 003c 0000", False, 5),
-    ],
-)
-def test_unsupported_protocols(raw: str, name_ok: bool, level: int) -> None:
-    made = fresh()
-    assert made.feed(bytes.fromhex(raw)) == []
-    assert made.failure is not None
-    assert made.failure.reason_code == 0x84
-    assert made.protocol_name_ok is name_ok
-    assert made.protocol_level == level
-    assert made.version == 0
-    assert refused_connect(bytes.fromhex(raw)) == 0x84
-
-
-def test_a_bad_connect_still_says_its_version() -> None:
-    made = fresh()
-    made.feed(bytes.fromhex("10 0d 0004 4d515454 05 03 003c 00 0000"))
-    assert made.failure is not None
-    assert made.version == 5
-    assert not made.connected
-
-
-@pytest.mark.spec("MQTT-2.1.3-1")
-@pytest.mark.parametrize("version", [4, 5])
-@pytest.mark.parametrize("kind", range(1, 15))
-def test_reserved_flags(version: int, kind: int) -> None:
-    good = {p.PUBREL: 2, p.SUBSCRIBE: 2, p.UNSUBSCRIBE: 2}.get(kind, 0)
-    for flags in range(16):
-        if flags != good and kind != p.PUBLISH:
-            raw = bytes((kind << 4 | flags, 2, 0, 1))
-            assert refused(raw, version) == 0x81
-            if kind != p.CONNECT:
-                assert refused(raw, version, from_client=False) == 0x81
-
-
-@pytest.mark.parametrize("version", [4, 5])
-def test_reserved_packet_types(version: int) -> None:
-    for first in range(16):
-        # Known from the first byte, whatever the length and even if that is no length.
-        for rest in (b"\x00", b"\x01\x00", b"\xc0", b"\x80\x80\x80\x80\x01"):
-            assert refused(bytes((first,)) + rest, version) == 0x82
-    if version == 4:
-        assert refused(b"\xf0\x00", version) == 0x81
-        assert refused(b"\xf0\x00", version, from_client=False) == 0x81
-
-
-@pytest.mark.parametrize("version", [4, 5])
-@pytest.mark.parametrize("kind", [p.CONNACK, p.SUBACK, p.UNSUBACK, p.PINGRESP])
-def test_what_only_a_server_sends(version: int, kind: int) -> None:
-    assert refused(bytes((kind << 4, 2, 0, 1)), version) == 0x82
-
-
-@pytest.mark.parametrize("version", [4, 5])
-@pytest.mark.parametrize("first", [0x10, 0x82, 0xA2, 0xC0])
-def test_what_only_a_client_sends(version: int, first: int) -> None:
-    assert refused(bytes((first, 0)), version, from_client=False) == 0x82
-
-
 @pytest.mark.parametrize("version", [4, 5])
 def test_remaining_length_of_five_bytes(version: int) -> None:
     assert refused(b"\x30\xff\xff\xff\xff", version) == 0x81
@@ -201,28 +110,6 @@ def test_a_packet_of_just_the_largest_size(version: int) -> None:
         assert small.feed(raw) == []
         assert small.failure is not None
         assert small.failure.reason_code == 0x95
-
-
-@pytest.mark.parametrize("version", [4, 5])
-def test_a_connect_too_large(version: int) -> None:
-    """Refused once it has named the version to be answered in, which is a part of its head."""
-    one, other = fresh(10), fresh(10)
-    feed_both(one, other, CONNECT_BYTES[version][:8])
-    assert one.failure is None
-    feed_both(one, other, CONNECT_BYTES[version][8:9])
-    assert one.failure is not None
-    assert one.failure.reason_code == 0x95
-    assert one.version == other.version == version
-
-
-@pytest.mark.parametrize(
-    "head", [b"\x10\x63\x00\x04mqtt\x05", b"\x10\x63\x00\x04MQTT\x03", b"\x11\x63"]
-)
-def test_a_connect_too_large_that_names_no_version(head: bytes) -> None:
-    one, other = fresh(10), fresh(10)
-    feed_both(one, other, head)
-    assert one.failure is not None
-    assert one.version == other.version == 0
 
 
 @pytest.mark.parametrize(
@@ -327,24 +214,9 @@ def test_forwarded_properties_keep_their_order_around_those_of_the_hop() -> None
         assert packet == Publish("a", b"pay", topic_alias=5, expiry_s=1, forward=b"".join(kept))
 
 
-def test_topic_names_are_shared_and_the_cache_is_bounded() -> None:
-    first = decoded(b"\x30\x05\x00\x03s/t", 4, from_client=True)[0]
-    second = decoded(b"\x30\x05\x00\x03s/t", 4, from_client=True)[0]
-    assert isinstance(first, Publish)
-    assert isinstance(second, Publish)
-    assert first.topic is second.topic
-    made = decoder(4, from_client=True)
-    for number in range(room.TOPICS_CACHED_MAX + 10):
-        topic = b"n/%06d" % number
-        (packet,) = made.feed(bytes((0x30, 2 + len(topic), 0, len(topic))) + topic)
-        assert isinstance(packet, Publish)
-        assert packet.topic == topic.decode()
-        assert len(room.topics) <= room.TOPICS_CACHED_MAX
-
-
 @pytest.mark.parametrize("version", [4, 5])
 def test_the_topic_of_one_publish_is_not_taken_for_that_of_the_next(version: int) -> None:
-    long = "l" * (room.TOPIC_CACHED_BYTES_MAX + 1)
+    long = "l" * (TOPIC_CACHED_BYTES_MAX + 1)
     topics = ["t/a", "t/b", "t/b", "t/a", "t", "t/a/b", long, long, "t/a", "ö"]
     sent = [Publish(topic, b"pay") for topic in topics]
     raw = b"".join([encode(packet, version) for packet in sent])
@@ -360,43 +232,12 @@ def test_an_empty_topic_is_not_the_one_before(version: int) -> None:
     assert made.failure is not None
 
 
-def test_a_long_topic_is_not_cached() -> None:
-    topic = b"t" * (room.TOPIC_CACHED_BYTES_MAX + 1)
-    body = len(topic).to_bytes(2, "big") + topic
-    raw = b"\x30" + bytes((len(body) & 0x7F | 0x80, len(body) >> 7)) + body
-    (packet,) = decoded(raw, 4, from_client=True)
-    assert isinstance(packet, Publish)
-    assert packet.topic == topic.decode()
-    assert topic not in room.topics
-
-
-def test_properties_are_cached_but_for_what_differs_from_message_to_message() -> None:
-    def publish(properties: bytes) -> Publish:
-        body = b"\x00\x01a" + bytes((len(properties),)) + properties
-        for _ in range(2):
-            (packet,) = decoded(bytes((0x30, len(body))) + body, 5, from_client=True)
-        assert isinstance(packet, Publish)
-        return packet
-
-    alias = bytes.fromhex("23 1234 03 0001 74")
-    assert publish(alias) == Publish("a", b"", topic_alias=0x1234, forward=alias[3:])
-    assert alias in room.message_properties
-    correlated = bytes.fromhex("09 0003 313233")
-    assert publish(correlated).forward == correlated
-    assert correlated not in room.message_properties
-    made = decoder(5, from_client=True)
-    for number in range(room.PROPERTIES_CACHED_MAX + 10):
-        (packet,) = made.feed(b"\x30\x09\x00\x01a\x05\x02" + number.to_bytes(4, "big"))
-        assert packet == Publish("a", b"", expiry_s=number)
-        assert len(room.message_properties) <= room.PROPERTIES_CACHED_MAX
-
-
 def test_properties_of_more_than_127_bytes() -> None:
     properties = b"\x26\x00\x01k\x00\xc8" + b"v" * 200
     body = b"\x00\x01a" + b"\xce\x01" + properties + b"pay"
     raw = b"\x30" + bytes((len(body) & 0x7F | 0x80, len(body) >> 7)) + body
     assert decoded(raw, 5, from_client=True) == [Publish("a", b"pay", forward=properties)]
-    assert properties not in room.message_properties
+    assert properties not in message_properties
 
 
 def test_a_large_packet_in_many_pieces_is_joined_once() -> None:

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.mqtt.vectors import VECTORS
 
 from perdure.mqtt import packets as p
-from perdure.mqtt.packets import EMPTY, Connect, Properties, Publish
+from perdure.mqtt.packets import Connect, Publish
 
 
 def test_kinds_have_their_numbers_and_names() -> None:
@@ -39,28 +39,6 @@ def test_a_password_is_not_printed() -> None:
     assert "secret" not in repr(packet)
     assert "***" in repr(packet)
     assert "***" not in repr(Connect(5, True, 0, "c", "u"))
-
-
-def test_properties_say_what_is_there() -> None:
-    properties = Properties(reason_string="r", maximum_qos=0, user_properties=(("a", "b"),))
-    assert properties.present() == {
-        "maximum_qos": 0,
-        "reason_string": "r",
-        "user_properties": (("a", "b"),),
-    }
-    assert repr(properties) == (
-        "Properties(maximum_qos=0, reason_string='r', user_properties=(('a', 'b'),))"
-    )
-
-
-def test_a_copy_can_be_changed_alone() -> None:
-    properties = Properties(reason_string="r", receive_maximum=3)
-    copy = properties.copy()
-    assert copy == properties
-    copy.reason_string = None
-    assert properties.reason_string == "r"
-    assert copy.receive_maximum == 3
-    assert Properties() == EMPTY
 
 
 def test_every_packet_can_be_printed() -> None:

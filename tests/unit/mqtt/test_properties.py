@@ -10,6 +10,7 @@ from perdure.mqtt import properties as room
 from perdure.mqtt.packets import EMPTY, Properties
 from perdure.mqtt.primitives import varint
 from perdure.mqtt.properties import WILL
+from perdure.mqtt.property_values import PROPERTY_NAMES
 
 _REASONED = {
     p.CONNACK,
@@ -80,7 +81,7 @@ def _reason(raw: bytes, kind: int) -> int:
 
 
 def test_the_table_has_all_of_them() -> None:
-    assert {row[0] for row in ROWS} == set(p.PROPERTY_NAMES)
+    assert {row[0] for row in ROWS} == set(PROPERTY_NAMES)
     assert [spec.name for spec in room.TABLE] == [row[0] for row in ROWS]
 
 
