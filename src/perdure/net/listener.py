@@ -9,7 +9,6 @@ Invariant: every accepted socket is counted once and released once, however it e
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import errno
 import socket
 import ssl
@@ -27,12 +26,13 @@ from perdure.config.listener_kinds import LISTENER_KINDS
 from perdure.errors import PerdureError, UsageError
 from perdure.net.admission import Admission
 from perdure.net.certificate import read_revoked
-from perdure.net.proxy_protocol import ProxyFault, ProxyHeader
+from perdure.net.proxy_protocol import ProxyFault
 from perdure.net.revoking import close_revoked
 from perdure.net.settings import ListenerSettings
 from perdure.net.shell import NO_HANDLER, Shell
 from perdure.net.sockets import (
     Address,
+    behind_proxy,
     is_loopback,
     open_listening,
     plain_address,
@@ -253,10 +253,7 @@ class Listener:
     def shell_failed(self, shell: Shell, error: Exception) -> None:
         """Report what has cost one connection."""
         self._unexpected_errors.report(
-            error,
-            "transport",
-            listener=self.settings.name,
-            address=self._shells.get(shell, ""),
+            error, "transport", listener=self.settings.name, address=self._shells.get(shell, "")
         )
 
     # Inside.
@@ -320,10 +317,7 @@ class Listener:
                 limit = refusal if "." in refusal else f"limits.{refusal}"
                 add(self._metrics.limit_refusals, (limit,))
             log.warning(
-                "listener.refused",
-                listener=self.settings.name,
-                address=address[0],
-                limit=refusal,
+                "listener.refused", listener=self.settings.name, address=address[0], limit=refusal
             )
             return
         accepted.setblocking(False)
@@ -346,7 +340,7 @@ class Listener:
                 header = await read_proxy_header(accepted)
             if isinstance(header, ProxyFault):
                 raise ConnectionAbortedError(header.reason)
-            shell.peer = _behind_proxy(shell.peer, header)
+            shell.peer = behind_proxy(shell.peer, header)
         protocol = shell.as_protocol()
         if self._context is None:
             await loop.connect_accepted_socket(lambda: protocol, accepted)
@@ -394,22 +388,6 @@ class Listener:
         self._count -= 1
         if self._count == 0:
             self._idle.set()
-
-
-def _behind_proxy(proxy: PeerInfo, header: ProxyHeader) -> PeerInfo:
-    """The client that a proxy announced, in place of the proxy."""
-    if header.source is None:
-        # The proxy will not say who it is, so it gets no privilege of this machine.
-        return dataclasses.replace(proxy, loopback=False)
-    host, port = header.source
-    return dataclasses.replace(
-        proxy,
-        address=host,
-        port=port,
-        # Only a proxy on this machine can vouch for a client on this machine.
-        loopback=proxy.loopback and is_loopback(host),
-        certificate_subject=header.certificate_subject,
-    )
 
 
 def open_listeners(listeners: list[Listener]) -> None:

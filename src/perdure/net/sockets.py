@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import errno
 import socket
 from ipaddress import ip_address
 from typing import Final, TypeAlias
 
+from perdure.broker.runtime.stream import PeerInfo
 from perdure.errors import AddressUnavailable, ConfigError, PerdureError
-from perdure.net.proxy_protocol import (
-    HEADER_SIZE_MAX,
-    ProxyFault,
-    ProxyHeader,
-    parse_proxy_header,
-)
+from perdure.net.proxy_protocol import HEADER_SIZE_MAX, ProxyFault, ProxyHeader, parse_proxy_header
 
 Address: TypeAlias = tuple[str, int]
 
@@ -188,3 +185,19 @@ async def _readable(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> Non
         await ready
     finally:
         loop.remove_reader(sock.fileno())
+
+
+def behind_proxy(proxy: PeerInfo, header: ProxyHeader) -> PeerInfo:
+    """The client that a proxy announced, in place of the proxy."""
+    if header.source is None:
+        # The proxy will not say who it is, so it gets no privilege of this machine.
+        return dataclasses.replace(proxy, loopback=False)
+    host, port = header.source
+    return dataclasses.replace(
+        proxy,
+        address=host,
+        port=port,
+        # Only a proxy on this machine can vouch for a client on this machine.
+        loopback=proxy.loopback and is_loopback(host),
+        certificate_subject=header.certificate_subject,
+    )

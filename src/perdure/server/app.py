@@ -9,9 +9,7 @@ import random
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, final
-
-import msgspec
+from typing import Final, final
 
 from perdure import __version__
 from perdure.broker.access.revoking import revoke
@@ -19,15 +17,10 @@ from perdure.broker.auth.bans import BanList
 from perdure.broker.auth.control import AccessControl, AccessFiles, read_files
 from perdure.broker.auth.key_file import KEY_BYTES, load_or_create_key
 from perdure.broker.broker import Broker
-from perdure.broker.connection.connection import Connection
-from perdure.broker.runtime.stream import ByteStream, PeerInfo
-from perdure.broker.runtime.unexpected_errors import UnexpectedErrors
 from perdure.clock import SystemClock
-from perdure.config.listener_kinds import LISTENER_KINDS
-from perdure.config.schema import Config, LimitsConfig
+from perdure.config.schema import Config
 from perdure.net.admission import Admission
 from perdure.net.listener import Listener
-from perdure.net.settings import listener_settings
 from perdure.observe.logs import get_logger
 from perdure.observe.metrics import Metrics
 from perdure.pure import build
@@ -37,9 +30,11 @@ from perdure.server.admin_handler import BrokerAdmin
 from perdure.server.auth_part import AuthPart, listener_chains
 from perdure.server.bans import BanKeeper, ban_file
 from perdure.server.clock_file import ClockFile
+from perdure.server.failures import TaskWatch, loop_failures
 from perdure.server.greeting import greeting
 from perdure.server.http_part import HttpPart
 from perdure.server.lifecycle import Job, Lifecycle, Part, Reload
+from perdure.server.listeners import certificate_listeners, listener_limits, make_listeners
 from perdure.server.metrics_part import MetricsPart, keep_gauges
 from perdure.server.preflight import look
 from perdure.server.scheduler import LoopScheduler
@@ -82,120 +77,11 @@ class BrokerPart:
             await _close(self._store)
 
 
-@final
-class TaskWatch:
-    """Ends the process with the first of the broker's tasks that fails; made on the loop."""
-
-    def __init__(self) -> None:
-        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def task_failed(self, error: BaseException) -> None:
-        """A task has raised."""
-        if not self._failure.done():
-            self._failure.set_exception(error)
-
-    async def run(self) -> None:
-        """Wait for a failure and raise it."""
-        await self._failure
-
-    def close(self) -> None:
-        """Wait no longer."""
-        self._failure.cancel()
-
-
-def loop_failures(
-    stop: Callable[[BaseException], None], unexpected_errors: UnexpectedErrors
-) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
-    """What to do with an exception that the event loop has caught.
-
-    Steps of one connection catch their own. A callback that has raised is one of all clients (the
-    end of a turn, a commit): what it left half done must not be built upon, so the broker stops.
-
-    Args:
-        stop: ends the process with an error.
-        unexpected_errors: told of what belongs to one transport or to a future that nobody awaited.
-    """
-
-    def handle(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        message = str(context.get("message", ""))
-        if not isinstance(error, BaseException):
-            log.error("loop.warning", message=message)
-        elif "handle" in context and "transport" not in context and "protocol" not in context:
-            log.error("loop.failed", message=message, exc_info=error)
-            stop(error)
-        else:
-            unexpected_errors.report(error, "loop", message=message)
-
-    return handle
-
-
 async def _close(store: Database | RemoteStore) -> None:
     if isinstance(store, RemoteStore):
         await store.close()
     else:
         store.close()
-
-
-def _listeners(
-    config: Config, broker: Broker, admission: Admission, metrics: Metrics
-) -> list[Listener]:
-    """The configured listeners."""
-    listeners: list[Listener] = []
-    sections = config.listeners
-    for kind in LISTENER_KINDS:
-        for section in getattr(sections, kind):
-            if not section.enabled:
-                continue
-
-            def connect(
-                stream: ByteStream, peer: PeerInfo, durability: str = section.durability
-            ) -> Connection:
-                return broker.connection(stream, peer, durability=durability)
-
-            settings = listener_settings(kind, section, mqtt=config.mqtt, session=config.session)
-            listeners.append(
-                Listener(
-                    settings,
-                    connect,
-                    admission=admission,
-                    metrics=metrics,
-                    unexpected_errors=broker.services.unexpected_errors,
-                    turn_budget=broker.services.turn_budget,
-                )
-            )
-    return listeners
-
-
-def listener_limits(config: Config) -> dict[str, LimitsConfig]:
-    """Limits of the listeners that have some of their own, by the listener's name."""
-    found: dict[str, LimitsConfig] = {}
-    for kind in LISTENER_KINDS:
-        for section in getattr(config.listeners, kind):
-            own = {
-                name: value
-                for name in ("publish_rate", "publish_bytes_rate", "subscribe_rate")
-                if (value := getattr(section, name)) >= 0
-            }
-            if section.enabled and own:
-                settings = listener_settings(
-                    kind, section, mqtt=config.mqtt, session=config.session
-                )
-                found[settings.name] = msgspec.structs.replace(config.limits, **own)
-    return found
-
-
-def certificate_listeners(config: Config) -> list[str]:
-    """Names of the listeners on which a client certificate's common name is the user."""
-    names: list[str] = []
-    for kind in LISTENER_KINDS:
-        for section in getattr(config.listeners, kind):
-            if section.enabled and section.username_from_certificate:
-                settings = listener_settings(
-                    kind, section, mqtt=config.mqtt, session=config.session
-                )
-                names.append(settings.name)
-    return names
 
 
 async def serve(
@@ -233,7 +119,7 @@ async def serve(
     )
     keeper = BanKeeper(broker.services.ban_enforcer, ban_file(config), SystemClock())
     admission = Admission(bounded_by_files(config, process.open_files()))
-    listeners = _listeners(config, broker, admission, metrics)
+    listeners = make_listeners(config, broker, admission, metrics)
     reloads: dict[str, Reload] = {
         "configuration": functools.partial(
             _reload_settings,

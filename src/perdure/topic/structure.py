@@ -27,6 +27,7 @@ from typing import Final, final
 
 from perdure.errors import StorageCorrupt, UsageError
 from perdure.topic.records import DOLLAR_ROOT_ID, FIRST_NODE_ID, ROOT_ID, NodeRecord
+from perdure.topic.structure_nodes import PLUS, Node, Resolved, StreamMatch, subtree
 
 THRESHOLDS: Final = (100, 10)
 """Static children of a node at depth 0, 1, ...; the last one holds for all deeper levels."""
@@ -36,83 +37,6 @@ NODES_MAX: Final = 50_000
 
 A filter ``#`` reads every stream, so this also bounds how many a reader has to merge.
 """
-
-_PLUS: Final = "+"
-
-
-@final
-class Resolved:
-    """Where a topic belongs.
-
-    Attributes:
-        stream: id of its stream.
-        varying: its tokens at the stream's varying levels, in order.
-        created: records of the nodes that it added or changed; empty for a known structure.
-    """
-
-    __slots__ = ("created", "stream", "varying")
-
-    def __init__(
-        self, stream: int, varying: tuple[str, ...], created: tuple[NodeRecord, ...]
-    ) -> None:
-        self.stream = stream
-        self.varying = varying
-        self.created = created
-
-
-@final
-class StreamMatch:
-    """A stream that may hold topics which match a filter.
-
-    Attributes:
-        stream: id of the stream.
-        pattern: its levels; ``+`` where it varies.
-        constraints: (index into the varying tokens, token that the filter demands there).
-    """
-
-    __slots__ = ("constraints", "pattern", "stream")
-
-    def __init__(
-        self,
-        stream: int,
-        pattern: tuple[str, ...],
-        constraints: tuple[tuple[int, str], ...],
-    ) -> None:
-        self.stream = stream
-        self.pattern = pattern
-        self.constraints = constraints
-
-    @property
-    def needs_check(self) -> bool:
-        """Whether not every topic of the stream matches: a reader that finds topics by a hash
-        of the constraints' tokens has to compare the tokens themselves at the end."""
-        return bool(self.constraints)
-
-
-@final
-class _Node:
-    """A level of the trie; ``levels`` is its path if a topic ends here, else empty."""
-
-    __slots__ = ("children", "levels", "node_id", "parent_id", "resolved", "token", "wildcard")
-
-    def __init__(self, node_id: int, parent_id: int, token: str) -> None:
-        self.node_id = node_id
-        self.parent_id = parent_id
-        self.token = token
-        self.children: dict[str, _Node] = {}
-        self.wildcard: _Node | None = None
-        self.levels: tuple[str, ...] = ()
-        # The answer for a topic without varying levels, made once.
-        self.resolved = Resolved(node_id, (), ())
-
-    def record(self) -> NodeRecord:
-        """What has to be kept of the node."""
-        return NodeRecord(
-            node_id=self.node_id,
-            parent_id=self.parent_id,
-            token=self.token,
-            is_stream=bool(self.levels),
-        )
 
 
 @final
@@ -143,11 +67,11 @@ class StructureTrie:
             raise UsageError("thresholds must be at least one number, none below 0")
         self._thresholds = thresholds
         self._nodes_max = nodes_max
-        self._root = _Node(ROOT_ID, ROOT_ID, "")
-        self._dollar_root = _Node(DOLLAR_ROOT_ID, DOLLAR_ROOT_ID, "")
-        self._nodes: dict[int, _Node] = {}
-        self._streams: dict[int, _Node] = {}
-        self._unpersisted: dict[int, _Node] = {}
+        self._root = Node(ROOT_ID, ROOT_ID, "")
+        self._dollar_root = Node(DOLLAR_ROOT_ID, DOLLAR_ROOT_ID, "")
+        self._nodes: dict[int, Node] = {}
+        self._streams: dict[int, Node] = {}
+        self._unpersisted: dict[int, Node] = {}
         self._next_id = FIRST_NODE_ID
 
     @classmethod
@@ -176,10 +100,10 @@ class StructureTrie:
             )
             if parent is None or record.node_id < FIRST_NODE_ID or record.node_id in nodes:
                 raise StorageCorrupt(f"topic structure: node {record.node_id} has no place")
-            if (record.token == _PLUS and parent.wildcard) or record.token in parent.children:
+            if (record.token == PLUS and parent.wildcard) or record.token in parent.children:
                 raise StorageCorrupt(f"topic structure: node {record.node_id} is there twice")
-            node = _Node(record.node_id, record.parent_id, record.token)
-            if record.token == _PLUS:
+            node = Node(record.node_id, record.parent_id, record.token)
+            if record.token == PLUS:
                 parent.wildcard = node
             else:
                 parent.children[record.token] = node
@@ -203,7 +127,7 @@ class StructureTrie:
         for pattern in patterns:
             node = self._dollar_root if pattern.startswith("$") else self._root
             for token in pattern.split("/"):
-                child = node.wildcard if token == _PLUS else node.children.get(token)
+                child = node.wildcard if token == PLUS else node.children.get(token)
                 node = self._add(node, token) if child is None else child
 
     @property
@@ -250,7 +174,7 @@ class StructureTrie:
         """
         tokens = iter(varying)
         found = [
-            next(tokens, None) if level == _PLUS else level for level in self._stream(stream).levels
+            next(tokens, None) if level == PLUS else level for level in self._stream(stream).levels
         ]
         if None in found or next(tokens, None) is not None:
             raise UsageError(f"stream {stream} has another number of varying levels")
@@ -285,11 +209,11 @@ class StructureTrie:
             if level == "#":
                 # The node itself too: `a/#` matches `a` (section 4.7.1.2).
                 found += [
-                    StreamMatch(each.node_id, each.levels, constraints) for each in _subtree(node)
+                    StreamMatch(each.node_id, each.levels, constraints) for each in subtree(node)
                 ]
                 continue
             wildcard = node.wildcard
-            if level == _PLUS:
+            if level == PLUS:
                 todo += [
                     (child, index + 1, varying_count, constraints)
                     for child in node.children.values()
@@ -320,7 +244,7 @@ class StructureTrie:
         while todo:
             node, copy = todo.pop()
             if node.wildcard is not None:
-                todo.append((node.wildcard, heir._add(copy, _PLUS)))
+                todo.append((node.wildcard, heir._add(copy, PLUS)))
                 continue
             for token, child in node.children.items():
                 if child.node_id in keep:
@@ -345,7 +269,7 @@ class StructureTrie:
         node = self._dollar_root if topic.startswith("$") else self._root
         levels: list[str] = []
         varying: list[str] = []
-        changed: dict[int, _Node] = {}
+        changed: dict[int, Node] = {}
         thresholds = self._thresholds
         for depth, token in enumerate(topic.split("/")):
             child = node.children.get(token)
@@ -354,9 +278,9 @@ class StructureTrie:
                 if child is None:
                     threshold = thresholds[min(depth, len(thresholds) - 1)]
                     is_full = len(node.children) >= threshold or len(self._nodes) >= self._nodes_max
-                    child = self._add(node, _PLUS if is_full else token)
+                    child = self._add(node, PLUS if is_full else token)
                     changed[child.node_id] = child
-                if child.token == _PLUS:
+                if child.token == PLUS:
                     varying.append(token)
             levels.append(child.token)
             node = child
@@ -368,10 +292,10 @@ class StructureTrie:
         created = tuple([each.record() for each in changed.values()])
         return Resolved(node.node_id, tuple(varying), created)
 
-    def _add(self, parent: _Node, token: str) -> _Node:
-        node = _Node(self._next_id, parent.node_id, token)
+    def _add(self, parent: Node, token: str) -> Node:
+        node = Node(self._next_id, parent.node_id, token)
         self._next_id += 1
-        if token == _PLUS:
+        if token == PLUS:
             parent.wildcard = node
         else:
             parent.children[token] = node
@@ -379,7 +303,7 @@ class StructureTrie:
         self._unpersisted[node.node_id] = node
         return node
 
-    def _stream(self, stream: int) -> _Node:
+    def _stream(self, stream: int) -> Node:
         node = self._streams.get(stream)
         if node is None:
             raise UsageError(f"there is no stream {stream}")
@@ -389,26 +313,12 @@ class StructureTrie:
         """The ids of the nodes that have a ``+`` somewhere below them."""
         found: set[int] = set()
         for node in self._nodes.values():
-            if node.token == _PLUS:
+            if node.token == PLUS:
                 above = node.parent_id
                 while above >= FIRST_NODE_ID and above not in found:
                     found.add(above)
                     above = self._nodes[above].parent_id
         return found
-
-
-def _subtree(root: _Node) -> list[_Node]:
-    """The streams at a node and below it."""
-    found: list[_Node] = []
-    todo = [root]
-    while todo:
-        node = todo.pop()
-        if node.levels:
-            found.append(node)
-        todo.extend(node.children.values())
-        if node.wildcard is not None:
-            todo.append(node.wildcard)
-    return found
 
 
 def _node_id(record: NodeRecord) -> int:

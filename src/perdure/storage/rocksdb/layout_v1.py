@@ -49,7 +49,8 @@ from perdure.storage.rocksdb.layout_v1_scan import (
 from perdure.storage.rows import Rows, rows_of
 from perdure.topic.records import NodeRecord, decode_record
 from perdure.topic.recurring import Recurring
-from perdure.topic.structure import StreamMatch, StructureTrie
+from perdure.topic.structure import StructureTrie
+from perdure.topic.structure_nodes import StreamMatch
 
 SINGLE: Final = 1
 LAYOUT: Final = 4

@@ -1,0 +1,67 @@
+"""The configured listeners, and what their sections say for others."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from perdure.broker.broker import Broker
+from perdure.broker.runtime.stream import ListenerKind
+from perdure.config.schema import Config, LimitsConfig
+from perdure.net.admission import Admission
+from perdure.net.listener import Listener
+from perdure.net.settings import ListenerSettings, listener_settings
+from perdure.observe.metrics import Metrics
+
+_KINDS: Final[tuple[ListenerKind, ...]] = ("tcp", "tls", "ws", "wss")
+_OWN_LIMITS: Final = ("publish_rate", "publish_bytes_rate", "subscribe_rate")
+
+
+def make_listeners(
+    config: Config, broker: Broker, admission: Admission, metrics: Metrics
+) -> list[Listener]:
+    """The listeners that are enabled."""
+    return [
+        Listener(
+            settings,
+            functools.partial(broker.connection, durability=section.durability),
+            admission=admission,
+            metrics=metrics,
+            unexpected_errors=broker.services.unexpected_errors,
+            turn_budget=broker.services.turn_budget,
+        )
+        for section, settings in _enabled(config)
+    ]
+
+
+def listener_limits(config: Config) -> dict[str, LimitsConfig]:
+    """Limits of the listeners that have some of their own, by the listener's name."""
+    found: dict[str, LimitsConfig] = {}
+    for section, settings in _enabled(config):
+        own = {name: value for name in _OWN_LIMITS if (value := getattr(section, name)) >= 0}
+        if own:
+            found[settings.name] = msgspec.structs.replace(config.limits, **own)
+    return found
+
+
+def certificate_listeners(config: Config) -> list[str]:
+    """Names of the listeners on which a client certificate's common name is the user."""
+    return [
+        settings.name
+        for section, settings in _enabled(config)
+        if settings.kind in ("tls", "wss") and section.username_from_certificate
+    ]
+
+
+def _enabled(config: Config) -> Iterator[tuple[Any, ListenerSettings]]:
+    """Each section that is enabled, with what it comes to."""
+    for kind in _KINDS:
+        for section in getattr(config.listeners, kind):
+            if section.enabled:
+                yield (
+                    section,
+                    listener_settings(kind, section, mqtt=config.mqtt, session=config.session),
+                )
