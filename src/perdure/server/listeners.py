@@ -26,42 +26,44 @@ def make_listeners(
     """The listeners that are enabled."""
     return [
         Listener(
-            settings,
+            _settings(config, kind, section),
             functools.partial(broker.connection, durability=section.durability),
             admission=admission,
             metrics=metrics,
             unexpected_errors=broker.services.unexpected_errors,
             turn_budget=broker.services.turn_budget,
         )
-        for section, settings in _enabled(config)
+        for kind, section in _enabled(config)
     ]
 
 
 def listener_limits(config: Config) -> dict[str, LimitsConfig]:
     """Limits of the listeners that have some of their own, by the listener's name."""
     found: dict[str, LimitsConfig] = {}
-    for section, settings in _enabled(config):
+    for kind, section in _enabled(config):
         own = {name: value for name in _OWN_LIMITS if (value := getattr(section, name)) >= 0}
         if own:
-            found[settings.name] = msgspec.structs.replace(config.limits, **own)
+            found[_settings(config, kind, section).name] = msgspec.structs.replace(
+                config.limits, **own
+            )
     return found
 
 
 def certificate_listeners(config: Config) -> list[str]:
     """Names of the listeners on which a client certificate's common name is the user."""
     return [
-        settings.name
-        for section, settings in _enabled(config)
-        if settings.kind in ("tls", "wss") and section.username_from_certificate
+        _settings(config, kind, section).name
+        for kind, section in _enabled(config)
+        if kind in ("tls", "wss") and section.username_from_certificate
     ]
 
 
-def _enabled(config: Config) -> Iterator[tuple[Any, ListenerSettings]]:
-    """Each section that is enabled, with what it comes to."""
+def _enabled(config: Config) -> Iterator[tuple[ListenerKind, Any]]:
     for kind in _KINDS:
         for section in getattr(config.listeners, kind):
             if section.enabled:
-                yield (
-                    section,
-                    listener_settings(kind, section, mqtt=config.mqtt, session=config.session),
-                )
+                yield kind, section
+
+
+def _settings(config: Config, kind: ListenerKind, section: Any) -> ListenerSettings:
+    return listener_settings(kind, section, mqtt=config.mqtt, session=config.session)
