@@ -344,5 +344,5 @@ def _faults(run: Result) -> str:
         "unacknowledged": totals.unacknowledged,
         "sessions lost": totals.sessions_lost,
     }
-    told = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
-    return f"{run.broker.name}: {told}" if told else ""
+    counted = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    return f"{run.broker.name}: {counted}" if counted else ""

@@ -123,7 +123,7 @@ class Run:
         began = progressed = time.monotonic()
         waiting: list[Link] = []
         started = ready = 0
-        told = 0.0
+        reported = 0.0
         while ready < len(links):
             while started < len(links) and len(waiting) < CONNECTING_MAX:
                 self._loop.connect(links[started])
@@ -137,8 +137,8 @@ class Run:
                 waiting, progressed = still, now
             elif now - progressed > _STALL_S:
                 raise BenchError(f"{len(still)} clients got no answer for {_STALL_S:.0f} s")
-            if now - told > 0.2:
-                told = now
+            if now - reported > 0.2:
+                reported = now
                 rate = ready / (now - began) if now > began else 0.0
                 self._progress(what, ready / len(links), f"{rate:,.0f} connections/s")
 
@@ -331,10 +331,10 @@ class Run:
     ) -> None:
         begun = time.monotonic_ns()
         end = begun + int(seconds * 1e9)
-        told = 0
+        reported = 0
         while (now := time.monotonic_ns()) < end:
-            if now - told > _STEP_NS:
-                told = now
+            if now - reported > _STEP_NS:
+                reported = now
                 share = (now - begun) / (end - begun)
                 if watch is None:
                     self._progress(what, share, "")

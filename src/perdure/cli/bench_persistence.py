@@ -80,11 +80,13 @@ def persistence(
         durabilities=durabilities or Settings().durabilities,
         contestants=names,
     )
-    with progress(wanted=True) as told:
+    with progress(wanted=True) as on_progress:
         found = compare(
             settings,
             Servers(redis, postgres),
-            progress=lambda what, done: told(what, done, "") if told is not None else None,
+            progress=lambda what, done: (
+                on_progress(what, done, "") if on_progress is not None else None
+            ),
         )
     _write(found, save=save, html=html)
     _show(found, out)

@@ -161,11 +161,11 @@ def _prefixed(tell: Progress | None, who: str) -> Progress | None:
     if tell is None:
         return None
 
-    def told(what: str, done: float, detail: str) -> None:
+    def on_progress(what: str, done: float, detail: str) -> None:
         assert tell is not None
         tell(f"{who}: {what}", done, detail)
 
-    return told
+    return on_progress
 
 
 @contextmanager

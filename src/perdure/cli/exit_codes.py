@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import final
+from typing import Final, final
 
 from perdure.errors import (
     AddressUnavailable,
@@ -19,6 +19,7 @@ from perdure.errors import (
     StorageLocked,
     UsageError,
 )
+from perdure.mqtt.reason_codes import BAD_USERNAME_OR_PASSWORD, BANNED, NOT_AUTHORIZED
 
 
 @final
@@ -49,8 +50,7 @@ class CommandFailed(PerdureError):
         self.exit_code = exit_code
 
 
-_NOT_AUTHORISED = frozenset({0x86, 0x87, 0x8A})
-"""Bad user name or password, not authorised, banned (MQTT 5.0 section 2.4)."""
+_NOT_AUTHORISED: Final = frozenset({BAD_USERNAME_OR_PASSWORD, NOT_AUTHORIZED, BANNED})
 
 
 def exit_code_of(error: PerdureError) -> ExitCode:

@@ -53,7 +53,7 @@ def learn(
     try:
         from perdure.pipeline.jobs.learn import propose
         from perdure.pipeline.session import progress
-        from perdure.pipeline.spark_jobs import count_patterns, told
+        from perdure.pipeline.spark_jobs import count_patterns, source_errors
     except ImportError as error:
         raise missing() from error
     with opened_log(options) as index:
@@ -65,7 +65,7 @@ def learn(
     options = msgspec.structs.replace(options, until_offset=until_offset)
     with (
         spark_session("learn", master=master, memory=memory) as spark,
-        told(),
+        source_errors(),
         progress(spark, "counting topics"),
     ):
         counts = count_patterns(spark, options)

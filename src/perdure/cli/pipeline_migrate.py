@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from perdure.model import Subscription
     from perdure.pipeline.jobs.migrate.job import Execute, Options, Summary
 
-Told: TypeAlias = Callable[[int, int, int], None]
+RangeProgress: TypeAlias = Callable[[int, int, int], None]
 
 _LAYOUTS: Final = ("tbmq", "compact")
 _DAMAGED_SHOWN: Final = 20
@@ -208,14 +208,14 @@ def _run(
     from perdure.pipeline.jobs.migrate.job import Migration
     from perdure.pipeline.jobs.migrate.ledger import Ledger
 
-    with _progress() as told:
+    with _progress() as on_range:
         migration = Migration(
             options,
             None if ledger is None else Ledger(ledger),
             execute=execute,
             now_us=SystemClock().now_us(),
             subscriptions=subscriptions,
-            progress=told,
+            progress=on_range,
         )
         with contextlib.closing(migration):
             return migration.dry_run() if ledger is None else migration.run()
@@ -254,7 +254,7 @@ def _executor(
 
 
 @contextlib.contextmanager
-def _progress() -> Iterator[Told]:
+def _progress() -> Iterator[RangeProgress]:
     """A bar on standard error if it is a terminal."""
     if not sys.stderr.isatty():
         yield lambda *_: None

@@ -9,6 +9,7 @@ import random
 from typing import Final, final
 
 from perdure.errors import MqttError
+from perdure.mqtt import reason_codes as codes
 from perdure.mqtt.packets import V5
 
 PAUSE_FIRST_S: Final = 0.5
@@ -21,19 +22,19 @@ STABLE_S: Final = 10.0
 
 _TEMPORARY: Final = frozenset(
     {
-        0x00,  # Normal disconnection
-        0x80,  # Unspecified error: a store that fails
-        0x83,  # Implementation specific error
-        0x88,  # Server unavailable
-        0x89,  # Server busy
-        0x8B,  # Server shutting down
-        0x8D,  # Keep Alive timeout
-        0x93,  # Receive Maximum exceeded
-        0x96,  # Message rate too high
-        0x97,  # Quota exceeded
-        0x98,  # Administrative action
-        0x9F,  # Connection rate exceeded
-        0xA0,  # Maximum connect time
+        codes.NORMAL_DISCONNECTION,
+        codes.UNSPECIFIED_ERROR,  # a store that fails
+        codes.IMPLEMENTATION_SPECIFIC_ERROR,
+        codes.SERVER_UNAVAILABLE,
+        codes.SERVER_BUSY,
+        codes.SERVER_SHUTTING_DOWN,
+        codes.KEEP_ALIVE_TIMEOUT,
+        codes.RECEIVE_MAXIMUM_EXCEEDED,
+        codes.MESSAGE_RATE_TOO_HIGH,
+        codes.QUOTA_EXCEEDED,
+        codes.ADMINISTRATIVE_ACTION,
+        codes.CONNECTION_RATE_EXCEEDED,
+        codes.MAXIMUM_CONNECT_TIME,
     }
 )
 """Reason codes of MQTT 5.0 after which the same may succeed later."""
@@ -47,7 +48,7 @@ def is_final(error: MqttError | OSError, version: int) -> bool:
     protocol and filters do not get better by asking."""
     if not isinstance(error, MqttError):
         return False
-    if version == V5 or error.reason_code >= 0x80:
+    if version == V5 or error.reason_code >= codes.UNSPECIFIED_ERROR:
         return error.reason_code not in _TEMPORARY
     return error.reason_code not in _TEMPORARY_311
 

@@ -26,6 +26,7 @@ from perdure.mqtt.primitives import (
     uint32,
     varint,
 )
+from perdure.mqtt.reason_codes import QUOTA_EXCEEDED, TOPIC_ALIAS_INVALID
 
 WILL: Final = 0
 """Stands for the will properties inside CONNECT, which have their own column in the table."""
@@ -48,9 +49,6 @@ SUBSCRIPTION_IDENTIFIER: Final = 0x0B
 WILL_DELAY_INTERVAL: Final = 0x18
 TOPIC_ALIAS: Final = 0x23
 USER_PROPERTY: Final = 0x26
-
-TOPIC_ALIAS_INVALID: Final = 0x94
-QUOTA_EXCEEDED: Final = 0x97
 
 PROPERTIES_UNBOUNDED: Final = 1 << 40
 """More properties than a packet can have."""

@@ -101,7 +101,7 @@ class LogWriter:
         return waiting < self._lines_max and self._queued - self._written < self._characters_max
 
     def _run(self) -> None:
-        told = 0
+        reported = 0
         lines = self._lines
         line = lines.get()
         while line is not None:
@@ -113,11 +113,11 @@ class LogWriter:
                 text.append(line)
             size = sum(map(len, text))
             dropped = self._dropped
-            if dropped > told:
+            if dropped > reported:
                 text.append(
-                    f'{{"event":"log.dropped","level":"warning","lines":{dropped - told}}}\n'
+                    f'{{"event":"log.dropped","level":"warning","lines":{dropped - reported}}}\n'
                 )
-                told = dropped
+                reported = dropped
             self._put("".join(text))
             self._written += size
             if line is not None:

@@ -72,8 +72,8 @@ def write_stream(
                 yield chunks.take()
         except PerdureError as error:
             problem = problem_of(error.code, error.message, error.hint)
-            told = {ERROR_KEY: msgspec.json.encode(problem)}
-            writer.write_batch(empty, custom_metadata=told)
+            failure = {ERROR_KEY: msgspec.json.encode(problem)}
+            writer.write_batch(empty, custom_metadata=failure)
             yield chunks.take()
             raise
         last = {END_KEY: msgspec.json.encode({"position": position, "rows": rows})}
@@ -102,14 +102,14 @@ def read_stream(source: Any) -> Iterator[tuple[int, Any]]:
             raise StreamCut("the stream has no end") from None
         except (pa.ArrowInvalid, OSError) as error:
             raise StreamCut(str(error)) from error
-        told = dict(metadata or {})
-        if END_KEY in told:
+        keys = dict(metadata or {})
+        if END_KEY in keys:
             return
-        if ERROR_KEY in told:
-            raise RemoteProblem(msgspec.json.decode(told[ERROR_KEY], type=Problem))
-        if POSITION_KEY not in told:
+        if ERROR_KEY in keys:
+            raise RemoteProblem(msgspec.json.decode(keys[ERROR_KEY], type=Problem))
+        if POSITION_KEY not in keys:
             raise StorageUnavailable("the stream is not one of a Perdure broker")
-        yield int(told[POSITION_KEY]), batch
+        yield int(keys[POSITION_KEY]), batch
 
 
 @final

@@ -252,8 +252,8 @@ def read_rows(
                     if batch.num_rows:
                         yield batch
             return
-        except RemoteProblem as told:
-            raise _error(remote, told.problem) from None
+        except RemoteProblem as failure:
+            raise _error(remote, failure.problem) from None
         except _Away as away:
             patience.wait(away)
         except (StreamCut, OSError, http.client.HTTPException) as error:

@@ -75,7 +75,7 @@ def check_java(environ: Mapping[str, str] | None = None) -> int:
     if java is None:
         raise ConfigError(f"Spark needs Java {JAVA_MIN}, and there is no java", hint=hint)
     try:
-        told = subprocess.run(  # noqa: S603 - the user's own java
+        answer = subprocess.run(  # noqa: S603 - the user's own java
             [java, "-version"],
             check=True,
             capture_output=True,
@@ -85,7 +85,7 @@ def check_java(environ: Mapping[str, str] | None = None) -> int:
     except (OSError, subprocess.SubprocessError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{java} does not run: {reason}", hint=hint) from error
-    number = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
+    number = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
     version = int(number[1]) if number else 0
     if version < JAVA_MIN:
         raise ConfigError(f"Spark needs Java {JAVA_MIN}, and {java} is {version}", hint=hint)

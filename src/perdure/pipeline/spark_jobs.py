@@ -27,7 +27,7 @@ _OURS: Final = re.compile(r"SourceError: perdure: (.*)")
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
+def source_errors() -> Iterator[None]:
     """Turn what the data source said inside Spark back into an error of ours.
 
     Raises:
@@ -99,5 +99,5 @@ class SparkExecute:
         written = read_log(self._spark, options).mapInArrow(
             partial(write_batches, task), RESULT_DDL
         )
-        with told():
+        with source_errors():
             return written_files([row.asDict() for row in written.collect()])

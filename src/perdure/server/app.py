@@ -19,6 +19,7 @@ from perdure.broker.auth.key_file import KEY_BYTES, load_or_create_key
 from perdure.broker.broker import Broker
 from perdure.clock import SystemClock
 from perdure.config.schema import Config
+from perdure.mqtt.reason_codes import SERVER_SHUTTING_DOWN
 from perdure.net.admission import Admission
 from perdure.net.listener import Listener
 from perdure.observe.logs import get_logger
@@ -70,7 +71,7 @@ class BrokerPart:
     async def stop(self) -> None:
         """Commit what is open, then close the database."""
         try:
-            self._broker.stop_taking(0x8B)
+            self._broker.stop_taking(SERVER_SHUTTING_DOWN)
             await self._broker.finish()
         finally:
             await self._scheduler.close()

@@ -26,7 +26,7 @@ from perdure.observe.logs import get_logger
 from perdure.observe.metrics import Metrics
 from perdure.web.settings import WebSettings
 from perdure.web.tokens import make_token_file, read_tokens
-from perdure.web.traffic import TRAFFIC, Told, TrafficMetrics
+from perdure.web.traffic import TRAFFIC, TrafficMetrics, TrafficReport
 
 log = get_logger("http")
 
@@ -211,7 +211,7 @@ class HttpPart:
                 process.stdin.write(msgspec.json.encode(self._settings(descriptors)) + b"\n")
                 await process.stdin.drain()
             async for line in process.stdout:
-                self._told(line, ready, process.pid)
+                self._take_line(line, ready, process.pid)
             return await process.wait()
         finally:
             stopper.cancel()
@@ -251,7 +251,7 @@ class HttpPart:
             private_key=str(Path(config.private_key).resolve()) if config.private_key else "",
         )
 
-    def _told(self, line: bytes, ready: asyncio.Future[None], pid: int) -> None:
+    def _take_line(self, line: bytes, ready: asyncio.Future[None], pid: int) -> None:
         """Log what a process tells, or count it."""
         try:
             fields = msgspec.json.decode(line, type=dict[str, Any])
@@ -264,7 +264,7 @@ class HttpPart:
             return
         if event == TRAFFIC:
             with contextlib.suppress(msgspec.ValidationError):
-                self._traffic.told(pid, msgspec.convert(fields, Told))
+                self._traffic.add_report(pid, msgspec.convert(fields, TrafficReport))
             return
         if event in _ERRORS:
             log.error(event, **fields)

@@ -144,7 +144,7 @@ async def open_remote(config: Config) -> RemoteStore:
         )
         loop = asyncio.get_running_loop()
         deadline = loop.time() + section.connect_timeout_s
-        told = False
+        is_logged = False
         while True:
             driver = make_driver(storage, identity)
             try:
@@ -161,9 +161,9 @@ async def open_remote(config: Config) -> RemoteStore:
                         f"{error.message} (waited {section.connect_timeout_s} s)",
                         hint=error.hint or f"is the server running? storage.{storage.backend}.url",
                     ) from error
-                if not told:
+                if not is_logged:
                     log.warning("storage.waiting", server=driver.place, error=error.message)
-                    told = True
+                    is_logged = True
             await asyncio.sleep(RETRY_S)
     except BaseException:
         lock.release()

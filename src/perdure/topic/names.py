@@ -10,9 +10,8 @@ from typing import Final
 
 from perdure.errors import MqttError
 from perdure.limits import UTF8_STRING_BYTES_MAX
+from perdure.mqtt.reason_codes import TOPIC_FILTER_INVALID, TOPIC_NAME_INVALID
 
-TOPIC_FILTER_INVALID: Final = 0x8F
-TOPIC_NAME_INVALID: Final = 0x90
 SHARE_PREFIX: Final = "$share/"
 
 

@@ -30,7 +30,7 @@ class Recurring:
         self._bits = bytearray()
         self._new = 0
 
-    def again(self, topic: str) -> bool:
+    def is_recurring(self, topic: str) -> bool:
         """Whether a topic was seen before; from now on it was."""
         places = hash(topic)
         first = places & (_BITS - 1)

@@ -253,7 +253,7 @@ class FilterIndex(Generic[V]):
             self._misses += 1
             if self._cache_max < 2 or len(topic) > CACHE_TOPIC_LENGTH_MAX:
                 return found
-            if not self._recurring.again(topic):
+            if not self._recurring.is_recurring(topic):
                 return found
             if not found:
                 found = self._nothing

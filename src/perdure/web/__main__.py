@@ -31,7 +31,7 @@ from perdure.web.context import Context, report_on_stdout
 from perdure.web.gate import Gate
 from perdure.web.guard import ERROR_MAX
 from perdure.web.settings import WebSettings
-from perdure.web.traffic import TELL_S
+from perdure.web.traffic import REPORT_S
 
 NICENESS: Final = 5
 
@@ -112,7 +112,8 @@ async def serve(settings: WebSettings, stopping: asyncio.Event) -> None:
     sockets = [socket.socket(fileno=each) for each in settings.sockets]
     running = asyncio.create_task(server.serve(sockets))
     beside = [
-        asyncio.create_task(each) for each in (_tidy(context), _tell(context), _sweep(server.gate))
+        asyncio.create_task(each)
+        for each in (_tidy(context), _report_traffic(context), _sweep(server.gate))
     ]
     ended = asyncio.create_task(stopping.wait())
     await asyncio.wait([running, ended], return_when=asyncio.FIRST_COMPLETED)
@@ -120,7 +121,7 @@ async def serve(settings: WebSettings, stopping: asyncio.Event) -> None:
     for task in (*beside, ended):
         task.cancel()
     await running
-    context.tell()
+    context.report_traffic()
     context.close()
 
 
@@ -130,10 +131,10 @@ async def _tidy(context: Context) -> None:
         await context.in_thread(context.views.tidy)
 
 
-async def _tell(context: Context) -> None:
+async def _report_traffic(context: Context) -> None:
     while True:
-        await asyncio.sleep(TELL_S)
-        context.tell()
+        await asyncio.sleep(REPORT_S)
+        context.report_traffic()
 
 
 async def _sweep(gate: Gate) -> None:

@@ -77,7 +77,7 @@ class Context:
     def __init__(self, settings: WebSettings, report: Report = report_on_stdout) -> None:
         self.settings = settings
         self.report = PacedReport(report)
-        self._tell = report
+        self._report = report
         self.views = Views(Path(settings.data))
         self.tokens = Tokens(Path(settings.token_file))
         self.health = Health(Path(settings.data))
@@ -87,11 +87,11 @@ class Context:
             settings.reads_max + SPARE_THREADS, thread_name_prefix="log"
         )
 
-    def tell(self) -> None:
-        """Tell the broker what was answered since the last time."""
-        told = self.traffic.take()
-        if told is not None:
-            self._tell(TRAFFIC, **msgspec.structs.asdict(told))
+    def report_traffic(self) -> None:
+        """Report to the broker what was answered since the last time."""
+        traffic = self.traffic.take()
+        if traffic is not None:
+            self._report(TRAFFIC, **msgspec.structs.asdict(traffic))
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Run what reads files beside the loop."""

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from perdure.errors import PerdureError
 from perdure.pipeline.protocol import API, LOG_PATH, Problem
 from perdure.web.context import Context
-from perdure.web.problems import CODES, ApiError, answer, told
+from perdure.web.problems import CODES, ApiError, answer, as_problem
 from perdure.web.traffic import CUT, GONE, METHODS, OTHER, Kind
 
 OPEN_PATHS: Final = frozenset(
@@ -84,7 +84,7 @@ class Guard:
                 )
                 raise
             status, problem = self._problem(error, answering.name)
-            self._tell(scope, status, problem, answering.name)
+            self._report(scope, status, problem, answering.name)
             problem = msgspec.structs.replace(problem, request_id=answering.name)
             await answer(status, problem)(scope, receive, answering.send)
 
@@ -108,7 +108,7 @@ class Guard:
             hint="http.token_file holds the tokens",
         )
 
-    def _tell(self, scope: Scope, status: int, problem: Problem, name: str) -> None:
+    def _report(self, scope: Scope, status: int, problem: Problem, name: str) -> None:
         """One line for each refusal. A probe that finds the broker away is none."""
         path: str = scope["path"]
         if path in OPEN_PATHS and status == CODES["not_ready"]:
@@ -128,9 +128,9 @@ class Guard:
         if isinstance(error, HTTPException):
             code = "method_not_allowed" if error.status_code == 405 else "not_found"
             text = "there is no such resource" if code == "not_found" else "not with this method"
-            return told(ApiError(code, text))
+            return as_problem(ApiError(code, text))
         if isinstance(error, PerdureError):
-            status, problem = told(error)
+            status, problem = as_problem(error)
             if status == CODES["internal"]:
                 self._context.report("http.failed", request_id=name, error=error.message)
             return status, problem

@@ -71,7 +71,7 @@ def codes() -> dict[str, int]:
     return {**CODES, **{kind.code: status for kind, status in _OTHERS.items()}}
 
 
-def told(error: PerdureError) -> tuple[int, Problem]:
+def as_problem(error: PerdureError) -> tuple[int, Problem]:
     """Status and body for an error of ours."""
     if isinstance(error, ApiError):
         return error.status, problem_of(error.problem_code, error.message, error.hint)

@@ -1,6 +1,6 @@
 """What the requests of one HTTP process have come to, told to the broker's metrics.
 
-Counted here in plain ints and dictionaries; what has changed is told about once a second as
+Counted here in plain ints and dictionaries; what has changed is reported about once a second as
 differences, so that the broker's counters only grow although processes come and go. Labels are
 closed sets: a path that nobody serves is ``other``.
 """
@@ -15,9 +15,9 @@ from perdure.observe.instruments import Histogram, add
 from perdure.observe.metrics import Metrics
 
 TRAFFIC: Final = "http.traffic"
-"""Name of the event that carries a ``Told``."""
+"""Name of the event that carries a ``TrafficReport``."""
 
-TELL_S: Final = 1.0
+REPORT_S: Final = 1.0
 """How often a process tells."""
 
 OTHER: Final = "other"
@@ -41,7 +41,7 @@ nothing in common."""
 
 
 @final
-class Told(msgspec.Struct, frozen=True):
+class TrafficReport(msgspec.Struct, frozen=True):
     """What a process tells: differences since the last time, but for ``in_flight``.
 
     Attributes:
@@ -73,7 +73,7 @@ class Traffic:
         self._bytes: dict[str, int] = {}
         self._seconds: dict[Kind, Histogram] = {}
         self._dropped: dict[str, int] = {}
-        self._told_in_flight: int = 0
+        self._reported_in_flight: int = 0
 
     def begun(self) -> None:
         """A request has come."""
@@ -112,12 +112,12 @@ class Traffic:
         """Connections were closed before their time."""
         self._dropped[why] = self._dropped.get(why, 0) + count
 
-    def take(self) -> Told | None:
-        """What was not told yet; None = nothing."""
-        is_same = self.in_flight == self._told_in_flight
+    def take(self) -> TrafficReport | None:
+        """What was not reported yet; None = nothing."""
+        is_same = self.in_flight == self._reported_in_flight
         if not self._requests and not self._bytes and not self._dropped and is_same:
             return None
-        told = Told(
+        report = TrafficReport(
             [(*labels, count) for labels, count in self._requests.items()],  # type: ignore[misc]
             list(self._bytes.items()),
             [(kind, found.counts, found.sum) for kind, found in self._seconds.items()],
@@ -125,13 +125,13 @@ class Traffic:
             list(self._dropped.items()),
         )
         self._requests, self._bytes, self._seconds, self._dropped = {}, {}, {}, {}
-        self._told_in_flight = self.in_flight
-        return told
+        self._reported_in_flight = self.in_flight
+        return report
 
 
 @final
 class TrafficMetrics:
-    """Adds what processes tell to the broker's metrics.
+    """Adds what processes report to the broker's metrics.
 
     Args:
         metrics: the broker's.
@@ -141,23 +141,23 @@ class TrafficMetrics:
         self._metrics = metrics
         self._in_flight: dict[int, int] = {}
 
-    def told(self, process: int, told: Told) -> None:
-        """A process has told something."""
+    def add_report(self, process: int, report: TrafficReport) -> None:
+        """Count what a process reports."""
         metrics = self._metrics
-        for route, method, status, count in told.requests:
+        for route, method, status, count in report.requests:
             add(metrics.http_requests, (route, method, status), count)
-        for why, count in told.dropped:
+        for why, count in report.dropped:
             add(metrics.http_connections_dropped, (why,), count)
-        for route, size in told.response_bytes:
+        for route, size in report.response_bytes:
             add(metrics.http_response_bytes, (route,), size)
         by_kind = {
             "probe": metrics.http_request_seconds_probe,
             "query": metrics.http_request_seconds_query,
             "read": metrics.http_request_seconds_read,
         }
-        for kind, counts, total in told.seconds:
+        for kind, counts, total in report.seconds:
             by_kind[kind].merge(counts, total)
-        self._now(process, told.in_flight)
+        self._now(process, report.in_flight)
 
     def ended(self, process: int) -> None:
         """A process is gone, and what it was answering with it."""

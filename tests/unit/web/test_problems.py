@@ -15,7 +15,7 @@ from perdure.errors import (
     StorageUnavailable,
 )
 from perdure.pipeline.protocol import Problem
-from perdure.web.problems import CODES, ApiError, answer, codes, told
+from perdure.web.problems import CODES, ApiError, answer, as_problem, codes
 
 
 @pytest.mark.parametrize(
@@ -32,12 +32,12 @@ def test_each_error_has_a_status_and_keeps_its_code(
     error: PerdureError, status: int, code: str
 ) -> None:
     error.hint = "h"
-    assert told(error) == (status, Problem(code, "m", {"hint": "h"}))
+    assert as_problem(error) == (status, Problem(code, "m", {"hint": "h"}))
     assert codes()[code] == status
 
 
 def test_what_was_not_thought_of_is_a_defect() -> None:
-    assert told(StorageFull("m")) == (500, Problem("internal", "m"))
+    assert as_problem(StorageFull("m")) == (500, Problem("internal", "m"))
 
 
 def test_an_answer_is_json_that_nobody_keeps() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from perdure.observe.metrics import Metrics
-from perdure.web.traffic import Told, Traffic, TrafficMetrics
+from perdure.web.traffic import Traffic, TrafficMetrics, TrafficReport
 
 
 def test_differences_are_told_once() -> None:
@@ -13,7 +13,7 @@ def test_differences_are_told_once() -> None:
     assert traffic.take() is None
     traffic.begun()
     traffic.begun()
-    assert traffic.take() == Told([], [], [], 2)
+    assert traffic.take() == TrafficReport([], [], [], 2)
     assert traffic.take() is None
     traffic.ended("/a", "GET", "200", kind="query", elapsed_us=5)
     traffic.sent("/a", 7)
@@ -45,7 +45,9 @@ def test_the_metrics_add_up_over_processes() -> None:
         traffic.sent("/a", 10)
         told = traffic.take()
         # As it comes through a pipe.
-        broker.told(process, msgspec.json.decode(msgspec.json.encode(told), type=Told))
+        broker.add_report(
+            process, msgspec.json.decode(msgspec.json.encode(told), type=TrafficReport)
+        )
     assert metrics.http_requests == {("/a", "GET", "200"): 2}
     assert metrics.http_response_bytes == {("/a",): 20}
     assert metrics.http_request_seconds_read.count == 2
@@ -63,7 +65,7 @@ def test_connections_that_were_dropped_are_told() -> None:
     told = traffic.take()
     assert told is not None
     totals = TrafficMetrics(metrics)
-    totals.told(7, told)
-    totals.told(8, msgspec.convert(msgspec.to_builtins(told), Told))
+    totals.add_report(7, told)
+    totals.add_report(8, msgspec.convert(msgspec.to_builtins(told), TrafficReport))
     assert metrics.http_connections_dropped == {("evicted",): 4, ("malformed",): 2}
     assert traffic.take() is None

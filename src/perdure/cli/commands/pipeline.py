@@ -92,14 +92,14 @@ def stats(
         from perdure.pipeline.jobs.slow import slow_sessions
         from perdure.pipeline.jobs.stats_report import render
         from perdure.pipeline.session import progress
-        from perdure.pipeline.spark_jobs import read_log, told
+        from perdure.pipeline.spark_jobs import read_log, source_errors
     except ImportError as error:
         raise missing() from error
     with opened_log(options):
         pass  # It can be read.
     with (
         spark_session("stats", master=master, memory=memory) as spark,
-        told(),
+        source_errors(),
         progress(spark, "reading the log"),
     ):
         found = job.collect(spark, read_log(spark, options, job.COLUMNS), top=top)

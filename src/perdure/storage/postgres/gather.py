@@ -141,7 +141,7 @@ class Gatherer(Generic[_R, _T]):
     async def _run_batch(self, batch: Sequence[_Waiting[_R, _T]]) -> None:
         requests = [waiting.request for waiting in batch]
         try:
-            results = await self._run_again(requests)
+            results = await self._run_retrying(requests)
         except StorageError as error:
             for waiting in batch:
                 _settle(waiting.future, error)
@@ -157,7 +157,7 @@ class Gatherer(Generic[_R, _T]):
         for waiting, result in zip(batch, results, strict=True):
             _settle(waiting.future, result)
 
-    async def _run_again(self, requests: Sequence[_R]) -> Sequence[_T | PerdureError]:
+    async def _run_retrying(self, requests: Sequence[_R]) -> Sequence[_T | PerdureError]:
         for _ in range(CONFLICT_RETRIES):
             try:
                 return await self._run(requests)

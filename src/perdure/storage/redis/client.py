@@ -113,8 +113,8 @@ class RedisClient:
                     break
             else:
                 return replies
-            return await self._again(commands, replies)
-        return await self._again(commands, None)
+            return await self._retry(commands, replies)
+        return await self._retry(commands, None)
 
     async def call(self, command: Command) -> bytes | int | list[Reply] | None:
         """Send one command; its reply.
@@ -148,7 +148,7 @@ class RedisClient:
             refused = next(reply for reply in replies if isinstance(reply, ReplyError))
             if not _is_ours(refused) or asyncio.get_running_loop().time() > deadline:
                 check(refused)
-            await self._heed(refused, node)
+            await self._follow(refused, node)
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, _DELAY_MAX_S)
 
@@ -183,7 +183,7 @@ class RedisClient:
         for node in self._nodes.values():
             await node.close()
 
-    async def _again(self, commands: Sequence[Command], first: list[Reply] | None) -> list[Reply]:
+    async def _retry(self, commands: Sequence[Command], first: list[Reply] | None) -> list[Reply]:
         """Send what has no answer yet until everything has one, or the time is up."""
         replies: list[Reply] = list(first) if first else [None] * len(commands)
         todo = list(range(len(commands)))
@@ -197,21 +197,21 @@ class RedisClient:
                 await self._send(commands, todo, asking, replies)
             fresh = False
             asking = {}
-            again: list[int] = []
+            retried: list[int] = []
             is_late = False
             for index in todo:
                 reply = replies[index]
                 if type(reply) is not ReplyError or not _is_ours(reply):
                     continue
-                again.append(index)
+                retried.append(index)
                 node = await self._route(commands[index])
-                target = await self._heed(reply, node)
+                target = await self._follow(reply, node)
                 if target is not None:
                     asking[index] = target
                 is_late = is_late or _is_later(reply)
-            if not again or loop.time() > deadline:
+            if not retried or loop.time() > deadline:
                 return replies
-            todo = again
+            todo = retried
             if is_late:
                 await asyncio.sleep(delay_s)
                 delay_s = min(delay_s * 2, _DELAY_MAX_S)
@@ -251,7 +251,7 @@ class RedisClient:
                 replies[index] = answer[position]
                 position += 1
 
-    async def _heed(self, error: ReplyError, node: Node) -> Node | None:
+    async def _follow(self, error: ReplyError, node: Node) -> Node | None:
         """Do what an error reply asks for; the node to ask, after ASK."""
         kind, _, rest = str(error).partition(" ")
         if kind in ("MOVED", "ASK"):

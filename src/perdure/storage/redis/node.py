@@ -175,7 +175,7 @@ class Node:
             raise StorageUnavailable(f"{self.name}: the client is closed")
         task = self._connecting
         if task is None or task.done():
-            task = self._connecting = asyncio.create_task(self._connect_again())
+            task = self._connecting = asyncio.create_task(self._reconnect())
         try:
             async with asyncio.timeout(self._settings.wait_s):
                 await asyncio.shield(task)
@@ -191,7 +191,7 @@ class Node:
             raise StorageUnavailable(f"{self.name}: no connection")
         return connection
 
-    async def _connect_again(self) -> None:
+    async def _reconnect(self) -> None:
         backoff_s = _BACKOFF_FIRST_S
         while not self._closed:
             try:
@@ -215,7 +215,7 @@ class Node:
         log.warning("redis.lost", server=self.name, reason=reason)
         # At once, so that the next caller need not wait for it.
         if self._connecting is None or self._connecting.done():
-            self._connecting = asyncio.create_task(self._connect_again())
+            self._connecting = asyncio.create_task(self._reconnect())
 
     async def _log_in(self, connection: Connection) -> None:
         address = self._address

@@ -124,7 +124,7 @@ class Pipeline:
         self.want(write, done)
         error = await future
         if error is not None:
-            raise again(error)
+            raise copy_of(error)
 
     def fail(self, error: StorageError) -> None:
         """Take nothing more until ``recover``."""
@@ -294,6 +294,6 @@ class Pipeline:
         return False
 
 
-def again(error: StorageError) -> StorageError:
+def copy_of(error: StorageError) -> StorageError:
     """The same error for one more caller: an exception that is raised twice grows its traceback."""
     return type(error)(error.message, hint=error.hint)

@@ -28,7 +28,7 @@ from perdure.storage.remote.driver import META, Driver, Transaction
 from perdure.storage.remote.loading import load
 from perdure.storage.remote.log import RemoteLog
 from perdure.storage.remote.loops import DriverLoop
-from perdure.storage.remote.pipeline import Pipeline, again
+from perdure.storage.remote.pipeline import Pipeline, copy_of
 from perdure.storage.remote.read_side import ReadSide
 from perdure.storage.remote.writer import Writer
 from perdure.storage.tail import Tail
@@ -176,7 +176,7 @@ class RemoteDatabase(ReadSide):
                 hint="see what it waits for; storage.*.pending_bytes_max is the bound",
             )
             self._loop.soon(lambda: self._pipeline.fail(error))
-            raise again(error)
+            raise copy_of(error)
         give_offsets(batch, self._offsets, now_us)
         batch.is_sequenced = True
         if batch.is_empty():
@@ -211,10 +211,10 @@ class RemoteDatabase(ReadSide):
             return transaction
 
     def begin_sync(self, done: Callable[[BaseException | None], None]) -> None:
-        def told(error: StorageError | None) -> None:
-            self._loop.soon(lambda: done(None if error is None else again(error)))
+        def on_durable(error: StorageError | None) -> None:
+            self._loop.soon(lambda: done(None if error is None else copy_of(error)))
 
-        self._pipeline.want(self._write_count, told)
+        self._pipeline.want(self._write_count, on_durable)
 
     def sync(self) -> None:
         self._refuse_if_failed()
@@ -225,7 +225,7 @@ class RemoteDatabase(ReadSide):
             raise StorageUnavailable(f"{self._driver.place} is closed")
         failure = self._pipeline.failure
         if failure is not None:
-            raise again(failure)
+            raise copy_of(failure)
 
     async def recover(self) -> bool:
         if self._closed:

@@ -175,7 +175,7 @@ class SkipScanLayout:
             for level, token in enumerate(resolved.varying)
         ]
         known = (stream, "/".join(resolved.varying).encode(), tuple(index))
-        if self._recurring.again(topic):
+        if self._recurring.is_recurring(topic):
             if len(self._keys) >= _TOPICS_MAX:
                 self._keys.clear()
             self._keys[topic] = known
