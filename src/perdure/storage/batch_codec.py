@@ -109,6 +109,8 @@ class _Offsets:
 
 _Encode: TypeAlias = Callable[[Any, _Places], bytes]
 _Decode: TypeAlias = Callable[[bytes, _Offsets], op.Operation]
+_Row: TypeAlias = tuple[int, type[op.Operation], _Encode, _Decode]
+"""Kind, class, to bytes, from bytes."""
 
 
 def encode(batch: Batch, earlier: Sequence[Batch] = ()) -> bytes:
@@ -235,162 +237,110 @@ def _read_named(body: bytes) -> tuple[str, bytes]:
     return name, body[at:]
 
 
-def _read_entry(body: bytes, given: _Offsets) -> InboxEntry:
-    return decode_entry(given.unpack(body), body[_OFFSET.size :])
+def _record(record: Any, _: _Places) -> bytes:
+    return encode_record(record)
 
 
-def _put_cursor(body: bytes, given: _Offsets) -> op.Operation:
-    client_id, epoch, rest = _read_owner(body)
-    return op.PutCursor(client_id, epoch, decode_cursor(rest))
+_Value: TypeAlias = tuple[Callable[[Any, _Places], bytes], Callable[[bytes, _Offsets], Any]]
+"""What follows a name: to bytes, and from bytes."""
+
+_CURSOR: Final[_Value] = (
+    lambda cursor, _: encode_cursor(cursor),
+    lambda raw, _: decode_cursor(raw),
+)
+_SUBSCRIPTION: Final[_Value] = (_record, lambda raw, _: decode_subscription(raw))
+_PACKET_ID: Final[_Value] = (
+    lambda packet_id, _: _LENGTH.pack(packet_id),
+    lambda raw, _: _LENGTH.unpack(raw)[0],
+)
+_THROUGH: Final[_Value] = (
+    lambda offset, _: _OFFSET.pack(offset),
+    lambda raw, _: _OFFSET.unpack(raw)[0],
+)
+_TEXT: Final[_Value] = (lambda text, _: text.encode(), lambda raw, _: raw.decode())
+_ENTRY: Final[_Value] = (
+    lambda entry, places: places.pack(entry) + encode_entry(entry),
+    lambda raw, given: decode_entry(given.unpack(raw), raw[_OFFSET.size :]),
+)
+_TOMBSTONE: Final[_Value] = (
+    lambda entry, places: places.pack(entry) + encode_entry(op.tombstone(entry)),
+    _ENTRY[1],
+)
+_PLACE: Final[_Value] = (
+    lambda entry, places: places.pack(entry),
+    lambda raw, given: InboxEntry(given.unpack(raw), None, qos=1),
+)
 
 
-def _put_subscription(body: bytes, given: _Offsets) -> op.Operation:
-    client_id, epoch, rest = _read_owner(body)
-    return op.PutSubscription(client_id, epoch, decode_subscription(rest))
+def _whole(kind: int, make: Any, attribute: str, value: _Value) -> _Row:
+    """An operation that is its value."""
+    pack, unpack = value
+    return (
+        kind,
+        make,
+        lambda o, places: pack(getattr(o, attribute), places),
+        lambda body, given: make(unpack(body, given)),
+    )
 
 
-def _delete_subscription(body: bytes, given: _Offsets) -> op.Operation:
-    client_id, epoch, rest = _read_owner(body)
-    return op.DeleteSubscription(client_id, epoch, decode_subscription(rest))
+def _of_session(kind: int, make: Any, attribute: str, value: _Value) -> _Row:
+    """An operation of a session's owner."""
+    pack, unpack = value
+
+    def decode(body: bytes, given: _Offsets) -> op.Operation:
+        client_id, epoch, rest = _read_owner(body)
+        operation: op.Operation = make(client_id, epoch, unpack(rest, given))
+        return operation
+
+    return kind, make, lambda o, places: _owner(o) + pack(getattr(o, attribute), places), decode
 
 
-def _put_awaiting_release(body: bytes, given: _Offsets) -> op.Operation:
-    client_id, epoch, rest = _read_owner(body)
-    return op.PutAwaitingRelease(client_id, epoch, _LENGTH.unpack(rest)[0])
+def _of_group(kind: int, make: Any, attribute: str, value: _Value) -> _Row:
+    """An operation of a group."""
+    pack, unpack = value
+
+    def decode(body: bytes, given: _Offsets) -> op.Operation:
+        group_key, rest = _read_named(body)
+        operation: op.Operation = make(group_key, unpack(rest, given))
+        return operation
+
+    return (
+        kind,
+        make,
+        lambda o, places: _name(o.group_key) + pack(getattr(o, attribute), places),
+        decode,
+    )
 
 
-def _delete_awaiting_release(body: bytes, given: _Offsets) -> op.Operation:
-    client_id, epoch, rest = _read_owner(body)
-    return op.DeleteAwaitingRelease(client_id, epoch, _LENGTH.unpack(rest)[0])
+def _encode_retained(operation: Any, places: _Places) -> bytes:
+    message = operation.message
+    return _name(message.topic) + places.pack(message) + encode_message(message)
 
 
-def _put_inbox(body: bytes, given: _Offsets) -> op.Operation:
-    client_id, epoch, rest = _read_owner(body)
-    return op.PutInbox(client_id, epoch, _read_entry(rest, given))
-
-
-def _bury_inbox(body: bytes, given: _Offsets) -> op.Operation:
-    client_id, epoch, rest = _read_owner(body)
-    return op.BuryInbox(client_id, epoch, _read_entry(rest, given))
-
-
-def _trim_inbox(body: bytes, given: _Offsets) -> op.Operation:
-    client_id, epoch, rest = _read_owner(body)
-    return op.TrimInbox(client_id, epoch, _OFFSET.unpack(rest)[0])
-
-
-def _put_group_member(body: bytes, given: _Offsets) -> op.Operation:
-    group_key, rest = _read_named(body)
-    return op.PutGroupMember(group_key, rest.decode())
-
-
-def _delete_group_member(body: bytes, given: _Offsets) -> op.Operation:
-    group_key, rest = _read_named(body)
-    return op.DeleteGroupMember(group_key, rest.decode())
-
-
-def _put_group_entry(body: bytes, given: _Offsets) -> op.Operation:
-    group_key, rest = _read_named(body)
-    return op.PutGroupEntry(group_key, _read_entry(rest, given))
-
-
-def _delete_group_entry(body: bytes, given: _Offsets) -> op.Operation:
-    group_key, rest = _read_named(body)
-    return op.DeleteGroupEntry(group_key, InboxEntry(given.unpack(rest), None, qos=1))
-
-
-def _put_retained(body: bytes, given: _Offsets) -> op.Operation:
+def _decode_retained(body: bytes, given: _Offsets) -> op.Operation:
     topic, rest = _read_named(body)
     return op.PutRetained(decode_message(topic, given.unpack(rest), rest, _OFFSET.size))
 
 
-# kind, class, to bytes, from bytes
-_TABLE: Final[tuple[tuple[int, type[op.Operation], _Encode, _Decode], ...]] = (
-    (
-        1,
-        op.PutSession,
-        lambda o, _: encode_record(o.record),
-        lambda body, _: op.PutSession(decode_session(body)),
-    ),
-    (
-        2,
-        op.DiscardSession,
-        lambda o, _: o.client_id.encode(),
-        lambda body, _: op.DiscardSession(body.decode()),
-    ),
-    (3, op.PutCursor, lambda o, _: _owner(o) + encode_cursor(o.cursor), _put_cursor),
-    (4, op.PutSubscription, lambda o, _: _owner(o) + encode_record(o.sub), _put_subscription),
-    (5, op.DeleteSubscription, lambda o, _: _owner(o) + encode_record(o.sub), _delete_subscription),
-    (
-        6,
-        op.PutAwaitingRelease,
-        lambda o, _: _owner(o) + _LENGTH.pack(o.packet_id),
-        _put_awaiting_release,
-    ),
-    (
-        7,
-        op.DeleteAwaitingRelease,
-        lambda o, _: _owner(o) + _LENGTH.pack(o.packet_id),
-        _delete_awaiting_release,
-    ),
-    (
-        8,
-        op.PutInbox,
-        lambda o, places: _owner(o) + places.pack(o.entry) + encode_entry(o.entry),
-        _put_inbox,
-    ),
-    (9, op.TrimInbox, lambda o, _: _owner(o) + _OFFSET.pack(o.through_offset), _trim_inbox),
-    (
-        10,
-        op.PutGroup,
-        lambda o, _: encode_record(o.record),
-        lambda body, _: op.PutGroup(decode_group(body)),
-    ),
-    (
-        11,
-        op.DiscardGroup,
-        lambda o, _: o.group_key.encode(),
-        lambda body, _: op.DiscardGroup(body.decode()),
-    ),
-    (12, op.PutGroupMember, lambda o, _: _name(o.group_key) + o.member.encode(), _put_group_member),
-    (
-        13,
-        op.DeleteGroupMember,
-        lambda o, _: _name(o.group_key) + o.member.encode(),
-        _delete_group_member,
-    ),
-    (
-        14,
-        op.PutGroupEntry,
-        lambda o, places: _name(o.group_key) + places.pack(o.entry) + encode_entry(o.entry),
-        _put_group_entry,
-    ),
-    (
-        15,
-        op.DeleteGroupEntry,
-        lambda o, places: _name(o.group_key) + places.pack(o.entry),
-        _delete_group_entry,
-    ),
-    (
-        _PUT_RETAINED,
-        op.PutRetained,
-        lambda o, places: (
-            _name(o.message.topic) + places.pack(o.message) + encode_message(o.message)
-        ),
-        _put_retained,
-    ),
-    (
-        18,
-        op.DeleteRetained,
-        lambda o, _: o.topic.encode(),
-        lambda body, _: op.DeleteRetained(body.decode()),
-    ),
-    (
-        19,
-        op.BuryInbox,
-        lambda o, places: _owner(o) + places.pack(o.entry) + encode_entry(op.tombstone(o.entry)),
-        _bury_inbox,
-    ),
+_TABLE: Final[tuple[_Row, ...]] = (
+    _whole(1, op.PutSession, "record", (_record, lambda raw, _: decode_session(raw))),
+    _whole(2, op.DiscardSession, "client_id", _TEXT),
+    _of_session(3, op.PutCursor, "cursor", _CURSOR),
+    _of_session(4, op.PutSubscription, "sub", _SUBSCRIPTION),
+    _of_session(5, op.DeleteSubscription, "sub", _SUBSCRIPTION),
+    _of_session(6, op.PutAwaitingRelease, "packet_id", _PACKET_ID),
+    _of_session(7, op.DeleteAwaitingRelease, "packet_id", _PACKET_ID),
+    _of_session(8, op.PutInbox, "entry", _ENTRY),
+    _of_session(9, op.TrimInbox, "through_offset", _THROUGH),
+    _whole(10, op.PutGroup, "record", (_record, lambda raw, _: decode_group(raw))),
+    _whole(11, op.DiscardGroup, "group_key", _TEXT),
+    _of_group(12, op.PutGroupMember, "member", _TEXT),
+    _of_group(13, op.DeleteGroupMember, "member", _TEXT),
+    _of_group(14, op.PutGroupEntry, "entry", _ENTRY),
+    _of_group(15, op.DeleteGroupEntry, "entry", _PLACE),
+    (_PUT_RETAINED, op.PutRetained, _encode_retained, _decode_retained),
+    _whole(18, op.DeleteRetained, "topic", _TEXT),
+    _of_session(19, op.BuryInbox, "entry", _TOMBSTONE),
 )
 _ENCODERS: Final = {cls: (kind, to_bytes) for kind, cls, to_bytes, _ in _TABLE}
 _DECODERS: Final = {kind: from_bytes for kind, _, _, from_bytes in _TABLE}
