@@ -6,7 +6,7 @@ import pytest
 from tests.contract.conftest import Backend
 from tests.contract.values import NOW_US, create_session, entry, record, submit, write
 
-from perdure.model import Cursor, Feed, GroupRecord, Subscription, Will
+from perdure.model import BackfillProgress, Cursor, GroupRecord, Subscription, Will
 from perdure.storage.batch import Batch
 from perdure.storage.contract import Database
 
@@ -26,7 +26,7 @@ CURSOR = Cursor(NOW_US + 5, 70_000, (70_002, 70_005), (70_003,), 70_009)
 SUBS = (
     Subscription("a/#", qos=2, no_local=True, identifier=9, since_offset=5, until_offset=17),
     Subscription("a/#", "g", 1, since_offset=5),
-    Subscription("a/#", qos=1, since_offset=17, feed=Feed(True, "a/x", 20, 17)),
+    Subscription("a/#", qos=1, since_offset=17, feed=BackfillProgress(True, "a/x", 20, 17)),
     Subscription("b/+", retain_as_published=True, retain_handling=2, since_offset=17),
 )
 

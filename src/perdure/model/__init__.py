@@ -9,11 +9,11 @@ from perdure.model.session_record import (
     StoredSession,
     Will,
 )
-from perdure.model.subscription import Feed, Subscription
+from perdure.model.subscription import BackfillProgress, Subscription
 
 __all__ = [
+    "BackfillProgress",
     "Cursor",
-    "Feed",
     "GroupRecord",
     "InboxEntry",
     "Message",

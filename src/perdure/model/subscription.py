@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Feed(msgspec.Struct, frozen=True, array_like=True):
+class BackfillProgress(msgspec.Struct, frozen=True, array_like=True):
     """What a subscription still has to be given before it joins the live flow.
 
     A new subscription passes through two stages: retained messages, then the recorded messages
@@ -53,7 +53,7 @@ class Subscription(msgspec.Struct, frozen=True, array_like=True):
     identifier: int = 0
     since_offset: int = 0
     until_offset: int = 0
-    feed: Feed | None = None
+    feed: BackfillProgress | None = None
 
     @property
     def name(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from perdure.model import Feed, Subscription
+from perdure.model import BackfillProgress, Subscription
 
 
 def test_the_name_is_what_the_client_wrote() -> None:
@@ -14,7 +14,7 @@ def test_the_name_is_what_the_client_wrote() -> None:
 
 
 def test_it_survives_its_encoding() -> None:
-    feed = Feed(retained=True, retained_after="a", retained_until=4, after_offset=5)
+    feed = BackfillProgress(retained=True, retained_after="a", retained_until=4, after_offset=5)
     subscription = Subscription("a/+", "g", 1, True, True, 2, 3, 4, 5, feed)
     data = msgspec.msgpack.encode(subscription)
     assert msgspec.msgpack.decode(data, type=Subscription) == subscription

@@ -29,7 +29,7 @@ def fresh(size_max: int = 1 << 20) -> Decoder:
 
 
 def feed_both(one: Decoder, other: Decoder, raw: bytes) -> list[Packet]:
-    """Feed ``raw`` whole to one decoder and byte by byte to the other; compare all."""
+    """BackfillProgress ``raw`` whole to one decoder and byte by byte to the other; compare all."""
     packets = one.feed(raw)
     single: list[Packet] = []
     for byte in raw:

@@ -7,7 +7,7 @@ import pytest
 from tests.support.staged import Staged, take_offset
 
 from perdure.errors import MqttError
-from perdure.model import Cursor, Feed, InboxEntry, Message, SessionRecord, Subscription
+from perdure.model import BackfillProgress, Cursor, InboxEntry, Message, SessionRecord, Subscription
 from perdure.server.explain import Explanation, explain
 from perdure.server.inspect import LiveView
 from perdure.storage.memory import MemoryDatabase
@@ -207,7 +207,7 @@ async def test_shared_and_fed() -> None:
     assert "addressed" in await scene.codes()
     scene.publish("t")
     assert "owed" not in await scene.codes()
-    fed = Scene(msgspec.structs.replace(QOS1, feed=Feed(True, "", 0, 0)))
+    fed = Scene(msgspec.structs.replace(QOS1, feed=BackfillProgress(True, "", 0, 0)))
     assert "feeding" in await fed.codes()
 
 

@@ -7,7 +7,15 @@ import pytest
 from tests.support.staged import Staged, take_offset
 
 from perdure.limits import SESSION_EXPIRY_NEVER_S
-from perdure.model import Cursor, Feed, InboxEntry, Message, SessionRecord, Subscription, Will
+from perdure.model import (
+    BackfillProgress,
+    Cursor,
+    InboxEntry,
+    Message,
+    SessionRecord,
+    Subscription,
+    Will,
+)
 from perdure.server.inspect import (
     LiveView,
     Row,
@@ -126,7 +134,7 @@ async def test_details_of_subscriptions_will_and_memory() -> None:
     batch = Staged(database)
     will = Will("w", b"gone", qos=1, delay_s=5)
     batch.put_session(msgspec.structs.replace(OFFLINE, will=will, will_at_us=NOW))
-    feed = Feed(True, "", 0, 0)
+    feed = BackfillProgress(True, "", 0, 0)
     batch.put_subscription("a", Subscription("f", "g", qos=2, identifier=3, feed=feed), epoch=1)
     batch.put_subscription("a", Subscription("old", until_offset=1), epoch=1)
     batch.write()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.model import Feed, Message, Subscription
+from perdure.model import BackfillProgress, Message, Subscription
 from perdure.session.subscriptions import (
     NAIVE_MAX,
     DeliveryOptions,
@@ -78,7 +78,7 @@ def test_a_subscription_holds_between_its_offsets(
 
 
 def test_a_fed_subscription_is_not_part_of_the_order() -> None:
-    fed = Subscription("a/b", qos=1, feed=Feed(False, "", 0, 0))
+    fed = Subscription("a/b", qos=1, feed=BackfillProgress(False, "", 0, 0))
     assert not holds(fed, 10)
     assert SessionSubscriptions("c", [fed]).filters(0) == []
 

@@ -18,7 +18,7 @@ from tests.unit.storage.recorder import told
 from tests.unit.storage.test_codec import ENTRIES, MESSAGES, OFFSETS, TEXTS
 
 from perdure.errors import FormatTooNew, StorageCorrupt
-from perdure.model import Cursor, Feed, GroupRecord, InboxEntry, Subscription, Will
+from perdure.model import BackfillProgress, Cursor, GroupRecord, InboxEntry, Subscription, Will
 from perdure.storage.batch import Batch, give_offsets
 from perdure.storage.batch_codec import decode, encode, placed_at
 from perdure.storage.offsets import Offsets
@@ -146,7 +146,9 @@ def everything() -> Batch:
     will = Will("w", b"\x00", 2, True, b"\x01\x01", 5, None)
     batch.put_session(record("client/ü", 7, will=will, will_at_us=NOW_US, username="u"))
     batch.put_cursor("client/ü", Cursor(NOW_US, 70_000, (70_002,), (70_003,), 70_009), epoch=7)
-    fed = Subscription("b", since_offset=NOW_US, feed=Feed(True, "b/x", NOW_US + 1, NOW_US))
+    fed = Subscription(
+        "b", since_offset=NOW_US, feed=BackfillProgress(True, "b/x", NOW_US + 1, NOW_US)
+    )
     batch.put_subscription("client/ü", fed, epoch=7)
     batch.delete_subscription("client/ü", Subscription("a/#", "g", 2, True), epoch=7)
     batch.put_awaiting_release("client/ü", 65_535, epoch=7)

@@ -19,7 +19,7 @@ from perdure.broker.connection.replay_request import (
     split_replay_filter,
 )
 from perdure.errors import MalformedPacket, MqttError, ProtocolViolation, StorageError
-from perdure.model import Feed, Subscription
+from perdure.model import BackfillProgress, Subscription
 from perdure.mqtt.packets import EMPTY, Suback, Subscribe, SubscribeFilter, Unsuback, Unsubscribe
 from perdure.mqtt.reason_codes import (
     NO_SUBSCRIPTION_EXISTED,
@@ -331,14 +331,14 @@ class SubscribeHandler:
             fence = core.dispatcher.offset
             existing = session.subs.get(sub.name)
         sub = msgspec.structs.replace(sub, since_offset=fence)
-        feed: Feed | None = None
+        feed: BackfillProgress | None = None
         if replay_us >= 0:
-            feed = Feed(False, "", 0, max(0, replay_us - 1))
+            feed = BackfillProgress(False, "", 0, max(0, replay_us - 1))
         elif wants_retained:
             after = fence
             if existing is not None and existing.feed is not None:
                 after = existing.feed.after_offset
-            feed = Feed(True, "", core.database.last_offset, after)
+            feed = BackfillProgress(True, "", core.database.last_offset, after)
         elif existing is not None and existing.feed is not None:
             feed = existing.feed
         elif existing is not None and _same_options(existing, sub):

@@ -1,6 +1,6 @@
 """Feeds: what a new subscription is given before it joins the live flow.
 
-Stages of a feed (``model.Feed``)::
+Stages of a feed (``model.BackfillProgress``)::
 
     retained --> recorded messages after an offset --> joining --> live
 
@@ -23,7 +23,7 @@ import msgspec
 
 from perdure.broker.runtime.scheduler import run_eagerly
 from perdure.errors import StorageError
-from perdure.model import Feed, Message, Subscription
+from perdure.model import BackfillProgress, Message, Subscription
 from perdure.mqtt.reason_codes import UNSPECIFIED_ERROR
 from perdure.topic.names import is_wildcard
 
@@ -118,7 +118,7 @@ class Backfill:
             session.joining.pop(name, None)
             return self._make_live(session, sub, since_offset=message.offset - 1)
         self._give(session, sub, message, retained=False)
-        self._put(session, sub, Feed(False, "", 0, message.offset))
+        self._put(session, sub, BackfillProgress(False, "", 0, message.offset))
         return None
 
     async def _run(self, session: LiveSession, name: str) -> None:
@@ -175,9 +175,11 @@ class Backfill:
             if message.offset <= (feed.after_offset if message.qos else feed.retained_until):
                 self._give(session, sub, message, retained=True)
         if page.next_after is not None:
-            following = Feed(True, page.next_after, feed.retained_until, feed.after_offset)
+            following = BackfillProgress(
+                True, page.next_after, feed.retained_until, feed.after_offset
+            )
         else:
-            following = Feed(False, "", 0, feed.after_offset)
+            following = BackfillProgress(False, "", 0, feed.after_offset)
         self._put(session, sub, following)
 
     async def _recorded_page(self, session: LiveSession, name: str) -> None:
@@ -201,7 +203,7 @@ class Backfill:
                 return
             for message in page.messages:
                 self._give(session, sub, message, retained=False)
-            self._put(session, sub, Feed(False, "", 0, page.through_offset))
+            self._put(session, sub, BackfillProgress(False, "", 0, page.through_offset))
             if page.through_offset < core.dispatcher.offset:
                 return
         self._join(session, name)
@@ -236,7 +238,7 @@ class Backfill:
         core.pipeline.schedule()
         return live
 
-    def _put(self, session: LiveSession, sub: Subscription, feed: Feed) -> None:
+    def _put(self, session: LiveSession, sub: Subscription, feed: BackfillProgress) -> None:
         """Keep how far a feed has come, in the batch of what it gave."""
         core = self._core
         following = msgspec.structs.replace(sub, feed=feed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.model import Feed, Message, Subscription
+from perdure.model import BackfillProgress, Message, Subscription
 from perdure.storage.remote.interests import Interests
 from perdure.topic.matching import matches
 
@@ -20,7 +20,7 @@ SUBS = st.builds(
     identifier=st.integers(0, 3),
     since_offset=st.integers(0, 2),
     until_offset=st.sampled_from([0, 0, 5]),
-    feed=st.sampled_from([None, None, Feed(True, "", 0, 0)]),
+    feed=st.sampled_from([None, None, BackfillProgress(True, "", 0, 0)]),
     group=st.sampled_from(["", "", "g"]),
 )
 STEPS = st.lists(st.tuples(st.sampled_from(["put", "put", "remove", "discard"]), CLIENTS, SUBS))

@@ -17,7 +17,15 @@ import pytest
 from tests.contract.values import NOW_US, append_all, message, read_all, record
 
 from perdure.config.schema import RocksdbConfig
-from perdure.model import Cursor, Feed, GroupRecord, InboxEntry, Message, Subscription, Will
+from perdure.model import (
+    BackfillProgress,
+    Cursor,
+    GroupRecord,
+    InboxEntry,
+    Message,
+    Subscription,
+    Will,
+)
 from perdure.storage.batch import Batch
 from perdure.storage.rocksdb import RocksDatabase, keys
 from perdure.storage.rocksdb.engine import META, Engine
@@ -50,7 +58,7 @@ RECORD = record(
 CURSOR = Cursor(NOW_US + 2, 70_000, (70_002, 70_004), (70_003,), 70_010)
 SUBS = (
     Subscription("a/#", "g", 2, True, True, 2, 268_435_455, NOW_US, NOW_US + 1),
-    Subscription("b", since_offset=NOW_US, feed=Feed(True, "b/x", NOW_US + 1, NOW_US)),
+    Subscription("b", since_offset=NOW_US, feed=BackfillProgress(True, "b/x", NOW_US + 1, NOW_US)),
 )
 
 
