@@ -183,8 +183,7 @@ def elsewhere(backend: str) -> CommandFailed:
     """Nothing can be done in a directory: the broker keeps its state somewhere else."""
     if not BACKENDS[backend].is_kept:
         return CommandFailed(
-            f"storage.backend is {backend}: nothing is kept that could be read",
-            ExitCode.NOT_FOUND,
+            f"storage.backend is {backend}: nothing is kept that could be read", ExitCode.NOT_FOUND
         )
     return CommandFailed(
         f"storage.backend is {backend}: this needs the running broker, or a data directory",

@@ -109,8 +109,7 @@ class Output:
             return count
         if self.format == "tsv":
             return self._each(
-                rows,
-                lambda row: "\t".join(cell(row.get(col.field)) for col in columns) + "\n",
+                rows, lambda row: "\t".join(cell(row.get(col.field)) for col in columns) + "\n"
             )
         return self._table(columns, rows)
 

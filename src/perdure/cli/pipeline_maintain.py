@@ -22,11 +22,7 @@ FILE_SIZE: Final = "128MiB"
 
 @click.command()
 @click.option(
-    "--to",
-    callback=archive_place,
-    required=True,
-    metavar="DIR",
-    help="Directory of the archive.",
+    "--to", callback=archive_place, required=True, metavar="DIR", help="Directory of the archive."
 )
 @click.option(
     "--table", "tables", multiple=True, metavar="NAME", help="Only this one; may be repeated."

@@ -170,9 +170,7 @@ def extra(name: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise CommandFailed(
-            f"{error.name} is not installed",
-            ExitCode.CONFIG,
-            hint=f"pip install 'perdure[{name}]'",
+            f"{error.name} is not installed", ExitCode.CONFIG, hint=f"pip install 'perdure[{name}]'"
         ) from error
 
 

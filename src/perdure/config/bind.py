@@ -16,12 +16,7 @@ import yaml
 from perdure.config.document import DEFAULT, Leaf, Node, Origin
 from perdure.config.fields import FieldType, Setting, field_types, settings
 from perdure.config.schema import Config
-from perdure.config.units import (
-    parse_address,
-    parse_duration,
-    parse_integer,
-    parse_size,
-)
+from perdure.config.units import parse_address, parse_duration, parse_integer, parse_size
 
 _TRUE = frozenset({"true", "yes", "on"})
 _FALSE = frozenset({"false", "no", "off"})

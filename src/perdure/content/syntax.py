@@ -49,18 +49,7 @@ CHOICES_MAX: Final = 10_000
 PAYLOAD: Final = "$payload"
 PROPERTY: Final = "$property."
 
-OPERATORS: Final = (
-    "$eq",
-    "$ne",
-    "$gt",
-    "$gte",
-    "$lt",
-    "$lte",
-    "$in",
-    "$nin",
-    "$exists",
-    "$not",
-)
+OPERATORS: Final = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "$exists", "$not")
 
 _SHOWN_CHARS: Final = 40
 

@@ -45,11 +45,7 @@ class LogWriter:
     """
 
     def __init__(
-        self,
-        stream: TextIO,
-        *,
-        lines_max: int = LINES_MAX,
-        characters_max: int = CHARACTERS_MAX,
+        self, stream: TextIO, *, lines_max: int = LINES_MAX, characters_max: int = CHARACTERS_MAX
     ) -> None:
         self._stream = stream
         self._lines_max = lines_max

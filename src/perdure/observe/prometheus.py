@@ -38,9 +38,7 @@ class MetricsCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """All families, in table order; ``build_info`` first."""
         build = GaugeMetricFamily(
-            f"{PREFIX}build_info",
-            "What runs here.",
-            labels=("version", "python", "backend"),
+            f"{PREFIX}build_info", "What runs here.", labels=("version", "python", "backend")
         )
         build.add_metric((self._version, platform.python_version(), self._backend), 1)
         yield build

@@ -41,11 +41,7 @@ class Teller:
     def __call__(self, position: StreamPosition) -> None:
         """Everything up to a position is safe."""
         cursor = PipelineCursor(
-            self._name,
-            self._place,
-            position.database,
-            position.offset,
-            SystemClock().now_us(),
+            self._name, self._place, position.database, position.offset, SystemClock().now_us()
         )
         try:
             if self._options.remote is None:

@@ -25,12 +25,7 @@ from perdure.pipeline.options import ReadOptions, Remote
 from perdure.pipeline.protocol import RowQuery
 from perdure.pipeline.remote import RemoteLog, read_rows
 from perdure.storage.contract import GenerationInfo
-from perdure.storage.rocksdb.bulk import (
-    PAGE_BYTES_MAX,
-    FilterSets,
-    LogFiles,
-    Page,
-)
+from perdure.storage.rocksdb.bulk import PAGE_BYTES_MAX, FilterSets, LogFiles, Page
 from perdure.storage.rocksdb.bulk_slices import Slice, pack_slices
 
 PAGE_ROWS: Final = 16_384
@@ -147,11 +142,7 @@ def _row_query(part: Part, columns: Sequence[str], compression: str) -> RowQuery
 
 
 def scan(
-    files: LogFiles,
-    query: RowQuery,
-    *,
-    rows_max: int = PAGE_ROWS,
-    bytes_max: int = PAGE_BYTES_MAX,
+    files: LogFiles, query: RowQuery, *, rows_max: int = PAGE_ROWS, bytes_max: int = PAGE_BYTES_MAX
 ) -> Iterator[tuple[int, Any]]:
     """The rows that a query asks for, as record batches that may be empty.
 

@@ -76,11 +76,7 @@ def check_java(environ: Mapping[str, str] | None = None) -> int:
         raise ConfigError(f"Spark needs Java {JAVA_MIN}, and there is no java", hint=hint)
     try:
         answer = subprocess.run(  # noqa: S603 - the user's own java
-            [java, "-version"],
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=_JAVA_TIMEOUT_S,
+            [java, "-version"], check=True, capture_output=True, text=True, timeout=_JAVA_TIMEOUT_S
         )
     except (OSError, subprocess.SubprocessError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -167,13 +163,7 @@ def progress(spark: Any, label: str, *, show: bool | None = None) -> Iterator[No
         yield
         return
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     group = f"perdure-{os.getpid()}-{next(_groups)}"
     spark.sparkContext.setJobGroup(group, label, interruptOnCancel=True)

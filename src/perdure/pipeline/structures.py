@@ -47,10 +47,7 @@ def covering(structures: Iterable[str]) -> dict[str, str]:
 
 
 def extended(
-    plan: Sequence[TableSpec],
-    structures: Iterable[str],
-    *,
-    tables_max: int = TABLES_MAX,
+    plan: Sequence[TableSpec], structures: Iterable[str], *, tables_max: int = TABLES_MAX
 ) -> tuple[TableSpec, ...]:
     """A plan with tables for more structures at its end.
 

@@ -165,8 +165,7 @@ def split(batch: Any, specs: Sequence[TableSpec], positions: Sequence[int]) -> l
     found = []
     for number, spec in enumerate(specs):
         mask = pc.and_(
-            pc.equal(homes, number),
-            pc.greater(batch.column("offset"), positions[number]),
+            pc.equal(homes, number), pc.greater(batch.column("offset"), positions[number])
         )
         rows = batch.filter(mask)
         columns = {name: rows.column(name) for name in rows.schema.names}

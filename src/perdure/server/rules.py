@@ -28,10 +28,7 @@ class Rules:
     """
 
     def __init__(
-        self,
-        services: Services,
-        record: SessionRecord,
-        is_superuser: Callable[[str | None], bool],
+        self, services: Services, record: SessionRecord, is_superuser: Callable[[str | None], bool]
     ) -> None:
         self._services = services
         self._is_superuser = is_superuser

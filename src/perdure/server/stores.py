@@ -139,8 +139,7 @@ async def open_remote(config: Config) -> RemoteStore:
     try:
         identity = await asyncio.to_thread(_identity, Path(storage.path))
         settings = Settings(
-            outage_max_s=float(section.outage_max_s),
-            pending_bytes_max=section.pending_bytes_max,
+            outage_max_s=float(section.outage_max_s), pending_bytes_max=section.pending_bytes_max
         )
         loop = asyncio.get_running_loop()
         deadline = loop.time() + section.connect_timeout_s

@@ -13,14 +13,7 @@ import msgspec
 
 from perdure.bench.machine import describe
 from perdure.bench.result import Machine
-from perdure.storebench.contestants import (
-    MEANING,
-    Contestant,
-    Durability,
-    Servers,
-    Stage,
-    choose,
-)
+from perdure.storebench.contestants import MEANING, Contestant, Durability, Servers, Stage, choose
 from perdure.storebench.workload import SHAPES, Stretch, bytes_each, run_stretch
 
 SEED: Final = {"postgres-unbatched": 30_000, "redis-sync": 40_000, "redis-async": 60_000}
@@ -168,11 +161,7 @@ async def _stretch(stage: Stage, one: Contestant, shape: str, settings: Settings
         warm = min(0.3, settings.seconds / 4)
         for seconds in (warm, settings.seconds):
             found = await run_stretch(
-                store,
-                SHAPES[shape],
-                clients=settings.clients,
-                payload=payload,
-                seconds=seconds,
+                store, SHAPES[shape], clients=settings.clients, payload=payload, seconds=seconds
             )
         await store.clear(settings.clients)
         return found

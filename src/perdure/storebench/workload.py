@@ -161,7 +161,4 @@ async def bytes_each(store: Store, *, clients: int, queued: int, payload: bytes)
 
 
 def _two(histogram: Histogram) -> tuple[float, float]:
-    return (
-        round(histogram.percentile(50) / 1e6, 3),
-        round(histogram.percentile(99) / 1e6, 3),
-    )
+    return (round(histogram.percentile(50) / 1e6, 3), round(histogram.percentile(99) / 1e6, 3))

@@ -91,8 +91,5 @@ def decode_record(data: bytes) -> NodeRecord:
     except UnicodeDecodeError as error:
         raise StorageCorrupt("topic structure record has a token that is not UTF-8") from error
     return NodeRecord(
-        node_id=node_id,
-        parent_id=parent_id,
-        token=text,
-        is_stream=bool(flags & _FLAG_STREAM),
+        node_id=node_id, parent_id=parent_id, token=text, is_stream=bool(flags & _FLAG_STREAM)
     )

@@ -41,9 +41,7 @@ _Picker = Callable[[list[str]], Iterable[str]]
 
 def shape_of(topic_filter: str) -> str:
     """The shape of a valid topic filter: one of ``.+#`` for each level."""
-    return "".join(
-        [level if level in ("+", "#") else "." for level in topic_filter.split("/")],
-    )
+    return "".join([level if level in ("+", "#") else "." for level in topic_filter.split("/")])
 
 
 def candidates(topic: str, shapes: Iterable[str]) -> list[str]:
@@ -280,10 +278,7 @@ class FilterIndex(Generic[V]):
         if first == "+":
             self._clear()
             return
-        for cache, firsts in (
-            (self._young, self._young_firsts),
-            (self._old, self._old_firsts),
-        ):
+        for cache, firsts in ((self._young, self._young_firsts), (self._old, self._old_firsts)):
             topics = firsts.pop(first, None)
             if topics is not None:
                 for topic in topics:

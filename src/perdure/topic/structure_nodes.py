@@ -43,10 +43,7 @@ class StreamMatch:
     __slots__ = ("constraints", "pattern", "stream")
 
     def __init__(
-        self,
-        stream: int,
-        pattern: tuple[str, ...],
-        constraints: tuple[tuple[int, str], ...],
+        self, stream: int, pattern: tuple[str, ...], constraints: tuple[tuple[int, str], ...]
     ) -> None:
         self.stream = stream
         self.pattern = pattern

@@ -49,8 +49,7 @@ def read_tokens(path: Path, *, setting: str = "http.token_file") -> list[bytes]:
         found.append(_digest(token))
     if not 0 < len(found) <= TOKENS_MAX:
         raise ConfigError(
-            f"{path} holds {len(found)} tokens; 1 to {TOKENS_MAX} are possible",
-            path=setting,
+            f"{path} holds {len(found)} tokens; 1 to {TOKENS_MAX} are possible", path=setting
         )
     return found
 

@@ -79,15 +79,7 @@ class Traffic:
         """A request has come."""
         self.in_flight += 1
 
-    def ended(
-        self,
-        route: str,
-        method: str,
-        status: str,
-        *,
-        kind: Kind,
-        elapsed_us: int,
-    ) -> None:
+    def ended(self, route: str, method: str, status: str, *, kind: Kind, elapsed_us: int) -> None:
         """It is answered, or will never be.
 
         Args:

@@ -15,8 +15,7 @@ def _launch(program: str, directory: Path, port: int) -> Launch:
     # The child runs the code that runs here, wherever it was imported from.
     environment = {"PYTHONPATH": str(Path(perdure.__file__).parents[1])}
     return Launch(
-        [*_command(program), *serve],
-        environment=environment if program == sys.executable else {},
+        [*_command(program), *serve], environment=environment if program == sys.executable else {}
     )
 
 

@@ -79,9 +79,7 @@ def list_bans(config: Config, out: Output) -> None:
 @_whom_options
 @click.option("--reason", default="", help="For operators; the client does not hear it.")
 @click.option(
-    "--until",
-    metavar="TIME",
-    help="RFC 3339, or how long from now on (2h); for ever if not given.",
+    "--until", metavar="TIME", help="RFC 3339, or how long from now on (2h); for ever if not given."
 )
 @output_options
 def add(

@@ -28,9 +28,7 @@ log = logs.get_logger("config")
 @config_options
 @click.option("--data", metavar="DIR", help="Data directory (storage.path).")
 @click.option(
-    "--bind",
-    metavar="HOST:PORT",
-    help="Where to listen for MQTT over TCP (listeners.tcp.bind).",
+    "--bind", metavar="HOST:PORT", help="Where to listen for MQTT over TCP (listeners.tcp.bind)."
 )
 @click.option(
     "--profile",

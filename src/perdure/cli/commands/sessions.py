@@ -10,13 +10,7 @@ import click
 import msgspec
 
 from perdure.cli.admin_client import AdminClient
-from perdure.cli.data import (
-    OpenDatabase,
-    confirm,
-    data_options,
-    open_database,
-    storage_options,
-)
+from perdure.cli.data import OpenDatabase, confirm, data_options, open_database, storage_options
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, cell, error_line, output_options
 from perdure.cli.state_open import open_stored
@@ -290,9 +284,7 @@ def set_owner(
             )
     with open_database(data, read_only=False) as opened:
         return act_on_each(
-            client_ids,
-            lambda client_id: opened.run(give_stored(opened, client_id, owner)),
-            out,
+            client_ids, lambda client_id: opened.run(give_stored(opened, client_id, owner)), out
         )
 
 

@@ -16,12 +16,7 @@ from perdure.cli.data import data_options, database_directory, storage_options
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
 from perdure.cli.range_options import since_option, topic_option, until_option
-from perdure.cli.state_open import (
-    is_in_server,
-    open_directory_state,
-    open_server_state,
-    place,
-)
+from perdure.cli.state_open import is_in_server, open_directory_state, open_server_state, place
 from perdure.cli.storage_repair import repair
 from perdure.clock import SystemClock
 from perdure.config.schema import StorageConfig

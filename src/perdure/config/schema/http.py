@@ -39,8 +39,7 @@ class HttpConfig(Section, frozen=True):
         int, about("Processes that answer; each can use a core while the log is read.", ge=1, le=64)
     ] = 1
     reads_max: Annotated[
-        int,
-        about("Reads of the log at once in each process; more wait their turn.", ge=1, le=256),
+        int, about("Reads of the log at once in each process; more wait their turn.", ge=1, le=256)
     ] = 4
     connections_max: Annotated[
         int,
@@ -73,8 +72,7 @@ class HttpConfig(Section, frozen=True):
         int, about("Time for the body of a request; 408 after that.", unit="s", ge=1, le=3_600)
     ] = 30
     idle_timeout_s: Annotated[
-        int,
-        about("How long a connection may wait for its next request.", unit="s", ge=1, le=3_600),
+        int, about("How long a connection may wait for its next request.", unit="s", ge=1, le=3_600)
     ] = 30
     send_timeout_s: Annotated[
         int,

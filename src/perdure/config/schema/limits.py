@@ -68,12 +68,7 @@ class LimitsConfig(Section, frozen=True):
         ),
     ] = 60
     sessions_max: Annotated[
-        int,
-        about(
-            "Sessions of the whole broker, connected or not; 0 = no limit.",
-            live=True,
-            ge=0,
-        ),
+        int, about("Sessions of the whole broker, connected or not; 0 = no limit.", live=True, ge=0)
     ] = 1_000_000
     sessions_per_user_max: Annotated[
         int,

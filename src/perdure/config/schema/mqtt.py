@@ -16,10 +16,7 @@ class MqttConfig(Section, frozen=True):
     packet_size_max: Annotated[
         int,
         about(
-            "Largest packet accepted.",
-            unit="bytes",
-            ge=1 * KIB,
-            le=limits.REMAINING_LENGTH_MAX + 5,
+            "Largest packet accepted.", unit="bytes", ge=1 * KIB, le=limits.REMAINING_LENGTH_MAX + 5
         ),
     ] = 16 * MIB
     connect_size_max: Annotated[

@@ -66,8 +66,7 @@ class MetricsConfig(Section, frozen=True):
     """Prometheus."""
 
     bind: Annotated[
-        str,
-        about("`host:port` that serves `/metrics` over HTTP; empty = off.", unit="address"),
+        str, about("`host:port` that serves `/metrics` over HTTP; empty = off.", unit="address")
     ] = ""
     token_file: Annotated[
         str,
@@ -95,10 +94,8 @@ class MetricsConfig(Section, frozen=True):
         ),
     ] = 64
     connect_rate: Annotated[
-        int,
-        about("Connections taken in a second, one scrape each; more wait.", ge=1, le=10_000),
+        int, about("Connections taken in a second, one scrape each; more wait.", ge=1, le=10_000)
     ] = 100
     timeout_s: Annotated[
-        int,
-        about("From the connection to the last byte of its answer.", unit="s", ge=1, le=3_600),
+        int, about("From the connection to the last byte of its answer.", unit="s", ge=1, le=3_600)
     ] = 10

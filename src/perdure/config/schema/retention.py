@@ -13,8 +13,7 @@ class RetentionConfig(Section, frozen=True):
     """How long the log is kept. What a session has still to get outlives it."""
 
     time_s: Annotated[
-        int,
-        about("Age at which a generation is dropped; 0 = never.", unit="s", live=True, ge=0),
+        int, about("Age at which a generation is dropped; 0 = never.", unit="s", live=True, ge=0)
     ] = 7 * DAY_S
     bytes: Annotated[
         int,
@@ -29,8 +28,7 @@ class RetentionConfig(Section, frozen=True):
         int, about("Age at which a new generation is begun.", unit="s", live=True, ge=1)
     ] = 1 * DAY_S
     generation_bytes: Annotated[
-        int,
-        about("Size at which a new generation is begun.", unit="bytes", live=True, ge=1 * MIB),
+        int, about("Size at which a new generation is begun.", unit="bytes", live=True, ge=1 * MIB)
     ] = 4 * GIB
     disk_bytes_max: Annotated[
         int,

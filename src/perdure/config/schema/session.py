@@ -45,8 +45,7 @@ class SessionConfig(Section, frozen=True):
         about("Messages kept for a session; the oldest are dropped beyond; 0 = no limit.", ge=0),
     ] = 0
     pending_bytes_max: Annotated[
-        int,
-        about("Payload bytes kept for a session; 0 = no limit.", unit="bytes", ge=0),
+        int, about("Payload bytes kept for a session; 0 = no limit.", unit="bytes", ge=0)
     ] = 0
     pending_age_max_s: Annotated[
         int, about("Oldest message kept for a session; 0 = no limit.", unit="s", ge=0)

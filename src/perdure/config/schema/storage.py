@@ -134,8 +134,7 @@ class StorageConfig(Section, frozen=True):
         int, about("Messages waiting for a commit before reading from clients pauses.", ge=1)
     ] = 50_000
     record: Annotated[
-        tuple[str, ...],
-        about("Topic filters whose QoS 1 and 2 messages are recorded in the log."),
+        tuple[str, ...], about("Topic filters whose QoS 1 and 2 messages are recorded in the log.")
     ] = ("#",)
     record_qos0: Annotated[
         tuple[str, ...], about("Topic filters whose QoS 0 messages are recorded too.")

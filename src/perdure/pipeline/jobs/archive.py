@@ -57,12 +57,7 @@ from perdure.pipeline.options import ReadOptions
 from perdure.pipeline.schema import BY_NAME
 from perdure.pipeline.sinks.contract import DataFile, Sink
 from perdure.pipeline.structures import extended
-from perdure.pipeline.tables import (
-    TableSpec,
-    table_schema,
-    with_catch_all,
-    without_fields,
-)
+from perdure.pipeline.tables import TableSpec, table_schema, with_catch_all, without_fields
 from perdure.storage.rocksdb.bulk import Position
 
 ROWS_PER_ROUND: Final = 5_000_000

@@ -21,13 +21,7 @@ from typing import Any, Final, Self, final
 import msgspec
 
 from perdure.errors import Fenced, PerdureError, StorageUnavailable, UsageError
-from perdure.storage.device_queue import (
-    Appended,
-    NewEntry,
-    QueuePage,
-    QueueStats,
-    check_append,
-)
+from perdure.storage.device_queue import Appended, NewEntry, QueuePage, QueueStats, check_append
 from perdure.storage.postgres import durability, queries, schema, statements
 from perdure.storage.postgres.gather import Gatherer
 from perdure.storage.postgres.pool import POOL_SIZE, Pool, Statement

@@ -11,12 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, final
 
 from perdure.errors import Fenced, PerdureError
-from perdure.storage.device_queue import (
-    Appended,
-    EntryState,
-    NewEntry,
-    Trimmed,
-)
+from perdure.storage.device_queue import Appended, EntryState, NewEntry, Trimmed
 from perdure.storage.postgres.pool import Statement
 from perdure.storage.postgres.rows import Row, key_of, row_of
 

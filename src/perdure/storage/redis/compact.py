@@ -23,13 +23,7 @@ from typing import Final, final
 from urllib.parse import unquote_to_bytes
 
 from perdure.errors import StorageCorrupt
-from perdure.storage.device_queue import (
-    NewEntry,
-    QueuedEntry,
-    QueuePage,
-    QueueStats,
-    is_expired,
-)
+from perdure.storage.device_queue import NewEntry, QueuedEntry, QueuePage, QueueStats, is_expired
 from perdure.storage.redis import record
 from perdure.storage.redis.commands import Argument, Command, Library, Reply, check
 from perdure.storage.redis.node import Code

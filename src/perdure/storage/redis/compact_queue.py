@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from perdure.storage.device_queue import (
-    QueuePage,
-    QueueStats,
-)
+from perdure.storage.device_queue import QueuePage, QueueStats
 from perdure.storage.redis.client import RedisClient
 from perdure.storage.redis.commands import check
 from perdure.storage.redis.compact import CompactLayout, is_whole, page_of, stats_of

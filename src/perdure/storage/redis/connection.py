@@ -52,12 +52,7 @@ class Connection(asyncio.Protocol):
     """
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        *,
-        name: str,
-        timeout_s: float,
-        bytes_max: int,
+        self, loop: asyncio.AbstractEventLoop, *, name: str, timeout_s: float, bytes_max: int
     ) -> None:
         self.name = name
         self.lost: asyncio.Future[None] = loop.create_future()

@@ -48,10 +48,7 @@ class RedisDeviceQueue(Generic[L]):
     """
 
     def __init__(
-        self,
-        client: RedisClient,
-        layout: L,
-        stats_of: Callable[[str, Reply], QueueStats | None],
+        self, client: RedisClient, layout: L, stats_of: Callable[[str, Reply], QueueStats | None]
     ) -> None:
         self._client = client
         self._layout = layout

@@ -24,13 +24,7 @@ from typing import Final, final
 from hiredis import ReplyError
 
 from perdure.config.schema.storage import RedisConfig
-from perdure.errors import (
-    Fenced,
-    StorageCorrupt,
-    StorageError,
-    StorageLocked,
-    StorageUnavailable,
-)
+from perdure.errors import Fenced, StorageCorrupt, StorageError, StorageLocked, StorageUnavailable
 from perdure.storage.redis import durability
 from perdure.storage.redis.commands import Argument, Command, Reply, check, pack
 from perdure.storage.redis.connection import Connection

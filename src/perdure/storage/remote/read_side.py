@@ -227,10 +227,6 @@ class ReadSide:
     ) -> RetainedPage:
         return await self._call(
             lambda: retained.read_page(
-                self._driver,
-                topic_filter,
-                after_topic=after_topic,
-                limit=limit,
-                scan_max=scan_max,
+                self._driver, topic_filter, after_topic=after_topic, limit=limit, scan_max=scan_max
             )
         )

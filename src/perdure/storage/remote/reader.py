@@ -12,12 +12,7 @@ from typing import Final, Self
 from perdure.errors import FormatTooNew, StorageCorrupt, UsageError
 from perdure.model import Cursor, InboxEntry, Message, SessionRecord, StoredSession, Subscription
 from perdure.storage.capabilities import Capabilities
-from perdure.storage.codec import (
-    decode_cursor,
-    decode_entry,
-    decode_session,
-    decode_subscription,
-)
+from perdure.storage.codec import decode_cursor, decode_entry, decode_session, decode_subscription
 from perdure.storage.contract import ReadResult
 from perdure.storage.remote import rows
 from perdure.storage.remote.driver import ADDED, CLIENTS, INBOX, META, ROWS, Owner, Reads, Row

@@ -287,12 +287,7 @@ class Generations:
         ]
 
     def stage_rotation(
-        self,
-        operations: Operations,
-        *,
-        since: int,
-        now_us: int,
-        structure: Structure | None = None,
+        self, operations: Operations, *, since: int, now_us: int, structure: Structure | None = None
     ) -> Generation:
         """Make the next generation's tables and add its header to operations.
 

@@ -19,13 +19,7 @@ from perdure.errors import ConfigError, StorageError
 from perdure.limits import SESSION_EXPIRY_NEVER_S
 from perdure.model import Subscription
 from perdure.pipeline.jobs.migrate import stores
-from perdure.pipeline.jobs.migrate.contract import (
-    Mismatch,
-    Range,
-    RangeResult,
-    Settings,
-    Source,
-)
+from perdure.pipeline.jobs.migrate.contract import Mismatch, Range, RangeResult, Settings, Source
 from perdure.pipeline.jobs.migrate.directory import DatabaseTarget, Sessions
 from perdure.pipeline.jobs.migrate.endpoints import Endpoint
 from perdure.pipeline.jobs.migrate.ledger import VERSION, Header, Ledger

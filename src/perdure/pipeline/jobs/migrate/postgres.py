@@ -117,9 +117,7 @@ class PostgresSource:
                 f"WHERE {within} ORDER BY client_id, serial_number"
             )
             async for page in _pages(
-                connection.cursor(query, *bounds, prefetch=_PREFETCH),
-                plans,
-                settings,
+                connection.cursor(query, *bounds, prefetch=_PREFETCH), plans, settings
             ):
                 yield page
         for client_id, plan in plans.items():

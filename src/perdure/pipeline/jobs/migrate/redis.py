@@ -196,12 +196,7 @@ class TbmqRedisSource:
         return found
 
     def _entry(
-        self,
-        queue: _Queue,
-        member: _Member,
-        value: bytes | None,
-        forget_at_us: int,
-        losses: Losses,
+        self, queue: _Queue, member: _Member, value: bytes | None, forget_at_us: int, losses: Losses
     ) -> OwedEntry | None:
         if value is None:
             losses.dangling += 1
