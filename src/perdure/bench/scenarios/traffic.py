@@ -24,22 +24,19 @@ def p2p(run: Run) -> list[Phase]:
 
 def fanin(run: Run) -> list[Phase]:
     """Many publishers with topics of their own; each subscriber takes all with one wildcard."""
-    root, settings = run.settings.root, run.settings
-    streams = [run.stream(f"{root}/i/{number:06}") for number in range(settings.publishers)]
-    subscribers = [
-        run.subscriber(f"s{number:06}", f"{root}/i/+", streams=streams, follow=number == 0)
-        for number in range(settings.subscribers)
-    ]
-    publishers = [run.publisher(f"p{number:06}", [stream]) for number, stream in enumerate(streams)]
-    return _measure(run, publishers, subscribers, fan_out=settings.subscribers)
+    return _wildcard(run, "i", "+")
 
 
 def fanout(run: Run) -> list[Phase]:
     """Few publishers, one topic each; every subscriber gets everything."""
-    root, settings = run.settings.root, run.settings
-    streams = [run.stream(f"{root}/o/{number:06}") for number in range(settings.publishers)]
+    return _wildcard(run, "o", "#")
+
+
+def _wildcard(run: Run, level: str, wildcard: str) -> list[Phase]:
+    settings, root = run.settings, f"{run.settings.root}/{level}"
+    streams = [run.stream(f"{root}/{number:06}") for number in range(settings.publishers)]
     subscribers = [
-        run.subscriber(f"s{number:06}", f"{root}/o/#", streams=streams, follow=number == 0)
+        run.subscriber(f"s{number:06}", f"{root}/{wildcard}", streams=streams, follow=number == 0)
         for number in range(settings.subscribers)
     ]
     publishers = [run.publisher(f"p{number:06}", [stream]) for number, stream in enumerate(streams)]
