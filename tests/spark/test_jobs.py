@@ -97,9 +97,9 @@ def test_a_drop_before_the_tasks_are_planned_is_no_round(
 
 
 def test_what_the_source_says_arrives_as_our_own_error(spark: Any, tmp_path: Path) -> None:
-    from perdure.pipeline.spark_jobs import read_log, told
+    from perdure.pipeline.spark_jobs import read_log, source_errors
 
-    with pytest.raises(StorageUnavailable, match="holds no database"), told():
+    with pytest.raises(StorageUnavailable, match="holds no database"), source_errors():
         read_log(spark, ReadOptions(str(tmp_path))).count()
 
 

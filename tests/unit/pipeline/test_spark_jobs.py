@@ -10,7 +10,7 @@ from perdure.errors import StorageUnavailable
 
 pytest.importorskip("pyarrow")
 from perdure.pipeline.options import parse_options
-from perdure.pipeline.spark_jobs import read_log, told
+from perdure.pipeline.spark_jobs import read_log, source_errors
 
 
 class Recorder:
@@ -55,7 +55,7 @@ def test_the_source_is_given_what_the_command_was(options: dict[str, str]) -> No
 
 
 def test_what_the_source_says_becomes_an_error_of_ours() -> None:
-    with pytest.raises(StorageUnavailable, match=r"^it is gone$"), told():
+    with pytest.raises(StorageUnavailable, match=r"^it is gone$"), source_errors():
         raise RuntimeError("x\nSourceError: perdure: it is gone\n  at y")
-    with pytest.raises(RuntimeError, match="another"), told():
+    with pytest.raises(RuntimeError, match="another"), source_errors():
         raise RuntimeError("another")

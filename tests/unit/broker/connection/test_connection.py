@@ -15,7 +15,7 @@ from perdure.broker.delivery.live_session import LiveSession
 from perdure.broker.runtime.turn_budget import SLICE, TurnBudget
 from perdure.config.schema import Config, LimitsConfig, MqttConfig
 from perdure.limits import CONNECT_HEAD_BYTES
-from perdure.mqtt.decode import OTHER_COST
+from perdure.mqtt.decode_header import OTHER_COST
 from perdure.mqtt.encode import encode
 from perdure.mqtt.packets import (
     PUBACK,
