@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.config import Config, document
+from perdure.config import document
 from perdure.config.bind import Binder
 from perdure.config.document import Document, Leaf, Node, Origin, parse_toml, parse_yaml
+from perdure.config.schema import Config
 from perdure.errors import ConfigError
 
 

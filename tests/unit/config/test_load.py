@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perdure.config import Config, MqttConfig, RetentionConfig
 from perdure.config.document import Origin
 from perdure.config.environ import Override
 from perdure.config.load import REDACTED, changes, effective, examine, leaves, load
+from perdure.config.schema import Config, MqttConfig, RetentionConfig
 from perdure.errors import ConfigError
 
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import yaml
 
-from perdure.config import Config
 from perdure.config.fields import settings
 from perdure.config.load import load
 from perdure.config.reference import INTRODUCTION, default_text, reference
-from perdure.config.schema import MIB
+from perdure.config.schema import MIB, Config
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "configuration.md"
 

@@ -15,7 +15,7 @@ from perdure.broker.broker import Broker
 from perdure.broker.connection.connection import Connection
 from perdure.broker.runtime.stream import PeerInfo
 from perdure.clock import Clock, SystemClock
-from perdure.config import Config
+from perdure.config.schema import Config
 from perdure.config.units import parse_time
 from perdure.errors import ConfigError, StorageUnavailable
 from perdure.model import Will

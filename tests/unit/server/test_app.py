@@ -10,8 +10,7 @@ import pytest
 from tests.support.sim_broker import SimBroker
 
 from perdure.broker.auth import AccessControl, Identity, read_files
-from perdure.config import Config
-from perdure.config.schema import AuthConfig, LimitsConfig
+from perdure.config.schema import AuthConfig, Config, LimitsConfig
 from perdure.errors import ConfigError
 from perdure.net.admission import Admission
 from perdure.server import app

@@ -9,8 +9,7 @@ import pytest
 
 from perdure.broker.auth.bans import BanFile, BanList, TemporaryBan, make_ban
 from perdure.clock import SystemClock
-from perdure.config import Config
-from perdure.config.schema import AuthConfig, StorageConfig
+from perdure.config.schema import AuthConfig, Config, StorageConfig
 from perdure.errors import ConfigError
 from perdure.server.bans import BanKeeper, ban_file
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from perdure.config import Config, Listener, ListenersConfig
-from perdure.config.schema import LimitsConfig
+from perdure.config.schema import Config, LimitsConfig, Listener, ListenersConfig
 from perdure.server.listeners import certificate_listeners, listener_limits
 
 

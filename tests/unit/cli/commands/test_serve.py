@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from perdure.cli.main import run
-from perdure.config import Config
+from perdure.config.schema import Config
 from perdure.observe import logs
 
 

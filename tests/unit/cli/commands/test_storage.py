@@ -12,7 +12,7 @@ from tests.support.staged import Staged
 
 from perdure.cli.commands import storage
 from perdure.cli.main import run
-from perdure.config import RocksdbConfig
+from perdure.config.schema import RocksdbConfig
 from perdure.errors import PerdureError
 from perdure.model import Message
 from perdure.mqtt.encode import forward_properties

@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from perdure.config import Config, Listener
 from perdure.config.fields import settings
-from perdure.config.schema import MIB
+from perdure.config.schema import MIB, Config, Listener
 
 
 def test_defaults_are_the_documented_ones() -> None:
