@@ -18,8 +18,8 @@ from perdure.cli.output import Output, output_options
 from perdure.cli.pipeline_options import (
     From,
     log_options,
-    missing,
     opened_log,
+    pipeline_installed,
     read_options,
     topic_options,
 )
@@ -143,7 +143,7 @@ def archive(
         raise click.UsageError("--catalog is for --format iceberg")
     options = read_options(log, filters, **{"from": since, "onDataLoss": on_data_loss})
     make_place(to, None if log.url else log.data)
-    try:
+    with pipeline_installed():
         from perdure.pipeline.cursor import Teller
         from perdure.pipeline.jobs.archive import Archive, Wanted
         from perdure.pipeline.session import build, progress
@@ -155,8 +155,6 @@ def archive(
         with opened_log(options) as index:
             database_id = index.database_id
         sink = open_sink(kind, to, catalog, database_id)
-    except ImportError as error:
-        raise missing() from error
     spark = build(master=master, memory=memory, app="perdure-archive")
     try:
         job = Archive(

@@ -10,7 +10,7 @@ import msgspec
 
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import Column, Output, output_options
-from perdure.cli.pipeline_options import From, log_options, missing, read_options
+from perdure.cli.pipeline_options import From, log_options, pipeline_installed, read_options
 from perdure.cli.range_options import since_option, topic_option
 
 
@@ -53,10 +53,8 @@ def audit(
             "directory is, with --data"
         )
     options = read_options(log, filters, **{"from": since, "catalog": catalog})
-    try:
+    with pipeline_installed():
         from perdure.pipeline.jobs import audit as job
-    except ImportError as error:
-        raise missing() from error
     if ledger is not None and stamp is None:
         raise click.UsageError("--ledger needs --stamp: how messages are numbered")
     found = job.audit(

@@ -13,9 +13,9 @@ from perdure.cli.output import Column, Output, output_options
 from perdure.cli.pipeline_options import (
     From,
     log_options,
-    missing,
     opened_log,
     output_path,
+    pipeline_installed,
     read_options,
     spark_session,
     topic_options,
@@ -50,12 +50,10 @@ def learn(
 ) -> None:
     """Find which levels of the topics vary; show what it would change."""
     options = read_options(log, filters, **{"from": since, "until": until})
-    try:
+    with pipeline_installed():
         from perdure.pipeline.jobs.learn import propose
         from perdure.pipeline.session import progress
         from perdure.pipeline.spark_jobs import count_patterns, source_errors
-    except ImportError as error:
-        raise missing() from error
     with opened_log(options) as index:
         newest, database = index.newest(), index.database_id
         streams = index.patterns(index.generations()[-1].generation)

@@ -12,7 +12,7 @@ import msgspec
 from perdure.cli.archive_place import archive_place
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
-from perdure.cli.pipeline_options import missing
+from perdure.cli.pipeline_options import pipeline_installed
 from perdure.clock import SystemClock
 from perdure.config.units import parse_duration, parse_size
 
@@ -52,7 +52,7 @@ def maintain(to: Path, tables: tuple[str, ...], file_size: str, keep: str, out: 
         before_us = SystemClock().now_us() - parse_duration(keep, "us")
     except ValueError as error:
         raise click.BadParameter(f"--file-size, --keep: {error}") from error
-    try:
+    with pipeline_installed():
         from perdure.pipeline.archive_state import load_state
         from perdure.pipeline.jobs import maintain as job
         from perdure.pipeline.sinks.opening import open_sink
@@ -65,8 +65,6 @@ def maintain(to: Path, tables: tuple[str, ...], file_size: str, keep: str, out: 
                 hint="name the directory that pipeline archive wrote to",
             )
         sink = open_sink(state.format, to, state.catalog, state.position.database)
-    except ImportError as error:
-        raise missing() from error
     specs = {spec.name: spec for spec in state.tables}
     unknown = [name for name in tables if name not in specs]
     if unknown:

@@ -14,7 +14,7 @@ import msgspec
 
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
-from perdure.cli.pipeline_options import missing, spark_session
+from perdure.cli.pipeline_options import pipeline_installed, spark_session
 from perdure.clock import SystemClock
 from perdure.config.units import parse_duration
 from perdure.limits import SESSION_EXPIRY_NEVER_S
@@ -158,12 +158,10 @@ def _options(
     shared: bool,
 ) -> Options:
     """What is to be done; ends are (URL, layout, prefix)."""
-    try:
+    with pipeline_installed():
         from perdure.cli.migrate_source import open_directory_source
         from perdure.pipeline.jobs.migrate.endpoints import parse_endpoint
         from perdure.pipeline.jobs.migrate.job import Options
-    except ImportError as error:
-        raise missing() from error
     ends = [
         parse_endpoint(url, layout=layout, prefix=prefix)
         for url, layout, prefix in (source, target)
@@ -245,10 +243,8 @@ def _executor(
 
         yield execute_here
         return
-    try:
+    with pipeline_installed():
         from perdure.pipeline.spark_tasks import SparkTasks
-    except ImportError as error:
-        raise missing() from error
     with spark_session("migrate", master=master, memory=memory) as spark:
         yield SparkTasks(spark, parallel=parallel or 0)
 

@@ -105,10 +105,8 @@ def read_options(log: From, filters: tuple[str, ...], **others: str | None) -> R
         click.BadParameter: an option cannot be used.
         ConfigError: the pipeline is not installed.
     """
-    try:
+    with pipeline_installed():
         from perdure.pipeline.options import parse_options
-    except ImportError as error:
-        raise missing() from error
     given = {name: value for name, value in others.items() if value is not None}
     if log.url:
         given["url"] = log.url
@@ -163,10 +161,8 @@ def spark_session(name: str, *, master: str | None, memory: str) -> Iterator[Any
     Raises:
         ConfigError: the pipeline is not installed.
     """
-    try:
+    with pipeline_installed():
         from perdure.pipeline.session import build
-    except ImportError as error:
-        raise missing() from error
     spark = build(master=master, memory=memory, app=f"perdure-{name}")
     try:
         yield spark
@@ -174,9 +170,19 @@ def spark_session(name: str, *, master: str | None, memory: str) -> Iterator[Any
         spark.stop()
 
 
-def missing() -> ConfigError:
-    """What to say where the extra is missing."""
-    return ConfigError("the data pipeline is not installed", hint="pip install 'perdure[spark]'")
+@contextlib.contextmanager
+def pipeline_installed() -> Iterator[None]:
+    """Around imports of the pipeline: say what to do where its extra is missing.
+
+    Raises:
+        ConfigError: it is.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(
+            "the data pipeline is not installed", hint="pip install 'perdure[spark]'"
+        ) from error
 
 
 def output_path(_context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:

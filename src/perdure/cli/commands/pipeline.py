@@ -18,9 +18,9 @@ from perdure.cli.pipeline_migrate import migrate
 from perdure.cli.pipeline_options import (
     From,
     log_options,
-    missing,
     opened_log,
     output_path,
+    pipeline_installed,
     plain,
     read_options,
     spark_session,
@@ -87,14 +87,12 @@ def stats(
     Sessions are looked at in a data directory only: with --url there is no answer about them.
     """
     options = read_options(log, filters, **{"from": since, "until": until})
-    try:
+    with pipeline_installed():
         from perdure.pipeline.jobs import stats as job
         from perdure.pipeline.jobs.slow import slow_sessions
         from perdure.pipeline.jobs.stats_report import render
         from perdure.pipeline.session import progress
         from perdure.pipeline.spark_jobs import read_log, source_errors
-    except ImportError as error:
-        raise missing() from error
     with opened_log(options):
         pass  # It can be read.
     with (
