@@ -20,7 +20,7 @@ pytest.importorskip("uvicorn")
 import pyarrow.parquet as pq
 
 from perdure.pipeline.archive_state import ArchiveState, load_state
-from perdure.pipeline.cursor import Teller
+from perdure.pipeline.cursor import CursorKeeper
 from perdure.pipeline.jobs.archive import Archive, Wanted, execute_here
 from perdure.pipeline.jobs.archive_files import WriteTask, Written
 from perdure.pipeline.log_index import opened
@@ -71,7 +71,7 @@ class Running:
             Wanted(learns=False, has_fields=False, format="parquet"),
             directory=self.home / "to",
             execute=execute,
-            tell=Teller(self.options, "archive", "here", warn=self.warnings.append),
+            on_position=CursorKeeper(self.options, "archive", "here", warn=self.warnings.append),
         )
 
     def archived(self) -> list[int]:

@@ -38,14 +38,14 @@ def progress(*, wanted: bool) -> Iterator[Progress | None]:
         task = bars.add_task("start", total=1.0, detail="")
         shown = ""
 
-        def tell(what: str, done: float, detail: str) -> None:
+        def update(what: str, done: float, detail: str) -> None:
             nonlocal shown
             if what != shown:
                 shown = what
                 bars.reset(task)
             bars.update(task, description=what, completed=done, detail=detail)
 
-        yield tell
+        yield update
 
 
 def show(out: Output, result: Result, verdicts: Sequence[Verdict]) -> None:

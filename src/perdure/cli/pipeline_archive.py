@@ -144,7 +144,7 @@ def archive(
     options = read_options(log, filters, **{"from": since, "onDataLoss": on_data_loss})
     make_place(to, None if log.url else log.data)
     with pipeline_installed():
-        from perdure.pipeline.cursor import Teller
+        from perdure.pipeline.cursor import CursorKeeper
         from perdure.pipeline.jobs.archive import Archive, Wanted
         from perdure.pipeline.session import build, progress
         from perdure.pipeline.sinks.opening import open_sink
@@ -163,7 +163,7 @@ def archive(
             Wanted(specs[:-1], learns, has_fields, kind, catalog),
             directory=to,
             execute=SparkExecute(spark),
-            tell=Teller(options, name, str(to.resolve()), warn=_warn),
+            on_position=CursorKeeper(options, name, str(to.resolve()), warn=_warn),
         )
         shown = partial(progress, spark, "archiving")
         _run(job, out, shown, pause_s=None if once else pause_s)
@@ -191,7 +191,7 @@ def _run(
         tables |= dict.fromkeys(done.tables)
         if done.gap is not None:
             gaps.append(done.gap)
-        _tell(done, time.monotonic() - begun)
+        _report(done, time.monotonic() - begun)
         if done.is_last:
             if pause_s is None:
                 break
@@ -238,7 +238,7 @@ def _warn(text: str) -> None:
     click.echo(f"warning: {text}", err=True)
 
 
-def _tell(done: Round, seconds: float) -> None:
+def _report(done: Round, seconds: float) -> None:
     """What a round did, and what it found missing."""
     if done.gap is not None:
         first, last = format_time(done.gap.after_offset), format_time(done.gap.until_offset)

@@ -61,7 +61,7 @@ def audit(
         options,
         stamp=None if stamp is None else _numbered(job, stamp),
         ledger=() if ledger is None else job.read_ledger(ledger),
-        tell=_tell,
+        progress=_progress,
     )
     if out.is_json:
         out.record(msgspec.to_builtins(found))
@@ -89,7 +89,7 @@ def _numbered(job: Any, stamp: str) -> Any:
     raise click.BadParameter(f"--stamp: expected text or json:FIELD, got {stamp!r}")
 
 
-def _tell(done: int, total: int) -> None:
+def _progress(done: int, total: int) -> None:
     """How many parts of the log were read, if there are many."""
     if done and done < total and done % 10 == 0:
         click.echo(f"read {done} of {total} parts", err=True)

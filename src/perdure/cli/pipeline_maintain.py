@@ -84,7 +84,7 @@ def maintain(to: Path, tables: tuple[str, ...], file_size: str, keep: str, out: 
                         specs[name],
                         before_us=before_us,
                         file_bytes=file_bytes,
-                        tell=partial(_tell, name),
+                        progress=partial(_progress, name),
                     )
                 )
                 for name in tables or specs
@@ -94,7 +94,7 @@ def maintain(to: Path, tables: tuple[str, ...], file_size: str, keep: str, out: 
         sink.close()
 
 
-def _tell(table: str, done: int, total: int) -> None:
+def _progress(table: str, done: int, total: int) -> None:
     """How many groups of a table are done, if there are any."""
     if done < total:
         click.echo(f"{table}: group {done + 1} of {total}", err=True)

@@ -267,10 +267,10 @@ def _progress() -> Iterator[RangeProgress]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         shown = bar.add_task("migrating", total=None, entries=0)
 
-        def tell(done: int, total: int, entries: int) -> None:
+        def update(done: int, total: int, entries: int) -> None:
             bar.update(shown, completed=done, total=total, entries=entries)
 
-        yield tell
+        yield update
 
 
 def _show(out: Output, summary: Summary, *, dry_run: bool) -> None:

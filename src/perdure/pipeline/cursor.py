@@ -15,7 +15,7 @@ from perdure.storage.cursors import PipelineCursor, save_cursor
 
 
 @final
-class Teller:
+class CursorKeeper:
     """Keeps the cursor of one pipeline beside the log that it reads.
 
     Args:

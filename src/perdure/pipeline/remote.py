@@ -63,7 +63,7 @@ T = TypeVar("T")
 
 
 @final
-class _Away(Exception):
+class _Unreachable(Exception):
     """The broker is not there now, or has no time: asking again may help."""
 
     def __init__(self, message: str, *, is_busy: bool = False) -> None:
@@ -90,14 +90,14 @@ class Patience:
         self._wait_s = wait_s
         self._clock = clock
         self._sleep = sleep
-        self.heard()
+        self.reset()
 
-    def heard(self) -> None:
+    def reset(self) -> None:
         """The broker has answered."""
         self._since = self._clock()
         self._tries = 0
 
-    def wait(self, away: _Away) -> None:
+    def wait(self, away: _Unreachable) -> None:
         """Wait a little.
 
         Raises:
@@ -191,14 +191,14 @@ class RemoteLog:
             try:
                 with _Exchange(self._remote, path, query) as response:
                     body = _body(self._remote, response)
-            except _Away as away:
+            except _Unreachable as away:
                 self._patience.wait(away)
                 continue
-            self._patience.heard()
+            self._patience.reset()
             try:
                 return msgspec.json.decode(body, type=kind)
             except msgspec.DecodeError:
-                raise _stranger(self._remote) from None
+                raise _not_perdure(self._remote) from None
 
 
 def send_cursor(remote: Remote, cursor: PipelineCursor) -> None:
@@ -211,7 +211,7 @@ def send_cursor(remote: Remote, cursor: PipelineCursor) -> None:
     try:
         with _Exchange(remote, CURSORS_PATH, cursor) as response:
             _body(remote, response)
-    except _Away as away:
+    except _Unreachable as away:
         raise StorageUnavailable(str(away)) from None
 
 
@@ -224,10 +224,10 @@ def fetch_cursors(remote: Remote) -> Cursors:
     try:
         with _Exchange(remote, CURSORS_PATH, None) as response:
             return msgspec.json.decode(_body(remote, response), type=Cursors)
-    except _Away as away:
+    except _Unreachable as away:
         raise StorageUnavailable(str(away)) from None
     except msgspec.DecodeError:
-        raise _stranger(remote) from None
+        raise _not_perdure(remote) from None
 
 
 def read_rows(
@@ -248,16 +248,16 @@ def read_rows(
             asked = msgspec.structs.replace(query, position=position)
             with _Exchange(remote, f"{LOG_PATH}/read", asked) as response:
                 for position, batch in read_stream(response):  # noqa: B007 - where to go on
-                    patience.heard()
+                    patience.reset()
                     if batch.num_rows:
                         yield batch
             return
         except RemoteProblem as failure:
             raise _error(remote, failure.problem) from None
-        except _Away as away:
+        except _Unreachable as away:
             patience.wait(away)
         except (StreamCut, OSError, http.client.HTTPException) as error:
-            patience.wait(_Away(f"{remote.url} ended its answer early: {_reason(error)}"))
+            patience.wait(_Unreachable(f"{remote.url} ended its answer early: {_reason(error)}"))
 
 
 @final
@@ -265,7 +265,7 @@ class _Exchange:
     """One request and the response to it, while it is read.
 
     Raises:
-        _Away: no broker answers now.
+        _Unreachable: no broker answers now.
         PerdureError: it refuses.
     """
 
@@ -303,11 +303,11 @@ class _Exchange:
                 "http:// is without TLS",
             ) from error
         except http.client.RemoteDisconnected as error:
-            raise _Away(f"{remote.url} closed the connection without an answer") from error
+            raise _Unreachable(f"{remote.url} closed the connection without an answer") from error
         except OSError as error:
-            raise _Away(f"cannot reach {remote.url}: {_reason(error)}") from error
+            raise _Unreachable(f"cannot reach {remote.url}: {_reason(error)}") from error
         except http.client.HTTPException as error:
-            raise _stranger(remote) from error
+            raise _not_perdure(remote) from error
         if response.status != http.client.OK:
             raise _refusal(remote, response)
         return response
@@ -331,14 +331,14 @@ def _body(remote: Remote, response: http.client.HTTPResponse) -> bytes:
     if response.length is None and not response.chunked:
         # The end of the connection would be the end of the body: here also where it was cut
         # within the headers.
-        raise _Away(f"{remote.url} ended its answer early: no length")
+        raise _Unreachable(f"{remote.url} ended its answer early: no length")
     if (response.length or 0) > _ANSWER_BYTES_MAX:
-        raise _stranger(remote)
+        raise _not_perdure(remote)
     try:
         # With a number, a body that was cut would be returned as if it were whole.
         return response.read()
     except (OSError, http.client.HTTPException) as error:
-        raise _Away(f"{remote.url} ended its answer early: {_reason(error)}") from error
+        raise _Unreachable(f"{remote.url} ended its answer early: {_reason(error)}") from error
 
 
 def _refusal(remote: Remote, response: http.client.HTTPResponse) -> Exception:
@@ -348,10 +348,10 @@ def _refusal(remote: Remote, response: http.client.HTTPResponse) -> Exception:
     except msgspec.DecodeError:
         if response.status in _AWAY:
             # Too many connections, or a proxy before a broker that is being restarted.
-            return _Away(f"{remote.url} is not available now ({response.status})")
-        return _stranger(remote)
+            return _Unreachable(f"{remote.url} is not available now ({response.status})")
+        return _not_perdure(remote)
     if response.status == http.client.SERVICE_UNAVAILABLE:
-        return _Away(f"{remote.url}: {problem.message}", is_busy=problem.code == "busy")
+        return _Unreachable(f"{remote.url}: {problem.message}", is_busy=problem.code == "busy")
     return _error(remote, problem)
 
 
@@ -366,7 +366,7 @@ def _error(remote: Remote, problem: Problem) -> PerdureError:
     return kind(f"{remote.url}: {message}", hint=hint)
 
 
-def _stranger(remote: Remote) -> ConfigError:
+def _not_perdure(remote: Remote) -> ConfigError:
     return ConfigError(
         f"{remote.url} is not the HTTP interface of a Perdure broker",
         path="url",

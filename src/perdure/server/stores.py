@@ -85,8 +85,8 @@ def _tell_start(database: RocksDatabase) -> None:
     """Log what a power cut has taken, and what could not be known."""
     torn = database.torn
     if torn is not None:
-        tell = log.error if torn.was_synced else log.warning
-        tell(
+        report = log.error if torn.was_synced else log.warning
+        report(
             "storage.end_lost" if torn.was_synced else "storage.end_torn",
             file=torn.file,
             kept_bytes=torn.keep_bytes,

@@ -303,12 +303,12 @@ def test_patience_ends() -> None:
     slept: list[float] = []
     patience = Patience(5, clock=lambda: sum(slept), sleep=slept.append)
     with pytest.raises(StorageUnavailable, match="gone"):
-        wait_for_ever(patience, module._Away("gone"))
+        wait_for_ever(patience, module._Unreachable("gone"))
     assert slept[:4] == [0.1, 0.2, 0.5, 1.0]
     assert 5 <= sum(slept) < 8
-    patience.heard()
-    patience.wait(module._Away("gone"))
+    patience.reset()
+    patience.wait(module._Unreachable("gone"))
     assert slept[-1] == 0.1
     with pytest.raises(StorageUnavailable):
-        wait_for_ever(patience, module._Away("busy", is_busy=True))
+        wait_for_ever(patience, module._Unreachable("busy", is_busy=True))
     assert sum(slept) > module.BUSY_WAIT_S

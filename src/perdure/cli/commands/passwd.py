@@ -90,7 +90,7 @@ def command(
         )
         result["action"] = "changed" if known else "added"
     credentials.save()
-    _tell(result, out)
+    _report(result, out)
 
 
 def _list(credentials: CredentialsFile, out: Output) -> None:
@@ -105,7 +105,7 @@ def _list(credentials: CredentialsFile, out: Output) -> None:
     out.rows((Column("user"), Column("passwords"), Column("tokens", right=True)), rows)
 
 
-def _tell(result: dict[str, Any], out: Output) -> None:
+def _report(result: dict[str, Any], out: Output) -> None:
     if out.is_json:
         out.record(result)
     elif "token" in result:

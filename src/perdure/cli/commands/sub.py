@@ -230,7 +230,7 @@ class Subscriber:
                 return
         if taken_over:
             client_id = self._client.protocol.client_id
-            self._tell(
+            self._notice(
                 f"another client has connected with the client identifier {client_id!r} and has "
                 "the session now; --insist connects again"
             )
@@ -239,7 +239,7 @@ class Subscriber:
     async def _reconnect(self, lost: MqttError | OSError) -> Any:
         while True:
             pause_s = self._backoff.pause_s()
-            self._tell(f"connection lost: {_reason(lost)}; connecting again in {pause_s:.1f} s")
+            self._notice(f"connection lost: {_reason(lost)}; connecting again in {pause_s:.1f} s")
             await self._client.wait_closed()
             await asyncio.sleep(pause_s)
             try:
@@ -330,7 +330,7 @@ class Subscriber:
         self._printed += 1
         return self._printed == plan.count
 
-    def _tell(self, text: str) -> None:
+    def _notice(self, text: str) -> None:
         if not self._options.quiet:
             click.echo(f"perdure: {text}", err=True)
 

@@ -118,7 +118,7 @@ Execute: TypeAlias = Callable[[ReadOptions, WriteTask], Iterable[Written]]
 in any number of tasks; returns the files of those that succeeded. Raises StorageError if the range
 is not there as a whole."""
 
-Tell: TypeAlias = Callable[[StreamPosition], None]
+PositionCallback: TypeAlias = Callable[[StreamPosition], None]
 """Says how far the archive has got, where retention finds it."""
 
 
@@ -133,7 +133,7 @@ class Archive:
         directory: of the state.
         execute: runs the tasks.
         rows_per_round: most messages of a round.
-        tell: is told the position, on disk already, when it has changed.
+        on_position: called with the position, on disk already, when it has changed.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Archive:
         directory: Path,
         execute: Execute,
         rows_per_round: int = ROWS_PER_ROUND,
-        tell: Tell = lambda _: None,
+        on_position: PositionCallback = lambda _: None,
     ) -> None:
         self._options = options
         self._sink = sink
@@ -153,7 +153,7 @@ class Archive:
         self._directory = directory
         self._execute = execute
         self._rows_per_round = rows_per_round
-        self._tell = tell
+        self._on_position = on_position
         self._told: StreamPosition | None = None
         self._begun: set[TableSpec] = set()
 
@@ -221,7 +221,7 @@ class Archive:
 
     def _say(self, position: StreamPosition) -> None:
         if position != self._told:
-            self._tell(position)
+            self._on_position(position)
             self._told = position
 
     # -- planning --------------------------------------------------------------------------

@@ -129,7 +129,7 @@ def audit(
     *,
     stamp: Stamp | None = None,
     ledger: Iterable[LedgerLine] = (),
-    tell: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Audit:
     """Audit the database in a directory.
 
@@ -137,7 +137,7 @@ def audit(
         options: directory, and what of the log is read; with ``catalog`` an archive too.
         stamp: how payloads are numbered; None = they are not.
         ledger: what was acknowledged.
-        tell: called with the parts of the log that were read, and how many there are.
+        progress: called with the parts of the log that were read, and how many there are.
     """
     files = LogFiles(Path(options.path))
     try:
@@ -148,9 +148,9 @@ def audit(
         rows = _LogAudit(found, flows, stamp)
         parts = history.plan(files, options, Narrowing())
         for done, part in enumerate(parts):
-            tell(done, len(parts))
+            progress(done, len(parts))
             rows.take(_batches(files, part, rows.columns))
-        tell(len(parts), len(parts))
+        progress(len(parts), len(parts))
         begin = 0 if options.catalog else files.generations()[0].since_offset
         acknowledged, older = flows.compare(ledger, begin=begin)
         with asyncio.Runner() as runner:

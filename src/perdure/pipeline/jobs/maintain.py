@@ -61,7 +61,7 @@ def maintain(
     *,
     before_us: int,
     file_bytes: int = FILE_BYTES,
-    tell: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Maintained:
     """Put the small files of a table together, and delete what nothing needs.
 
@@ -71,7 +71,7 @@ def maintain(
         before_us: wall time; earlier states that are younger are kept, and so is what is lying
             about, for it may be part of a commit.
         file_bytes: size of a file that is large enough, about.
-        tell: called with the groups that are done, and how many there are.
+        progress: called with the groups that are done, and how many there are.
 
     Raises:
         StorageConflict: archives came between again and again.
@@ -81,9 +81,9 @@ def maintain(
     before = sink.files(spec.name)
     groups = list(small_groups(before, file_bytes))
     for done, group in enumerate(groups):
-        tell(done, len(groups))
+        progress(done, len(groups))
         _put_together(sink, spec, group)
-    tell(len(groups), len(groups))
+    progress(len(groups), len(groups))
     removed = sink.clean(spec.name, before_us=before_us)
     after = sink.files(spec.name)
     return Maintained(

@@ -85,7 +85,7 @@ class Pipeline:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        self._tell(StorageUnavailable("the store is closed"))
+        self._fail_waiters(StorageUnavailable("the store is closed"))
 
     def written(self, write: int) -> None:
         """A batch was written that nobody waits for yet."""
@@ -130,7 +130,7 @@ class Pipeline:
         """Take nothing more until ``recover``."""
         if self.failure is None:
             self.failure = error
-            self._tell(error)
+            self._fail_waiters(error)
 
     async def recover(self) -> bool:
         """One attempt to deliver what is kept; True if nothing is left.
@@ -239,7 +239,7 @@ class Pipeline:
         for done in ready:
             done(None)
 
-    def _tell(self, error: StorageError) -> None:
+    def _fail_waiters(self, error: StorageError) -> None:
         waiters, self._waiters = self._waiters, deque()
         for _, done in waiters:
             done(error)

@@ -241,7 +241,7 @@ def test_positions_are_told_when_they_are_safe(database: RocksDatabase, tmp_path
         directory=tmp_path,
         execute=execute_here,
         rows_per_round=12,
-        tell=tell,
+        on_position=tell,
     )
     while not archive.run_round().is_last:
         pass

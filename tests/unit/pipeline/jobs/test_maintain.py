@@ -59,7 +59,7 @@ def test_small_files_become_one(kind: str, database: RocksDatabase, tmp_path: Pa
     before = rows(kind, root, "devices")
     told: list[tuple[int, int]] = []
     done = [
-        maintain(sink, spec, before_us=NOW, tell=lambda *counts: told.append(counts))
+        maintain(sink, spec, before_us=NOW, progress=lambda *counts: told.append(counts))
         for spec in specs(tmp_path)
     ]
     assert [(each.table, each.files_before, each.files_after) for each in done] == [
