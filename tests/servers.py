@@ -15,9 +15,8 @@ from typing import TypeVar
 
 import asyncpg
 
-from perdure.storebench.servers.postgres import PostgresServer
-from perdure.storebench.servers.redis import RedisServer
 from perdure.storebench.servers.server import Managed
+from tests.support.database_servers import PostgresServer, RedisServer
 from tests.support.redis_cluster import RedisCluster
 
 S = TypeVar("S", bound=Managed)

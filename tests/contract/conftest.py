@@ -10,6 +10,7 @@ import pytest_asyncio
 from tests import servers
 from tests.contract.queues import QUEUES, parameters
 from tests.contract.values import NOW_US
+from tests.support.database_servers import PostgresServer, RedisServer
 from tests.support.ordered_log import LateDatabase, OrderedLog
 from tests.support.redis_cluster import RedisCluster
 from tests.support.remote import MemoryDriver, ServerState
@@ -22,8 +23,6 @@ from perdure.storage.postgres.driver import PostgresDriver
 from perdure.storage.redis.driver import RedisDriver
 from perdure.storage.remote.store import RemoteDatabase, Settings
 from perdure.storage.rocksdb import RocksDatabase
-from perdure.storebench.servers.postgres import PostgresServer
-from perdure.storebench.servers.redis import RedisServer
 
 
 class Backend:

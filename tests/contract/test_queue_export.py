@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.contract.queues import NOW_US, PROPERTIES, SECOND_US, append, entry, message
+from tests.support.database_servers import PostgresServer, RedisServer
 from tests.support.staged import Staged
 
 from perdure.cli.exit_codes import CommandFailed
@@ -33,8 +34,6 @@ from perdure.storage.redis.driver import RedisDriver
 from perdure.storage.remote.driver import Driver
 from perdure.storage.remote.store import RemoteDatabase
 from perdure.storage.rocksdb import RocksDatabase
-from perdure.storebench.servers.postgres import PostgresServer
-from perdure.storebench.servers.redis import RedisServer
 
 HOUR_US = 3600 * SECOND_US
 EXPORTED: list[dict[str, Any]] = [

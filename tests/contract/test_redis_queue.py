@@ -15,6 +15,7 @@ from typing import Any, Literal
 import pytest
 import redis as redis_py
 from tests.contract.queues import NOW_US, SECOND_US, append, entry, payloads, read_all
+from tests.support.database_servers import RedisServer, TlsFiles
 from tests.support.redis_cluster import RedisCluster
 from tests.unit.net.helpers import issue
 
@@ -34,7 +35,6 @@ from perdure.storage.redis import (
     parse_url,
 )
 from perdure.storage.redis.commands import slot_of
-from perdure.storebench.servers.redis import RedisServer, TlsFiles
 
 pytestmark = [
     pytest.mark.redis,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.contract.values import write
+from tests.support.database_servers import PostgresServer, RedisServer
 
 from perdure.cli.main import run
 from perdure.model import Message, SessionRecord, Subscription
@@ -19,8 +20,6 @@ from perdure.storage.postgres.driver import PostgresDriver
 from perdure.storage.redis.driver import RedisDriver
 from perdure.storage.remote.driver import Driver
 from perdure.storage.remote.store import RemoteDatabase
-from perdure.storebench.servers.postgres import PostgresServer
-from perdure.storebench.servers.redis import RedisServer
 
 NOW_US = 1_700_000_000_000_000
 

@@ -12,12 +12,10 @@ import random
 from pathlib import Path
 
 import pytest
+from tests.support.database_servers import PostgresServer, RedisServer
 from tests.support.kill_rounds import KillRounds
 from tests.support.process import BrokerProcess, free_port, perdure_command
 from tests.support.redis_cluster import RedisCluster
-
-from perdure.storebench.servers.postgres import PostgresServer
-from perdure.storebench.servers.redis import RedisServer
 
 ROUNDS = int(os.environ.get("PERDURE_CRASH_ROUNDS") or 2)
 SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))

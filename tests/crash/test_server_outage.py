@@ -10,12 +10,10 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
+from tests.support.database_servers import PostgresServer, RedisServer
 from tests.support.process import free_port
 from tests.wire.harness import Broker, Options, elapse
 from tests.wire.packets import Kind
-
-from perdure.storebench.servers.postgres import PostgresServer
-from perdure.storebench.servers.redis import RedisServer
 
 OWNER = "{perdure}:owner"
 """Key that says who may write."""

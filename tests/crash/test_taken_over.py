@@ -12,12 +12,12 @@ import pytest
 
 pytest.importorskip("hiredis")
 pytest.importorskip("pyarrow")
+from tests.support.database_servers import RedisServer
 from tests.wire.harness import Broker, Options
 from tests.wire.packets import V5, Kind, Prop
 
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.main import run
-from perdure.storebench.servers.redis import RedisServer
 
 pytestmark = [
     pytest.mark.redis,

@@ -10,8 +10,8 @@ from typing import Final, final
 
 from perdure.bench.child import wait_until
 from perdure.bench.errors import BenchError
-from perdure.storebench.servers.redis import RedisServer
 from perdure.storebench.servers.server import Managed
+from tests.support.database_servers import RedisServer
 
 CLUSTER_SLOTS: Final = 16_384
 _MASTERS: Final = 3

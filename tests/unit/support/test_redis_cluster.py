@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.support.redis_cluster import CLUSTER_SLOTS, RedisCluster
-
-from perdure.storebench.servers.resp import ReplyError
+from tests.support.resp import ReplyError
 
 
 @pytest.mark.redis

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of our own: folder, port and password; to be killed and started again.
+"""A PostgreSQL server of our own: folder, port and password.
 
 It runs the ``postgres`` of this machine (in PATH or where Debian puts it) on the loopback address
 alone, with a password that nobody else knows. PostgreSQL refuses to run as root; there it runs as
@@ -16,10 +16,9 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Final, final
+from typing import ClassVar, Final
 
-from perdure.bench import proc
-from perdure.bench.child import STOP_TIMEOUT_S, Identity, wait_until
+from perdure.bench.child import Identity
 from perdure.bench.errors import BenchError
 from perdure.storebench.servers.server import Server
 
@@ -46,7 +45,6 @@ def find_postgres() -> Path | None:
     return None
 
 
-@final
 class PostgresServer(Server):
     """One PostgreSQL server in a temporary folder; a context manager.
 
@@ -97,44 +95,6 @@ class PostgresServer(Server):
     def database_url(self, database: str) -> str:
         """As ``url``, for another database of this server."""
         return f"postgresql://{USER}:{self._password}@127.0.0.1:{self.port}/{database}"
-
-    def kill(self) -> None:
-        """kill -9 of all its processes at once, as when the machine's memory runs out."""
-        process = self._process
-        assert process is not None
-        # The postmaster first: it would start recovery as soon as one of the others dies.
-        os.kill(process.pid, signal.SIGSTOP)
-        family = [process.pid, *proc.children(process.pid)]
-        for pid in family:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        process.wait()
-        self._ended()
-        # A server on the same data refuses to start while one of the old processes lives.
-        wait_until(
-            lambda: not any(proc.lives(pid) for pid in family),
-            timeout_s=STOP_TIMEOUT_S,
-            complaint="a killed PostgreSQL process does not end",
-        )
-
-    def pause(self) -> None:
-        """Stop all its processes where they stand: a server that neither answers nor ends."""
-        family = (self.pid, *proc.children(self.pid))
-        for pid in family:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGSTOP)
-        # The signals are only sent; they stand still once the kernel says so.
-        wait_until(
-            lambda: all(proc.state(pid) in "TtZX" for pid in family),
-            timeout_s=STOP_TIMEOUT_S,
-            complaint="a stopped PostgreSQL process goes on",
-        )
-
-    def resume(self) -> None:
-        """Let them go on after ``pause``."""
-        for pid in (*proc.children(self.pid), self.pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
 
     def _own(self, path: Path) -> None:
         if self._account is not None:

@@ -5,9 +5,7 @@ A server keeps its port and its data from start to start; both are gone after ``
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -91,23 +89,6 @@ class Server(ChildProcess, Managed):
         tail = self._tail()
         self.stop()
         raise BenchError(f"{self.NAME} does not start on port {self.port}: {tail}")
-
-    def stop(self) -> None:
-        """End it in order (its clients are cut), and kill it if that does not help."""
-        if self._process is not None and self._process.poll() is None:
-            # What stands still takes no signal.
-            self.resume()
-        super().stop()
-
-    def pause(self) -> None:
-        """Stop it where it stands: a server that neither answers nor ends."""
-        os.kill(self.pid, signal.SIGSTOP)
-        # The signal is only sent; it stands still once the kernel says so.
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
-
-    def resume(self) -> None:
-        """Let it go on after ``pause``."""
-        os.kill(self.pid, signal.SIGCONT)
 
     def close(self) -> None:
         """Stop it and delete its folder."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from tests.support.database_servers import PostgresServer
 from tests.unit.storage.postgres import tbmq
 
 from perdure.errors import ConfigError, Fenced, StorageUnavailable, UsageError
@@ -16,7 +17,6 @@ from perdure.storage.postgres import Pool, PostgresDeviceQueue, Statement, state
 from perdure.storage.postgres.device_queue import list_rows
 from perdure.storage.postgres.queries import Queries, Shape
 from perdure.storage.postgres.schema import migrate
-from perdure.storebench.servers.postgres import PostgresServer
 
 pytestmark = pytest.mark.postgres
 

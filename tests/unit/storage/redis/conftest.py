@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-
-from perdure.storebench.servers.redis import RedisServer
+from tests.support.database_servers import RedisServer
 
 
 @pytest.fixture(scope="session")

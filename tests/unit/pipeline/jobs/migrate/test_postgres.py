@@ -8,6 +8,7 @@ from typing import Any
 import asyncpg
 import msgspec
 import pytest
+from tests.support.database_servers import PostgresServer
 from tests.unit.pipeline.jobs.migrate.samples import NOW_US, SETTINGS, numbers
 
 from perdure.errors import ConfigError, StorageUnavailable
@@ -15,7 +16,6 @@ from perdure.pipeline.jobs.migrate import postgres
 from perdure.pipeline.jobs.migrate.contract import Range
 from perdure.pipeline.jobs.migrate.postgres import PostgresSource
 from perdure.pipeline.tbmq.owed import OwedPage
-from perdure.storebench.servers.postgres import PostgresServer
 
 pytestmark = [
     pytest.mark.postgres,

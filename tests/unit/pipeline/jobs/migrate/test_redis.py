@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 pytest.importorskip("hiredis")
+from tests.support.database_servers import RedisServer
 from tests.support.redis_cluster import RedisCluster
 from tests.unit.pipeline.jobs.migrate.samples import SETTINGS, numbers
 
@@ -23,7 +24,6 @@ from perdure.pipeline.tbmq.owed import OwedPage
 from perdure.storage.redis.client import RedisClient
 from perdure.storage.redis.commands import Command
 from perdure.storage.redis.url import parse_url
-from perdure.storebench.servers.redis import RedisServer
 
 pytestmark = [
     pytest.mark.redis,

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 pytest.importorskip("hiredis")
+from tests.support.database_servers import PostgresServer, RedisServer
 from tests.unit.pipeline.jobs.migrate.samples import SETTINGS, owed, pages
 from tests.unit.pipeline.jobs.migrate.test_directory import each
 from tests.unit.pipeline.jobs.migrate.test_postgres import SESSIONS, V1_0, V1_2, V1_3
@@ -26,8 +27,6 @@ from perdure.pipeline.jobs.migrate.job import Migration, Options, Summary, execu
 from perdure.pipeline.jobs.migrate.ledger import Ledger
 from perdure.pipeline.jobs.migrate.task import put_pages
 from perdure.storage.memory import MemoryDatabase
-from perdure.storebench.servers.postgres import PostgresServer
-from perdure.storebench.servers.redis import RedisServer
 
 pytestmark = [
     pytest.mark.redis,

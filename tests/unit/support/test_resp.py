@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
-
-from perdure.storebench.servers.resp import Reply, ReplyError, exchange, read_reply
+from tests.support.resp import Reply, ReplyError, exchange, read_reply
 
 
 @pytest.mark.parametrize(
