@@ -28,14 +28,19 @@ from perdure.pure import build
 from perdure.server import process
 from perdure.server.admin import AdminServer
 from perdure.server.admin_handler import BrokerAdmin
-from perdure.server.auth_part import AuthPart, listener_chains
+from perdure.server.auth_part import AuthPart
 from perdure.server.bans import BanKeeper, ban_file
 from perdure.server.clock_file import ClockFile
 from perdure.server.failures import TaskWatch, loop_failures
 from perdure.server.greeting import greeting
 from perdure.server.http_part import HttpPart
 from perdure.server.lifecycle import Job, Lifecycle, Part, Reload
-from perdure.server.listeners import certificate_listeners, listener_limits, make_listeners
+from perdure.server.listeners import (
+    certificate_listeners,
+    listener_chains,
+    listener_limits,
+    make_listeners,
+)
 from perdure.server.metrics_part import MetricsPart, keep_gauges
 from perdure.server.preflight import look
 from perdure.server.scheduler import LoopScheduler

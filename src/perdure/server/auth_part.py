@@ -9,30 +9,16 @@ from typing import TYPE_CHECKING, final
 from perdure.auth_methods.opening import Surroundings, open_method
 from perdure.broker.auth.guard import LoginGuard
 from perdure.clock import SystemClock
-from perdure.config.listener_kinds import LISTENER_KINDS
 from perdure.config.schema import AUTH_METHODS, Config
-from perdure.net.settings import listener_settings
 from perdure.observe.logs import get_logger
 from perdure.observe.metrics import Metrics
+from perdure.server.listeners import listener_chains
 
 if TYPE_CHECKING:
     from perdure.broker.access.login_expiry import LoginExpiry
     from perdure.broker.auth.guarded import GuardedMethod
 
 log = get_logger("auth")
-
-
-def listener_chains(config: Config) -> dict[str, tuple[str, ...]]:
-    """Chains of the listeners that have one of their own, by the listener's name."""
-    found: dict[str, tuple[str, ...]] = {}
-    for kind in LISTENER_KINDS:
-        for section in getattr(config.listeners, kind):
-            if section.enabled and section.auth_chain:
-                settings = listener_settings(
-                    kind, section, mqtt=config.mqtt, session=config.session
-                )
-                found[settings.name] = section.auth_chain
-    return found
 
 
 def names_in_use(config: Config) -> list[str]:

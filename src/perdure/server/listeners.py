@@ -9,14 +9,13 @@ from typing import Any, Final
 import msgspec
 
 from perdure.broker.broker import Broker
-from perdure.broker.runtime.stream import ListenerKind
+from perdure.config.listener_kinds import LISTENER_KINDS
 from perdure.config.schema import Config, LimitsConfig
 from perdure.net.admission import Admission
 from perdure.net.listener import Listener
 from perdure.net.settings import ListenerSettings, listener_settings
 from perdure.observe.metrics import Metrics
 
-_KINDS: Final[tuple[ListenerKind, ...]] = ("tcp", "tls", "ws", "wss")
 _OWN_LIMITS: Final = ("publish_rate", "publish_bytes_rate", "subscribe_rate")
 
 
@@ -54,16 +53,25 @@ def certificate_listeners(config: Config) -> list[str]:
     return [
         _settings(config, kind, section).name
         for kind, section in _enabled(config)
-        if kind in ("tls", "wss") and section.username_from_certificate
+        if section.username_from_certificate
     ]
 
 
-def _enabled(config: Config) -> Iterator[tuple[ListenerKind, Any]]:
-    for kind in _KINDS:
+def listener_chains(config: Config) -> dict[str, tuple[str, ...]]:
+    """Chains of the listeners that have one of their own, by the listener's name."""
+    return {
+        _settings(config, kind, section).name: section.auth_chain
+        for kind, section in _enabled(config)
+        if section.auth_chain
+    }
+
+
+def _enabled(config: Config) -> Iterator[tuple[str, Any]]:
+    for kind in LISTENER_KINDS:
         for section in getattr(config.listeners, kind):
             if section.enabled:
                 yield kind, section
 
 
-def _settings(config: Config, kind: ListenerKind, section: Any) -> ListenerSettings:
+def _settings(config: Config, kind: str, section: Any) -> ListenerSettings:
     return listener_settings(kind, section, mqtt=config.mqtt, session=config.session)

@@ -23,7 +23,8 @@ from perdure.config.load import load
 from perdure.config.schema import Config
 from perdure.mqtt.reason_codes import name as name_of
 from perdure.observe.metrics import Metrics
-from perdure.server.auth_part import AuthPart, listener_chains
+from perdure.server.auth_part import AuthPart
+from perdure.server.listeners import listener_chains
 
 SECRET_BYTES_MAX = 65_535
 """Longest password in CONNECT (MQTT 5.0 section 3.1.3.6)."""
