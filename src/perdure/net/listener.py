@@ -23,7 +23,7 @@ from perdure.broker.runtime.unexpected_errors import UnexpectedErrors
 from perdure.clock import SystemClock
 from perdure.config import plugged
 from perdure.config.listener_kinds import LISTENER_KINDS
-from perdure.errors import PerdureError, UsageError
+from perdure.errors import UsageError
 from perdure.net.admission import Admission
 from perdure.net.certificate import read_revoked
 from perdure.net.proxy_protocol import ProxyFault
@@ -388,20 +388,3 @@ class Listener:
         self._count -= 1
         if self._count == 0:
             self._idle.set()
-
-
-def open_listeners(listeners: list[Listener]) -> None:
-    """Start all listeners, or none.
-
-    Raises:
-        PerdureError: one could not be started; those started before it are stopped again.
-    """
-    started: list[Listener] = []
-    try:
-        for listener in listeners:
-            listener.start()
-            started.append(listener)
-    except PerdureError:
-        for listener in started:
-            listener.stop_accepting()
-        raise

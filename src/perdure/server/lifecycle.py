@@ -20,8 +20,9 @@ from typing import Any, Final, Protocol, TypeAlias, final
 
 from perdure.errors import PerdureError
 from perdure.mqtt.reason_codes import SERVER_SHUTTING_DOWN
-from perdure.net.listener import Listener, open_listeners
+from perdure.net.listener import Listener
 from perdure.observe.logs import get_logger
+from perdure.server.listeners import open_listeners
 from perdure.server.process import settle_collector
 from perdure.server.signals import Signals
 from perdure.server.systemd import Notifier

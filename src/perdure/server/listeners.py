@@ -11,6 +11,7 @@ import msgspec
 from perdure.broker.broker import Broker
 from perdure.config.listener_kinds import LISTENER_KINDS
 from perdure.config.schema import Config, LimitsConfig
+from perdure.errors import PerdureError
 from perdure.net.admission import Admission
 from perdure.net.listener import Listener
 from perdure.net.settings import ListenerSettings, listener_settings
@@ -34,6 +35,23 @@ def make_listeners(
         )
         for kind, section in _enabled(config)
     ]
+
+
+def open_listeners(listeners: list[Listener]) -> None:
+    """Start all listeners, or none.
+
+    Raises:
+        PerdureError: one could not be started; those started before it are stopped again.
+    """
+    started: list[Listener] = []
+    try:
+        for listener in listeners:
+            listener.start()
+            started.append(listener)
+    except PerdureError:
+        for listener in started:
+            listener.stop_accepting()
+        raise
 
 
 def listener_limits(config: Config) -> dict[str, LimitsConfig]:

@@ -14,9 +14,10 @@ from websockets.typing import Subprotocol
 
 from perdure.config.schema import LimitsConfig
 from perdure.errors import AddressUnavailable
-from perdure.net.listener import Listener, open_listeners
+from perdure.net.listener import Listener
 from perdure.net.settings import ListenerSettings
 from perdure.net.tls import client_context
+from perdure.server.listeners import open_listeners
 
 HEADER = b"PROXY TCP4 203.0.113.7 192.0.2.1 56324 1883\r\n"
 
