@@ -29,8 +29,10 @@ COMMANDS: Mapping[str, str] = {
     "pipeline": "Read the log with Spark, and archive it into tables.",
     "passwd": "Write the credentials file.",
     "auth": "Try a login against the configured chain.",
+    "tokens": "Issue, show and revoke tokens that clients log in with.",
     "config": "Check and show the configuration.",
     "bench": "Measure a broker.",
+    "plan": "Tell what something will need before there is any of it.",
 }
 """Command names, in the order of the help, with the line that the help shows.
 

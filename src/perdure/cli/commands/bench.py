@@ -12,6 +12,7 @@ from perdure.bench.settings import Settings
 from perdure.cli.bench_options import COUNT, load_options, report_options, target_options
 from perdure.cli.bench_persistence import persistence
 from perdure.cli.bench_run import ComparePlan, report_on, run_scenario
+from perdure.cli.bench_sessions import sessions
 from perdure.cli.output import Output, output_options
 
 _HELP: Final = {"help_option_names": ["--help"]}
@@ -32,10 +33,12 @@ def command() -> None:
       perdure bench offline --sessions 1000 --messages 100 --start perdure --restart
       perdure bench compare --with mosquitto p2p --pairs 100
       perdure bench persistence --start
+      perdure bench sessions --count 1000000
     """
 
 
 command.add_command(persistence)
+command.add_command(sessions)
 
 
 @command.command(context_settings=_HELP)

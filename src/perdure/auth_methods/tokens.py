@@ -1,0 +1,162 @@
+"""Opaque tokens of a token store (``perdure.tokens``) as credentials.
+
+A token that is revoked ends its client's connection at the next look (``recheck_s``); one that
+expires does so by itself. What is no token at all is left to the next method of the chain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from fnmatch import fnmatchcase
+from typing import final
+
+from perdure.broker.auth.authenticate import AuthRequest, AuthResult
+from perdure.broker.auth.grant import grant_of
+from perdure.broker.auth.method import (
+    AuthMethod,
+    MethodContext,
+    MethodUnavailable,
+    UnusableAnswer,
+    allow,
+    deny,
+    ignore,
+)
+from perdure.config.schema.auth_methods import TokensAuthConfig
+from perdure.errors import ConfigError, PerdureError, StorageCorrupt
+from perdure.mqtt.reason_codes import NOT_AUTHORIZED
+from perdure.tokens import LAYOUTS, Token, TokenStore, open_tokens, parse_id
+
+
+@final
+class TokensMethod(AuthMethod):
+    """Looks tokens up, and keeps their store in order.
+
+    Args:
+        settings: of the method.
+        context: clock, log.
+    """
+
+    def __init__(self, settings: TokensAuthConfig, context: MethodContext) -> None:
+        self._settings = settings
+        self._context = context
+        self._store: TokenStore | None = None
+        self._opening = asyncio.Lock()
+        self._maintaining: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to maintain the store."""
+        if self._settings.maintain_s:
+            self._maintaining = asyncio.create_task(self._maintain(), name="tokens")
+
+    async def close(self) -> None:
+        """End it, and the connection."""
+        if self._maintaining is not None:
+            self._maintaining.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._maintaining
+        if self._store is not None:
+            await self._store.close()
+
+    async def authenticate(self, request: AuthRequest) -> AuthResult:
+        """Judge the token of a CONNECT."""
+        presented = request.password
+        if self._settings.token_in == "username":  # noqa: S105 - the name of a field
+            presented = None if request.username is None else request.username.encode()
+        try:
+            token_id = None if presented is None else parse_id(presented.decode("ascii"))
+        except UnicodeDecodeError:
+            token_id = None
+        if token_id is None:
+            return ignore()
+        token = await self._find(token_id)
+        if token is None:
+            return deny()
+        is_named = self._settings.token_in == "password" and request.username is not None  # noqa: S105
+        if self._settings.check_username and is_named and request.username != token.identity:
+            return deny()
+        if token.client_id and not fnmatchcase(request.client_id, token.client_id):
+            return deny(NOT_AUTHORIZED)
+        return self._allow(token)
+
+    async def renew(self, request: AuthRequest, proof: object | None) -> AuthResult:
+        """Whether the token still holds, and what it says now."""
+        token = await self._find(proof) if isinstance(proof, bytes) else None
+        if token is None or token.identity != request.username:
+            return deny(NOT_AUTHORIZED)
+        return self._allow(token)
+
+    def _allow(self, token: Token) -> AuthResult:
+        clock, recheck_s = self._context.clock, self._settings.recheck_s
+        monotonic_us = clock.monotonic_us()
+        try:
+            grant = grant_of(token.rights) if token.rights else None
+        except ValueError as error:
+            raise UnusableAnswer(f"the rights of a token: {error}") from None
+        return allow(
+            token.identity,
+            grant=grant,
+            expires_us=monotonic_us + token.expires_at * 1_000_000 - clock.now_us(),
+            recheck_us=monotonic_us + recheck_s * 1_000_000 if recheck_s else 0,
+            proof=token.id,
+        )
+
+    async def _find(self, token_id: bytes) -> Token | None:
+        try:
+            store = self._store or await self._open()
+            return await store.find(token_id, self._now_s())
+        except StorageCorrupt as error:
+            raise UnusableAnswer(error.message) from None
+        except PerdureError as error:
+            raise MethodUnavailable(error.message) from None
+
+    async def _open(self) -> TokenStore:
+        """The store, which makes lost connections again by itself once there was one."""
+        async with self._opening:
+            if self._store is None:
+                settings = self._settings
+                self._store = await open_tokens(
+                    settings.store,
+                    layout=settings.layout,
+                    prefix=settings.prefix,
+                    now_s=self._now_s(),
+                )
+            return self._store
+
+    async def _maintain(self) -> None:
+        """Remove what has expired, now and then; what fails is tried again the next time."""
+        while True:
+            try:
+                store = self._store or await self._open()
+                removed = await store.maintain(self._now_s())
+                self._context.log.debug("tokens.maintained", removed=removed)
+            except PerdureError as error:
+                self._context.log.warning("tokens.not_maintained", error=error.message)
+            await asyncio.sleep(self._settings.maintain_s)
+
+    def _now_s(self) -> int:
+        return self._context.clock.now_us() // 1_000_000
+
+
+def open_method(settings: TokensAuthConfig, context: MethodContext) -> TokensMethod:
+    """Make the method.
+
+    Raises:
+        ConfigError: there is no store, or no such layout.
+    """
+    if not settings.store:
+        raise ConfigError("names no store", path="auth.tokens.store")
+    if "://" in settings.store:
+        from perdure.storage.redis.url import parse_url
+
+        try:
+            parse_url(settings.store)
+        except ConfigError as error:
+            raise ConfigError(error.message, path="auth.tokens.store", hint=error.hint) from None
+    if settings.layout not in LAYOUTS:
+        raise ConfigError(
+            f"there is no layout {settings.layout!r}",
+            path="auth.tokens.layout",
+            hint=f"one of {', '.join(LAYOUTS)}",
+        )
+    return TokensMethod(settings, context)

@@ -1,0 +1,1 @@
+"""Tokens on Redis, one module for each kind of layout."""
