@@ -10,7 +10,7 @@ from perdure.storebench.tokens import TokenComparison, TokenRow
 
 _MIB = 1 << 20
 _HEAD = (
-    ("layout", "bytes each", "of json", "seed said", "save, us", "find, us", "saves/s", "finds/s")
+    ("layout", "bytes each", "of json", "article", "save, us", "find, us", "saves/s", "finds/s")
 )  # fmt: skip
 
 
@@ -33,7 +33,7 @@ def render(found: TokenComparison) -> str:
         "<h2>How to read this</h2>",
         "<ul>",
         (
-            "<li>Seed: the figures of the article from which the first five layouts are; for a "
+            "<li>Article: the figures of "Optimising session key storage in Redis", from which the first five layouts are; for a "
             "million sessions, on a Redis of its time.</li>"
         ),
         (
@@ -68,7 +68,7 @@ def _bars(found: TokenComparison) -> str:
         entries.append(Bar(row.layout, size, size, size, f"{size:g} B", colour))
         if row.seed_bytes:
             said = float(row.seed_bytes)
-            entries.append(Bar("the seed", said, said, said, f"{said:g} B", colour))
+            entries.append(Bar("the article", said, said, said, f"{said:g} B", colour))
     return bars("Bytes for each", entries)
 
 
