@@ -33,7 +33,8 @@ def render(found: TokenComparison) -> str:
         "<h2>How to read this</h2>",
         "<ul>",
         (
-            "<li>Article: the figures of "Optimising session key storage in Redis", from which the first five layouts are; for a "
+            "<li>Article: the figures of Optimising session key storage in Redis, from which the "
+            "first five layouts are; for a "
             "million sessions, on a Redis of its time.</li>"
         ),
         (
