@@ -228,6 +228,46 @@ class RedisAuthConfig(StoreConfig, frozen=True):
 
 
 @final
+class TokensAuthConfig(LookupConfig, frozen=True):
+    """Opaque tokens of a token store, which `perdure tokens` issues."""
+
+    store: Annotated[
+        str,
+        about(
+            "A Redis URL (as of `auth.redis.url`), or the file of an embedded store.",
+            secret=True,
+        ),
+    ] = ""
+    layout: Annotated[
+        str,
+        about(
+            "How tokens are kept on Redis: planned, json, packed, hash, partitioned:256 or "
+            "partitioned:65536."
+        ),
+    ] = "planned"
+    prefix: Annotated[str, about("Of all keys on Redis; empty = that of the layout.")] = ""
+    token_in: Annotated[
+        Literal["password", "username"], about("Field of CONNECT that the token is in.")
+    ] = "password"  # noqa: S105 - the name of a field
+    check_username: Annotated[
+        bool, about("A user name in CONNECT must be the token's identity.")
+    ] = True
+    recheck_s: Annotated[
+        int,
+        about(
+            "How often it is looked whether the token of a connected client still holds; a reload "
+            "(SIGHUP) looks at once. 0 = only then.",
+            unit="s",
+            ge=0,
+        ),
+    ] = 60
+    maintain_s: Annotated[
+        int,
+        about("How often expired tokens are removed; 0 = somebody else does that.", unit="s", ge=0),
+    ] = 600
+
+
+@final
 class MethodLine(msgspec.Struct, frozen=True, kw_only=True):
     """What others must know of a way to authenticate.
 
@@ -263,6 +303,9 @@ AUTH_METHODS: Final[Mapping[str, MethodLine]] = {
     ),
     "redis": MethodLine(
         opens="perdure.auth_methods.redis:open_method", extra="redis", settings=RedisAuthConfig
+    ),
+    "tokens": MethodLine(
+        opens="perdure.auth_methods.tokens:open_method", settings=TokensAuthConfig
     ),
     "anonymous": MethodLine(),
 }

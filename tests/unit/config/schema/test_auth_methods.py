@@ -15,7 +15,7 @@ def problems(*sets: str) -> list[tuple[str, str]]:
 
 
 def test_every_method_may_be_named() -> None:
-    assert problems("auth.chain=[certificate, password, jwt, http, anonymous]") == []
+    assert problems("auth.chain=[certificate, password, tokens, jwt, http, anonymous]") == []
 
 
 @pytest.mark.parametrize(
