@@ -1,6 +1,7 @@
 """The nouns of the broker: plain values that every floor may hold."""
 
 from perdure.model.cursor import Cursor
+from perdure.model.delivery_options import DeliveryOptions, combine, holds, holds_within
 from perdure.model.message import Message
 from perdure.model.session_record import (
     GroupRecord,
@@ -14,6 +15,7 @@ from perdure.model.subscription import BackfillProgress, Subscription
 __all__ = [
     "BackfillProgress",
     "Cursor",
+    "DeliveryOptions",
     "GroupRecord",
     "InboxEntry",
     "Message",
@@ -21,4 +23,7 @@ __all__ = [
     "StoredSession",
     "Subscription",
     "Will",
+    "combine",
+    "holds",
+    "holds_within",
 ]

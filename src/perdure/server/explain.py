@@ -15,7 +15,7 @@ import msgspec
 
 from perdure.config.units import format_time
 from perdure.limits import REMAINING_LENGTH_MAX
-from perdure.model import Message, SessionRecord, StoredSession, Subscription
+from perdure.model import Message, SessionRecord, StoredSession, Subscription, combine
 from perdure.server.explain_record import (
     Finding,
     addressed,
@@ -28,12 +28,11 @@ from perdure.server.inspect import (
     LiveView,
     Stored,
     deadline,
-    oldest_owed,
     state_of,
     unacknowledged,
 )
 from perdure.session.head import unacknowledged_head
-from perdure.session.subscriptions import DeliveryOptions, combine
+from perdure.session.pending_pages import oldest_pending
 from perdure.topic.matching import intersects, matches
 from perdure.topic.names import validate_topic_name
 
@@ -300,30 +299,30 @@ def _explain_message(
     online: bool,
 ) -> list[Finding]:
     """What of the message itself, and the options of the subscriptions, is in the way."""
-    wanted: DeliveryOptions | None = combine(matching, message, stored.record.client_id)
-    if wanted is None:
+    options = combine(matching, message, stored.record.client_id)
+    if options is None:
         text = "published by the client itself, which asked for no local messages"
         return [Finding("message", False, "no_local", text)]
     found = []
-    if not wanted.qos and not online and max(sub.qos for sub in matching):
+    if not options.qos and not online and max(sub.qos for sub in matching):
         text = "published with QoS 0: that is not kept for a client that is offline"
         found.append(Finding("message", False, "qos0", text))
-    elif wanted.qos < message.qos:
-        text = f"published with QoS {message.qos}, delivered with QoS {wanted.qos}"
+    elif options.qos < message.qos:
+        text = f"published with QoS {message.qos}, delivered with QoS {options.qos}"
         found.append(Finding("message", True, "downgraded", text))
     if rules is None:
         return found
-    if wanted.qos and not online and not rules.is_recorded(message):
+    if options.qos and not online and not rules.is_recorded(message):
         text = "the topic is not recorded (storage.record): nothing is kept for who is offline"
         found.append(Finding("message", False, "not_recorded", text))
     if rules.refusal(message):
         text = "the store takes no messages now: publishers are refused"
         found.append(Finding("message", False, "storage_refuses", text))
-    size, limit = rules.excess(message, wanted.qos, wanted.retain, wanted.identifiers)
+    size, limit = rules.excess(message, options.qos, options.retain, options.identifiers)
     if limit:
         text = f"the PUBLISH has {size} bytes; the client takes packets of up to {limit}"
         found.append(Finding("message", False, "too_large", text))
-    if not wanted.qos and online and rules.is_congested():
+    if not options.qos and online and rules.is_congested():
         text = "QoS 0 is dropped now: the client does not read fast enough"
         found.append(Finding("message", False, "congested", text))
     return found
@@ -352,7 +351,8 @@ async def _explain_head(database: Stored, stored: StoredSession) -> list[Finding
     head = unacknowledged_head(stored.cursor)
     if head is None or not (head.is_blocking or head.settled_after):
         return []
-    message = await oldest_owed(database, stored)
+    oldest = await oldest_pending(database, stored, until=database.last_offset)
+    message = None if oldest is None else oldest.message
     what = "" if message is None else f", on {message.topic}"
     since = "" if message is None else f", owed since {format_time(message.published_at_us)}"
     text = (

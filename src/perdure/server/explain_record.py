@@ -11,6 +11,8 @@ from perdure.broker.delivery.pending_limits import excess
 from perdure.config.units import format_time
 from perdure.model import Message, StoredSession, Subscription
 from perdure.server.inspect import Stored
+from perdure.session.pending import DeliveryProgress, PendingMessages
+from perdure.session.pending_pages import read_page
 from perdure.session.subscriptions import SessionSubscriptions
 
 if TYPE_CHECKING:
@@ -116,14 +118,10 @@ async def recorded(
     if last.offset <= min(since, stored.record.created_at_us) and not feeding:
         text = "the last recorded message was published before the session was made"
         return Finding("record", False, "before_subscription", text)
-    interest = SessionSubscriptions(stored.record.client_id, stored.subscriptions)
-    owed = [
-        message
-        for message in page
-        if message.offset > cursor.offset
-        and (wanted := interest.wants(message)) is not None
-        and wanted.qos
-    ]
+    subscriptions = SessionSubscriptions(stored.record.client_id, stored.subscriptions)
+    pending = PendingMessages(subscriptions, 0)
+    beyond = [message for message in page if message.offset > cursor.offset]
+    owed = [each.message for each in pending.page(beyond, []) if each.message is not None]
     fresh = [m for m in owed if not m.expires_at_us or m.expires_at_us > now_us]
     if owed and not fresh:
         text = f"{len(owed)} recorded on this topic, past their message expiry"
@@ -196,22 +194,23 @@ async def backlog(
 
 
 async def _backlog_of(database: Stored, stored: StoredSession) -> list[Message]:
-    """The owed messages that were not sent yet, oldest first; at most ``BACKLOG_MAX``."""
-    interest = SessionSubscriptions(stored.record.client_id, stored.subscriptions)
+    """The owed messages of the log that were not sent yet, oldest first; of ``BACKLOG_MAX`` that
+    are looked at."""
     cursor = stored.cursor
-    filters = interest.filters(cursor.offset)
-    owed: list[Message] = []
-    if not filters:
-        return owed
-    page = await database.read(
-        filters,
-        after_offset=cursor.offset,
-        until_offset=database.last_offset,
-        limit=BACKLOG_MAX,
+    subscriptions = SessionSubscriptions(stored.record.client_id, stored.subscriptions)
+    page = await read_page(
+        database,
+        subscriptions,
+        durable=True,
+        after=cursor.offset,
+        until=database.last_offset,
+        chunk=BACKLOG_MAX,
         bytes_max=EXPLAIN_BYTES_MAX,
     )
-    for message in page.messages:
-        wanted = interest.wants(message)
-        if wanted is not None and wanted.qos:
-            owed.append(message)
-    return owed[max(0, cursor.sent - cursor.serial) :]
+    progress = DeliveryProgress(cursor, stored.record.cut_offset)
+    pending = PendingMessages(subscriptions, cursor.serial)
+    return [
+        each.message
+        for each in pending.page(page.messages, page.entries)
+        if each.entry is None and each.message is not None and not progress.was_sent(each)
+    ]

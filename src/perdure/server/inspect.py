@@ -14,9 +14,9 @@ import msgspec
 
 from perdure.config.units import format_time
 from perdure.limits import SESSION_EXPIRY_NEVER_S
-from perdure.model import InboxEntry, Message, SessionRecord, StoredSession, Subscription
+from perdure.model import InboxEntry, SessionRecord, StoredSession, Subscription
 from perdure.session.head import unacknowledged_head
-from perdure.session.subscriptions import SessionSubscriptions
+from perdure.session.pending_pages import count_pending, oldest_pending
 from perdure.storage.contract import ReadResult
 
 Row: TypeAlias = dict[str, Any]
@@ -24,10 +24,6 @@ State: TypeAlias = Literal["connected", "offline", "expired"]
 
 PENDING_COUNT_MAX: Final = 10_000
 """Messages counted for one session; beyond it is "at least"."""
-
-HEAD_MESSAGES_MAX: Final = 1_000
-HEAD_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Messages and payload bytes looked at to find the oldest that a session is owed."""
 
 
 class Stored(Protocol):
@@ -208,7 +204,8 @@ async def describe(
     head = unacknowledged_head(cursor)
     details["oldest_unacknowledged"] = None
     if head is not None:
-        message = await oldest_owed(database, stored)
+        oldest = await oldest_pending(database, stored, until=database.last_offset)
+        message = None if oldest is None else oldest.message
         details["oldest_unacknowledged"] = {
             **msgspec.to_builtins(head),
             "awaits": head.awaits,
@@ -218,7 +215,9 @@ async def describe(
     details["awaiting_release"] = list(stored.awaiting_release)
     details["awaiting_completion"] = len(cursor.released)
     if live is None or live.catching_up:
-        pending, exact = await _owed(database, stored)
+        pending, exact = await count_pending(
+            database, stored, until=database.last_offset, limit=PENDING_COUNT_MAX
+        )
     else:
         pending, exact = live.inflight + live.pending, True
     details["owed_messages"] = pending
@@ -236,34 +235,6 @@ async def describe(
     if live is not None:
         details["live"] = msgspec.to_builtins(live)
     return details
-
-
-async def oldest_owed(database: Stored, stored: StoredSession) -> Message | None:
-    """The message of the first serial number beyond the cursor; None if it is not found at once."""
-    interest = SessionSubscriptions(stored.record.client_id, stored.subscriptions)
-    after, last = stored.cursor.offset, database.last_offset
-    found: Message | None = None
-    offset = last + 1
-    filters = interest.filters(after)
-    if filters:
-        page = await database.read(
-            filters,
-            after_offset=after,
-            until_offset=last,
-            limit=HEAD_MESSAGES_MAX,
-            bytes_max=HEAD_BYTES_MAX,
-        )
-        for message in page.messages:
-            wanted = interest.wants(message)
-            if wanted is not None and wanted.qos:
-                found, offset = message, message.offset
-                break
-    entries = await database.read_inbox(
-        stored.record.client_id, after_offset=after, until_offset=last, limit=1
-    )
-    if entries and entries[0].offset <= offset:
-        return entries[0].message
-    return found
 
 
 def _subscription_row(sub: Subscription) -> Row:
@@ -286,33 +257,3 @@ def unacknowledged(stored: StoredSession) -> int:
     cursor = stored.cursor
     settled = sum(1 for serial in cursor.settled if serial <= cursor.sent)
     return max(0, cursor.sent - cursor.serial - settled)
-
-
-async def _owed(database: Stored, stored: StoredSession) -> tuple[int, bool]:
-    """About how many messages a session has still to get, and whether that is exact.
-
-    Counts what its filters match past the cursor, and its private stream. Messages that were
-    acknowledged out of order are taken off; no-local and the moment of a subscription are not
-    looked at, so the number is an upper bound where such subscriptions exist.
-    """
-    last = database.last_offset
-    subs = [sub for sub in stored.subscriptions if not sub.group and sub.qos]
-    filters = list(dict.fromkeys(sub.filter for sub in subs))
-    count = 0
-    if filters and stored.cursor.offset < last:
-        count = await database.count(
-            filters, after_offset=stored.cursor.offset, until_offset=last, limit=PENDING_COUNT_MAX
-        )
-    entries = await database.read_inbox(
-        stored.record.client_id,
-        after_offset=stored.cursor.offset,
-        until_offset=last,
-        limit=PENDING_COUNT_MAX,
-    )
-    found = count + sum(1 for entry in entries if entry.message is not None)
-    plain = all(
-        not sub.no_local and not sub.until_offset and sub.since_offset <= stored.cursor.offset
-        for sub in subs
-    )
-    complete = count < PENDING_COUNT_MAX and len(entries) < PENDING_COUNT_MAX
-    return max(0, found - len(stored.cursor.settled)), plain and complete

@@ -25,6 +25,7 @@ from perdure.server.inspect import (
     session_rows,
     state_of,
 )
+from perdure.session import pending_pages
 from perdure.storage.memory import MemoryDatabase
 
 NOW = 1_700_000_000_000_000
@@ -118,15 +119,19 @@ async def test_details_count_what_is_owed() -> None:
     assert "will" not in found
 
 
-async def test_details_say_when_a_count_is_a_bound() -> None:
+async def test_details_say_when_a_count_is_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     database = MemoryDatabase()
     batch = Staged(database)
     batch.put_session(OFFLINE)
-    batch.append(Message("t", b"x", 1), NOW)
+    batch.append(Message("t", b"x", 1, publisher="a"), NOW)
+    batch.append(Message("t", b"x", 1, publisher="b"), NOW)
     batch.put_subscription("a", Subscription("t", qos=1, no_local=True), epoch=1)
     batch.write()
     found = await details(database)
-    assert (found["owed_messages"], found["owed_is_exact"]) == (1, False)
+    assert (found["owed_messages"], found["owed_is_exact"]) == (1, True)
+    monkeypatch.setattr(pending_pages, "LOOKED_AT_MAX", 1)
+    found = await details(database)
+    assert (found["owed_messages"], found["owed_is_exact"]) == (2, False)
 
 
 async def test_details_of_subscriptions_will_and_memory() -> None:

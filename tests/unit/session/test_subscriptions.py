@@ -6,14 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.model import BackfillProgress, Message, Subscription
-from perdure.session.subscriptions import (
-    NAIVE_MAX,
-    DeliveryOptions,
-    SessionSubscriptions,
-    combine,
-    holds,
-)
+from perdure.model import BackfillProgress, DeliveryOptions, Message, Subscription, combine, holds
+from perdure.session.subscriptions import NAIVE_MAX, SessionSubscriptions
 
 
 def _message(topic: str = "a/b", **changes: int) -> Message:
@@ -93,10 +87,10 @@ def test_both_ways_of_matching_agree(fillers: int) -> None:
     ]
     subs += [Subscription(f"other/{number}", qos=1) for number in range(fillers)]
     interest = SessionSubscriptions("c", subs)
-    assert _values(interest.wants(_message(offset=8))) == (1, False, (1, 3))
-    assert _values(interest.wants(_message(offset=9))) == (2, False, (2, 3))
-    assert _values(interest.wants(_message(offset=1))) == (1, False, (3,))
-    assert interest.wants(_message("$SYS/x")) is None
+    assert _values(interest.options(_message(offset=8))) == (1, False, (1, 3))
+    assert _values(interest.options(_message(offset=9))) == (2, False, (2, 3))
+    assert _values(interest.options(_message(offset=1))) == (1, False, (3,))
+    assert interest.options(_message("$SYS/x")) is None
 
 
 @pytest.mark.trap(28)
@@ -107,7 +101,7 @@ def test_a_leading_wildcard_does_not_see_dollar_topics() -> None:
         interest = SessionSubscriptions(
             "c", [Subscription("#", qos=1), Subscription("+/x", qos=1), *subs]
         )
-        assert interest.wants(_message("$SYS/x")) is None
+        assert interest.options(_message("$SYS/x")) is None
 
 
 def test_filters_to_read() -> None:
@@ -151,6 +145,6 @@ def test_an_answer_does_not_depend_on_those_before(
         subs += [Subscription(f"other/{number}", qos=1) for number in range(NAIVE_MAX)]
     asked = SessionSubscriptions("c", subs)
     for message in messages:
-        assert _values(asked.wants(message)) == _values(
-            SessionSubscriptions("c", subs).wants(message)
+        assert _values(asked.options(message)) == _values(
+            SessionSubscriptions("c", subs).options(message)
         )

@@ -23,7 +23,7 @@ import msgspec
 
 from perdure.broker.runtime.scheduler import run_eagerly
 from perdure.errors import StorageError
-from perdure.model import BackfillProgress, Message, Subscription
+from perdure.model import BackfillProgress, Message, Subscription, combine
 from perdure.mqtt.reason_codes import UNSPECIFIED_ERROR
 from perdure.topic.names import is_wildcard
 
@@ -256,19 +256,21 @@ class Backfill:
         now_us = core.pipeline.now_us
         if message.expires_at_us and message.expires_at_us <= now_us:
             return
-        if sub.no_local and message.publisher == session.client_id:
+        options = combine([sub], message, session.client_id)
+        if options is None:
             return
         authorizer = core.authorizer
         if not authorizer.allow_all and not authorizer.deliver(
             session.identity, message.topic, message.publisher
         ):
             return
-        qos = min(sub.qos, message.qos)
-        identifiers = (sub.identifier,) if sub.identifier else ()
         # [MQTT-3.3.1-8] retained on subscribe: RETAIN 1; [MQTT-3.3.1-12] else as published
         # only if the subscription says so.
-        retain = retained or (sub.retain_as_published and message.retain)
-        if qos:
-            self._inbox.give(session, message, qos=qos, retain=retain, identifiers=identifiers)
+        retain = retained or options.retain
+        identifiers = options.identifiers
+        if options.qos:
+            self._inbox.give(
+                session, message, qos=options.qos, retain=retain, identifiers=identifiers
+            )
         else:
             session.give_qos0(message, retain, identifiers)

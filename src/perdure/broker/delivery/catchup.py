@@ -1,8 +1,6 @@
 """Lagging sessions: reading from the log and the private stream until the live flow is reached.
 
-In a database that keeps a queue for each durable session, the queue is read in place of the log:
-it holds at least the messages that the session is owed, and ``SessionSubscriptions`` decides on
-each of them as it does on those of the log, so the order and the serial numbers are the same.
+What is read, in which order, and which of it the session gets, is for ``session.pending`` to say.
 
 The fence is ``dispatcher.offset``: what is recorded up to it was handed to every live session, so
 a session whose position has come there is live from then on: no gap, no repeat, no overtaking.
@@ -12,10 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from perdure.broker.delivery.pending import PendingPage, merged, read_page
+from perdure.broker.delivery.pending import rows_of
 from perdure.errors import StorageError
-from perdure.model import InboxEntry, Message
+from perdure.model import InboxEntry
 from perdure.mqtt.reason_codes import UNSPECIFIED_ERROR
+from perdure.session.pending import PendingMessage, PendingMessages
+from perdure.session.pending_pages import PendingPage, read_page
 from perdure.session.subscriptions import SessionSubscriptions
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class CatchUp:
 
     async def _run(self, session: LiveSession) -> None:
         core = self._core
-        interest: SessionSubscriptions | None = None
+        subscriptions: SessionSubscriptions | None = None
         version = -1
         try:
             await self._pending_limits.measure(session)
@@ -63,18 +63,18 @@ class CatchUp:
                 await self._window_waiters.wait(session)
                 if not session.is_open:
                     return
-                if interest is None or version != session.subs_version:
+                if subscriptions is None or version != session.subs_version:
                     if core.committer.sequences_late:
                         # What is sent goes by subscriptions that the log has.
                         await core.pipeline.committed()
                         if not session.is_open:
                             return
                     version = session.subs_version
-                    interest = SessionSubscriptions(
+                    subscriptions = SessionSubscriptions(
                         session.client_id, [*session.subs.values(), *session.ended]
                     )
                 core.pipeline.now_us = core.clock.now_us()
-                await self._step(session, interest)
+                await self._step(session, subscriptions)
                 if session.lagging and not self._goes_on(session):
                     await core.yield_to_loop()
         except StorageError as error:
@@ -96,31 +96,29 @@ class CatchUp:
             self._until_us = now_us + TURN_US
         return now_us < self._until_us and session.has_room()
 
-    async def _step(self, session: LiveSession, interest: SessionSubscriptions) -> None:
+    async def _step(self, session: LiveSession, subscriptions: SessionSubscriptions) -> None:
         """Read and offer one page; the session is live when there is no more."""
         core = self._core
         fence = core.dispatcher.offset
         after = session.position
-        filters = interest.filters(after)
         begun_us = core.clock.monotonic_us()
         chunk = core.session_config.feed_chunk
         page = await read_page(
-            core.database,
-            session.client_id,
-            filters,
+            rows_of(core.database, session.client_id, durable=session.durable),
+            subscriptions,
             durable=session.durable,
             after=after,
-            fence=fence,
+            until=fence,
             chunk=max(chunk, min(session.outbound.window_left(), PAGE_MAX)),
             bytes_max=core.session_config.outbound_buffer_bytes,
         )
-        if filters and fence > after:
+        if page.of_log:
             elapsed_us = core.clock.monotonic_us() - begun_us
             core.metrics.storage_read_seconds.observe(elapsed_us)
         if not session.is_open or session.position != after:
             return
         sent = session.outbound.sent_serial
-        self._offer(session, interest, page)
+        self._offer(session, subscriptions, page)
         sent = session.outbound.sent_serial - sent
         session.position = page.through
         if page.through >= core.dispatcher.offset:
@@ -132,69 +130,38 @@ class CatchUp:
         core.pipeline.schedule()
 
     def _offer(
-        self, session: LiveSession, interest: SessionSubscriptions, page: PendingPage
+        self, session: LiveSession, subscriptions: SessionSubscriptions, page: PendingPage
     ) -> None:
-        limited = self._pending_limits.may_drop(session)
-        if not page.entries:
+        limits = self._pending_limits
+        limited = limits.may_drop(session)
+        messages = PendingMessages(subscriptions, session.outbound.next_serial - 1)
+        for pending in messages.page(page.messages, page.entries):
+            message = pending.message
+            if pending.entry is not None:
+                self._offer_entry(session, pending.entry)
+                continue
+            assert message is not None
             if limited:
-                for message in page.messages:
-                    self._offer_message(session, interest, message, limited)
-            else:
-                self._offer_runs(session, interest, page.messages)
-            return
-        for item in merged(page.messages, page.entries):
-            if isinstance(item, InboxEntry):
-                self._offer_entry(session, item)
-            else:
-                self._offer_message(session, interest, item, limited)
-
-    def _offer_runs(
-        self, session: LiveSession, interest: SessionSubscriptions, messages: list[Message]
-    ) -> None:
-        """Offer messages of the log: what follows each other and can be sent alike is one step."""
-        at = 0
-        while at < len(messages):
-            message = messages[at]
-            at += 1
-            wanted = interest.wants(message)
-            if wanted is None or not wanted.qos:
-                continue
-            room = 0
-            if wanted.qos == 1 and not wanted.retain and not message.expires_at_us:
+                if limits.drops(session, message):
+                    continue
+            elif pending.qos == 1 and not pending.retain and not message.expires_at_us:
                 room = session.room_to_send(message)
-            if room < 2:
-                session.offer(
-                    message, wanted.qos, wanted.retain, wanted.identifiers, message.offset
-                )
-                continue
-            run = [message]
-            while len(run) < room and at < len(messages):
-                following = messages[at]
-                if following.expires_at_us:
-                    break
-                same = interest.wants(following)
-                if (
-                    same is None
-                    or same.qos != 1
-                    or same.retain
-                    or same.identifiers != wanted.identifiers
-                    or not session.may_have(following)
-                ):
-                    break
-                run.append(following)
-                at += 1
-            # What comes after the connection is congested is offered again, one by one.
-            at -= len(run) - session.deliver_run(run, wanted.identifiers)
+                if room > 1:
+                    self._offer_run(session, messages, pending, room)
+                    continue
+            session.offer(message, pending.qos, pending.retain, pending.identifiers, pending.offset)
 
-    def _offer_message(
-        self, session: LiveSession, interest: SessionSubscriptions, message: Message, limited: bool
+    def _offer_run(
+        self, session: LiveSession, messages: PendingMessages, first: PendingMessage, room: int
     ) -> None:
-        wanted = interest.wants(message)
-        if wanted is None or not wanted.qos:
-            return
-        if limited and self._pending_limits.drops(session, message):
-            return
-        session.offer(message, wanted.qos, wanted.retain, wanted.identifiers, message.offset)
+        """Offer messages that follow each other and can be sent alike as one step."""
+        run = messages.run(first, room)
+        taken = 1
+        while taken < len(run) and session.may_have(run[taken]):
+            taken += 1
+        # What comes after the connection is congested, or may not be had, is offered one by one.
+        offered = session.deliver_run(run if taken == len(run) else run[:taken], first.identifiers)
+        messages.give_back(len(run) - offered)
 
     def _offer_entry(self, session: LiveSession, entry: InboxEntry) -> None:
         session.inbox_until = max(session.inbox_until, entry.offset)

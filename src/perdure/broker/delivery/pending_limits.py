@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, final
 
 import msgspec
 
+from perdure.broker.delivery.pending import rows_of
 from perdure.config.schema import SessionConfig
 from perdure.model import InboxEntry, Message
+from perdure.session.pending import PendingMessages
+from perdure.session.pending_pages import read_pages
 from perdure.session.subscriptions import SessionSubscriptions
-from perdure.storage.contract import ReadResult
 
 if TYPE_CHECKING:
     from perdure.broker.core import BrokerCore
@@ -59,34 +61,25 @@ class PendingLimits:
         config = core.session_config
         if not config.pending_messages_max and not config.pending_bytes_max:
             return
-        interest = SessionSubscriptions(session.client_id, [*session.subs.values(), *session.ended])
-        position = session.position
-        fence = core.dispatcher.offset
-        sizes: list[int] = []
-        filters = interest.filters(position)
-        after = position
-        while filters and after < fence:
-            page = await self._page(session, filters, after)
-            for message in page.messages:
-                wanted = interest.wants(message)
-                if wanted is not None and wanted.qos:
-                    sizes.append(len(message.payload))
-            after = page.through_offset
-        session.to_drop = excess(sizes, config)
-
-    async def _page(self, session: LiveSession, filters: list[str], after: int) -> ReadResult:
-        """What a session may be owed next, from its queue or from the log."""
-        core = self._core
-        queues = core.database.capabilities.queues
-        chunk = core.session_config.feed_chunk
-        fence = core.dispatcher.offset
-        if queues is not None and session.durable:
-            return await queues.read_queue(
-                session.client_id, after_offset=after, until_offset=fence, limit=chunk, bytes_max=0
-            )
-        return await core.database.read(
-            filters, after_offset=after, until_offset=fence, limit=chunk
+        subscriptions = SessionSubscriptions(
+            session.client_id, [*session.subs.values(), *session.ended]
         )
+        pages = read_pages(
+            rows_of(core.database, session.client_id, durable=session.durable),
+            subscriptions,
+            durable=False,  # the private stream has no such limit
+            after=session.position,
+            until=core.dispatcher.offset,
+            chunk=core.session_config.feed_chunk,
+            bytes_max=0,
+        )
+        sizes: list[int] = []
+        pending = PendingMessages(subscriptions, 0)
+        async for page in pages:
+            for each in pending.page(page.messages, page.entries):
+                assert each.message is not None
+                sizes.append(len(each.message.payload))
+        session.to_drop = excess(sizes, config)
 
     def may_drop(self, session: LiveSession) -> bool:
         """Whether ``drops`` has to be asked for the messages that are read next."""

@@ -13,9 +13,8 @@ from typing import Final, TypeAlias, final
 
 from perdure.broker.dispatch.router import Router, Subscriber, SubscriberEntry, SubscriberSet
 from perdure.broker.runtime.scheduler import Gate
-from perdure.model import InboxEntry, Message, Subscription
+from perdure.model import InboxEntry, Message, Subscription, combine
 from perdure.observe.metrics import Metrics
-from perdure.session.subscriptions import combine
 from perdure.topic.shapes import FilterIndex
 
 
@@ -388,6 +387,6 @@ def _deliver_combined(
             session.deliver_one(message, entry)
         else:
             ready.append(entry.sub)
-    wanted = combine(ready, message, session.client_id)
-    if wanted is not None:
-        session.deliver(message, wanted.qos, wanted.retain, wanted.identifiers)
+    options = combine(ready, message, session.client_id)
+    if options is not None:
+        session.deliver(message, options.qos, options.retain, options.identifiers)

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from perdure.broker.delivery.pending import merged, read_page, without_payload
 from perdure.broker.retention.dropping import make_durable, visit_session
 from perdure.broker.retention.pipeline_holds import PipelineHolds
 from perdure.model import InboxEntry, Message, StoredSession
-from perdure.session.subscriptions import DeliveryOptions, SessionSubscriptions
+from perdure.session.pending import DeliveryProgress, PendingMessages, without_payload
+from perdure.session.pending_pages import read_pages
+from perdure.session.subscriptions import SessionSubscriptions
 from perdure.storage.contract import GenerationInfo
 
 if TYPE_CHECKING:
@@ -36,11 +37,6 @@ if TYPE_CHECKING:
 GENERATIONS_MIN: Final = 8
 """With ``drop_oldest`` a generation takes at most this part of the budget: so there is one to drop
 in time, and dropping it costs a part of the past and not all of it."""
-
-PAGE: Final = 256
-"""Owed messages that are looked at in one commit."""
-
-PAGE_BYTES: Final = 4 * 1024 * 1024
 
 
 def generation_bytes_max(config: RetentionConfig) -> int:
@@ -164,86 +160,54 @@ class DiskBudget:
         stored = await core.database.open_session(client_id)
         if stored is None or stored.cursor.offset >= info.until_offset - 1:
             return 0
-        tombstones = _Tombstones(stored, held_through=_held_through(live, info))
-        await self._fill(tombstones, info)
+        lost = await self._fill(stored, info, held_through=_held_through(live, info))
         if live is not None and not live.is_open and not live.record.expiry_s:
             return 0  # it has ended meanwhile
-        if tombstones.lost:
+        if lost:
             record = stored.record if live is None else live.record
-            record = msgspec.structs.replace(
-                record, dropped_count=record.dropped_count + tombstones.lost
-            )
+            record = msgspec.structs.replace(record, dropped_count=record.dropped_count + lost)
             if live is not None:
                 live.record = record
             core.committer.batch.put_session(record)
         if live is not None:
             live.inbox_until = max(live.inbox_until, info.until_offset - 1)
         await core.pipeline.committed()
-        return tombstones.lost
+        return lost
 
-    async def _fill(self, tombstones: _Tombstones, info: GenerationInfo) -> None:
+    async def _fill(self, stored: StoredSession, info: GenerationInfo, *, held_through: int) -> int:
+        """Put a tombstone for each message of the log that a session is owed up to the end of a
+        generation, and count those that its client will not get."""
         core = self._core
-        record = tombstones.stored.record
-        after, until = tombstones.stored.cursor.offset, info.until_offset - 1
-        while after < until:
-            page = await read_page(
-                core.database,
-                record.client_id,
-                tombstones.interest.filters(after),
-                durable=True,
-                after=after,
-                fence=until,
-                chunk=PAGE,
-                bytes_max=PAGE_BYTES,
-            )
-            for item in merged(page.messages, page.entries):
-                if isinstance(item, InboxEntry):
-                    tombstones.passed(item)
-                    continue
-                wanted = tombstones.interest.wants(item)
-                if wanted is not None and wanted.qos:
-                    entry = tombstones.tombstone(item, wanted)
-                    core.committer.batch.put_inbox(record.client_id, entry, epoch=record.epoch)
-            await core.pipeline.committed()
-            after = page.through
-            await core.yield_to_loop()
-
-
-@final
-class _Tombstones:
-    """What one session loses; its messages come in their order, so serial numbers are counted.
-
-    Attributes:
-        stored: the session.
-        interest: its subscriptions.
-        lost: messages that its client will not get.
-    """
-
-    def __init__(self, stored: StoredSession, *, held_through: int) -> None:
-        self.stored = stored
-        self.interest = SessionSubscriptions(stored.record.client_id, stored.subscriptions)
-        self.lost = 0
-        self._held_through = held_through
-        self._serial = stored.cursor.serial
-        self._settled = frozenset(stored.cursor.settled)
-        self._released = frozenset(stored.cursor.released)
-
-    def passed(self, entry: InboxEntry) -> None:
-        """An entry of the private stream, which stays."""
-        self._serial = max(self._serial + 1, entry.serial)
-
-    def tombstone(self, message: Message, wanted: DeliveryOptions) -> InboxEntry:
-        """What takes the place of a message."""
-        self._serial += 1
-        kept: Message | None = None
-        qos = wanted.qos
-        if self._serial in self._released:
-            kept, qos = without_payload(message), 2
-        elif self._serial not in self._settled and message.offset > self._held_through:
-            self.lost += 1
-        return InboxEntry(
-            message.offset, kept, qos=qos, retain=wanted.retain, identifiers=wanted.identifiers
+        record = stored.record
+        subscriptions = SessionSubscriptions(record.client_id, stored.subscriptions)
+        pending = PendingMessages(subscriptions, stored.cursor.serial)
+        progress = DeliveryProgress(stored.cursor, record.cut_offset)
+        lost = 0
+        pages = read_pages(
+            core.database,
+            subscriptions,
+            durable=True,
+            after=stored.cursor.offset,
+            until=info.until_offset - 1,
         )
+        async for page in pages:
+            for each in pending.page(page.messages, page.entries):
+                if each.entry is not None:
+                    continue  # it stays
+                assert each.message is not None
+                kept: Message | None = None
+                qos = each.qos
+                if progress.is_released(each):
+                    kept, qos = without_payload(each.message), 2
+                elif not progress.is_settled(each) and each.offset > held_through:
+                    lost += 1
+                entry = InboxEntry(
+                    each.offset, kept, qos=qos, retain=each.retain, identifiers=each.identifiers
+                )
+                core.committer.batch.put_inbox(record.client_id, entry, epoch=record.epoch)
+            await core.pipeline.committed()
+            await core.yield_to_loop()
+        return lost
 
 
 def _held_through(live: LiveSession | None, info: GenerationInfo) -> int:

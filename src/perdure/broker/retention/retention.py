@@ -20,8 +20,10 @@ from perdure.broker.retention.disk_budget import DiskBudget, generation_bytes_ma
 from perdure.broker.retention.dropping import make_durable, visit_session
 from perdure.broker.retention.pipeline_holds import PipelineHolds
 from perdure.errors import StorageError
-from perdure.model import InboxEntry, Message, StoredSession
-from perdure.session.subscriptions import DeliveryOptions, SessionSubscriptions, combine
+from perdure.model import InboxEntry, Message, StoredSession, combine
+from perdure.session.pending import PendingMessages
+from perdure.session.pending_pages import read_pages
+from perdure.session.subscriptions import SessionSubscriptions
 from perdure.storage.contract import GenerationInfo
 
 if TYPE_CHECKING:
@@ -216,27 +218,35 @@ class Retention:
         """
         core = self._core
         client_id = stored.record.client_id
-        interest = SessionSubscriptions(client_id, stored.subscriptions)
-        after = max(stored.cursor.offset, info.since_offset - 1)
+        subscriptions = SessionSubscriptions(client_id, stored.subscriptions)
         until = info.until_offset - 1
-        filters = interest.filters(after)
+        pages = read_pages(
+            core.database,
+            subscriptions,
+            durable=False,  # what is in its private stream stays there
+            after=max(stored.cursor.offset, info.since_offset - 1),
+            until=until,
+            chunk=CARRY_PAGE,
+            bytes_max=0,
+        )
+        pending = PendingMessages(subscriptions, 0)
         count = 0
-        while filters and after < until:
-            page = await core.database.read(
-                filters, after_offset=after, until_offset=until, limit=CARRY_PAGE
-            )
-            for message in page.messages:
-                wanted = interest.wants(message)
-                if wanted is None or not wanted.qos:
-                    continue
+        async for page in pages:
+            for each in pending.page(page.messages, page.entries):
+                assert each.message is not None
                 core.committer.batch.put_inbox(
                     client_id,
-                    _session_entry(message.offset, message, wanted),
+                    InboxEntry(
+                        each.offset,
+                        each.message,
+                        qos=each.qos,
+                        retain=each.retain,
+                        identifiers=each.identifiers,
+                    ),
                     epoch=stored.record.epoch,
                 )
                 count += 1
             await core.pipeline.committed()
-            after = page.through_offset
             await core.yield_to_loop()
         if live is not None:
             live.inbox_until = max(live.inbox_until, until)
@@ -260,10 +270,16 @@ class Retention:
                 )
                 batch = core.committer.batch
                 for message in page.messages:
-                    wanted = combine([sub], message, client_id)
-                    if wanted is None or not wanted.qos:
+                    options = combine([sub], message, client_id)
+                    if options is None or not options.qos:
                         continue
-                    entry = _session_entry(0, message, wanted)
+                    entry = InboxEntry(
+                        0,
+                        message,
+                        qos=options.qos,
+                        retain=options.retain,
+                        identifiers=options.identifiers,
+                    )
                     batch.place(entry)
                     batch.put_inbox(client_id, entry, epoch=epoch)
                     # A session that comes back reads up to the fence, so that must pass it.
@@ -302,12 +318,6 @@ class Retention:
             await core.pipeline.committed()
             await core.yield_to_loop()
         return count
-
-
-def _session_entry(offset: int, message: Message, wanted: DeliveryOptions) -> InboxEntry:
-    return InboxEntry(
-        offset, message, qos=wanted.qos, retain=wanted.retain, identifiers=wanted.identifiers
-    )
 
 
 def _group_entry(message: Message) -> InboxEntry:

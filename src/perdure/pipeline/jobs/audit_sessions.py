@@ -1,9 +1,8 @@
 """The part of an audit that looks at sessions and retained messages.
 
-What a session is owed beyond its cursor is counted: matching messages of the log, and entries of
-its private stream. Each takes one serial number, so no number beyond that count can have been sent
-or settled. The count is an upper one (subscriptions have bounds, some messages are not owed), so
-what is found is wrong for sure.
+What a session is owed beyond its cursor is enumerated as the broker does it
+(``session.pending``). Each message takes one serial number, so no number beyond the last one can
+have been sent or settled.
 """
 
 from __future__ import annotations
@@ -11,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from perdure.limits import OFFSET_MAX, PACKET_ID_MAX
-from perdure.model import InboxEntry, StoredSession
+from perdure.limits import PACKET_ID_MAX
+from perdure.model import StoredSession
+from perdure.session.pending_pages import StoredQueue
 from perdure.storage.contract import Database
 
 Add: TypeAlias = Callable[[str, str, str], None]
@@ -77,38 +77,16 @@ async def _audit_cursor(database: Database, session: StoredSession, add: Add) ->
     highest = max((cursor.sent, *cursor.settled, *cursor.released))
     if highest <= cursor.serial:
         return
-    entries = await _entries(database, client_id, cursor.offset)
-    # An entry that a client knows from another broker has the number that it had there.
-    begin = max((cursor.serial, *(entry.serial for entry in entries)))
-    owed = len(entries)
-    filters = sorted({sub.filter for sub in session.subscriptions if not sub.group})
-    missing = highest - begin - owed
-    if missing > 0 and filters:
-        owed += await database.count(
-            filters,
-            after_offset=cursor.offset,
-            until_offset=database.last_offset,
-            limit=missing,
-        )
-    if begin + owed < highest:
-        add(
-            "cursor",
-            client_id,
-            f"serial number {highest} was sent or settled, but only those up to "
-            f"{begin + owed} are owed",
-        )
-
-
-async def _entries(database: Database, client_id: str, after: int) -> list[InboxEntry]:
-    found: list[InboxEntry] = []
-    while True:
-        page = await database.read_inbox(
-            client_id, after_offset=after, until_offset=OFFSET_MAX, limit=_PAGE
-        )
-        found += page
-        if len(page) < _PAGE:
-            return found
-        after = page[-1].offset
+    queue = StoredQueue(database, session, until=database.last_offset)
+    async for _ in queue.messages():
+        if queue.last_serial >= highest:
+            return
+    add(
+        "cursor",
+        client_id,
+        f"serial number {highest} was sent or settled, but only those up to "
+        f"{queue.last_serial} are owed",
+    )
 
 
 async def audit_retained(database: Database, recorded: Mapping[str, int], add: Add) -> None:

@@ -6,13 +6,13 @@ nor given up. A cheap count for every session chooses those that are looked at c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from heapq import nlargest
 from typing import Any, Final
 
-from perdure.limits import OFFSET_MAX
 from perdure.model import StoredSession
+from perdure.session.pending_pages import count_pending, oldest_pending
+from perdure.session.subscriptions import SessionSubscriptions
 from perdure.storage.contract import Database
 
 PENDING_MAX: Final = 100_000
@@ -42,8 +42,9 @@ async def slow_sessions(database: Database, *, top: int) -> list[dict[str, Any]]
         if session is None:
             continue
         # Counts are sparse: where they agree, who stands further back comes first.
-        stands = _since(session, session.cursor.offset)
-        lag = database.messages_after(stands) if _filters(session) else 0
+        subscriptions = SessionSubscriptions(record.client_id, session.subscriptions)
+        stands = subscriptions.begin(session.cursor.offset)
+        lag = database.messages_after(stands) if subscriptions.filters(stands) else 0
         candidates.append((lag, -stands, record.client_id))
         if len(candidates) > 1_000 + _CANDIDATES * top:
             candidates = nlargest(_CANDIDATES * top, candidates)
@@ -59,51 +60,17 @@ async def slow_sessions(database: Database, *, top: int) -> list[dict[str, Any]]
 
 async def _row(database: Database, session: StoredSession) -> dict[str, Any] | None:
     cursor, client_id = session.cursor, session.record.client_id
-    entries = await database.read_inbox(
-        client_id, after_offset=cursor.offset, until_offset=OFFSET_MAX, limit=PENDING_MAX
-    )
-    filters = _filters(session)
-    pending = len(entries)
-    oldest = [entry.message.published_at_us for entry in entries if entry.message is not None][:1]
-    if filters:
-        after = _since(session, cursor.offset)
-        last = database.last_offset
-        pending += await database.count(
-            filters, after_offset=after, until_offset=last, limit=PENDING_MAX
-        )
-        first = await database.read(filters, after_offset=after, until_offset=last, limit=1)
-        oldest += [message.published_at_us for message in first.messages]
-    settled = len(cursor.settled)
-    pending = max(0, pending - settled)
-    if not pending or not oldest:
+    last = database.last_offset
+    pending, _ = await count_pending(database, session, until=last, limit=PENDING_MAX)
+    oldest = await oldest_pending(database, session, until=last)
+    if not pending or oldest is None or oldest.message is None:
         return None
-    oldest_us = min(oldest)
+    oldest_us = oldest.message.published_at_us
     return {
         "client_id": client_id,
         "connected": session.record.connected,
         "pending": pending,
-        "unacknowledged": max(0, cursor.sent - cursor.serial - settled),
+        "unacknowledged": max(0, cursor.sent - cursor.serial - len(cursor.settled)),
         "oldest": _EPOCH + timedelta(microseconds=oldest_us),
         "behind_s": round((database.last_offset - oldest_us) / 1e6, 3),
     }
-
-
-def _filters(session: StoredSession) -> Sequence[str]:
-    """Filters of subscriptions that still hold; a group's messages are in the private stream."""
-    return sorted(
-        {
-            sub.filter
-            for sub in session.subscriptions
-            if not sub.group and not sub.until_offset and sub.qos
-        }
-    )
-
-
-def _since(session: StoredSession, offset: int) -> int:
-    """Nothing is owed from before the first subscription."""
-    since = [
-        sub.since_offset
-        for sub in session.subscriptions
-        if not sub.group and not sub.until_offset and sub.qos
-    ]
-    return max(offset, min(since, default=0))

@@ -2,7 +2,7 @@
 
 Only ordinary subscriptions that hold now are in it: not those of groups, not ended ones, not
 those that are still fed. What it decides is what a queue *shows* of a delivery; how a message is
-delivered in the end is decided when the session reads its queue (``session.interest``), so an
+delivered in the end is decided when the session reads its queue (``session.pending``), so an
 entry too many is harmless and one too few is not.
 """
 
@@ -11,26 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeAlias, final
 
-from perdure.model import Message, Subscription
+from perdure.model import DeliveryOptions, Message, Subscription, combine, holds
 from perdure.topic.matching import matches
 from perdure.topic.shapes import FilterIndex
 
 _Key: TypeAlias = tuple[int, str]
-
-
-@final
-class Delivery:
-    """How a session's queue is to show a message."""
-
-    __slots__ = ("client_id", "identifiers", "qos", "retain")
-
-    def __init__(
-        self, client_id: str, qos: int, retain: bool, identifiers: tuple[int, ...]
-    ) -> None:
-        self.client_id = client_id
-        self.qos = qos
-        self.retain = retain
-        self.identifiers = identifiers
 
 
 @final
@@ -76,8 +61,8 @@ class Interests:
         for key, topic_filter in self._filters.pop(client_id, {}).items():
             self._take_out(client_id, topic_filter, key)
 
-    def deliveries(self, message: Message) -> list[Delivery]:
-        """Who is to get a message with QoS 1 or 2, each session once."""
+    def deliveries(self, message: Message) -> list[tuple[str, DeliveryOptions]]:
+        """Who is to get a message with QoS 1 or 2, each session once, and how."""
         audiences = self._index.match(message.topic)
         if not audiences:
             return []
@@ -91,11 +76,11 @@ class Interests:
                 for client_id, subs in clients.items():
                     together.setdefault(client_id, []).extend(subs.values())
             found = together.items()
-        deliveries: list[Delivery] = []
+        deliveries: list[tuple[str, DeliveryOptions]] = []
         for client_id, wanted in found:
-            delivery = _combine(client_id, wanted, message)
-            if delivery is not None:
-                deliveries.append(delivery)
+            options = combine(wanted, message, client_id)
+            if options is not None and options.qos:
+                deliveries.append((client_id, options))
         return deliveries
 
     def _take_out(self, client_id: str, topic_filter: str, key: _Key) -> None:
@@ -111,24 +96,7 @@ class Interests:
 
 def wants(client_id: str, sub: Subscription, message: Message) -> bool:
     """Whether a subscription that has just begun is owed a message recorded before it."""
-    return (
-        message.offset > sub.since_offset
-        and min(message.qos, sub.qos) > 0
-        and not (sub.no_local and message.publisher == client_id)
-        and matches(sub.filter, message.topic)
-    )
-
-
-def _combine(client_id: str, subs: Iterable[Subscription], message: Message) -> Delivery | None:
-    """One delivery for overlapping subscriptions [MQTT-3.3.4-2] [MQTT-3.3.4-3]."""
-    qos = 0
-    retain = False
-    identifiers: list[int] = []
-    for sub in subs:
-        if sub.no_local and message.publisher == client_id:
-            continue
-        qos = max(qos, min(message.qos, sub.qos))
-        retain = retain or (sub.retain_as_published and message.retain)
-        if sub.identifier:
-            identifiers.append(sub.identifier)
-    return Delivery(client_id, qos, retain, tuple(identifiers)) if qos else None
+    if not holds(sub, message.offset) or not matches(sub.filter, message.topic):
+        return False
+    options = combine([sub], message, client_id)
+    return options is not None and options.qos > 0

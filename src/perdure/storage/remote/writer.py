@@ -132,21 +132,21 @@ class Writer:
         self.log.append(transaction, message)
         if not message.qos:
             return
-        for delivery in self.interests.deliveries(message):
+        for client_id, options in self.interests.deliveries(message):
             offset = message.offset
-            end = self._end(delivery.client_id)
+            end = self._end(client_id)
             if offset <= end.until or end.count - end.settled >= self._queue_max:
                 # The queue is full, which is no reason to forget anything.
-                self._add(delivery.client_id, end, message)
+                self._add(client_id, end, message)
                 continue
             end.queued(offset)
             transaction.append(
                 NewEntry(
-                    delivery.client_id,
+                    client_id,
                     message,
-                    delivery.qos,
-                    delivery.retain,
-                    delivery.identifiers[:IDENTIFIERS_MAX],
+                    options.qos,
+                    options.retain,
+                    options.identifiers[:IDENTIFIERS_MAX],
                     position=offset,
                     serial=offset,
                 ),

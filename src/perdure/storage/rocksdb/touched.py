@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from perdure.config.units import format_time
+from perdure.model import holds_within
 from perdure.storage.codec import decode_cursor, decode_session, decode_subscription
 from perdure.storage.contract import Finding
 from perdure.storage.rocksdb import keys
@@ -75,11 +76,10 @@ def _readers(
         client_id = decode_session(value).client_id
         rows = keys.session_rows(client_id)
         cursor = engine.get(STATE, keys.cursor(rows))
-        if cursor is not None and decode_cursor(cursor).offset >= until:
-            continue
+        after = 0 if cursor is None else decode_cursor(cursor).offset
         for _, row in engine.items(STATE, rows + b"u", rows + b"v"):
             sub = decode_subscription(row)
-            if sub.since_offset > until:
+            if not holds_within(sub, after=after, until=until):
                 continue
             name = sub.name.split("/", 2)[2] if sub.name.startswith("$share/") else sub.name
             if isinstance(layout, SkipScanLayout) and not any(

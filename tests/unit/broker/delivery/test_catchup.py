@@ -27,7 +27,7 @@ from perdure.mqtt.packets import (
 
 if TYPE_CHECKING:
     from perdure.broker.delivery.live_session import LiveSession
-    from perdure.session.subscriptions import SessionSubscriptions
+    from perdure.session.pending import PendingMessage, PendingMessages
 
 SMALL = Config(
     sys=QUIET,
@@ -357,12 +357,18 @@ def test_what_catches_up_in_one_step_is_what_would_one_by_one(
     assert in_steps[0]
 
     def one_by_one(
-        self: CatchUp, session: LiveSession, interest: SessionSubscriptions, messages: list[Message]
+        _: CatchUp,
+        session: LiveSession,
+        messages: PendingMessages,
+        first: PendingMessage,
+        room: int,
     ) -> None:
-        for message in messages:
-            self._offer_message(session, interest, message, limited=False)
+        assert messages.serial == first.serial
+        assert room > 1
+        assert first.message is not None
+        session.offer(first.message, 1, False, first.identifiers, first.offset)
 
-    monkeypatch.setattr(CatchUp, "_offer_runs", one_by_one)
+    monkeypatch.setattr(CatchUp, "_offer_run", one_by_one)
     assert in_steps == _return_to_bursts(seed)
 
 

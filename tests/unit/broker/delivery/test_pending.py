@@ -9,11 +9,13 @@ from tests.support.sim_broker import SimBroker
 from tests.support.staged import Staged
 from tests.unit.broker.harness import QUIET, Client, make_sim
 
-from perdure.broker.delivery.pending import PendingQueue, merged, read_page
+from perdure.broker.delivery.pending import PendingQueue
 from perdure.config.schema import Config, SessionConfig
 from perdure.limits import OFFSET_MAX
 from perdure.model import Cursor, InboxEntry, Message, SessionRecord, Subscription
 from perdure.mqtt.packets import PUBACK, PUBREC, PUBREL, Ack, Properties, Publish
+from perdure.session.pending_pages import read_page
+from perdure.session.subscriptions import SessionSubscriptions
 from perdure.storage.device_queue import EntryState, QueuedEntry
 from perdure.storage.memory import MemoryDatabase
 
@@ -193,16 +195,6 @@ async def test_an_empty_queue_remembers_its_last_number() -> None:
     assert await of_inbox(cursor=Cursor(5, 65_537)) == ([], 2)
 
 
-def test_what_was_carried_over_comes_once() -> None:
-    messages = [message(10), message(20), message(30)]
-    entries = [InboxEntry(5, None, qos=1), InboxEntry(20, message(20), qos=1)]
-    entries.append(InboxEntry(40, None, qos=1))
-    assert [item.offset for item in merged(messages, entries)] == [5, 10, 20, 30, 40]
-    assert [type(item) for item in merged(messages, entries)][2] is InboxEntry
-    assert list(merged(messages, [])) == messages
-    assert [item.offset for item in merged([], entries)] == [5, 20, 40]
-
-
 async def test_a_full_page_of_entries_ends_the_page_of_messages() -> None:
     database = MemoryDatabase()
     batch = Staged(database)
@@ -216,11 +208,10 @@ async def test_a_full_page_of_entries_ends_the_page_of_messages() -> None:
     async def page(*, durable: bool, after: int) -> tuple[list[int], list[int], int]:
         found = await read_page(
             database,
-            "c",
-            ["t"],
+            SessionSubscriptions("c", [Subscription("t", qos=1)]),
             durable=durable,
             after=after,
-            fence=database.last_offset,
+            until=database.last_offset,
             chunk=3,
             bytes_max=10_000,
         )

@@ -49,6 +49,7 @@ async def test_sessions_with_most_pending_come_first(database: RocksDatabase) ->
         ("behind", 89, 4),
         ("late", 4, 0),
         ("owed", 1, 0),
+        ("shared", 1, 0),
     ]
     oldest = datetime.fromtimestamp(START // SECOND + 10, UTC)
     assert (rows[0]["oldest"], rows[0]["connected"]) == (oldest, True)

@@ -59,7 +59,7 @@ def test_it_finds_whoever_wants_a_message(
             retain = any(sub.retain_as_published for sub in found if sub.qos)
             expected[client_id] = (granted, retain)
     deliveries = interests.deliveries(message)
-    assert {each.client_id: (each.qos, each.retain) for each in deliveries} == expected
+    assert {name: (options.qos, options.retain) for name, options in deliveries} == expected
     assert len(deliveries) == len(expected)
 
 

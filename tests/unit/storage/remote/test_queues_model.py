@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.support.remote import MemoryDriver, ServerState
 
 from perdure.model import Cursor, Message, SessionRecord, Subscription
+from perdure.session.pending import PendingMessages
 from perdure.session.subscriptions import SessionSubscriptions
 from perdure.storage.batch import Batch
 from perdure.storage.remote.store import RemoteDatabase
@@ -93,7 +94,7 @@ class Machine:
 
     async def owed(self) -> tuple[list[int], list[int]]:
         """By the log and by the queue, in pages of different sizes."""
-        interest = SessionSubscriptions("c", [*self.subs.values(), *self.ended])
+        subscriptions = SessionSubscriptions("c", [*self.subs.values(), *self.ended])
         last = self.database.last_offset
         log = await self.database.read(
             ["#"], after_offset=self.acked, until_offset=last, limit=1000
@@ -107,16 +108,11 @@ class Machine:
             assert page.through_offset > after
             queued += page.messages
             after = page.through_offset
-        return _wanted(interest, log.messages), _wanted(interest, queued)
+        return _pending(subscriptions, log.messages), _pending(subscriptions, queued)
 
 
-def _wanted(interest: SessionSubscriptions, messages: list[Message]) -> list[int]:
-    found = []
-    for message in messages:
-        wanted = interest.wants(message)
-        if wanted is not None and wanted.qos:
-            found.append(message.offset)
-    return found
+def _pending(subscriptions: SessionSubscriptions, messages: list[Message]) -> list[int]:
+    return [each.offset for each in PendingMessages(subscriptions, 0).page(messages, [])]
 
 
 async def play(steps: list[tuple[str, str, int]], queue_max: int) -> None:
