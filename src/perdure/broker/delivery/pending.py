@@ -6,6 +6,7 @@ A database that keeps a queue for each durable session is asked for the queue in
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from typing import Protocol, final
 
 from perdure.model import InboxEntry, StoredSession
@@ -102,10 +103,11 @@ class PendingQueue:
 
     async def entries(self) -> AsyncIterator[QueuedEntry]:
         """What the client is sent when it comes back, oldest first."""
-        async for pending in self._queue.messages():
-            entry = self._entry_of(pending)
-            if entry is not None:
-                yield entry
+        async with aclosing(self._queue.messages()) as messages:
+            async for pending in messages:
+                entry = self._entry_of(pending)
+                if entry is not None:
+                    yield entry
 
     def _entry_of(self, pending: PendingMessage) -> QueuedEntry | None:
         progress = self._queue.progress

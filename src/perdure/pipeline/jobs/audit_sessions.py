@@ -8,6 +8,7 @@ have been sent or settled.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from typing import Final, TypeAlias
 
 from perdure.limits import PACKET_ID_MAX
@@ -78,9 +79,10 @@ async def _audit_cursor(database: Database, session: StoredSession, add: Add) ->
     if highest <= cursor.serial:
         return
     queue = StoredQueue(database, session, until=database.last_offset)
-    async for _ in queue.messages():
-        if queue.last_serial >= highest:
-            return
+    async with aclosing(queue.messages()) as messages:
+        async for _ in messages:
+            if queue.last_serial >= highest:
+                return
     add(
         "cursor",
         client_id,

@@ -39,7 +39,9 @@ def path(tmp_path: Path) -> Path:
         batch = Staged(database)
         for number in range(4):
             batch.put_session(record(f"c{part}-{number}"))
-            batch.put_subscription(f"c{part}-{number}", Subscription(f"t/{number}/#"), epoch=1)
+            batch.put_subscription(
+                f"c{part}-{number}", Subscription(f"t/{number}/#", qos=1), epoch=1
+            )
         batch.write()
         for first in range(0, MESSAGES // 2, 20):
             some = [message(f"t/{n % TOPICS}", b"%04d" % n * 30) for n in range(first, first + 20)]
