@@ -10,7 +10,7 @@ from typing import TypeAlias
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.model import Cursor, Feed, InboxEntry, Message, SessionRecord, Subscription
+from perdure.model import BackfillProgress, Cursor, InboxEntry, Message, SessionRecord, Subscription
 from perdure.model.session_record import StoredSession
 from perdure.session.pending import PendingMessage, PendingMessages
 from perdure.session.pending_pages import StoredQueue, count_pending, oldest_pending
@@ -37,7 +37,7 @@ SUBSCRIPTIONS = st.lists(
         identifier=st.integers(0, 2),
         since_offset=st.sampled_from([0, 0, 4, 8]),
         until_offset=st.sampled_from([0, 0, 0, 6]),
-        feed=st.sampled_from([None, None, None, Feed(False, "", 0, 0)]),
+        feed=st.sampled_from([None, None, None, BackfillProgress(False, "", 0, 0)]),
     ),
     min_size=1,
     max_size=4,
@@ -154,7 +154,7 @@ def test_runs_do_not_matter(
             continue
         if first.entry is not None:
             continue
-        run = pending.run(first, chance.randint(1, 5))
+        run = pending.run(chance.randint(1, 5))
         taken = chance.randint(1, len(run))
         pending.give_back(len(run) - taken)
         for number, following in enumerate(run[1:taken], 1):

@@ -13,13 +13,11 @@ what retention carries over or gives up, and the audit all count with this one.
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import final
 
-from perdure.model import Cursor, InboxEntry, Message
+from perdure.model import Cursor, DeliveryOptions, InboxEntry, Message
 from perdure.session.seqno import packet_id_of
 from perdure.session.subscriptions import SessionSubscriptions
-
-_NO_ENTRIES: Final[list[InboxEntry]] = []
 
 
 @final
@@ -64,7 +62,10 @@ class PendingMessage:
 
 @final
 class PendingMessages:
-    """Iterates over the pending messages of the page that it was given last.
+    """The pending messages of the page that it was given last.
+
+    Iterating gives each as a ``PendingMessage``. Where every call and every object counts,
+    ``advance`` goes to the next one, and it is told by the attributes.
 
     Args:
         subscriptions: of the session, current and ended.
@@ -72,15 +73,31 @@ class PendingMessages:
 
     Attributes:
         serial: the last serial number that was given out.
+        message: of the log, where ``advance`` has come to; None = it is an entry.
+        options: how that is delivered.
+        entry: of the private stream, where ``advance`` has come to; None = it is of the log.
     """
 
-    __slots__ = ("_at", "_entries", "_entry_at", "_messages", "_subscriptions", "serial")
+    __slots__ = (
+        "_at",
+        "_entries",
+        "_entry_at",
+        "_messages",
+        "_subscriptions",
+        "entry",
+        "message",
+        "options",
+        "serial",
+    )
 
     def __init__(self, subscriptions: SessionSubscriptions, serial: int) -> None:
         self._subscriptions: SessionSubscriptions = subscriptions
         self.serial: int = serial
+        self.message: Message | None = None
+        self.options: DeliveryOptions | None = None
+        self.entry: InboxEntry | None = None
         self._messages: list[Message] = []
-        self._entries: list[InboxEntry] = _NO_ENTRIES
+        self._entries: list[InboxEntry] = []
         self._at: int = 0
         self._entry_at: int = 0
 
@@ -102,6 +119,34 @@ class PendingMessages:
 
     def __next__(self) -> PendingMessage:
         """The next pending message."""
+        if not self.advance():
+            raise StopIteration
+        entry = self.entry
+        if entry is not None:
+            return PendingMessage(
+                entry.offset,
+                entry.message,
+                entry.qos,
+                entry.retain,
+                entry.identifiers,
+                entry,
+                self.serial,
+            )
+        message, options = self.message, self.options
+        assert message is not None
+        assert options is not None
+        return PendingMessage(
+            message.offset,
+            message,
+            options.qos,
+            options.retain,
+            options.identifiers,
+            None,
+            self.serial,
+        )
+
+    def advance(self) -> bool:
+        """Go to the next pending message; False = the page has no more."""
         messages, entries = self._messages, self._entries
         while self._at < len(messages):
             message = messages[self._at]
@@ -112,36 +157,33 @@ class PendingMessages:
                     # once, as the entry.
                     self._at += 1
                 if offset <= message.offset:
-                    return self._entry()
+                    return self._advance_to_entry()
             self._at += 1
             options = self._subscriptions.options(message)
             if options is not None and options.qos:
                 self.serial += 1
-                return PendingMessage(
-                    message.offset,
-                    message,
-                    options.qos,
-                    options.retain,
-                    options.identifiers,
-                    None,
-                    self.serial,
-                )
-        if self._entry_at < len(entries):
-            return self._entry()
-        raise StopIteration
+                self.message = message
+                self.options = options
+                self.entry = None
+                return True
+        return self._entry_at < len(entries) and self._advance_to_entry()
 
-    def run(self, first: PendingMessage, most: int) -> list[Message]:
-        """Take what follows ``first``, is delivered as it is and can be sent as one step.
+    def run(self, most: int) -> list[Message]:
+        """Take what follows, is delivered as this one is and can be sent with it as one step.
+
+        ``advance`` has come to a message of the log with QoS 1, without RETAIN, that never
+        expires.
 
         Args:
-            first: the last one that came: QoS 1, without RETAIN, from the log, never expires.
             most: messages of the run at most, >= 1.
 
         Returns:
-            All of them, with that of ``first``.
+            All of them, the one that ``advance`` has come to first.
         """
-        assert first.message is not None
-        run = [first.message]
+        assert self.message is not None
+        assert self.options is not None
+        run = [self.message]
+        identifiers = self.options.identifiers
         messages, at = self._messages, self._at
         end = 0
         if self._entry_at < len(self._entries):
@@ -155,7 +197,7 @@ class PendingMessages:
                 options is None
                 or options.qos != 1
                 or options.retain
-                or options.identifiers != first.identifiers
+                or options.identifiers != identifiers
             ):
                 break
             run.append(message)
@@ -169,21 +211,15 @@ class PendingMessages:
         self._at -= count
         self.serial -= count
 
-    def _entry(self) -> PendingMessage:
-        """The next entry of the private stream."""
+    def _advance_to_entry(self) -> bool:
         entry = self._entries[self._entry_at]
         self._entry_at += 1
         # The numbers that it leaves out belong to no message (``Outbound.pass_to``).
         self.serial = max(self.serial + 1, entry.serial)
-        return PendingMessage(
-            entry.offset,
-            entry.message,
-            entry.qos,
-            entry.retain,
-            entry.identifiers,
-            entry,
-            self.serial,
-        )
+        self.message = None
+        self.options = None
+        self.entry = entry
+        return True
 
 
 @final

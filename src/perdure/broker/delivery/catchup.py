@@ -14,7 +14,7 @@ from perdure.broker.delivery.pending import rows_of
 from perdure.errors import StorageError
 from perdure.model import InboxEntry
 from perdure.mqtt.reason_codes import UNSPECIFIED_ERROR
-from perdure.session.pending import PendingMessage, PendingMessages
+from perdure.session.pending import PendingMessages
 from perdure.session.pending_pages import PendingPage, read_page
 from perdure.session.subscriptions import SessionSubscriptions
 
@@ -134,34 +134,44 @@ class CatchUp:
     ) -> None:
         limits = self._pending_limits
         limited = limits.may_drop(session)
-        messages = PendingMessages(subscriptions, session.outbound.next_serial - 1)
-        for pending in messages.page(page.messages, page.entries):
-            message = pending.message
-            if pending.entry is not None:
+        pending = PendingMessages(subscriptions, session.outbound.next_serial - 1)
+        pending.page(page.messages, page.entries)
+        while pending.advance():
+            message, options = pending.message, pending.options
+            if message is None or options is None:
+                assert pending.entry is not None
                 self._offer_entry(session, pending.entry)
                 continue
-            assert message is not None
             if limited:
                 if limits.drops(session, message):
                     continue
-            elif pending.qos == 1 and not pending.retain and not message.expires_at_us:
+            elif (
+                options.qos == 1
+                and not options.retain
+                and not message.expires_at_us
+                and not session.outbound.pending
+            ):
                 room = session.room_to_send(message)
                 if room > 1:
-                    self._offer_run(session, messages, pending, room)
+                    self._offer_run(session, pending, options.identifiers, room)
                     continue
-            session.offer(message, pending.qos, pending.retain, pending.identifiers, pending.offset)
+            session.offer(message, options.qos, options.retain, options.identifiers, message.offset)
 
     def _offer_run(
-        self, session: LiveSession, messages: PendingMessages, first: PendingMessage, room: int
+        self,
+        session: LiveSession,
+        pending: PendingMessages,
+        identifiers: tuple[int, ...],
+        room: int,
     ) -> None:
         """Offer messages that follow each other and can be sent alike as one step."""
-        run = messages.run(first, room)
+        run = pending.run(room)
         taken = 1
         while taken < len(run) and session.may_have(run[taken]):
             taken += 1
         # What comes after the connection is congested, or may not be had, is offered one by one.
-        offered = session.deliver_run(run if taken == len(run) else run[:taken], first.identifiers)
-        messages.give_back(len(run) - offered)
+        offered = session.deliver_run(run if taken == len(run) else run[:taken], identifiers)
+        pending.give_back(len(run) - offered)
 
     def _offer_entry(self, session: LiveSession, entry: InboxEntry) -> None:
         session.inbox_until = max(session.inbox_until, entry.offset)

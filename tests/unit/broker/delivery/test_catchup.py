@@ -27,7 +27,7 @@ from perdure.mqtt.packets import (
 
 if TYPE_CHECKING:
     from perdure.broker.delivery.live_session import LiveSession
-    from perdure.session.pending import PendingMessage, PendingMessages
+    from perdure.session.pending import PendingMessages
 
 SMALL = Config(
     sys=QUIET,
@@ -359,14 +359,14 @@ def test_what_catches_up_in_one_step_is_what_would_one_by_one(
     def one_by_one(
         _: CatchUp,
         session: LiveSession,
-        messages: PendingMessages,
-        first: PendingMessage,
+        pending: PendingMessages,
+        identifiers: tuple[int, ...],
         room: int,
     ) -> None:
-        assert messages.serial == first.serial
+        message = pending.message
+        assert message is not None
         assert room > 1
-        assert first.message is not None
-        session.offer(first.message, 1, False, first.identifiers, first.offset)
+        session.offer(message, 1, False, identifiers, message.offset)
 
     monkeypatch.setattr(CatchUp, "_offer_run", one_by_one)
     assert in_steps == _return_to_bursts(seed)
