@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.model import BackfillProgress, DeliveryOptions, Message, Subscription, combine, holds
+from perdure.model import BackfillProgress, DeliveryOptions, Message, Subscription
 from perdure.session.subscriptions import NAIVE_MAX, SessionSubscriptions
 
 
@@ -25,55 +25,8 @@ def _values(wanted: DeliveryOptions | None) -> tuple[int, bool, tuple[int, ...]]
     return None if wanted is None else (wanted.qos, wanted.retain, wanted.identifiers)
 
 
-def test_nothing_for_no_subscription() -> None:
-    assert combine([], _message(), "c") is None
-
-
-@pytest.mark.spec("MQTT-3.3.4-2")
-@pytest.mark.spec("MQTT-3.3.4-3")
-def test_overlapping_subscriptions_make_one_copy() -> None:
-    subs = [
-        Subscription("a/b", qos=0, identifier=3),
-        Subscription("a/+", qos=2),
-        Subscription("#", qos=1, identifier=7),
-    ]
-    assert _values(combine(subs, _message(qos=1), "c")) == (1, False, (3, 7))
-    assert _values(combine(subs, _message(qos=2), "c")) == (2, False, (3, 7))
-    assert _values(combine(subs, _message(qos=0), "c")) == (0, False, (3, 7))
-
-
-def test_retain_is_kept_where_a_subscription_says_so() -> None:
-    plain = Subscription("a/b", qos=1)
-    kept = Subscription("a/+", qos=1, retain_as_published=True)
-    assert _values(combine([plain, kept], _message(retain=1), "c")) == (1, True, ())
-    assert _values(combine([plain, kept], _message(), "c")) == (1, False, ())
-    assert _values(combine([plain], _message(retain=1), "c")) == (1, False, ())
-
-
-@pytest.mark.spec("MQTT-3.8.3-3")
-def test_no_local_hides_the_clients_own_messages() -> None:
-    own = Subscription("a/b", qos=1, no_local=True, identifier=5)
-    other = Subscription("#", qos=0, identifier=6)
-    assert combine([own], _message(), "pub") is None
-    assert _values(combine([own], _message(), "c")) == (1, False, (5,))
-    assert _values(combine([own, other], _message(), "pub")) == (0, False, (6,))
-
-
-@pytest.mark.trap(29)
-@pytest.mark.parametrize(
-    ("since", "until", "offset", "held"),
-    [(5, 0, 5, False), (5, 0, 6, True), (5, 8, 8, True), (5, 8, 9, False)],
-)
-def test_a_subscription_holds_between_its_offsets(
-    since: int, until: int, offset: int, held: bool
-) -> None:
-    """Trap 29: what was subscribed when decides, not what is subscribed now."""
-    assert holds(Subscription("a", since_offset=since, until_offset=until), offset) is held
-
-
 def test_a_fed_subscription_is_not_part_of_the_order() -> None:
     fed = Subscription("a/b", qos=1, feed=BackfillProgress(False, "", 0, 0))
-    assert not holds(fed, 10)
     assert SessionSubscriptions("c", [fed]).filters(0) == []
 
 
