@@ -45,7 +45,7 @@ def wire(
     Args:
         services: is given them.
         config: the sections that ``Broker`` names.
-        level: durability that acknowledgements wait for (``committer.LEVEL_*``).
+        level: durability that acknowledgements wait for (``waiters.LEVEL_*``).
         bans: in force from the start.
         topics: computes ``$SYS``.
     """

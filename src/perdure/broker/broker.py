@@ -15,8 +15,9 @@ from perdure.broker.auth.authorize import Authorizer
 from perdure.broker.auth.bans import BanList
 from perdure.broker.auth.flapping import Flapping
 from perdure.broker.auth.guard import LoginGuard
-from perdure.broker.commit.committer import LEVEL_FSYNC, LEVEL_MEMORY, LEVELS, Committer
+from perdure.broker.commit.committer import Committer
 from perdure.broker.commit.pipeline import CommitPipeline
+from perdure.broker.commit.waiters import LEVEL_FSYNC, LEVEL_MEMORY, LEVELS
 from perdure.broker.connection.connection import Connection
 from perdure.broker.dispatch.dispatcher import Dispatcher
 from perdure.broker.dispatch.router import Router
@@ -121,6 +122,7 @@ class Broker:
             services.clock,
             commit_queue_max=config.storage.commit_queue_max,
         )
+        services.cursors = services.pipeline.cursors
         services.turn_budget = services.pipeline.turn_budget
         services.router = Router()
         services.dispatcher = Dispatcher(

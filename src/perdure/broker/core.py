@@ -16,6 +16,7 @@ from perdure.broker.auth.authorize import Authorizer
 from perdure.broker.auth.flapping import Flapping
 from perdure.broker.auth.guard import LoginGuard
 from perdure.broker.commit.committer import Committer
+from perdure.broker.commit.cursors import CursorWriter
 from perdure.broker.commit.pipeline import CommitPipeline
 from perdure.broker.dispatch.dispatcher import Dispatcher
 from perdure.broker.dispatch.router import Router
@@ -45,6 +46,7 @@ class BrokerCore:
         "authorizer",
         "clock",
         "committer",
+        "cursors",
         "database",
         "dispatcher",
         "flapping",
@@ -71,6 +73,7 @@ class BrokerCore:
     authorizer: Authorizer
     clock: SteadyClock
     committer: Committer
+    cursors: CursorWriter
     database: Database
     dispatcher: Dispatcher
     flapping: Flapping

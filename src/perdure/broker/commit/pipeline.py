@@ -4,7 +4,7 @@ together.
 ``_end`` is called at the end of each turn of the event loop in which something happened. It does
 all of this (``run``), but while the open batch gathers (``Committer.gathers``) only the last of it:
 
-1. cursors that moved join the batch; the batch is submitted (``committer``);
+1. cursors that moved join the batch (``cursors``); the batch is submitted (``committer``);
 2. a sync is started if something waits for one, and runs beside all that follows;
 3. messages that are sequenced are dispatched, in log order; QoS 2 ones once they are synced;
 4. each connection with something to say is written to, once. Where they are many, who waits for a
@@ -24,6 +24,7 @@ from typing import Final, Protocol, final
 
 from perdure.broker.commit.admission import Admission, Paused
 from perdure.broker.commit.committer import Committer
+from perdure.broker.commit.cursors import CursorWriter
 from perdure.broker.dispatch.dispatcher import (
     Barrier,
     Dispatcher,
@@ -31,7 +32,6 @@ from perdure.broker.dispatch.dispatcher import (
     Item,
     OffsetAdvance,
 )
-from perdure.broker.dispatch.router import GroupSubscriber, Subscriber
 from perdure.broker.runtime.scheduler import Scheduler
 from perdure.broker.runtime.turn_budget import TurnBudget
 from perdure.clock import SteadyClock
@@ -41,22 +41,6 @@ from perdure.model import Message
 WALL_READ_US: Final = 1_000
 """How often the wall clock is looked at while bytes come from clients: a clock that was set is
 noticed so much later."""
-
-CURSOR_DELAY_US: Final = 500_000
-"""A cursor that nothing waits for is written after this time, once for all that was acknowledged
-meanwhile. What a kill makes of it is a QoS 1 message that comes again with DUP, never a lost one
-or a repeated QoS 2 one."""
-
-MESSAGES_PER_CURSOR: Final = 8
-"""A batch takes the oldest cursor along, and one more for so many messages: with little to do
-cursors are as fresh as the log, and under load they cost little."""
-
-CURSOR_STEP_US: Final = 10_000
-"""How often cursors are looked at whose time has come: many sessions are not written at once."""
-
-POSITION_DELAY_US: Final = 5_000
-"""The delay of what joins any earlier batch too: positions of shared groups, the cursors of their
-members, which move with them, and of sessions that ended a QoS 2 exchange."""
 
 GATHERED_MAX: Final = 256
 """Items that are written and dispatched at once: more of them would share nothing that counts."""
@@ -117,17 +101,10 @@ class CommitPipeline:
         self.now_us: int = 0
         """Steady time of this turn, microseconds, which deadlines go by; whoever brings something
         sets it."""
-        self._arrived_us: int = 0
-        """Monotonic time at which something came last."""
         self._read_us: int = -WALL_READ_US
         """Monotonic time at which ``arrived`` looked at the wall clock last."""
-        # Cursors that moved, and when they first did; in order: the same events, the same batch.
-        self._dirty: dict[Subscriber, int] = {}
-        self._dirty_soon: dict[Subscriber, None] = {}
-        self._dirty_groups: dict[GroupSubscriber, None] = {}
-        self._cursor_timer: bool = False
-        self._position_timer: bool = False
-        self._positions_due: bool = False
+        self.cursors: CursorWriter = CursorWriter(scheduler, committer, self.schedule)
+        """Who wants a cursor written."""
         self._senders: list[Flushed] = []
         self._paused: list[Paused] = []
         self.admission: Admission = Admission()
@@ -140,7 +117,7 @@ class CommitPipeline:
         Args:
             monotonic_us: now.
         """
-        self._arrived_us = monotonic_us
+        self.cursors.arrived_us = monotonic_us
         if monotonic_us - self._read_us >= WALL_READ_US:
             self._read_us = monotonic_us
             self._clock.look()
@@ -207,45 +184,6 @@ class CommitPipeline:
         self._senders.append(sender)
         if not self._scheduled:
             self.schedule()
-
-    def dirty(self, session: Subscriber) -> None:
-        """The cursor of a durable session has moved."""
-        if session.groups:
-            self.dirty_soon(session)
-        elif session not in self._dirty:
-            session.cursor_waits = True
-            self._dirty[session] = self._arrived_us
-            if not self._cursor_timer:
-                self._cursor_timer = True
-                self._scheduler.call_later(CURSOR_DELAY_US, self._cursor_timer_over)
-
-    def dirty_soon(self, session: Subscriber) -> None:
-        """A cursor has moved whose client should not have to repeat what it did: it ended a QoS 2
-        exchange, or moved a group."""
-        self._dirty_soon[session] = None
-        self._start_position_timer()
-
-    def _start_position_timer(self) -> None:
-        if not self._position_timer:
-            self._position_timer = True
-            self._scheduler.call_later(POSITION_DELAY_US, self._position_timer_over)
-
-    def put_cursor_now(self, session: Subscriber) -> None:
-        """Add a session's cursor to the open batch: something waits for it."""
-        if self._committer.writable:
-            self.clean(session)
-            session.put_cursor(self._committer.batch)
-
-    def dirty_group(self, group: GroupSubscriber) -> None:
-        """A group's position has moved; it is written like a cursor."""
-        self._dirty_groups[group] = None
-        self._start_position_timer()
-
-    def clean(self, session: Subscriber) -> None:
-        """The cursor was written by somebody else, or does not matter any more."""
-        self._dirty.pop(session, None)
-        session.cursor_waits = False
-        self._dirty_soon.pop(session, None)
 
     def is_overloaded(self) -> bool:
         """Whether so much waits for a commit that peers must pause."""
@@ -339,17 +277,12 @@ class CommitPipeline:
         """Write the open batch, so that reads see it; what it brought may be dispatched then."""
         committer = self._committer
         self._gathering = False
-        if (self._dirty_soon or self._dirty_groups) and (
-            self._positions_due or not committer.batch.is_empty()
-        ):
-            self._put_positions()
         items = self._items
         self._items = []
         if self._placed:
             items += self._placed
             self._placed = []
-        if self._dirty and committer.writable and not committer.batch.is_empty():
-            self._put_cursors(self._oldest(1 + len(items) // MESSAGES_PER_CURSOR))
+        self.cursors.join_batch(len(items))
         if not committer.write(items, self.wall_us()):
             assert self.dispatcher is not None
             self.dispatcher.accept(_without_store(items, self.dispatcher.offset))
@@ -393,68 +326,6 @@ class CommitPipeline:
         self._paused = []
         for peer in paused:
             peer.commits_caught_up()
-
-    def _put_positions(self) -> None:
-        self._positions_due = False
-        if not self._committer.writable:
-            return
-        members = self._dirty_soon
-        self._dirty_soon = {}
-        batch = self._committer.batch
-        for session in members:
-            session.put_cursor(batch)
-        groups = self._dirty_groups
-        self._dirty_groups = {}
-        for group in groups:
-            group.put(batch)
-
-    def _oldest(self, count: int) -> list[Subscriber]:
-        """The sessions whose cursors have waited longest."""
-        found: list[Subscriber] = []
-        for session in self._dirty:
-            found.append(session)
-            if len(found) >= count:
-                break
-        return found
-
-    def _put_cursors(self, sessions: list[Subscriber]) -> None:
-        batch = self._committer.batch
-        for session in sessions:
-            del self._dirty[session]
-            session.cursor_waits = False
-            session.put_cursor(batch)
-
-    def _position_timer_over(self) -> None:
-        self._position_timer = False
-        if self._dirty_soon or self._dirty_groups:
-            if not self._committer.writable:
-                self._position_timer = True
-                self._scheduler.call_later(POSITION_DELAY_US * 20, self._position_timer_over)
-                return
-            self._positions_due = True
-            self.schedule()
-
-    def _cursor_timer_over(self) -> None:
-        """Write the cursors that moved long enough ago."""
-        self._cursor_timer = False
-        dirty = self._dirty
-        now_us = self._committer.clock.monotonic_us()
-        wait_us = CURSOR_DELAY_US
-        if self._committer.writable:
-            # Early timers must not come again and again for the last millisecond.
-            until_us = now_us + CURSOR_STEP_US - CURSOR_DELAY_US
-            ripe: list[Subscriber] = []
-            for session, since_us in dirty.items():
-                if since_us > until_us:
-                    wait_us = since_us - until_us
-                    break
-                ripe.append(session)
-            if ripe:
-                self._put_cursors(ripe)
-                self.schedule()
-        if dirty:
-            self._cursor_timer = True
-            self._scheduler.call_later(max(wait_us, CURSOR_STEP_US), self._cursor_timer_over)
 
 
 class StorageFailureListener(Protocol):

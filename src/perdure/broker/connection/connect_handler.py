@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 from perdure.broker.auth.authenticate import AuthRequest, AuthStep
 from perdure.broker.auth.authorize import Identity
 from perdure.broker.auth.flapping import LIMIT as FLAPPING_LIMIT
-from perdure.broker.commit.committer import LEVEL_FSYNC
+from perdure.broker.commit.waiters import LEVEL_FSYNC
 from perdure.broker.runtime.token_bucket import TokenBucket
 from perdure.broker.sessions.lifecycle import SessionRequest
 from perdure.errors import LoginRefused, MqttError, StorageError

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, final
 
-from perdure.broker.commit.committer import LEVEL_FSYNC
+from perdure.broker.commit.waiters import LEVEL_FSYNC
 from perdure.broker.connection.client import (
     CLOSED,
     CONNECTED,
@@ -79,7 +79,7 @@ class Connection(ClientConnection):
         parts: what every part stands on.
         stream: the transport.
         peer: who is there.
-        level: durability that acknowledgements on this listener wait for (``committer.LEVEL_*``).
+        level: durability that acknowledgements on this listener wait for (``waiters.LEVEL_*``).
     """
 
     __slots__ = (

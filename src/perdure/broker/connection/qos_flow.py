@@ -36,7 +36,7 @@ from perdure.session.inbound import RECEIVE_DUPLICATE, RECEIVE_EXCEEDED
 from perdure.session.outbound import ACK_RELEASE, ACK_SETTLED
 
 if TYPE_CHECKING:
-    from perdure.broker.commit.committer import Waiter
+    from perdure.broker.commit.waiters import Waiter
     from perdure.broker.connection.client import ClientConnection
     from perdure.broker.connection.parts import ConnectionParts
     from perdure.broker.delivery.live_session import LiveSession
@@ -51,7 +51,7 @@ class QosFlow(AckSender):
     Args:
         parts: what every part stands on.
         connection: whose they are.
-        level: durability that acknowledgements wait for (``committer.LEVEL_*``).
+        level: durability that acknowledgements wait for (``waiters.LEVEL_*``).
     """
 
     __slots__ = (
@@ -231,7 +231,7 @@ class QosFlow(AckSender):
         parts = self._parts
         session = self._connection.session
         if self._pending_ack_kind == PUBREL and session is not None and session.durable:
-            parts.pipeline.put_cursor_now(session)
+            parts.cursors.put_now(session)
         self._wait(StateAcks(self, self._pending_ack_kind, packet_ids, 0), len(packet_ids))
 
     def _wait(self, waiter: Waiter, count: int = 1) -> None:
@@ -410,7 +410,7 @@ class QosFlow(AckSender):
             held = outbound.inflight.get(packet_id)
             outbound.complete(packet_id)
             if session.durable:
-                parts.pipeline.dirty_soon(session)
+                parts.cursors.moved_soon(session)
             if held is not None and held.group_key:
                 parts.group_owners.settled(session, held.offset)
         if (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from perdure.broker.commit.committer import LEVEL_FSYNC
+from perdure.broker.commit.waiters import LEVEL_FSYNC
 from perdure.broker.connection.replay_request import (
     REPLAY_PREFIX,
     requested_by_property,
@@ -392,7 +392,7 @@ class SubscribeHandler:
         if not session.lagging and not session.feeding and session.outbound.is_idle():
             # Nothing is outstanding, so nothing needs to remember it.
             session.outbound.lift(fence)
-            core.pipeline.put_cursor_now(session)
+            core.cursors.put_now(session)
         keep = (
             not sub.group
             and (session.durable or session.lagging)

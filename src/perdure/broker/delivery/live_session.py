@@ -534,13 +534,13 @@ class LiveSession(Subscriber):
         outbound = self.outbound
         if not self.durable or not outbound.dirty:
             return
-        pipeline = self._parts.pipeline
+        cursors = self._parts.cursors
         if outbound.acked_serial - self.cursor_serial < CURSOR_MESSAGES_MAX:
             if not self.cursor_waits:
-                pipeline.dirty(self)
+                cursors.moved(self)
         else:
-            pipeline.put_cursor_now(self)
-            pipeline.schedule()
+            cursors.put_now(self)
+            self._parts.pipeline.schedule()
 
     def put_cursor(self, batch: Batch) -> None:
         """Add the cursor to a batch, if it has moved."""

@@ -41,7 +41,7 @@ async def visit_session(
         if live is not None:
             if not live.durable:
                 return 0
-            core.pipeline.put_cursor_now(live)
+            core.cursors.put_now(live)
             await core.pipeline.committed()
         return await work(live)
     finally:

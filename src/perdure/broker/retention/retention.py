@@ -314,7 +314,7 @@ class Retention:
                     count += 1
             after = page.through_offset
             group.position = after
-            core.pipeline.dirty_group(group)
+            core.cursors.group_moved(group)
             await core.pipeline.committed()
             await core.yield_to_loop()
         return count

@@ -192,7 +192,7 @@ class SessionLifecycle:
         parts.metrics.sessions_connected -= 1
         if send_will and not session.taken_over:
             self._ban_enforcer.flapped(session.client_id)
-        parts.pipeline.clean(session)
+        parts.cursors.forget(session)
         for sub in session.subs.values():
             parts.metrics.subscriptions -= 1
             if not sub.group:

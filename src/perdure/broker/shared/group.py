@@ -248,7 +248,7 @@ class SharedGroup(GroupSubscriber):
     def _pass_over(self, message: Message) -> None:
         """No connected member may have the message: count why."""
         core = self._core
-        core.pipeline.dirty_group(self)
+        core.cursors.group_moved(self)
         authorizer = core.authorizer
         if any(member.may_read(message, authorizer) for member in self.members):
             core.metrics.messages_dropped_too_large += 1
@@ -276,7 +276,7 @@ class SharedGroup(GroupSubscriber):
     def _give(self, member: GroupMember, message: Message) -> None:
         """Give a recorded message to a member; the position has moved past it."""
         core = self._core
-        core.pipeline.dirty_group(self)
+        core.cursors.group_moved(self)
         session = member.session
         sub = member.sub
         qos = min(sub.qos, message.qos)

@@ -261,7 +261,7 @@ class SharedSubscriptions(GroupOwners):
             if not group.lagging:
                 group.lagging = True
                 group.position = max(group.position, core.dispatcher.offset)
-                core.pipeline.dirty_group(group)
+                core.cursors.group_moved(group)
 
     def _group(self, record: GroupRecord) -> SharedGroup:
         return SharedGroup(

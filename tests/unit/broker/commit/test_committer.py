@@ -11,8 +11,10 @@ from tests.support.scheduler import VirtualLoop, VirtualScheduler
 from tests.support.storage import FaultyDatabase
 from tests.unit.broker.harness import QUIET, Client, make_sim, stalled_sim
 
-from perdure.broker.commit.committer import LEVEL_FSYNC, LEVEL_MEMORY, LEVEL_OS, Committer
-from perdure.broker.commit.pipeline import CURSOR_DELAY_US, GATHERED_MAX
+from perdure.broker.commit.committer import Committer
+from perdure.broker.commit.cursors import CURSOR_DELAY_US
+from perdure.broker.commit.pipeline import GATHERED_MAX
+from perdure.broker.commit.waiters import LEVEL_FSYNC, LEVEL_MEMORY, LEVEL_OS
 from perdure.broker.delivery.live_session import CURSOR_MESSAGES_MAX
 from perdure.config.schema import Config, StorageConfig
 from perdure.errors import StorageError, StorageFull, StorageUnavailable

@@ -14,15 +14,10 @@ from tests.support.clock import VirtualClock
 from tests.support.scheduler import VirtualTimer
 from tests.support.storage import FaultyDatabase
 
-from perdure.broker.commit.committer import (
-    LEVEL_FSYNC,
-    LEVEL_MEMORY,
-    LEVEL_OS,
-    LINGER_US_MAX,
-    LINGER_US_MIN,
-    Committer,
-)
+from perdure.broker.commit.committer import Committer
 from perdure.broker.commit.pipeline import MANY_SENDERS, CommitPipeline, Flushed
+from perdure.broker.commit.spacing import LINGER_US_MAX, LINGER_US_MIN
+from perdure.broker.commit.waiters import LEVEL_FSYNC, LEVEL_MEMORY, LEVEL_OS
 from perdure.broker.dispatch.dispatcher import Barrier, Dispatcher
 from perdure.broker.dispatch.router import Router
 from perdure.clock import SteadyClock

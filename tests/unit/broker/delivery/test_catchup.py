@@ -10,7 +10,7 @@ from tests.support.sim_broker import SimBroker
 from tests.support.staged import Staged, take_offset
 from tests.unit.broker.harness import QUIET, Client, make_sim
 
-from perdure.broker.commit.pipeline import CURSOR_DELAY_US
+from perdure.broker.commit.cursors import CURSOR_DELAY_US
 from perdure.broker.delivery.catchup import CatchUp
 from perdure.config.schema import Config, SessionConfig
 from perdure.model import Cursor, InboxEntry, Message, SessionRecord, Subscription

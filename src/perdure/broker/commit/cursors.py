@@ -1,0 +1,176 @@
+"""Cursors that moved, until they are written: who acknowledged much is written once for all of it.
+
+A cursor that nothing waits for joins a later batch, the oldest first, or is written when its time
+has come. Positions of groups and the cursors of their members are written together.
+
+Invariant: what is dirty is in a batch, or a timer is under way that puts it into one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+
+from perdure.broker.commit.committer import Committer
+from perdure.broker.dispatch.router import GroupSubscriber, Subscriber
+from perdure.broker.runtime.scheduler import Scheduler
+
+CURSOR_DELAY_US: Final = 500_000
+"""A cursor that nothing waits for is written after this time, once for all that was acknowledged
+meanwhile. What a kill makes of it is a QoS 1 message that comes again with DUP, never a lost one
+or a repeated QoS 2 one."""
+
+MESSAGES_PER_CURSOR: Final = 8
+"""A batch takes the oldest cursor along, and one more for so many messages: with little to do
+cursors are as fresh as the log, and under load they cost little."""
+
+CURSOR_STEP_US: Final = 10_000
+"""How often cursors are looked at whose time has come: many sessions are not written at once."""
+
+POSITION_DELAY_US: Final = 5_000
+"""The delay of what joins any earlier batch too: positions of shared groups, the cursors of their
+members, which move with them, and of sessions that ended a QoS 2 exchange."""
+
+
+@final
+class CursorWriter:
+    """Puts moved cursors and positions into batches.
+
+    Args:
+        scheduler: for the delays.
+        committer: has the open batch.
+        schedule: has the turn ended that writes it.
+
+    Attributes:
+        arrived_us: monotonic time at which something came from a client last.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, committer: Committer, schedule: Callable[[], None]
+    ) -> None:
+        self._scheduler = scheduler
+        self._committer = committer
+        self._schedule = schedule
+        self.arrived_us: int = 0
+        # Cursors that moved, and when they first did; in order: the same events, the same batch.
+        self._dirty: dict[Subscriber, int] = {}
+        self._dirty_soon: dict[Subscriber, None] = {}
+        self._dirty_groups: dict[GroupSubscriber, None] = {}
+        self._cursor_timer: bool = False
+        self._position_timer: bool = False
+        self._positions_due: bool = False
+
+    def moved(self, session: Subscriber) -> None:
+        """The cursor of a durable session has moved."""
+        if session.groups:
+            self.moved_soon(session)
+        elif session not in self._dirty:
+            session.cursor_waits = True
+            self._dirty[session] = self.arrived_us
+            if not self._cursor_timer:
+                self._cursor_timer = True
+                self._scheduler.call_later(CURSOR_DELAY_US, self._cursor_timer_over)
+
+    def moved_soon(self, session: Subscriber) -> None:
+        """A cursor has moved whose client should not have to repeat what it did: it ended a QoS 2
+        exchange, or moved a group."""
+        self._dirty_soon[session] = None
+        self._start_position_timer()
+
+    def _start_position_timer(self) -> None:
+        if not self._position_timer:
+            self._position_timer = True
+            self._scheduler.call_later(POSITION_DELAY_US, self._position_timer_over)
+
+    def put_now(self, session: Subscriber) -> None:
+        """Add a session's cursor to the open batch: something waits for it."""
+        if self._committer.writable:
+            self.forget(session)
+            session.put_cursor(self._committer.batch)
+
+    def group_moved(self, group: GroupSubscriber) -> None:
+        """A group's position has moved; it is written like a cursor."""
+        self._dirty_groups[group] = None
+        self._start_position_timer()
+
+    def forget(self, session: Subscriber) -> None:
+        """The cursor was written by somebody else, or does not matter any more."""
+        self._dirty.pop(session, None)
+        session.cursor_waits = False
+        self._dirty_soon.pop(session, None)
+
+    def join_batch(self, messages: int) -> None:
+        """The open batch is about to be written: take along what is due, and what costs little.
+
+        Args:
+            messages: that are in the batch.
+        """
+        committer = self._committer
+        if (self._dirty_soon or self._dirty_groups) and (
+            self._positions_due or not committer.batch.is_empty()
+        ):
+            self._put_positions()
+        if self._dirty and committer.writable and not committer.batch.is_empty():
+            self._put_cursors(self._oldest(1 + messages // MESSAGES_PER_CURSOR))
+
+    def _put_positions(self) -> None:
+        self._positions_due = False
+        if not self._committer.writable:
+            return
+        members = self._dirty_soon
+        self._dirty_soon = {}
+        batch = self._committer.batch
+        for session in members:
+            session.put_cursor(batch)
+        groups = self._dirty_groups
+        self._dirty_groups = {}
+        for group in groups:
+            group.put(batch)
+
+    def _oldest(self, count: int) -> list[Subscriber]:
+        """The sessions whose cursors have waited longest."""
+        found: list[Subscriber] = []
+        for session in self._dirty:
+            found.append(session)
+            if len(found) >= count:
+                break
+        return found
+
+    def _put_cursors(self, sessions: list[Subscriber]) -> None:
+        batch = self._committer.batch
+        for session in sessions:
+            del self._dirty[session]
+            session.cursor_waits = False
+            session.put_cursor(batch)
+
+    def _position_timer_over(self) -> None:
+        self._position_timer = False
+        if self._dirty_soon or self._dirty_groups:
+            if not self._committer.writable:
+                self._position_timer = True
+                self._scheduler.call_later(POSITION_DELAY_US * 20, self._position_timer_over)
+                return
+            self._positions_due = True
+            self._schedule()
+
+    def _cursor_timer_over(self) -> None:
+        """Write the cursors that moved long enough ago."""
+        self._cursor_timer = False
+        dirty = self._dirty
+        now_us = self._committer.clock.monotonic_us()
+        wait_us = CURSOR_DELAY_US
+        if self._committer.writable:
+            # Early timers must not come again and again for the last millisecond.
+            until_us = now_us + CURSOR_STEP_US - CURSOR_DELAY_US
+            ripe: list[Subscriber] = []
+            for session, since_us in dirty.items():
+                if since_us > until_us:
+                    wait_us = since_us - until_us
+                    break
+                ripe.append(session)
+            if ripe:
+                self._put_cursors(ripe)
+                self._schedule()
+        if dirty:
+            self._cursor_timer = True
+            self._scheduler.call_later(max(wait_us, CURSOR_STEP_US), self._cursor_timer_over)

@@ -1,0 +1,114 @@
+"""When a cursor that moved is written; what comes of it is in ``test_committer.py``."""
+
+from __future__ import annotations
+
+import random
+
+from tests.support.clock import VirtualClock
+from tests.support.scheduler import VirtualLoop, VirtualScheduler
+from tests.support.storage import FaultyDatabase
+
+from perdure.broker.commit.committer import Committer
+from perdure.broker.commit.cursors import (
+    CURSOR_DELAY_US,
+    CURSOR_STEP_US,
+    MESSAGES_PER_CURSOR,
+    POSITION_DELAY_US,
+    CursorWriter,
+)
+from perdure.broker.dispatch.router import GroupSubscriber, Subscriber
+from perdure.model import Message, SessionRecord
+from perdure.observe.metrics import Metrics
+from perdure.storage.batch import Batch
+
+
+class Session(Subscriber):
+    """One that says when its cursor is put into a batch."""
+
+    def __init__(self, name: str, put: list[str]) -> None:
+        super().__init__(
+            SessionRecord(name, 1, 0, 0, connected=True, changed_at_us=0), durable=True
+        )
+        self._put = put
+
+    def put_cursor(self, batch: Batch) -> None:
+        self._put.append(self.client_id)
+
+
+class Desk:
+    """A writer of cursors and its batch."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.loop = VirtualLoop(self.clock)
+        scheduler = VirtualScheduler(self.loop, random.Random(1), blocking_us=(1, 1))
+        self.committer = Committer(
+            FaultyDatabase(), scheduler, self.clock, Metrics(), interval_us=0, messages_max=100
+        )
+        self.turns = 0
+        self.cursors = CursorWriter(scheduler, self.committer, self._schedule)
+        self.put: list[str] = []
+
+    def _schedule(self) -> None:
+        self.turns += 1
+
+    def session(self, name: str) -> Session:
+        return Session(name, self.put)
+
+    def moved(self, *names: str) -> list[Session]:
+        self.cursors.arrived_us = self.clock.monotonic_us()
+        sessions = [self.session(name) for name in names]
+        for session in sessions:
+            self.cursors.moved(session)
+        return sessions
+
+
+def test_the_oldest_join_a_batch_that_is_written_anyway() -> None:
+    desk = Desk()
+    sessions = desk.moved("a", "b", "c", "d")
+    desk.cursors.join_batch(0)
+    assert desk.put == []  # there is none
+    desk.committer.batch.append(Message("t", b"", 1))
+    desk.cursors.join_batch(MESSAGES_PER_CURSOR)
+    assert desk.put == ["a", "b"]
+    assert [session.cursor_waits for session in sessions] == [False, False, True, True]
+
+
+def test_what_nothing_waits_for_is_written_when_its_time_has_come() -> None:
+    desk = Desk()
+    desk.moved("a")
+    desk.loop.run_for(CURSOR_DELAY_US // 2)
+    desk.moved("b")
+    desk.loop.run_for(CURSOR_DELAY_US // 2 + CURSOR_STEP_US)
+    assert (desk.put, desk.turns) == (["a"], 1)
+    desk.loop.run_for(CURSOR_DELAY_US)
+    assert (desk.put, desk.turns) == (["a", "b"], 2)
+
+
+def test_what_is_forgotten_or_written_now_does_not_come_again() -> None:
+    desk = Desk()
+    gone, now, late = desk.moved("gone", "now", "late")
+    desk.cursors.moved_soon(gone)
+    desk.cursors.forget(gone)
+    desk.cursors.put_now(now)
+    assert desk.put == ["now"]
+    desk.loop.run_for(2 * CURSOR_DELAY_US)
+    assert desk.put == ["now", "late"]
+    assert not late.cursor_waits
+
+
+def test_members_are_written_with_their_groups() -> None:
+    desk = Desk()
+
+    class Group(GroupSubscriber):
+        def put(self, batch: Batch) -> None:
+            desk.put.append(self.key)
+
+    member, group = desk.session("member"), Group("g", "t")
+    member.groups["g"] = group
+    desk.cursors.moved(member)
+    desk.cursors.group_moved(group)
+    desk.loop.run_for(2 * POSITION_DELAY_US)
+    assert (desk.put, desk.turns) == ([], 1)
+    desk.cursors.join_batch(0)
+    assert desk.put == ["member", "g"]

@@ -1,0 +1,98 @@
+"""One sync at a time, and what it vouches for; with a committer in ``test_committer.py``."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.support.clock import VirtualClock
+from tests.support.scheduler import VirtualLoop, VirtualScheduler
+from tests.support.storage import FaultyDatabase
+
+from perdure.broker.commit.log_sync import BACKGROUND_SYNC_US, LogSync
+from perdure.broker.commit.waiters import Signal, Waiter
+from perdure.errors import StorageError, StorageUnavailable
+from perdure.observe.metrics import Metrics
+
+SYNC_US = 400
+
+
+class Desk:
+    """The syncs of a store that takes its time."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.loop = VirtualLoop(self.clock)
+        self.store = FaultyDatabase()
+        self.scheduler = VirtualScheduler(
+            self.loop, random.Random(1), blocking_us=(SYNC_US, SYNC_US)
+        )
+        self.ended: list[tuple[StorageError | None, int]] = []
+        self.sync = LogSync(self.store, self.scheduler, self.clock, Metrics(), self._done)
+        self.loop.run_for(2 * BACKGROUND_SYNC_US)
+
+    def _done(self, error: StorageError | None, waiters: list[Waiter], now_us: int) -> None:
+        assert now_us == self.now_us
+        self.ended.append((error, len(waiters)))
+
+    @property
+    def now_us(self) -> int:
+        return self.clock.monotonic_us()
+
+    def wait(self) -> None:
+        self.sync.waiting.add(Signal(self.scheduler.gate()), 1)
+
+    def write(self) -> None:
+        self.sync.has_writes = True
+
+
+def test_who_comes_during_a_sync_waits_for_the_next() -> None:
+    desk = Desk()
+    desk.write()
+    desk.wait()
+    desk.sync.start(7, desk.now_us)
+    desk.wait()
+    desk.wait()
+    assert (desk.sync.count(), desk.sync.offset) == (3, 0)
+    desk.loop.run_for(SYNC_US)
+    assert (desk.ended, desk.sync.count(), desk.sync.offset) == ([(None, 1)], 2, 7)
+    assert not desk.sync.is_running
+    assert not desk.sync.is_idle()
+
+
+def test_a_failed_sync_vouches_for_nothing() -> None:
+    desk = Desk()
+    desk.write()
+    desk.wait()
+    error = desk.store.sync_error = StorageUnavailable("broken")
+    desk.sync.start(7, desk.now_us)
+    desk.loop.run_for(SYNC_US)
+    assert (desk.ended, desk.sync.offset) == ([(error, 1)], 0)
+
+
+@pytest.mark.parametrize("wanted", ["waiter", "dispatch", "nobody"])
+def test_when_a_sync_is_due(wanted: str) -> None:
+    desk = Desk()
+    desk.write()
+    desk.sync.start(1, desk.now_us)
+    desk.loop.run_for(SYNC_US)
+    begun_us = desk.now_us - SYNC_US
+    desk.write()
+    if wanted == "waiter":
+        desk.wait()
+    desk.sync.is_wanted = wanted == "dispatch"
+    due_us = begun_us + BACKGROUND_SYNC_US if wanted == "nobody" else desk.now_us
+    assert desk.sync.due_us(desk.now_us) == due_us
+
+
+def test_offsets_without_a_write_are_passed_when_nothing_is_to_be_synced() -> None:
+    desk = Desk()
+    desk.write()
+    assert not desk.sync.pass_to(5)
+    desk.sync.start(3, desk.now_us)
+    assert not desk.sync.pass_to(5)
+    desk.loop.run_for(SYNC_US)
+    assert desk.sync.is_idle()
+    assert desk.sync.pass_to(5)
+    assert not desk.sync.pass_to(5)
+    assert desk.sync.offset == 5

@@ -1,0 +1,59 @@
+"""Who waits is called in order, and counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.broker.commit.waiters import Submission, Waiters, notify, notify_failed
+from perdure.errors import StorageError, StorageUnavailable
+from perdure.storage.batch import Batch
+
+
+class Named:
+    """A waiter that writes down what it hears; ``!`` in its name cannot bear it."""
+
+    def __init__(self, name: str, heard: list[str]) -> None:
+        self._name = name
+        self._heard = heard
+
+    def committed(self) -> None:
+        self._hear("")
+
+    def failed(self, error: StorageError, *, in_doubt: bool) -> None:
+        self._hear(" in doubt" if in_doubt else " failed")
+
+    def broke(self, error: Exception) -> None:
+        self._heard.append(f"{self._name} broke")
+
+    def _hear(self, what: str) -> None:
+        if "!" in self._name:
+            raise ValueError
+        self._heard.append(self._name + what)
+
+
+def test_all_join_in_their_order() -> None:
+    heard: list[str] = []
+    first, second = Waiters(), Waiters()
+    for waiters, name, count in ((first, "a", 1), (second, "b", 3), (second, "c", 2)):
+        waiters.add(Named(name, heard), count)
+    first.join(second)
+    assert (first.count, second.count, second.take()) == (6, 0, [])
+    notify(first.take())
+    assert (heard, first.count) == (["a", "b", "c"], 0)
+
+
+@pytest.mark.parametrize("in_doubt", [True, False])
+def test_one_that_breaks_keeps_it_from_nobody(in_doubt: bool) -> None:
+    heard: list[str] = []
+    waiters = [Named(name, heard) for name in ("a", "!", "b")]
+    notify(list(waiters))
+    assert heard == ["a", "! broke", "b"]
+    heard.clear()
+    notify_failed(list(waiters), StorageUnavailable("gone"), in_doubt=in_doubt)
+    what = "in doubt" if in_doubt else "failed"
+    assert heard == [f"a {what}", "! broke", f"b {what}"]
+
+
+def test_nothing_to_submit_waits_for_nothing_itself() -> None:
+    assert Submission(None, [], [], Waiters()).is_sequenced
+    assert not Submission(Batch(), [], [], Waiters()).is_sequenced
