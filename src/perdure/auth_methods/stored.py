@@ -20,7 +20,7 @@ from typing import Final, final
 
 import msgspec
 
-from perdure.broker.auth.acl import Permission
+from perdure.broker.auth.acl_rules import Permission
 from perdure.broker.auth.authenticate import AuthRequest, AuthResult
 from perdure.broker.auth.credentials import DECOYS_MAX, entry_cost
 from perdure.broker.auth.grant import Grant, grant_of

@@ -13,6 +13,7 @@ from perdure.broker.access.login_expiry import LoginExpiry
 from perdure.broker.connection.connect_handler import ConnectHandler
 from perdure.broker.connection.enhanced_auth import EnhancedAuth
 from perdure.broker.connection.inbound_frames import InboundFrames
+from perdure.broker.connection.publish_refusals import PublishRefusals
 from perdure.broker.connection.refusal_log import RefusalLog
 from perdure.broker.connection.subscribe_handler import SubscribeHandler
 from perdure.broker.delivery.backfill import Backfill
@@ -28,6 +29,8 @@ from perdure.broker.retention.retention import Retention
 from perdure.broker.sessions.counts import SessionCounts
 from perdure.broker.sessions.lifecycle import SessionLifecycle
 from perdure.broker.sessions.reaper import Reaper
+from perdure.broker.sessions.subscription_changes import SubscriptionChanges
+from perdure.broker.sessions.wills import WillPublisher
 from perdure.broker.shared.subscriptions import SharedSubscriptions
 
 if TYPE_CHECKING:
@@ -74,13 +77,14 @@ def wire(
         services, inbox=inbox, sys=services.sys, window_waiters=waiters
     )
     counts = services.session_counts = SessionCounts(services.metrics)
+    wills = WillPublisher(services, ban_enforcer=ban_enforcer, publish_path=publish_path)
     sessions = services.sessions = SessionLifecycle(
         services,
         ban_enforcer=ban_enforcer,
-        publish_path=publish_path,
         registry=registry,
         session_counts=counts,
         shared_subscriptions=shared,
+        wills=wills,
     )
     services.reaper = Reaper(
         services,
@@ -88,6 +92,7 @@ def wire(
         registry=registry,
         session_counts=counts,
         sessions=sessions,
+        wills=wills,
     )
     services.retention = Retention(
         services,
@@ -108,6 +113,7 @@ def _wire_connections(
     services.refusal_log = RefusalLog(
         services.log, clock, services.scheduler, services.metrics, config.log
     )
+    services.refusals = PublishRefusals(services, refusal_log=services.refusal_log)
     services.inbound_frames = InboundFrames(
         config.limits.incomplete_bytes_max, services.scheduler, clock
     )
@@ -128,6 +134,8 @@ def _wire_connections(
         services,
         level=level,
         backfill=backfill,
+        changes=SubscriptionChanges(
+            services, backfill=backfill, shared_subscriptions=services.shared_subscriptions
+        ),
         refusal_log=services.refusal_log,
-        shared_subscriptions=services.shared_subscriptions,
     )

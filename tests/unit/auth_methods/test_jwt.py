@@ -18,7 +18,7 @@ from tests.unit.auth_methods.helpers import asking, make_context
 
 from perdure.auth_methods.jwks import PublishedKeys
 from perdure.auth_methods.jwt import JwtMethod, open_method
-from perdure.broker.auth.acl import Permission, Rule
+from perdure.broker.auth.acl_rules import Permission, Rule
 from perdure.broker.auth.grant import Grant
 from perdure.broker.auth.method import MethodUnavailable
 from perdure.config.schema.auth_methods import JwtConfig

@@ -5,7 +5,8 @@ from __future__ import annotations
 from tests.support.sim_broker import SimBroker
 from tests.unit.broker.harness import NO_DELAY, Client
 
-from perdure.broker.auth.acl import AclAuthorizer, AclRules
+from perdure.broker.auth.acl import AclAuthorizer
+from perdure.broker.auth.acl_rules import AclRules
 from perdure.broker.auth.authenticate import AllStand, AuthRequest, AuthResult, accepted
 from perdure.broker.auth.authorize import Identity
 from perdure.config.schema import AuthConfig, Config, SysConfig

@@ -9,7 +9,8 @@ import pytest
 from tests.support.sim_broker import SimBroker
 from tests.unit.broker.harness import NO_DELAY, QUIET, Client
 
-from perdure.broker.auth.acl import AclAuthorizer, AclRules
+from perdure.broker.auth.acl import AclAuthorizer
+from perdure.broker.auth.acl_rules import AclRules
 from perdure.broker.auth.bans import BanList, make_ban
 from perdure.clock import SystemClock
 from perdure.config.schema import Config, SessionConfig, StorageConfig

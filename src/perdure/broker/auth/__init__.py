@@ -4,7 +4,8 @@ The rest of the broker knows the two Protocols and the values that pass through 
 alone picks the implementations.
 """
 
-from perdure.broker.auth.acl import AclAuthorizer, AclRules
+from perdure.broker.auth.acl import AclAuthorizer
+from perdure.broker.auth.acl_rules import AclRules
 from perdure.broker.auth.authenticate import (
     AnonymousPolicy,
     Authenticator,

@@ -16,7 +16,8 @@ from typing import Final, final
 
 import msgspec
 
-from perdure.broker.auth.acl import AclAuthorizer, AclRules
+from perdure.broker.auth.acl import AclAuthorizer
+from perdure.broker.auth.acl_rules import AclRules
 from perdure.broker.auth.authenticate import (
     ANONYMOUS,
     CERTIFICATE,

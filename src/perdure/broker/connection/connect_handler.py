@@ -8,6 +8,7 @@ from perdure.broker.auth.authenticate import AuthRequest, AuthStep
 from perdure.broker.auth.authorize import Identity
 from perdure.broker.auth.flapping import LIMIT as FLAPPING_LIMIT
 from perdure.broker.commit.waiters import LEVEL_FSYNC
+from perdure.broker.connection.connack import connack_properties, keep_alive_of
 from perdure.broker.runtime.token_bucket import TokenBucket
 from perdure.broker.sessions.lifecycle import SessionRequest
 from perdure.errors import LoginRefused, MqttError, StorageError
@@ -177,8 +178,9 @@ class ConnectHandler:
             persistent_s=core.session_config.expiry_persistent_s,
             max_s=core.session_config.expiry_max_s,
         )
-        keep_alive_s = self._keep_alive(packet)
-        answer = self._answer(
+        keep_alive_s = keep_alive_of(packet, core.mqtt_config)
+        answer = connack_properties(
+            core.mqtt_config,
             connection,
             packet,
             client_id=client_id,
@@ -367,52 +369,6 @@ class ConnectHandler:
             grant=result.grant,
             expires_us=result.expires_us,
             recheck_us=result.recheck_us,
-        )
-
-    def _keep_alive(self, packet: Connect) -> int:
-        """The keep alive that the client is held to, seconds; 0 = none."""
-        longest_s = self._core.mqtt_config.keep_alive_max_s
-        if longest_s and (not packet.keep_alive or packet.keep_alive > longest_s):
-            return longest_s
-        return packet.keep_alive
-
-    def _answer(
-        self,
-        connection: ClientConnection,
-        packet: Connect,
-        *,
-        client_id: str,
-        assigned: bool,
-        expiry_s: int,
-        keep_alive_s: int,
-        step: AuthStep | None,
-    ) -> Properties:
-        """What CONNACK tells the client of us and of its session."""
-        if packet.protocol < 5:
-            return Properties()
-        config = self._core.mqtt_config
-        requested = packet.properties.session_expiry_interval or 0
-        info = config.response_information
-        if info:
-            info = info.replace("%c", client_id)
-        wants_info = packet.properties.request_response_information == 1
-        return Properties(
-            session_expiry_interval=expiry_s if expiry_s != requested else None,
-            receive_maximum=config.receive_maximum,
-            maximum_qos=config.maximum_qos if config.maximum_qos < 2 else None,
-            retain_available=None if config.retain_available else 0,
-            maximum_packet_size=config.packet_size_max,
-            assigned_client_identifier=client_id if assigned else None,
-            topic_alias_maximum=config.topic_alias_maximum or None,
-            wildcard_subscription_available=None if config.wildcard_subscription_available else 0,
-            subscription_identifier_available=None
-            if config.subscription_identifier_available
-            else 0,
-            shared_subscription_available=None if config.shared_subscription_available else 0,
-            server_keep_alive=keep_alive_s if keep_alive_s != packet.keep_alive else None,
-            response_information=info if info and wants_info else None,
-            authentication_method=connection.auth_name or None,
-            authentication_data=step.data if step is not None else None,
         )
 
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from perdure.broker.connection.connect_handler import ConnectHandler
     from perdure.broker.connection.enhanced_auth import EnhancedAuth
     from perdure.broker.connection.inbound_frames import InboundFrames
+    from perdure.broker.connection.publish_refusals import PublishRefusals
     from perdure.broker.connection.refusal_log import RefusalLog
     from perdure.broker.connection.subscribe_handler import SubscribeHandler
     from perdure.broker.publish.path import PublishPath
@@ -25,6 +26,7 @@ class ConnectionParts(SessionParts):
         "inbound_frames",
         "publish_path",
         "refusal_log",
+        "refusals",
         "sessions",
         "subscribe_handler",
     )
@@ -34,5 +36,6 @@ class ConnectionParts(SessionParts):
     inbound_frames: InboundFrames
     publish_path: PublishPath
     refusal_log: RefusalLog
+    refusals: PublishRefusals
     sessions: SessionLifecycle
     subscribe_handler: SubscribeHandler

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from perdure.broker.connection.pending_acks import AckSender, PublishAcks, RefusalAck, StateAcks
+from perdure.broker.connection.pending_acks import PublishAcks, RefusalAck, StateAcks
+from perdure.broker.connection.publish_refusals import RefusingFlow
 from perdure.broker.delivery.live_session import CURSOR_MESSAGES_MAX
 from perdure.broker.publish.path import REFUSALS
 from perdure.errors import MqttError
@@ -23,15 +24,12 @@ from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Propertie
 from perdure.mqtt.primitives import UINT16_BYTES
 from perdure.mqtt.reason_codes import (
     NO_MATCHING_SUBSCRIBERS,
-    NOT_AUTHORIZED,
     PACKET_IDENTIFIER_NOT_FOUND,
     QOS_NOT_SUPPORTED,
-    QUOTA_EXCEEDED,
     RECEIVE_MAXIMUM_EXCEEDED,
     RETAIN_NOT_SUPPORTED,
     TOPIC_ALIAS_INVALID,
 )
-from perdure.observe.instruments import add
 from perdure.session.inbound import RECEIVE_DUPLICATE, RECEIVE_EXCEEDED
 from perdure.session.outbound import ACK_RELEASE, ACK_SETTLED
 
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
 
 
 @final
-class QosFlow(AckSender):
+class QosFlow(RefusingFlow):
     """The exchanges of one connection.
 
     Args:
@@ -151,16 +149,16 @@ class QosFlow(AckSender):
             if (not authorizer.allow_all or topic[0] == "$") and not authorizer.publish(
                 session.identity, topic
             ):
-                self._refuse_unauthorized(packet, topic)
+                parts.refusals.unauthorized(self, connection, packet, topic)
                 return
             if qos and (publishing.disk_full or not parts.committer.writable):
-                self._refuse_in_turn(packet, publishing.refusal(), topic)
+                parts.refusals.storage(self, connection, packet, publishing.refusal(), topic)
                 return
         retain = packet.retain
         if retain:
             limit = publishing.refuses_retained(topic, packet.payload, packet.forward)
             if limit:
-                if self._refuse_retained(packet, limit):
+                if parts.refusals.retained(self, connection, packet, limit):
                     return
                 retain = False
         now_us = parts.pipeline.now_us
@@ -243,14 +241,7 @@ class QosFlow(AckSender):
     def acknowledge(
         self, kind: int, packet_ids: list[bytes], messages: list[Message] | None, started_us: int
     ) -> None:
-        """The messages are committed: PUBACK or PUBREC for each.
-
-        Args:
-            kind: PUBACK or PUBREC.
-            packet_ids: identifiers in wire form.
-            messages: the same, if the client can be told who has heard them.
-            started_us: monotonic time at which they came.
-        """
+        """The messages are committed: see ``AckSender``."""
         connection = self._connection
         session = connection.session
         if session is None or not connection.is_connected:
@@ -301,48 +292,6 @@ class QosFlow(AckSender):
                 return
         self._sender.ack(kind, packet_id, reason_code)
 
-    def _refuse_in_turn(self, packet: Publish, reason_code: int, topic: str) -> None:
-        """The store takes no messages. 3.1.1 has no way to say so but to close."""
-        self.end_run()
-        self._parts.refusal_log.publish(
-            self._connection, reason_code, REFUSALS.get(reason_code, ""), topic, packet.qos
-        )
-        if reason_code == QUOTA_EXCEEDED:
-            self.count_full()
-        if not self.has_reason_codes:
-            self.storage_lost(reason_code)
-            return
-        kind = PUBACK if packet.qos == 1 else PUBREC
-        if self._parts.committer.writable:
-            self._wait_refusal(kind, packet.packet_id, reason_code)
-        else:
-            # Whatever was before it in the commit queue has failed already.
-            self.refuse(kind, packet.packet_id, reason_code)
-
-    def _refuse_retained(self, packet: Publish, limit: str) -> bool:
-        """No room for another retained message.
-
-        Returns:
-            Whether the message is refused. A client that cannot be told (QoS 0, 3.1.1) has its
-            message delivered and not retained, which the log and the metrics show.
-        """
-        parts = self._parts
-        session = self._connection.session
-        assert session is not None
-        add(parts.metrics.limit_refusals, (limit,))
-        parts.log.warning(
-            "retained.refused",
-            client_id=session.client_id,
-            topic=packet.topic,
-            limit=limit,
-        )
-        if not packet.qos or not self.has_reason_codes:
-            return False
-        parts.metrics.messages_dropped_quota += 1
-        kind = PUBACK if packet.qos == 1 else PUBREC
-        self._wait_refusal(kind, packet.packet_id, QUOTA_EXCEEDED)
-        return True
-
     def broke(self, error: Exception) -> None:
         """Answering failed as nobody expected: the connection ends."""
         self._connection.broke(error, "answer")
@@ -351,27 +300,7 @@ class QosFlow(AckSender):
         """Messages were turned away because the disk or its budget is full."""
         self._parts.metrics.messages_dropped_quota += count
 
-    def _refuse_unauthorized(self, packet: Publish, topic: str) -> None:
-        """The client may not publish there: 5.0 is told so; 3.1.1 has no way to say it, so the
-        message is acknowledged and dropped [MQTT-3.3.5-2]."""
-        parts = self._parts
-        parts.metrics.messages_dropped_not_authorized += 1
-        session = self._connection.session
-        assert session is not None
-        parts.refusal_log.publish(
-            self._connection, NOT_AUTHORIZED, "not authorised", topic, packet.qos
-        )
-        if not packet.qos:
-            return
-        kind = PUBACK if packet.qos == 1 else PUBREC
-        reason = NOT_AUTHORIZED if self._sender.version >= 5 else 0
-        if kind == PUBREC and not reason and session.durable:
-            parts.committer.batch.put_awaiting_release(
-                session.client_id, packet.packet_id, epoch=session.record.epoch
-            )
-        self._wait_refusal(kind, packet.packet_id, reason)
-
-    def _wait_refusal(self, kind: int, packet_id: int, reason_code: int) -> None:
+    def refuse_in_turn(self, kind: int, packet_id: int, reason_code: int) -> None:
         """Answer through the commit queue: it must not overtake earlier acknowledgements."""
         self.end_run()
         self._wait(RefusalAck(self, kind, packet_id, reason_code, self._connection.received_us))
@@ -439,13 +368,7 @@ class QosFlow(AckSender):
         self._wait(StateAcks(self, PUBCOMP, packet_ids, PACKET_IDENTIFIER_NOT_FOUND))
 
     def answer(self, kind: int, packet_ids: list[bytes], reason: int) -> None:
-        """The state behind PUBRECs, PUBRELs or PUBCOMPs is durable: send them.
-
-        Args:
-            kind: of all.
-            packet_ids: identifiers in wire form.
-            reason: reason code; only of a single one.
-        """
+        """The state is durable: see ``AckSender``."""
         connection = self._connection
         if kind == PUBCOMP and not reason and connection.session is not None:
             connection.session.inbound.acknowledged(len(packet_ids))

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-import msgspec
-
 from perdure.broker.commit.waiters import LEVEL_FSYNC
 from perdure.broker.connection.replay_request import (
     REPLAY_PREFIX,
@@ -19,7 +17,7 @@ from perdure.broker.connection.replay_request import (
     split_replay_filter,
 )
 from perdure.errors import MalformedPacket, MqttError, ProtocolViolation, StorageError
-from perdure.model import BackfillProgress, Subscription
+from perdure.model import Subscription
 from perdure.mqtt.packets import EMPTY, Suback, Subscribe, SubscribeFilter, Unsuback, Unsubscribe
 from perdure.mqtt.reason_codes import (
     NO_SUBSCRIPTION_EXISTED,
@@ -44,7 +42,7 @@ if TYPE_CHECKING:
     from perdure.broker.core import BrokerCore
     from perdure.broker.delivery.backfill import Backfill
     from perdure.broker.delivery.live_session import LiveSession
-    from perdure.broker.shared.subscriptions import SharedSubscriptions
+    from perdure.broker.sessions.subscription_changes import SubscriptionChanges
 
 
 FILTERS_PER_STEP: Final = 32
@@ -96,7 +94,7 @@ class SubscribeHandler:
     Args:
         core: what every part stands on.
         level: durability that the acknowledgements wait for, for durable sessions.
-        backfill, refusal_log, shared_subscriptions: what else it uses.
+        backfill, changes, refusal_log: what else it uses.
     """
 
     def __init__(
@@ -105,13 +103,13 @@ class SubscribeHandler:
         *,
         level: int = LEVEL_FSYNC,
         backfill: Backfill,
+        changes: SubscriptionChanges,
         refusal_log: RefusalLog,
-        shared_subscriptions: SharedSubscriptions,
     ) -> None:
         self._core = core
         self._backfill: Backfill = backfill
+        self._changes: SubscriptionChanges = changes
         self._refusal_log: RefusalLog = refusal_log
-        self._shared_subscriptions: SharedSubscriptions = shared_subscriptions
         self._level = level
 
     async def subscribe(self, connection: ClientConnection, packet: Subscribe) -> None:
@@ -167,10 +165,7 @@ class SubscribeHandler:
             if existing is None:
                 reasons.append(NO_SUBSCRIPTION_EXISTED)
                 continue
-            self._end(session, existing)
-            del session.subs[existing.name]
-            session.subs_version += 1
-            self._core.metrics.subscriptions -= 1
+            self._changes.give_up(session, existing)
             reasons.append(0)
         answer = Answer(self._backfill, connection, Unsuback(packet.packet_id, reasons, EMPTY), [])
         self._wait(session, answer)
@@ -260,20 +255,17 @@ class SubscribeHandler:
             since_offset=core.dispatcher.offset,
         )
         if group:
-            self._subscribe_shared(session, existing, sub, replay_us)
+            self._changes.join_group(session, existing, sub, replay_us)
         else:
             wants_retained = (
                 not requested.retain_handling
                 or (requested.retain_handling == 1 and existing is None)
             ) and replay_us < 0
-            await self._subscribe_own(
-                session,
-                existing,
-                sub,
-                wants_retained=wants_retained,
-                replay_us=replay_us,
-                feeds=feeds,
+            is_fed = await self._changes.subscribe(
+                session, existing, sub, wants_retained=wants_retained, replay_us=replay_us
             )
+            if is_fed:
+                feeds.append(sub.name)
         return sub.qos
 
     def _check_total(self) -> None:
@@ -283,134 +275,6 @@ class SubscribeHandler:
         if most and metrics.subscriptions + metrics.subscriptions_offline >= most:
             add(metrics.limit_refusals, ("limits.subscriptions_max",))
             raise MqttError(QUOTA_EXCEEDED, "too many subscriptions in the broker")
-
-    def _subscribe_shared(
-        self,
-        session: LiveSession,
-        existing: Subscription | None,
-        sub: Subscription,
-        replay_us: int,
-    ) -> None:
-        core = self._core
-        if session.durable:
-            if existing is not None:
-                core.committer.batch.delete_subscription(
-                    session.client_id, existing, epoch=session.record.epoch
-                )
-            core.committer.batch.put_subscription(
-                session.client_id, sub, epoch=session.record.epoch
-            )
-        session.subs[sub.name] = sub
-        if existing is None:
-            core.metrics.subscriptions += 1
-        self._shared_subscriptions.join(session, sub, replay_us=replay_us)
-        group = session.groups[sub.group_key]
-        if session.connection.is_connected:
-            group.joined()
-
-    async def _subscribe_own(
-        self,
-        session: LiveSession,
-        existing: Subscription | None,
-        sub: Subscription,
-        *,
-        wants_retained: bool,
-        replay_us: int,
-        feeds: list[str],
-    ) -> None:
-        core = self._core
-        fence = core.dispatcher.offset
-        if wants_retained:
-            wants_retained = await self._backfill.may_have_retained(sub.filter)
-            if not session.is_open:
-                return
-            # A store in a server takes its time, and messages and feeds go on meanwhile: the
-            # subscription holds from where the router gets it. What was handed out since the
-            # store was asked may be retained as well.
-            wants_retained = wants_retained or fence != core.dispatcher.offset
-            fence = core.dispatcher.offset
-            existing = session.subs.get(sub.name)
-        sub = msgspec.structs.replace(sub, since_offset=fence)
-        feed: BackfillProgress | None = None
-        if replay_us >= 0:
-            feed = BackfillProgress(False, "", 0, max(0, replay_us - 1))
-        elif wants_retained:
-            after = fence
-            if existing is not None and existing.feed is not None:
-                after = existing.feed.after_offset
-            feed = BackfillProgress(True, "", core.database.last_offset, after)
-        elif existing is not None and existing.feed is not None:
-            feed = existing.feed
-        elif existing is not None and _same_options(existing, sub):
-            return  # nothing changes that the session's order depends on
-        if feed is not None:
-            sub = msgspec.structs.replace(sub, feed=feed)
-        self._replace(session, existing, sub)
-        if feed is not None:
-            session.feeding += 1
-            feeds.append(sub.name)
-
-    def _replace(
-        self, session: LiveSession, existing: Subscription | None, sub: Subscription
-    ) -> None:
-        """Put a subscription in the place of an older one, which ends here."""
-        core = self._core
-        if existing is not None:
-            if existing.since_offset == sub.since_offset:
-                if existing.feed is not None:
-                    session.feeding -= 1
-                    session.joining.pop(sub.name, None)
-            else:
-                if len(session.ended) >= core.session_config.subscriptions_max:
-                    # What its unacknowledged messages remember may not grow without end either.
-                    raise MqttError(QUOTA_EXCEEDED, "too many changes of subscriptions")
-                self._end(session, existing)
-        else:
-            core.metrics.subscriptions += 1
-        session.subs[sub.name] = sub
-        session.subs_version += 1
-        core.router.put(session, sub)
-        if session.durable:
-            core.committer.batch.put_subscription(
-                session.client_id, sub, epoch=session.record.epoch
-            )
-
-    def _end(self, session: LiveSession, sub: Subscription) -> None:
-        """A subscription holds no longer. A durable session remembers it until its cursor has
-        passed this point, so that its enumeration of the log stays the same (trap 29). One of
-        QoS 0 too: where others overlap it, its identifier and RETAIN are in what they were sent
-        [MQTT-4.4.0-1]."""
-        core = self._core
-        if sub.group:
-            self._shared_subscriptions.leave(session, sub)
-        else:
-            core.router.remove(session, sub)
-        if sub.feed is not None:
-            session.feeding -= 1
-            session.joining.pop(sub.name, None)
-        fence = core.dispatcher.offset
-        if not session.lagging and not session.feeding and session.outbound.is_idle():
-            # Nothing is outstanding, so nothing needs to remember it.
-            session.outbound.lift(fence)
-            core.cursors.put_now(session)
-        keep = (
-            not sub.group
-            and (session.durable or session.lagging)
-            and sub.feed is None
-            and sub.since_offset < fence
-            and session.outbound.acked_offset < fence
-        )
-        if keep:
-            ended = msgspec.structs.replace(sub, until_offset=fence)
-            session.ended.append(ended)
-            if session.durable:
-                core.committer.batch.put_subscription(
-                    session.client_id, ended, epoch=session.record.epoch
-                )
-        elif session.durable:
-            core.committer.batch.delete_subscription(
-                session.client_id, sub, epoch=session.record.epoch
-            )
 
 
 def _check_filter(topic_filter: str, levels_max: int) -> None:
@@ -434,12 +298,3 @@ def _check_filter(topic_filter: str, levels_max: int) -> None:
         validate_wildcards(plain)
     except MqttError as error:
         raise MalformedPacket(error.message) from error
-
-
-def _same_options(one: Subscription, other: Subscription) -> bool:
-    return (
-        one.qos == other.qos
-        and one.no_local == other.no_local
-        and one.retain_as_published == other.retain_as_published
-        and one.identifier == other.identifier
-    )

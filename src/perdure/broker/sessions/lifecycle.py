@@ -22,14 +22,14 @@ from perdure.observe.instruments import add
 from perdure.session.expiry import expires_at_us
 from perdure.session.inbound import Inbound
 from perdure.session.outbound import Outbound
-from perdure.session.will import will_due_us, will_message
+from perdure.session.will import will_due_us
 
 if TYPE_CHECKING:
     from perdure.broker.access.ban_enforcer import BanEnforcer
     from perdure.broker.delivery.live_session import SessionParts
     from perdure.broker.delivery.registry import Registry
-    from perdure.broker.publish.path import PublishPath
     from perdure.broker.sessions.counts import SessionCounts
+    from perdure.broker.sessions.wills import WillPublisher
     from perdure.broker.shared.subscriptions import SharedSubscriptions
 
 
@@ -85,8 +85,7 @@ class SessionLifecycle:
 
     Args:
         parts: what every part stands on.
-        ban_enforcer, publish_path, registry, session_counts, shared_subscriptions: what else it
-            uses.
+        ban_enforcer, registry, session_counts, shared_subscriptions, wills: what else it uses.
     """
 
     def __init__(
@@ -94,19 +93,19 @@ class SessionLifecycle:
         parts: SessionParts,
         *,
         ban_enforcer: BanEnforcer,
-        publish_path: PublishPath,
         registry: Registry,
         session_counts: SessionCounts,
         shared_subscriptions: SharedSubscriptions,
+        wills: WillPublisher,
     ) -> None:
         self._parts = parts
         self.deadlines: Deadlines | None = None
         """Told when a session that is let go has something due."""
         self._ban_enforcer: BanEnforcer = ban_enforcer
-        self._publish_path: PublishPath = publish_path
         self._registry: Registry = registry
         self._session_counts: SessionCounts = session_counts
         self._shared_subscriptions: SharedSubscriptions = shared_subscriptions
+        self._wills: WillPublisher = wills
 
     async def open(
         self, connection: SessionConnection, request: SessionRequest
@@ -207,7 +206,7 @@ class SessionLifecycle:
             if not writable and session.stored:
                 pass  # the store still has it, and it is due when the store is there again
             elif due_us <= now_us or not session.durable:
-                self.publish_will(record, session.identity)
+                self._wills.publish(record, session.identity)
                 will = None
             else:
                 will_at_us = due_us
@@ -248,67 +247,6 @@ class SessionLifecycle:
         expiry_s = min(expiry_s, self._parts.session_config.expiry_max_s)
         session.record = msgspec.structs.replace(session.record, expiry_s=expiry_s)
 
-    def publish_will(self, record: SessionRecord, identity: Identity | None = None) -> None:
-        """Publish the will of a session now, as part of the open batch.
-
-        Rights are asked again: between the CONNECT and this its user may have been removed or
-        banned, or the topic been withdrawn.
-
-        Args:
-            record: the session.
-            identity: who held it until now; None = nobody did.
-        """
-        parts = self._parts
-        will, client_id = record.will, record.client_id
-        assert will is not None
-        if self._ban_enforcer.mutes(client_id):
-            why = "banned"
-        elif not self.may_publish(record, will.topic, identity):
-            why = "not authorized"
-        elif will.qos and self._publish_path.refusal():
-            why = "storage is full or not available"
-        else:
-            why = ""
-        if why:
-            parts.log.warning("will.refused", client_id=client_id, topic=will.topic, reason=why)
-            return
-        if will.retain:
-            limit = self._publish_path.refuses_retained(will.topic, will.payload, will.properties)
-            if limit:
-                add(parts.metrics.limit_refusals, (limit,))
-                will = msgspec.structs.replace(will, retain=False)
-        parts.metrics.wills_published += 1
-        pipeline = parts.pipeline
-        self._publish_path.take(
-            will_message(will, client_id, pipeline.now_us, pipeline.published_us())
-        )
-        parts.pipeline.schedule()
-
-    def may_publish(
-        self, record: SessionRecord, topic: str, identity: Identity | None = None
-    ) -> bool:
-        """Whether the owner of a session may publish to a topic now, with a connection
-        (``identity``) or without."""
-        parts = self._parts
-        username = record.username or None
-        if not parts.standing.stands(username, record.method):
-            return False
-        if self._ban_enforcer.bans_user(username):
-            return False
-        authorizer = parts.authorizer
-        if authorizer.allow_all and topic[0] != "$":
-            return True
-        if identity is None:
-            superuser = parts.standing.is_superuser(username)
-            identity = Identity(
-                record.client_id,
-                username,
-                superuser,
-                method=record.method,
-                grant=parts.standing.grant_without_login(record.method),
-            )
-        return authorizer.publish(identity, topic)
-
     def give(self, stored: StoredSession, username: str) -> None:
         """Let a session that nobody holds belong to a user; empty = to anonymous clients.
 
@@ -336,7 +274,7 @@ class SessionLifecycle:
         record = stored.record
         if record.will is not None and (record.will_at_us or record.connected):
             # [MQTT-3.1.2-8] the will is due when the session ends, delay or not.
-            self.publish_will(record)
+            self._wills.publish(record)
         await self._shared_subscriptions.reclaim(stored, ends=True)
         parts.committer.batch.discard_session(record.client_id)
         parts.metrics.sessions_offline -= 1

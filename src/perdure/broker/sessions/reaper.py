@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from perdure.broker.delivery.registry import Registry
     from perdure.broker.sessions.counts import SessionCounts
     from perdure.broker.sessions.lifecycle import SessionLifecycle
+    from perdure.broker.sessions.wills import WillPublisher
     from perdure.model import SessionRecord
 
 DUE_PAGE: Final = 256
@@ -46,12 +47,14 @@ class Reaper:
         registry: Registry,
         session_counts: SessionCounts,
         sessions: SessionLifecycle,
+        wills: WillPublisher,
     ) -> None:
         self._core = core
         self._ban_enforcer: BanEnforcer = ban_enforcer
         self._registry: Registry = registry
         self._session_counts: SessionCounts = session_counts
         self._sessions: SessionLifecycle = sessions
+        self._wills: WillPublisher = wills
         sessions.deadlines = self
         self._timer: Timer | None = None
         self._at_us: int = 0
@@ -146,7 +149,7 @@ class Reaper:
     def _publish_will(self, record: SessionRecord) -> None:
         core = self._core
         assert record.will is not None
-        self._sessions.publish_will(record)
+        self._wills.publish(record)
         core.committer.batch.put_session(msgspec.structs.replace(record, will=None, will_at_us=0))
 
     async def cut_connections(self) -> None:

@@ -12,7 +12,8 @@ import functools
 from typing import TYPE_CHECKING, Final, final
 
 from perdure.broker.delivery.live_session import GroupOwners, LiveSession
-from perdure.broker.shared.group import GroupMember, SharedGroup
+from perdure.broker.shared.group import SharedGroup
+from perdure.broker.shared.member import GroupMember
 from perdure.model import GroupRecord, InboxEntry, StoredSession, Subscription
 from perdure.topic.shared import make_chooser
 

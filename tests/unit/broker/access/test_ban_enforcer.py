@@ -8,7 +8,8 @@ import pytest
 from tests.support.sim_broker import SimBroker
 from tests.unit.broker.harness import NO_DELAY, Client, make_sim
 
-from perdure.broker.auth.acl import AclAuthorizer, AclRules
+from perdure.broker.auth.acl import AclAuthorizer
+from perdure.broker.auth.acl_rules import AclRules
 from perdure.broker.auth.authenticate import AuthRequest, AuthResult, accepted
 from perdure.broker.auth.bans import BanList, make_ban
 from perdure.model import Will

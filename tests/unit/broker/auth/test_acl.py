@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.broker.auth.acl import DECISIONS_MAX, Access, AclAuthorizer, AclRules
+from perdure.broker.auth.acl import DECISIONS_MAX, AclAuthorizer
+from perdure.broker.auth.acl_rules import Access, AclRules
 from perdure.broker.auth.authorize import Authorizer, Identity
 from perdure.errors import ConfigError
 from perdure.topic.matching import matches
@@ -117,7 +118,7 @@ def test_load(tmp_path: Path) -> None:
 
 
 def test_file_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.broker.auth.acl.ACL_FILE_BYTES_MAX", 12)
+    monkeypatch.setattr("perdure.broker.auth.acl_rules.ACL_FILE_BYTES_MAX", 12)
     path = tmp_path / "acl"
     path.write_text("topic read a")
     AclRules.load(path)

@@ -6,7 +6,8 @@ import pytest
 from tests.support.sim_broker import SimBroker
 from tests.unit.broker.harness import Client, make_sim, stalled_sim
 
-from perdure.broker.auth.acl import AclAuthorizer, AclRules
+from perdure.broker.auth.acl import AclAuthorizer
+from perdure.broker.auth.acl_rules import AclRules
 from perdure.broker.commit.pipeline import WALL_READ_US
 from perdure.config.schema import Config, StorageConfig, SysConfig
 from perdure.errors import StorageFull

@@ -1,0 +1,204 @@
+"""What a change of its subscriptions does to a session: to its order, the router and its groups.
+
+A subscription holds from an offset on, and up to one. Invariant: what a session was owed before the
+change it is owed after it, with the same numbers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+import msgspec
+
+from perdure.errors import MqttError
+from perdure.model import BackfillProgress, Subscription
+from perdure.mqtt.reason_codes import QUOTA_EXCEEDED
+
+if TYPE_CHECKING:
+    from perdure.broker.core import BrokerCore
+    from perdure.broker.delivery.backfill import Backfill
+    from perdure.broker.delivery.live_session import LiveSession
+    from perdure.broker.shared.subscriptions import SharedSubscriptions
+
+
+@final
+class SubscriptionChanges:
+    """Makes, replaces and ends subscriptions of connected sessions.
+
+    Args:
+        core: what every part stands on.
+        backfill, shared_subscriptions: what else it uses.
+    """
+
+    def __init__(
+        self, core: BrokerCore, *, backfill: Backfill, shared_subscriptions: SharedSubscriptions
+    ) -> None:
+        self._core = core
+        self._backfill: Backfill = backfill
+        self._shared_subscriptions: SharedSubscriptions = shared_subscriptions
+
+    def join_group(
+        self,
+        session: LiveSession,
+        existing: Subscription | None,
+        sub: Subscription,
+        replay_us: int,
+    ) -> None:
+        """Make or change a subscription of a shared group.
+
+        Args:
+            session: whose it is.
+            existing: what has its name now.
+            sub: the new one.
+            replay_us: where the group begins if it is new; -1 = now.
+        """
+        core = self._core
+        if session.durable:
+            if existing is not None:
+                core.committer.batch.delete_subscription(
+                    session.client_id, existing, epoch=session.record.epoch
+                )
+            core.committer.batch.put_subscription(
+                session.client_id, sub, epoch=session.record.epoch
+            )
+        session.subs[sub.name] = sub
+        if existing is None:
+            core.metrics.subscriptions += 1
+        self._shared_subscriptions.join(session, sub, replay_us=replay_us)
+        group = session.groups[sub.group_key]
+        if session.connection.is_connected:
+            group.joined()
+
+    async def subscribe(
+        self,
+        session: LiveSession,
+        existing: Subscription | None,
+        sub: Subscription,
+        *,
+        wants_retained: bool,
+        replay_us: int,
+    ) -> bool:
+        """Make or change a subscription of the session's own.
+
+        Args:
+            session: whose it is.
+            existing: what has its name now.
+            sub: the new one; from when it holds is said here.
+            wants_retained: retained messages come before the live flow.
+            replay_us: recorded ones come, from this time on; -1 = they do not.
+
+        Returns:
+            Whether it is to be fed before it joins the live flow.
+
+        Raises:
+            MqttError: the session remembers too many that have ended (0x97).
+        """
+        core = self._core
+        fence = core.dispatcher.offset
+        if wants_retained:
+            wants_retained = await self._backfill.may_have_retained(sub.filter)
+            if not session.is_open:
+                return False
+            # A store in a server takes its time, and messages and feeds go on meanwhile: the
+            # subscription holds from where the router gets it. What was handed out since the
+            # store was asked may be retained as well.
+            wants_retained = wants_retained or fence != core.dispatcher.offset
+            fence = core.dispatcher.offset
+            existing = session.subs.get(sub.name)
+        sub = msgspec.structs.replace(sub, since_offset=fence)
+        feed: BackfillProgress | None = None
+        if replay_us >= 0:
+            feed = BackfillProgress(False, "", 0, max(0, replay_us - 1))
+        elif wants_retained:
+            after = fence
+            if existing is not None and existing.feed is not None:
+                after = existing.feed.after_offset
+            feed = BackfillProgress(True, "", core.database.last_offset, after)
+        elif existing is not None and existing.feed is not None:
+            feed = existing.feed
+        elif existing is not None and _same_options(existing, sub):
+            return False  # nothing changes that the order depends on
+        if feed is not None:
+            sub = msgspec.structs.replace(sub, feed=feed)
+        self._replace(session, existing, sub)
+        if feed is not None:
+            session.feeding += 1
+        return feed is not None
+
+    def give_up(self, session: LiveSession, sub: Subscription) -> None:
+        """UNSUBSCRIBE: what was already matched may still be delivered."""
+        self._end(session, sub)
+        del session.subs[sub.name]
+        session.subs_version += 1
+        self._core.metrics.subscriptions -= 1
+
+    def _replace(
+        self, session: LiveSession, existing: Subscription | None, sub: Subscription
+    ) -> None:
+        """Put a subscription in the place of an older one, which ends here."""
+        core = self._core
+        if existing is not None:
+            if existing.since_offset == sub.since_offset:
+                if existing.feed is not None:
+                    session.feeding -= 1
+                    session.joining.pop(sub.name, None)
+            else:
+                if len(session.ended) >= core.session_config.subscriptions_max:
+                    # What its unacknowledged messages remember may not grow without end either.
+                    raise MqttError(QUOTA_EXCEEDED, "too many changes of subscriptions")
+                self._end(session, existing)
+        else:
+            core.metrics.subscriptions += 1
+        session.subs[sub.name] = sub
+        session.subs_version += 1
+        core.router.put(session, sub)
+        if session.durable:
+            core.committer.batch.put_subscription(
+                session.client_id, sub, epoch=session.record.epoch
+            )
+
+    def _end(self, session: LiveSession, sub: Subscription) -> None:
+        """A subscription holds no longer. A durable session remembers it until its cursor has
+        passed this point, so that its enumeration of the log stays the same (trap 29). One of
+        QoS 0 too: where others overlap it, its identifier and RETAIN are in what they were sent
+        [MQTT-4.4.0-1]."""
+        core = self._core
+        if sub.group:
+            self._shared_subscriptions.leave(session, sub)
+        else:
+            core.router.remove(session, sub)
+        if sub.feed is not None:
+            session.feeding -= 1
+            session.joining.pop(sub.name, None)
+        fence = core.dispatcher.offset
+        if not session.lagging and not session.feeding and session.outbound.is_idle():
+            # Nothing is outstanding, so nothing needs to remember it.
+            session.outbound.lift(fence)
+            core.cursors.put_now(session)
+        keep = (
+            not sub.group
+            and (session.durable or session.lagging)
+            and sub.feed is None
+            and sub.since_offset < fence
+            and session.outbound.acked_offset < fence
+        )
+        if keep:
+            ended = msgspec.structs.replace(sub, until_offset=fence)
+            session.ended.append(ended)
+            if session.durable:
+                core.committer.batch.put_subscription(
+                    session.client_id, ended, epoch=session.record.epoch
+                )
+        elif session.durable:
+            core.committer.batch.delete_subscription(
+                session.client_id, sub, epoch=session.record.epoch
+            )
+
+
+def _same_options(one: Subscription, other: Subscription) -> bool:
+    return (
+        one.qos == other.qos
+        and one.no_local == other.no_local
+        and one.retain_as_published == other.retain_as_published
+        and one.identifier == other.identifier
+    )
