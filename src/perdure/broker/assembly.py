@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from perdure.broker.access.ban_enforcer import BanEnforcer
 from perdure.broker.access.login_expiry import LoginExpiry
 from perdure.broker.connection.connect_handler import ConnectHandler
+from perdure.broker.connection.control_packets import ControlPackets
 from perdure.broker.connection.enhanced_auth import EnhancedAuth
 from perdure.broker.connection.inbound_frames import InboundFrames
 from perdure.broker.connection.publish_refusals import PublishRefusals
@@ -117,20 +118,20 @@ def _wire_connections(
     services.inbound_frames = InboundFrames(
         config.limits.incomplete_bytes_max, services.scheduler, clock
     )
-    services.enhanced_auth = EnhancedAuth(services, ban_enforcer=services.ban_enforcer)
+    enhanced_auth = EnhancedAuth(services, ban_enforcer=services.ban_enforcer)
     services.login_expiry = LoginExpiry(
         services, registry=services.registry, shared=services.shared_subscriptions
     )
-    services.connect_handler = ConnectHandler(
+    connect_handler = ConnectHandler(
         services,
         level=level,
         ban_enforcer=services.ban_enforcer,
-        enhanced_auth=services.enhanced_auth,
+        enhanced_auth=enhanced_auth,
         login_expiry=services.login_expiry,
         registry=services.registry,
         sessions=services.sessions,
     )
-    services.subscribe_handler = SubscribeHandler(
+    subscribe_handler = SubscribeHandler(
         services,
         level=level,
         backfill=backfill,
@@ -138,4 +139,11 @@ def _wire_connections(
             services, backfill=backfill, shared_subscriptions=services.shared_subscriptions
         ),
         refusal_log=services.refusal_log,
+    )
+    services.control_packets = ControlPackets(
+        services,
+        connect_handler=connect_handler,
+        enhanced_auth=enhanced_auth,
+        sessions=services.sessions,
+        subscribe_handler=subscribe_handler,
     )
