@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, final
 
 from perdure.broker.connection.pending_acks import PublishAcks, RefusalAck, StateAcks
 from perdure.broker.connection.publish_refusals import RefusingFlow
-from perdure.broker.delivery.live_session import CURSOR_MESSAGES_MAX
+from perdure.broker.delivery.held_session import CURSOR_MESSAGES_MAX
 from perdure.broker.publish.path import REFUSALS
 from perdure.errors import MqttError
 from perdure.model import Message

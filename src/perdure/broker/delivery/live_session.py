@@ -12,63 +12,21 @@ lagging session has been given everything.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, final
-
-import msgspec
+from typing import Protocol, final
 
 from perdure.broker.auth.authorize import Identity
 from perdure.broker.core import BrokerCore
 from perdure.broker.delivery.drop_note import with_drop_note
+from perdure.broker.delivery.held_session import HeldSession, SessionConnection
 from perdure.broker.delivery.inbox import Inbox
-from perdure.broker.delivery.sender import EXPIRED, SENT, Sender
+from perdure.broker.delivery.sender import EXPIRED, SENT
 from perdure.broker.delivery.window_waiters import WindowWaiters
-from perdure.broker.dispatch.router import Subscriber, SubscriberEntry
+from perdure.broker.dispatch.router import SubscriberEntry
 from perdure.model import InboxEntry, Message, SessionRecord, Subscription
-from perdure.mqtt.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR
+from perdure.mqtt.packets import PUBREL
 from perdure.session.inbound import Inbound
 from perdure.session.inflight import RELEASED, Delivery
 from perdure.session.outbound import Outbound
-from perdure.storage.batch import Batch
-
-if TYPE_CHECKING:
-    from perdure.broker.runtime.stream import PeerInfo
-
-PUBREL: Final = 6
-
-CURSOR_MESSAGES_MAX: Final = 256
-"""Acknowledgements after which a cursor is written whatever its age."""
-
-
-class SessionConnection(Protocol):
-    """The connection that holds a session."""
-
-    sender: Sender
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether CONNACK was sent and the connection has not been closed."""
-        ...
-
-    @property
-    def peer(self) -> PeerInfo:
-        """Who is at the other end."""
-        ...
-
-    def close(self, reason_code: int) -> None:
-        """Take leave with a reason code and close."""
-        ...
-
-    def disconnect(self, reason_code: int, reason: str, *, send_will: bool) -> None:
-        """Take leave with a reason for the client, too, and say whether its will is due."""
-        ...
-
-    def storage_lost(self, reason_code: int) -> None:
-        """Close because the store has failed what the client waits for."""
-        ...
-
-    def abort(self) -> None:
-        """Cut the connection without a word."""
-        ...
 
 
 class CatchUpTasks(Protocol):
@@ -134,35 +92,17 @@ class SessionParts(BrokerCore):
 
 
 @final
-class LiveSession(Subscriber):
+class LiveSession(HeldSession):
     """One connected session."""
 
     __slots__ = (
         "_parts",
         "catching_up",
-        "connack_sent",
-        "connection",
-        "cursor_serial",
         "drop_note",
-        "ended",
-        "generation",
         "given",
         "group_entries",
-        "identity",
-        "inbound",
-        "joining",
-        "outbound",
-        "position",
-        "replaced",
-        "resumed",
-        "sender",
         "served",
-        "stored",
-        "subs",
-        "subs_version",
-        "taken_over",
         "to_drop",
-        "trimmed",
     )
 
     def __init__(
@@ -176,47 +116,29 @@ class LiveSession(Subscriber):
         inbound: Inbound,
         outbound: Outbound,
     ) -> None:
-        super().__init__(record, durable=durable)
+        super().__init__(
+            parts,
+            record,
+            durable=durable,
+            connection=connection,
+            identity=identity,
+            inbound=inbound,
+            outbound=outbound,
+        )
         self._parts: SessionParts = parts
-        self.stored: bool = durable
-        """Whether the store has a record of it (an ephemeral one has if it left a will)."""
-        self.connection: SessionConnection = connection
-        self.sender: Sender = connection.sender
         self.sender.on_writable = self
-        self.identity: Identity = identity
-        self.inbound: Inbound = inbound
-        self.outbound: Outbound = outbound
-        self.cursor_serial: int = outbound.acked_serial
-        """Last serial number that the cursor of a batch had acknowledged."""
-        self.subs: dict[str, Subscription] = {}
-        self.ended: list[Subscription] = []
-        """Subscriptions that were given up while the cursor had not passed them."""
-        self.subs_version: int = 0
-        self.position: int = 0
         self.catching_up: bool = False
         """A catch-up task runs."""
-        self.joining: dict[str, None] = {}
-        """Those of them that have read all there is and wait to join the live flow."""
         self.served: int = 0
         """Messages sent while it was behind (the admission's own mark)."""
         self.given: dict[int, InboxEntry] = {}
         """Entries that groups gave it and that are not dispatched yet, by identity."""
         self.group_entries: dict[int, InboxEntry] = {}
         """Those that are dispatched and not settled, by offset."""
-        self.trimmed: int = 0
-        """Its private stream is trimmed up to here."""
         self.to_drop: int = 0
         """Oldest unsent messages still to be dropped by a limit."""
         self.drop_note: int = 0
         """Messages dropped since the client was last told."""
-        self.resumed: bool = False
-        """It existed before its connection."""
-        self.replaced: bool = False
-        """A stored session of the client was discarded for it."""
-        self.taken_over: bool = False
-        self.connack_sent: bool = False
-        """CONNACK is out; nothing may go before it."""
-        self.generation: int = parts.authorizer.generation
 
     def deliver_one(self, message: Message, entry: SubscriberEntry) -> None:
         """Deliver for one matching subscription (the hot path of ``deliver``)."""
@@ -255,11 +177,7 @@ class LiveSession(Subscriber):
         )
 
     def room_for_run(self, first: Message, entry: SubscriberEntry) -> int:
-        """How many messages ``deliver_run`` may be given now for one matching subscription.
-
-        Args:
-            first: the first of them; all are ``dispatch.is_plain``.
-        """
+        """See ``Subscriber``."""
         if not entry.is_plain or not entry.qos or self.lagging:
             return 0
         return self.room_to_send(first)
@@ -274,19 +192,8 @@ class LiveSession(Subscriber):
             return 0
         return self.outbound.room_for_run(first.offset)
 
-    def may_have(self, message: Message) -> bool:
-        """Whether the rules let the client have a message."""
-        authorizer = self._parts.authorizer
-        return authorizer.allow_all or authorizer.deliver(
-            self.identity, message.topic, message.publisher
-        )
-
     def deliver_run(self, run: list[Message], identifiers: tuple[int, ...]) -> int:
-        """Deliver messages with QoS 1 and without RETAIN; as ``offer`` for each.
-
-        Returns:
-            How many, at least one: the others find the connection congested.
-        """
+        """As ``offer`` for each; see ``Subscriber``."""
         outbound = self.outbound
         count = self.sender.publish_run(run, outbound.next_packet_id(), identifiers)
         outbound.offer_run(run if count == len(run) else run[:count], identifiers)
@@ -306,7 +213,7 @@ class LiveSession(Subscriber):
         if self.lagging:
             return
         outbound = self.outbound
-        if self.sender.congested or (outbound.pending and self._memory_full()):
+        if self.sender.congested or (outbound.pending and self.is_memory_full()):
             self.fall_behind(message.offset - 1)
             return
         self.offer(message, qos, retain, identifiers, message.offset)
@@ -436,17 +343,14 @@ class LiveSession(Subscriber):
     def withdraw_pending(self) -> None:
         """Rules have changed: take out what waits for the window and may not be sent any more."""
         outbound = self.outbound
-        authorizer = self._parts.authorizer
-        if authorizer.allow_all or not outbound.pending:
+        if self._parts.authorizer.allow_all or not outbound.pending:
             return
         denied = [
             delivery
             for delivery in outbound.pending
             if delivery.state != RELEASED
             and delivery.message is not None
-            and not authorizer.deliver(
-                self.identity, delivery.message.topic, delivery.message.publisher
-            )
+            and not self.may_have(delivery.message)
         ]
         if not denied:
             return
@@ -459,27 +363,6 @@ class LiveSession(Subscriber):
         self.moved()
         self.pump()
 
-    def lag_us(self, fence: int) -> int:
-        """How old the next message is that its client is to be sent (``Admission``)."""
-        pending = self.outbound.pending
-        if pending:
-            return max(0, fence - pending[0].offset)
-        return max(0, fence - self.position) if self.lagging else 0
-
-    def took_all(self, served: int) -> bool:
-        """Whether so many messages are most of what can be sent at once (``Admission``)."""
-        return served * 4 >= self.outbound.window_max * 3 or self.sender.congested
-
-    def has_room(self) -> bool:
-        """Whether reading more for it makes sense."""
-        outbound = self.outbound
-        config = self._parts.session_config
-        return (
-            not self.sender.congested
-            and (len(outbound.pending) + self.inbox_queued) * 2 < config.memory_pending_max
-            and outbound.pending_bytes * 2 < config.outbound_buffer_bytes
-        )
-
     def fall_behind(self, position: int) -> None:
         """Stop taking dispatched messages; read from the log after ``position`` instead."""
         if not self.lagging:
@@ -487,93 +370,6 @@ class LiveSession(Subscriber):
             self.position = position
             self._parts.metrics.inflight_full += 1
             self._parts.catchup.start(self)
-
-    def put_subscription_count(self) -> None:
-        """Have the record say how many subscriptions there are, in the batch that changes them."""
-        count = len(self.subs)
-        if self.durable and self.record.subscription_count != count:
-            self.record = msgspec.structs.replace(self.record, subscription_count=count)
-            self._parts.committer.batch.put_session(self.record)
-
-    def cut_off(self, position: int) -> None:
-        """Take nothing more that is dispatched, and read nothing either: the connection ends.
-
-        Its cursor stays where the client's acknowledgements have brought it.
-        """
-        if not self.lagging:
-            self.lagging = True
-            self.position = position
-
-    def failed(self, error: Exception, where: str) -> None:
-        """A step of it failed as nobody expected: its connection ends, others go on.
-
-        It takes nothing more that is dispatched, and its client is told in the next turn, since
-        whoever found this may be going through the subscribers of a message.
-        """
-        connection = self.connection
-        self._parts.unexpected_errors.report(
-            error,
-            where,
-            client_id=self.client_id,
-            username=self.identity.username,
-            address=connection.peer.address,
-            listener=connection.peer.listener,
-        )
-        self._parts.scheduler.call_soon(self._close_failed)
-
-    def _close_failed(self) -> None:
-        try:
-            if self.is_open:
-                self.connection.close(IMPLEMENTATION_SPECIFIC_ERROR)
-        except Exception as error:  # noqa: BLE001 - what could not be closed in order is cut
-            self._parts.unexpected_errors.report(error, "close", client_id=self.client_id)
-            self.connection.abort()
-
-    def moved(self) -> None:
-        """The cursor may have moved: have it written, let what waits for room go on."""
-        outbound = self.outbound
-        if not self.durable or not outbound.dirty:
-            return
-        cursors = self._parts.cursors
-        if outbound.acked_serial - self.cursor_serial < CURSOR_MESSAGES_MAX:
-            if not self.cursor_waits:
-                cursors.moved(self)
-        else:
-            cursors.put_now(self)
-            self._parts.pipeline.schedule()
-
-    def put_cursor(self, batch: Batch) -> None:
-        """Add the cursor to a batch, if it has moved."""
-        outbound = self.outbound
-        if not self.durable or not outbound.dirty:
-            return
-        if not self.lagging and not self.feeding and outbound.is_idle():
-            outbound.lift(self._parts.dispatcher.offset)
-        outbound.dirty = False
-        self.cursor_serial = outbound.acked_serial
-        epoch = self.record.epoch
-        batch.put_cursor(self.client_id, outbound.cursor(), epoch=epoch)
-        if self.inbox_until > self.trimmed and outbound.acked_offset > self.trimmed:
-            self.trimmed = outbound.acked_offset
-            batch.trim_inbox(self.client_id, outbound.acked_offset, epoch=epoch)
-        if self.ended:
-            self._forget_ended(batch)
-
-    def _memory_full(self) -> bool:
-        config = self._parts.session_config
-        outbound = self.outbound
-        return (
-            len(outbound.pending) >= config.memory_pending_max
-            or outbound.pending_bytes >= config.outbound_buffer_bytes
-        )
-
-    def _forget_ended(self, batch: Batch) -> None:
-        acked_offset = self.outbound.acked_offset
-        passed = [s for s in self.ended if s.until_offset <= acked_offset]
-        if passed:
-            self.ended = [s for s in self.ended if s.until_offset > acked_offset]
-        for sub in passed:
-            batch.delete_subscription(self.client_id, sub, epoch=self.record.epoch)
 
     def give_qos0(self, message: Message, retain: bool, identifiers: tuple[int, ...]) -> None:
         """Send a message with QoS 0, if its client is not too slow for it."""

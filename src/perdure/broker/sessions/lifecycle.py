@@ -13,7 +13,8 @@ import msgspec
 
 from perdure.broker.auth.authorize import Identity
 from perdure.broker.auth.owning import given_to, may_hold, owner_after
-from perdure.broker.delivery.live_session import LiveSession, SessionConnection
+from perdure.broker.delivery.held_session import SessionConnection
+from perdure.broker.delivery.live_session import LiveSession
 from perdure.errors import MqttError
 from perdure.limits import PACKET_ID_MAX
 from perdure.model import Cursor, SessionRecord, StoredSession, Will

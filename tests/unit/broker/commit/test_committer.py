@@ -15,7 +15,7 @@ from perdure.broker.commit.committer import Committer
 from perdure.broker.commit.cursors import CURSOR_DELAY_US
 from perdure.broker.commit.pipeline import GATHERED_MAX
 from perdure.broker.commit.waiters import LEVEL_FSYNC, LEVEL_MEMORY, LEVEL_OS
-from perdure.broker.delivery.live_session import CURSOR_MESSAGES_MAX
+from perdure.broker.delivery.held_session import CURSOR_MESSAGES_MAX
 from perdure.config.schema import Config, StorageConfig
 from perdure.errors import StorageError, StorageFull, StorageUnavailable
 from perdure.model import InboxEntry, Message

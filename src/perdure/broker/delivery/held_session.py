@@ -1,0 +1,247 @@
+"""A session that a connection holds, as far as it is no matter of sending: what of it is in the
+store, how far its client is behind, and how it ends when a step of it fails.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from perdure.broker.auth.authorize import Identity
+from perdure.broker.core import BrokerCore
+from perdure.broker.delivery.sender import Sender
+from perdure.broker.dispatch.router import Subscriber
+from perdure.model import Message, SessionRecord, Subscription
+from perdure.mqtt.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR
+from perdure.session.inbound import Inbound
+from perdure.session.outbound import Outbound
+from perdure.storage.batch import Batch
+
+if TYPE_CHECKING:
+    from perdure.broker.runtime.stream import PeerInfo
+
+CURSOR_MESSAGES_MAX: Final = 256
+"""Acknowledgements after which a cursor is written whatever its age."""
+
+
+class SessionConnection(Protocol):
+    """The connection that holds a session."""
+
+    sender: Sender
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether CONNACK was sent and the connection has not been closed."""
+        ...
+
+    @property
+    def peer(self) -> PeerInfo:
+        """Who is at the other end."""
+        ...
+
+    def close(self, reason_code: int) -> None:
+        """Take leave with a reason code and close."""
+        ...
+
+    def disconnect(self, reason_code: int, reason: str, *, send_will: bool) -> None:
+        """Take leave with a reason for the client, too, and say whether its will is due."""
+        ...
+
+    def storage_lost(self, reason_code: int) -> None:
+        """Close because the store has failed what the client waits for."""
+        ...
+
+    def abort(self) -> None:
+        """Cut the connection without a word."""
+        ...
+
+
+class HeldSession(Subscriber):
+    """One session with a connection.
+
+    Args:
+        core: what every part stands on.
+        record: what the store has of it, or is to have.
+        durable: the store has its cursor, subscriptions and private stream.
+        connection: that holds it.
+        identity: whose it is.
+        inbound, outbound: its two halves.
+    """
+
+    __slots__ = (
+        "_core",
+        "connack_sent",
+        "connection",
+        "cursor_serial",
+        "ended",
+        "generation",
+        "identity",
+        "inbound",
+        "joining",
+        "outbound",
+        "position",
+        "replaced",
+        "resumed",
+        "sender",
+        "stored",
+        "subs",
+        "subs_version",
+        "taken_over",
+        "trimmed",
+    )
+
+    def __init__(
+        self,
+        core: BrokerCore,
+        record: SessionRecord,
+        *,
+        durable: bool,
+        connection: SessionConnection,
+        identity: Identity,
+        inbound: Inbound,
+        outbound: Outbound,
+    ) -> None:
+        super().__init__(record, durable=durable)
+        self._core: BrokerCore = core
+        self.stored: bool = durable
+        """Whether the store has a record of it (an ephemeral one has if it left a will)."""
+        self.connection: SessionConnection = connection
+        self.sender: Sender = connection.sender
+        self.identity: Identity = identity
+        self.inbound: Inbound = inbound
+        self.outbound: Outbound = outbound
+        self.cursor_serial: int = outbound.acked_serial
+        """Last serial number that the cursor of a batch had acknowledged."""
+        self.subs: dict[str, Subscription] = {}
+        self.ended: list[Subscription] = []
+        """Subscriptions that were given up while the cursor had not passed them."""
+        self.subs_version: int = 0
+        self.position: int = 0
+        self.joining: dict[str, None] = {}
+        """Those of them that have read all there is and wait to join the live flow."""
+        self.trimmed: int = 0
+        """Its private stream is trimmed up to here."""
+        self.resumed: bool = False
+        """It existed before its connection."""
+        self.replaced: bool = False
+        """A stored session of the client was discarded for it."""
+        self.taken_over: bool = False
+        self.connack_sent: bool = False
+        """CONNACK is out; nothing may go before it."""
+        self.generation: int = core.authorizer.generation
+
+    def may_have(self, message: Message) -> bool:
+        """Whether the rules let the client have a message."""
+        authorizer = self._core.authorizer
+        return authorizer.allow_all or authorizer.deliver(
+            self.identity, message.topic, message.publisher
+        )
+
+    def lag_us(self, fence: int) -> int:
+        """How old the next message is that its client is to be sent (``Admission``)."""
+        pending = self.outbound.pending
+        if pending:
+            return max(0, fence - pending[0].offset)
+        return max(0, fence - self.position) if self.lagging else 0
+
+    def took_all(self, served: int) -> bool:
+        """Whether so many messages are most of what can be sent at once (``Admission``)."""
+        return served * 4 >= self.outbound.window_max * 3 or self.sender.congested
+
+    def has_room(self) -> bool:
+        """Whether reading more for it makes sense."""
+        outbound = self.outbound
+        config = self._core.session_config
+        return (
+            not self.sender.congested
+            and (len(outbound.pending) + self.inbox_queued) * 2 < config.memory_pending_max
+            and outbound.pending_bytes * 2 < config.outbound_buffer_bytes
+        )
+
+    def put_subscription_count(self) -> None:
+        """Have the record say how many subscriptions there are, in the batch that changes them."""
+        count = len(self.subs)
+        if self.durable and self.record.subscription_count != count:
+            self.record = msgspec.structs.replace(self.record, subscription_count=count)
+            self._core.committer.batch.put_session(self.record)
+
+    def cut_off(self, position: int) -> None:
+        """Take nothing more that is dispatched, and read nothing either: the connection ends.
+
+        Its cursor stays where the client's acknowledgements have brought it.
+        """
+        if not self.lagging:
+            self.lagging = True
+            self.position = position
+
+    def failed(self, error: Exception, where: str) -> None:
+        """A step of it failed as nobody expected: its connection ends, others go on.
+
+        It takes nothing more that is dispatched, and its client is told in the next turn, since
+        whoever found this may be going through the subscribers of a message.
+        """
+        connection = self.connection
+        self._core.unexpected_errors.report(
+            error,
+            where,
+            client_id=self.client_id,
+            username=self.identity.username,
+            address=connection.peer.address,
+            listener=connection.peer.listener,
+        )
+        self._core.scheduler.call_soon(self._close_failed)
+
+    def _close_failed(self) -> None:
+        try:
+            if self.is_open:
+                self.connection.close(IMPLEMENTATION_SPECIFIC_ERROR)
+        except Exception as error:  # noqa: BLE001 - what could not be closed in order is cut
+            self._core.unexpected_errors.report(error, "close", client_id=self.client_id)
+            self.connection.abort()
+
+    def moved(self) -> None:
+        """The cursor may have moved: have it written, let what waits for room go on."""
+        outbound = self.outbound
+        if not self.durable or not outbound.dirty:
+            return
+        cursors = self._core.cursors
+        if outbound.acked_serial - self.cursor_serial < CURSOR_MESSAGES_MAX:
+            if not self.cursor_waits:
+                cursors.moved(self)
+        else:
+            cursors.put_now(self)
+            self._core.pipeline.schedule()
+
+    def put_cursor(self, batch: Batch) -> None:
+        """Add the cursor to a batch, if it has moved."""
+        outbound = self.outbound
+        if not self.durable or not outbound.dirty:
+            return
+        if not self.lagging and not self.feeding and outbound.is_idle():
+            outbound.lift(self._core.dispatcher.offset)
+        outbound.dirty = False
+        self.cursor_serial = outbound.acked_serial
+        epoch = self.record.epoch
+        batch.put_cursor(self.client_id, outbound.cursor(), epoch=epoch)
+        if self.inbox_until > self.trimmed and outbound.acked_offset > self.trimmed:
+            self.trimmed = outbound.acked_offset
+            batch.trim_inbox(self.client_id, outbound.acked_offset, epoch=epoch)
+        if self.ended:
+            self._forget_ended(batch)
+
+    def is_memory_full(self) -> bool:
+        config = self._core.session_config
+        outbound = self.outbound
+        return (
+            len(outbound.pending) >= config.memory_pending_max
+            or outbound.pending_bytes >= config.outbound_buffer_bytes
+        )
+
+    def _forget_ended(self, batch: Batch) -> None:
+        acked_offset = self.outbound.acked_offset
+        passed = [s for s in self.ended if s.until_offset <= acked_offset]
+        if passed:
+            self.ended = [s for s in self.ended if s.until_offset > acked_offset]
+        for sub in passed:
+            batch.delete_subscription(self.client_id, sub, epoch=self.record.epoch)
