@@ -101,15 +101,10 @@ class Committer:
         self._memory: list[Waiter] = []
         self._written: Waiters = Waiters()
         self._waiting: Waiters = Waiters()
-        self._sync: LogSync = LogSync(database, scheduler, clock, metrics, self._sync_done)
+        self.log_sync: LogSync = LogSync(database, scheduler, clock, metrics, self._sync_done)
         database.on_sequenced = self._sequenced_late
         self._written_offset: int = database.last_offset
         """No offset up to here belongs to the open batch."""
-
-    @property
-    def synced_offset(self) -> int:
-        """Everything in the log up to here is safe against power loss."""
-        return self._sync.offset
 
     def wait(self, waiter: Waiter, level: int, count: int = 1) -> None:
         """Call ``waiter``, who waits for ``count`` things, when the open batch has reached
@@ -125,20 +120,18 @@ class Committer:
         """Whether nothing is open, waiting or being synced."""
         return (
             self.batch.is_empty()
-            and not self._submitted
-            and not self._waiting.count
-            and not self._written.count
-            and not self._memory
-            and self._sync.is_idle()
+            and not (self._submitted or self._waiting.count or self._written.count or self._memory)
+            and self.log_sync.is_idle()
         )
 
     def backlog(self) -> int:
         """What a sync has still to make durable: messages and other things waited for."""
-        return self._waiting.count + self._submitted_count + self._sync.count()
-
-    def is_store_full(self) -> bool:
-        """Whether the store is so far behind that peers must pause."""
-        return self._sync.is_full()
+        return (
+            self._waiting.count
+            + self._submitted_count
+            + self.log_sync.waiting.count
+            + self.log_sync.syncing.count
+        )
 
     def gathers(self) -> bool:
         """Whether the open batch stays open for more: ``linger`` must follow if it does."""
@@ -147,7 +140,7 @@ class Committer:
             return False
         if self._waiting.count >= self._messages_max:
             return False
-        if self.clock.monotonic_us() >= spacing.ends_us():
+        if self.clock.monotonic_us() >= spacing.ends_us:
             return False
         self._answer_memory()
         return True
@@ -164,8 +157,10 @@ class Committer:
             Whether a sync has ended the linger: what it allows is to be sent, and the linger to be
             gone on with.
         """
+        if not gathering and not (self.pacer.lingers and self.pacer.spaced):
+            return False
         # What the loop waits for does not come while it stands still.
-        still = still and self.writable and not self._sync.is_on_loop and not self.sequences_late
+        still = still and self.writable and not self.log_sync.is_on_loop and not self.sequences_late
         return self._spacing.linger(gathering=gathering, still=still, over=self._linger_over)
 
     def _answer_memory(self) -> None:
@@ -211,7 +206,7 @@ class Committer:
             self._fail_open(error)
             return False
         if not is_empty:
-            self._sync.has_writes = True
+            self.log_sync.has_writes = True
             written_us = self.clock.monotonic_us()
             self._metrics.storage_append_seconds.observe(written_us - begun_us)
             came = self._waiting.count + self._written.count
@@ -224,7 +219,8 @@ class Committer:
         waiting = self._waiting
         self._waiting = Waiters()
         self._submitted_count += waiting.count
-        return Submission(batch, items, self._written.take(), waiting)
+        written = self._written.take() if self._written.count else []
+        return Submission(batch, items, written, waiting)
 
     def _sequence(self) -> None:
         """Go on with what has passed the log, in the order in which it was submitted."""
@@ -249,7 +245,7 @@ class Committer:
                 self.listener.refused(client_id)
         if submission.waiting.count:
             self._submitted_count -= submission.waiting.count
-            self._sync.waiting.join(submission.waiting)
+            self.log_sync.waiting.join(submission.waiting)
         if submission.written:
             self.notified_us = self.clock.monotonic_us()
             notify(submission.written)
@@ -258,7 +254,7 @@ class Committer:
 
     def _sequenced_late(self) -> None:
         """The log has given batches back (from the database)."""
-        self._sync.has_writes = True
+        self.log_sync.has_writes = True
         self._sequence()
         if self.listener is not None:
             self.listener.synced()
@@ -297,30 +293,26 @@ class Committer:
             StorageError: it is not.
         """
         signal = Signal(self._scheduler.gate())
-        self._sync.waiting.add(signal, 1)
+        self.log_sync.waiting.add(signal, 1)
         self.sync_if_due()
         await signal.gate
         if signal.error is not None:
             raise signal.error
 
-    def want_sync(self) -> None:
-        """Something written waits for a sync without a waiter of its own (QoS 2 dispatch)."""
-        self._sync.is_wanted = True
-
     def catch_up(self) -> bool:
-        """Move ``synced_offset`` past offsets that nothing was written for. False if none."""
-        return self.writable and self._sync.pass_to(self._written_offset)
+        """Move ``log_sync.offset`` past offsets that nothing was written for. False if none."""
+        return self.writable and self.log_sync.pass_to(self._written_offset)
 
     def sync_awaited(self) -> None:
         """Start a sync if somebody waits for what was written just now."""
-        sync = self._sync
+        sync = self.log_sync
         if sync.waiting.count and sync.has_writes and not sync.is_running and self.writable:
             sync.start(self._written_offset, self.clock.monotonic_us())
 
     def sync_if_due(self) -> None:
         """Start a sync if anything waits for one: what is written was spaced already."""
         self._spacing.is_due = False
-        sync = self._sync
+        sync = self.log_sync
         if sync.is_running or not self.writable:
             return
         if sync.waiting.count and not sync.has_writes:
@@ -330,11 +322,10 @@ class Committer:
         if not sync.has_writes:
             return
         now_us = self.clock.monotonic_us()
-        due_us = sync.due_us(now_us)
-        if now_us >= due_us:
+        if sync.waiting.count or sync.is_wanted or now_us >= sync.background_us:
             sync.start(self._written_offset, now_us)
         else:
-            self._spacing.wake_at(due_us, now_us)
+            self._spacing.wake_at(sync.background_us, now_us)
 
     def _linger_over(self) -> None:
         if not self.batch.is_empty():
@@ -360,7 +351,7 @@ class Committer:
                 # Else the turn that the listener has asked for writes it first.
                 self.sync_if_due()
             return
-        self._fail_in_doubt(waiters + self._sync.waiting.take(), error)
+        self._fail_in_doubt(waiters + self.log_sync.waiting.take(), error)
 
     def _fail_open(self, error: StorageError) -> None:
         waiters = self._written.take() + self._waiting.take()
@@ -391,7 +382,7 @@ class Committer:
 
     def lost(self, error: StorageError) -> None:
         """The store has failed outside a commit; what was not synced is in doubt."""
-        self._fail_in_doubt(self._sync.waiting.take(), error)
+        self._fail_in_doubt(self.log_sync.waiting.take(), error)
 
     def _fail_in_doubt(self, waiters: list[Waiter], error: StorageError) -> None:
         self._mark_failed(error, in_doubt=True)
@@ -402,4 +393,4 @@ class Committer:
         """The store takes writes again; a batch opened meanwhile is kept."""
         self.writable = True
         self.failure = None
-        self._sync.offset = self._database.last_offset
+        self.log_sync.offset = self._database.last_offset

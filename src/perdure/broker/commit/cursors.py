@@ -9,6 +9,7 @@ Invariant: what is dirty is in a batch, or a timer is under way that puts it int
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Final, final
 
 from perdure.broker.commit.committer import Committer
@@ -58,7 +59,8 @@ class CursorWriter:
         self._dirty_groups: dict[GroupSubscriber, None] = {}
         self._cursor_timer: bool = False
         self._position_timer: bool = False
-        self._positions_due: bool = False
+        self.positions_due: bool = False
+        """Positions of groups are to be written, also by themselves."""
 
     def moved(self, session: Subscriber) -> None:
         """The cursor of a durable session has moved."""
@@ -100,21 +102,20 @@ class CursorWriter:
         self._dirty_soon.pop(session, None)
 
     def join_batch(self, messages: int) -> None:
-        """The open batch is about to be written: take along what is due, and what costs little.
+        """The open batch is about to be written, or ``positions_due``: take along what is due, and
+        what costs little.
 
         Args:
             messages: that are in the batch.
         """
-        committer = self._committer
-        if (self._dirty_soon or self._dirty_groups) and (
-            self._positions_due or not committer.batch.is_empty()
-        ):
+        if self._dirty_soon or self._dirty_groups:
             self._put_positions()
+        committer = self._committer
         if self._dirty and committer.writable and not committer.batch.is_empty():
-            self._put_cursors(self._oldest(1 + messages // MESSAGES_PER_CURSOR))
+            self._put_cursors(list(islice(self._dirty, 1 + messages // MESSAGES_PER_CURSOR)))
 
     def _put_positions(self) -> None:
-        self._positions_due = False
+        self.positions_due = False
         if not self._committer.writable:
             return
         members = self._dirty_soon
@@ -126,15 +127,6 @@ class CursorWriter:
         self._dirty_groups = {}
         for group in groups:
             group.put(batch)
-
-    def _oldest(self, count: int) -> list[Subscriber]:
-        """The sessions whose cursors have waited longest."""
-        found: list[Subscriber] = []
-        for session in self._dirty:
-            found.append(session)
-            if len(found) >= count:
-                break
-        return found
 
     def _put_cursors(self, sessions: list[Subscriber]) -> None:
         batch = self._committer.batch
@@ -150,7 +142,7 @@ class CursorWriter:
                 self._position_timer = True
                 self._scheduler.call_later(POSITION_DELAY_US * 20, self._position_timer_over)
                 return
-            self._positions_due = True
+            self.positions_due = True
             self._schedule()
 
     def _cursor_timer_over(self) -> None:

@@ -38,6 +38,7 @@ class LogSync:
         is_running: a sync is under way.
         is_wanted: something written waits for a sync without a waiter of its own.
         offset: everything in the log up to here is synced.
+        syncing: who waits for the sync under way.
         waiting: who waits for the next sync.
     """
 
@@ -49,13 +50,13 @@ class LogSync:
         "_metrics",
         "_scheduler",
         "_started_us",
-        "_syncing",
         "_through",
         "has_writes",
         "is_on_loop",
         "is_running",
         "is_wanted",
         "offset",
+        "syncing",
         "waiting",
     )
 
@@ -74,7 +75,7 @@ class LogSync:
         self._done: Callable[[StorageError | None, list[Waiter], int], None] = done
         self._loop_sync: LoopSync | None = database.capabilities.loop_sync
         self._started_us: int = 0
-        self._syncing: Waiters = Waiters()
+        self.syncing: Waiters = Waiters()
         self._through: int = 0
         """Last offset that the sync under way takes in."""
         self.has_writes: bool = False
@@ -83,10 +84,6 @@ class LogSync:
         self.is_wanted: bool = False
         self.offset: int = database.last_offset
         self.waiting: Waiters = Waiters()
-
-    def count(self) -> int:
-        """Things that wait for this sync and the next."""
-        return self.waiting.count + self._syncing.count
 
     def is_full(self) -> bool:
         """Whether the store is so far behind that peers must pause."""
@@ -109,11 +106,10 @@ class LogSync:
         self.offset = offset
         return True
 
-    def due_us(self, now_us: int) -> int:
-        """When the next sync is due of what was written; monotonic time, now or later."""
-        if self.waiting.count or self.is_wanted:
-            return now_us
-        return max(now_us, self._started_us + BACKGROUND_SYNC_US)
+    @property
+    def background_us(self) -> int:
+        """When the next sync is due that nobody waits for; monotonic time."""
+        return self._started_us + BACKGROUND_SYNC_US
 
     def start(self, through: int, now_us: int) -> None:
         """Begin a sync; none is under way.
@@ -125,7 +121,7 @@ class LogSync:
         self.is_running = True
         self._started_us = now_us
         self._through = through
-        self._syncing.join(self.waiting)
+        self.syncing.join(self.waiting)
         self.is_wanted = False
         self.has_writes = False
         if self._loop_sync is not None:
@@ -135,8 +131,8 @@ class LogSync:
 
     def _ended(self, error: BaseException | None) -> None:
         self.is_running = False
-        count = self._syncing.count
-        waiters = self._syncing.take()
+        count = self.syncing.count
+        waiters = self.syncing.take()
         now_us = self._clock.monotonic_us()
         self._metrics.storage_commit_seconds.observe(now_us - self._started_us)
         self._metrics.storage_commit_batch_messages.observe(count)

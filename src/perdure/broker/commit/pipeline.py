@@ -190,7 +190,7 @@ class CommitPipeline:
         committer = self._committer
         return (
             committer.backlog() + self._taken_count() > self._commit_queue_max
-            or committer.is_store_full()
+            or committer.log_sync.is_full()
         )
 
     def pause(self, peer: Paused) -> None:
@@ -246,7 +246,7 @@ class CommitPipeline:
         while True:
             self.write()
             committer.sync_awaited()
-            dispatcher.run(committer.synced_offset)
+            dispatcher.run(committer.log_sync.offset)
             if committer.batch.is_empty() and not self._taken_count():
                 if dispatcher.waits_for_sync() and committer.catch_up():
                     continue
@@ -260,7 +260,7 @@ class CommitPipeline:
         """
         assert self.dispatcher is not None
         if self.dispatcher.waits_for_sync():
-            self._committer.want_sync()
+            self._committer.log_sync.is_wanted = True
         self._committer.sync_if_due()
         self._scheduled = False
         senders = self._senders
@@ -282,7 +282,8 @@ class CommitPipeline:
         if self._placed:
             items += self._placed
             self._placed = []
-        self.cursors.join_batch(len(items))
+        if self.cursors.positions_due or not committer.batch.is_empty():
+            self.cursors.join_batch(len(items))
         if not committer.write(items, self.wall_us()):
             assert self.dispatcher is not None
             self.dispatcher.accept(_without_store(items, self.dispatcher.offset))
@@ -308,7 +309,7 @@ class CommitPipeline:
         """A sync has finished (from the committer)."""
         dispatcher = self.dispatcher
         assert dispatcher is not None
-        dispatcher.run(self._committer.synced_offset)
+        dispatcher.run(self._committer.log_sync.offset)
         if self._paused and self._committer.backlog() <= self._commit_queue_max // 2:
             paused = self._paused
             self._paused = []

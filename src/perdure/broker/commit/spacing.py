@@ -40,6 +40,7 @@ class CommitSpacing:
         due: called when a distance or a delay is over, a little early perhaps.
 
     Attributes:
+        ends_us: monotonic time at which the distance from the last commit is over.
         is_due: a timer or a linger is over: what it was for is due.
         pacer: whether commits are spaced.
     """
@@ -52,6 +53,7 @@ class CommitSpacing:
         "_scheduler",
         "_timer",
         "_timer_due_us",
+        "ends_us",
         "is_due",
         "pacer",
     )
@@ -67,12 +69,9 @@ class CommitSpacing:
         self.is_due: bool = False
         self._from_us: int = -interval_us
         """From when the distance to the next commit counts."""
+        self.ends_us: int = 0
         self._timer: Timer | None = None
         self._timer_due_us: int = 0
-
-    def ends_us(self) -> int:
-        """Monotonic time at which the distance from the last commit is over."""
-        return self._from_us + self._interval_us
 
     def written(self, came: int, delivered: int, now_us: int) -> None:
         """A commit was written: the next one is due an interval after this one *was due*, so that
@@ -84,9 +83,10 @@ class CommitSpacing:
             delivered: messages delivered so far.
             now_us: monotonic time.
         """
-        due_us = self.ends_us()
+        due_us = self.ends_us
         is_on_beat = self.pacer.spaced and 0 <= now_us - due_us <= self._interval_us // 2
         self._from_us = due_us if is_on_beat else now_us
+        self.ends_us = self._from_us + self._interval_us
         if self._interval_us:
             self.pacer.written(came, delivered, now_us)
 
@@ -106,7 +106,7 @@ class CommitSpacing:
         if not lingers and not gathering:
             return False
         now_us = self._clock.monotonic_us()
-        due_us = max(self.ends_us(), now_us)
+        due_us = max(self.ends_us, now_us)
         left_us = due_us - now_us
         if lingers and left_us >= LINGER_US_MIN:
             return self._scheduler.linger(min(left_us, LINGER_US_MAX), over)

@@ -128,8 +128,11 @@ class Waiters:
 
     def join(self, others: Waiters) -> None:
         """Take over all of ``others``."""
+        # As ``take``: this runs for each commit, twice.
         self.count += others.count
-        self.waiters.extend(others.take())
+        self.waiters += others.waiters
+        others.waiters = []
+        others.count = 0
 
     def take(self) -> list[Waiter]:
         """All of them, who wait here no more."""

@@ -195,7 +195,7 @@ def test_a_sync_does_not_vouch_for_the_open_batch() -> None:
     bench.committer.sync_if_due()
     bench.loop.run_for(400)
     assert bench.story == ["first"]
-    assert bench.committer.synced_offset == written
+    assert bench.committer.log_sync.offset == written
 
 
 def test_offsets_without_a_write_are_synced_when_all_writes_are() -> None:
@@ -208,7 +208,7 @@ def test_offsets_without_a_write_are_synced_when_all_writes_are() -> None:
     bench.loop.run_for(10_000)
     bench.committer.write([], bench.clock.now_us())
     assert bench.committer.catch_up()
-    assert bench.committer.synced_offset == bench.store.last_offset
+    assert bench.committer.log_sync.offset == bench.store.last_offset
     assert not bench.committer.catch_up()
 
 

@@ -67,7 +67,7 @@ def test_the_oldest_join_a_batch_that_is_written_anyway() -> None:
     desk = Desk()
     sessions = desk.moved("a", "b", "c", "d")
     desk.cursors.join_batch(0)
-    assert desk.put == []  # there is none
+    assert desk.put == []  # there is nothing in it
     desk.committer.batch.append(Message("t", b"", 1))
     desk.cursors.join_batch(MESSAGES_PER_CURSOR)
     assert desk.put == ["a", "b"]
@@ -110,5 +110,7 @@ def test_members_are_written_with_their_groups() -> None:
     desk.cursors.group_moved(group)
     desk.loop.run_for(2 * POSITION_DELAY_US)
     assert (desk.put, desk.turns) == ([], 1)
+    assert desk.cursors.positions_due
     desk.cursors.join_batch(0)
     assert desk.put == ["member", "g"]
+    assert not desk.cursors.positions_due

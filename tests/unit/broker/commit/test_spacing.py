@@ -37,10 +37,10 @@ class Desk:
 @pytest.mark.parametrize(("late_us", "from_us"), [(0, 0), (2_500, 0), (2_501, 2_501)])
 def test_a_beat_is_kept_unless_a_turn_takes_too_long(late_us: int, from_us: int) -> None:
     desk = Desk()
-    beat_us = desk.spacing.ends_us()
+    beat_us = desk.spacing.ends_us
     desk.loop.run_for(beat_us + late_us - desk.now_us)
     desk.spacing.written(1, 0, desk.now_us)
-    assert desk.spacing.ends_us() == beat_us + from_us + INTERVAL_US
+    assert desk.spacing.ends_us == beat_us + from_us + INTERVAL_US
 
 
 def test_the_earliest_time_wins() -> None:
@@ -70,7 +70,7 @@ def test_nothing_is_waited_for_where_nothing_gathers() -> None:
     assert desk.due_at == []
     desk.spacing.written(1, 0, desk.now_us)
     desk.spacing.pacer.spaced = True
-    ends_us = desk.spacing.ends_us()
+    ends_us = desk.spacing.ends_us
     assert not desk.spacing.linger(gathering=True, still=False, over=desk._due)
     desk.loop.run_for(10 * INTERVAL_US)
     assert len(desk.due_at) == 1
