@@ -16,7 +16,7 @@ from perdure.topic.shapes import FilterIndex
 NAIVE_MAX: Final = 8
 """Subscriptions up to which asking each filter beats building an index."""
 
-_ANSWERS_MAX: Final = 1_024
+_CACHED_MAX: Final = 1_024
 """Topics whose subscriptions are remembered while a session catches up."""
 
 _FAR: Final = 2**62 - 1
@@ -24,7 +24,7 @@ _FAR: Final = 2**62 - 1
 
 
 @final
-class _Answer:
+class _CachedMatch:
     """What was found for one topic, which mostly holds for its next message too.
 
     Attributes:
@@ -56,10 +56,10 @@ class SessionSubscriptions:
         subs: all of them; those of shared groups are left out.
     """
 
-    __slots__ = ("_answers", "_index", "_subs", "client_id")
+    __slots__ = ("_cached", "_index", "_subs", "client_id")
 
     def __init__(self, client_id: str, subs: Iterable[Subscription]) -> None:
-        self._answers: dict[str, _Answer] = {}
+        self._cached: dict[str, _CachedMatch] = {}
         self.client_id: str = client_id
         self._subs: list[Subscription] = [sub for sub in subs if not sub.group]
         self._index: FilterIndex[list[Subscription]] | None = None
@@ -101,18 +101,18 @@ class SessionSubscriptions:
     def options(self, message: Message) -> DeliveryOptions | None:
         """How a recorded message is delivered; None or QoS 0 = it takes no serial number."""
         offset = message.offset
-        answer = self._answers.get(message.topic)
-        if answer is None or not answer.after < offset <= answer.until:
-            answer = self._find(message.topic, offset)
-        elif message.qos == answer.qos and message.retain == answer.retain and answer.for_all:
-            return answer.options
-        answer.qos = message.qos
-        answer.retain = message.retain
-        found = answer.found
-        answer.options = combine(found, message, self.client_id) if found else None
-        return answer.options
+        cached = self._cached.get(message.topic)
+        if cached is None or not cached.after < offset <= cached.until:
+            cached = self._find(message.topic, offset)
+        elif message.qos == cached.qos and message.retain == cached.retain and cached.for_all:
+            return cached.options
+        cached.qos = message.qos
+        cached.retain = message.retain
+        found = cached.found
+        cached.options = combine(found, message, self.client_id) if found else None
+        return cached.options
 
-    def _find(self, topic: str, offset: int) -> _Answer:
+    def _find(self, topic: str, offset: int) -> _CachedMatch:
         """The subscriptions that match a topic and hold at an offset, and around it."""
         if self._index is None:
             matching = [s for s in self._subs if s.filter == topic or matches(s.filter, topic)]
@@ -126,8 +126,8 @@ class SessionSubscriptions:
                     after = max(after, edge)
                 else:
                     until = min(until, edge)
-        answer = _Answer([s for s in matching if holds(s, offset)], after, until)
-        if len(self._answers) >= _ANSWERS_MAX:
-            self._answers.clear()
-        self._answers[topic] = answer
-        return answer
+        cached = _CachedMatch([s for s in matching if holds(s, offset)], after, until)
+        if len(self._cached) >= _CACHED_MAX:
+            self._cached.clear()
+        self._cached[topic] = cached
+        return cached

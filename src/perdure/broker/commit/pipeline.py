@@ -144,7 +144,7 @@ class CommitPipeline:
         self._taken()
 
     def dispatch_placed(self, item: Item) -> None:
-        """The same for what was placed in the batch, in the order of ``Batch.place``."""
+        """Something was placed in the batch, in the order of ``Batch.place``: as ``dispatch``."""
         self._placed.append(item)
         self._taken()
 

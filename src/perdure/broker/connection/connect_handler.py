@@ -43,7 +43,7 @@ ASSIGNED_PREFIX: Final = "perdure-"
 
 
 @final
-class SessionOpened:
+class PendingConnack:
     """CONNACK that waits for the commit of the session."""
 
     __slots__ = ("_connack", "_connection", "_session")
@@ -74,16 +74,16 @@ class _Admission:
 
     Attributes:
         bans_version: ``BanEnforcer.version`` when it was last checked.
-        answer: of the CONNACK.
+        properties: of the CONNACK.
     """
 
-    __slots__ = ("answer", "bans_version", "client_id", "expiry_s", "identity", "keep_alive_s")
+    __slots__ = ("bans_version", "client_id", "expiry_s", "identity", "keep_alive_s", "properties")
 
     def __init__(
         self,
         client_id: str,
         identity: Identity,
-        answer: Properties,
+        properties: Properties,
         *,
         bans_version: int,
         expiry_s: int,
@@ -91,7 +91,7 @@ class _Admission:
     ) -> None:
         self.client_id: str = client_id
         self.identity: Identity = identity
-        self.answer: Properties = answer
+        self.properties: Properties = properties
         self.bans_version: int = bans_version
         self.expiry_s: int = expiry_s
         self.keep_alive_s: int = keep_alive_s
@@ -143,14 +143,14 @@ class ConnectHandler:
         session, present = found
         self._set_up(connection, packet, admission)
         self._log_opened(connection, packet, admission, present=present)
-        opened = SessionOpened(connection, session, Connack(present, 0, admission.answer))
+        pending = PendingConnack(connection, session, Connack(present, 0, admission.properties))
         if session.stored or session.replaced:
             # [MQTT-3.1.2-4] what the CONNACK says must survive a kill: also that the old session
             # is gone.
-            core.committer.wait(opened, self._level)
+            core.committer.wait(pending, self._level)
             core.pipeline.schedule()
         else:
-            opened.committed()
+            pending.committed()
 
     async def _admit(self, connection: ClientConnection, packet: Connect) -> _Admission | None:
         """Find out who is there and what it may have; None if it has gone meanwhile."""
@@ -179,7 +179,7 @@ class ConnectHandler:
             max_s=core.session_config.expiry_max_s,
         )
         keep_alive_s = keep_alive_of(packet, core.mqtt_config)
-        answer = connack_properties(
+        properties = connack_properties(
             core.mqtt_config,
             connection,
             packet,
@@ -189,13 +189,13 @@ class ConnectHandler:
             keep_alive_s=keep_alive_s,
             step=step,
         )
-        if not connection.sender.fits(Connack(False, 0, answer)):
+        if not connection.sender.fits(Connack(False, 0, properties)):
             # [MQTT-3.1.2-24]. A session would be of no use to a client that never hears of it.
             raise MqttError(PACKET_TOO_LARGE, "the maximum packet size has no room for CONNACK")
         return _Admission(
             client_id,
             identity,
-            answer,
+            properties,
             bans_version=bans_version,
             expiry_s=expiry_s,
             keep_alive_s=keep_alive_s,

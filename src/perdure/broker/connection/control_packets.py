@@ -75,7 +75,7 @@ class ControlPackets:
                 name="connect",
             )
             if not is_answered and connection.is_connack_due:
-                connection.keep_alive.answer_is_owed()
+                connection.keep_alive.connack_is_due()
             return not connection.inbound_gate.is_held
         if isinstance(packet, Subscribe):
             _take_rate(connection)

@@ -40,7 +40,7 @@ class KeepAlive:
         self._timer: Timer | None = None
         self._begin()
 
-    def answer_is_owed(self) -> None:
+    def connack_is_due(self) -> None:
         """The CONNECT is here, and something must be waited for before it is answered."""
         self.stop()
         self._begin()

@@ -41,7 +41,7 @@ class AckSender:
         """
         raise NotImplementedError
 
-    def answer(self, kind: int, packet_ids: list[bytes], reason: int) -> None:
+    def acknowledge_state(self, kind: int, packet_ids: list[bytes], reason: int) -> None:
         """The state behind PUBRECs, PUBRELs or PUBCOMPs is durable: send them.
 
         Args:
@@ -114,7 +114,7 @@ class PublishAcks:
 @final
 class StateAcks:
     """Acknowledgements that wait for session state: PUBREL after PUBREC, PUBCOMP after PUBREL,
-    PUBREC again for a duplicate; arguments as ``answer``."""
+    PUBREC again for a duplicate; arguments as ``acknowledge_state``."""
 
     __slots__ = ("_flow", "_kind", "_packet_ids", "_reason")
 
@@ -126,7 +126,7 @@ class StateAcks:
 
     def committed(self) -> None:
         """The state is durable."""
-        self._flow.answer(self._kind, self._packet_ids, self._reason)
+        self._flow.acknowledge_state(self._kind, self._packet_ids, self._reason)
 
     def failed(self, error: StorageError, *, in_doubt: bool) -> None:
         """The state is not durable: the client must ask again after a reconnect."""

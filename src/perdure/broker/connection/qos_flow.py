@@ -221,8 +221,8 @@ class QosFlow(RefusingFlow):
             return
         self._run_ids = None
         kind = PUBACK if qos == 1 else PUBREC
-        told = run if qos == 1 and self._sender.version >= 5 else None
-        acks = PublishAcks(self, kind, ids, told, self._connection.received_us)
+        messages = run if qos == 1 and self._sender.version >= 5 else None
+        acks = PublishAcks(self, kind, ids, messages, self._connection.received_us)
         parts.committer.wait(acks, self._level, len(ids))
 
     def _wait_for_state(self, packet_ids: list[bytes]) -> None:
@@ -367,7 +367,7 @@ class QosFlow(RefusingFlow):
         packet_ids = [UINT16_BYTES[packet.packet_id]]
         self._wait(StateAcks(self, PUBCOMP, packet_ids, PACKET_IDENTIFIER_NOT_FOUND))
 
-    def answer(self, kind: int, packet_ids: list[bytes], reason: int) -> None:
+    def acknowledge_state(self, kind: int, packet_ids: list[bytes], reason: int) -> None:
         """The state is durable: see ``AckSender``."""
         connection = self._connection
         if kind == PUBCOMP and not reason and connection.session is not None:

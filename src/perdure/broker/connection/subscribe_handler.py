@@ -50,7 +50,7 @@ FILTERS_PER_STEP: Final = 32
 
 
 @final
-class Answer:
+class SubscriptionAck:
     """SUBACK or UNSUBACK that waits for its commit, and the feeds that begin after it."""
 
     __slots__ = ("_backfill", "_connection", "_feeds", "_packet")
@@ -146,8 +146,10 @@ class SubscribeHandler:
                 reasons.append(self._reason(connection, error.reason_code))
             if connection.is_closed:
                 return
-        answer = Answer(self._backfill, connection, Suback(packet.packet_id, reasons, EMPTY), feeds)
-        self._wait(session, answer)
+        ack = SubscriptionAck(
+            self._backfill, connection, Suback(packet.packet_id, reasons, EMPTY), feeds
+        )
+        self._wait(session, ack)
 
     async def unsubscribe(self, connection: ClientConnection, packet: Unsubscribe) -> None:
         """Give up subscriptions; what was already matched may still be delivered."""
@@ -167,8 +169,10 @@ class SubscribeHandler:
                 continue
             self._changes.give_up(session, existing)
             reasons.append(0)
-        answer = Answer(self._backfill, connection, Unsuback(packet.packet_id, reasons, EMPTY), [])
-        self._wait(session, answer)
+        ack = SubscriptionAck(
+            self._backfill, connection, Unsuback(packet.packet_id, reasons, EMPTY), []
+        )
+        self._wait(session, ack)
 
     async def _check_syntax(self, connection: ClientConnection, filters: list[str]) -> None:
         """Refuse what is no topic filter before any of the packet takes effect."""
@@ -191,14 +195,14 @@ class SubscribeHandler:
         core.pipeline.now_us = core.clock.now_us()
         return not connection.is_closed
 
-    def _wait(self, session: LiveSession, answer: Answer) -> None:
+    def _wait(self, session: LiveSession, ack: SubscriptionAck) -> None:
         core = self._core
         session.put_subscription_count()
         if session.durable or session.groups:
-            core.committer.wait(answer, self._level)
+            core.committer.wait(ack, self._level)
             core.pipeline.schedule()
         else:
-            answer.committed()
+            ack.committed()
 
     def _reason(self, connection: ClientConnection, reason_code: int) -> int:
         """3.1.1 knows one failure code [MQTT-3.9.3-2]."""

@@ -1,4 +1,4 @@
-"""How a client is told that messages were dropped before the one that it gets."""
+"""How a client is note that messages were dropped before the one that it gets."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ DROPPED_PROPERTY: Final = "perdure-dropped"
 
 def with_drop_note(message: Message, count: int) -> Message:
     """A copy of a message with the user property that tells how many were dropped before."""
-    told = Properties(user_properties=((DROPPED_PROPERTY, str(count)),))
+    note = Properties(user_properties=((DROPPED_PROPERTY, str(count)),))
     return Message(
         message.topic,
         message.payload,
         message.qos,
         message.retain,
         message.publisher,
-        message.properties + forward_properties(told),
+        message.properties + forward_properties(note),
         message.expires_at_us,
         message.published_at_us,
         message.offset,

@@ -98,7 +98,7 @@ def _finish(work: Coroutine[Any, Any, None], yielded: Any) -> Generator[Any, Any
                 return
 
 
-async def _rest(work: Awaitable[None]) -> None:
+async def _run_rest(work: Awaitable[None]) -> None:
     await work
 
 
@@ -115,5 +115,5 @@ def run_eagerly(scheduler: Scheduler, work: Coroutine[Any, Any, None], *, name: 
         yielded = work.send(None)
     except StopIteration:
         return True
-    scheduler.spawn(_rest(_finish(work, yielded)), name=name)
+    scheduler.spawn(_run_rest(_finish(work, yielded)), name=name)
     return False

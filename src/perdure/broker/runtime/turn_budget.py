@@ -46,7 +46,7 @@ DELIVERIES_MAX: Final = 4_096
 measures them. A slice that was begun is finished."""
 
 
-class Turns(Protocol):
+class TurnScheduler(Protocol):
     """What of a scheduler is needed."""
 
     def call_soon(self, callback: Callable[[], None]) -> None:
@@ -117,8 +117,8 @@ class TurnBudget:
 
     __slots__ = ("_clock", "_gates", "_is_scheduled", "_turn", "_turns", "_workers", "deliveries")
 
-    def __init__(self, turns: Turns, clock: Clock) -> None:
-        self._turns: Turns = turns
+    def __init__(self, turns: TurnScheduler, clock: Clock) -> None:
+        self._turns: TurnScheduler = turns
         self._clock: Clock = clock
         self._workers: deque[Worker] = deque()
         self._gates: dict[object, deque[Gate]] = {}
