@@ -78,8 +78,6 @@ class Committer:
         self._metrics = metrics
         self._messages_max = messages_max
         self.listener: CommitListener | None = None
-        self._spacing = CommitSpacing(scheduler, clock, interval_us, self._commit_due)
-        self.pacer: CommitPacer = self._spacing.pacer
         # The lowest level that only a sync gives.
         keeps_written = database.capabilities.keeps_written
         self._safe_level: int = LEVEL_FSYNC if keeps_written else LEVEL_OS
@@ -101,10 +99,15 @@ class Committer:
         self._memory: list[Waiter] = []
         self._written: Waiters = Waiters()
         self._waiting: Waiters = Waiters()
-        self.log_sync: LogSync = LogSync(database, scheduler, clock, metrics, self._sync_done)
-        database.on_sequenced = self._sequenced_late
         self._written_offset: int = database.last_offset
         """No offset up to here belongs to the open batch."""
+        # Last, for who is given a method of it may not find the rest undefined.
+        self.log_sync: LogSync = LogSync(database, scheduler, clock, metrics, self._sync_done)
+        self._spacing: CommitSpacing = CommitSpacing(
+            scheduler, clock, interval_us, self._commit_due
+        )
+        self.pacer: CommitPacer = self._spacing.pacer
+        database.on_sequenced = self._sequenced_late
 
     def wait(self, waiter: Waiter, level: int, count: int = 1) -> None:
         """Call ``waiter``, who waits for ``count`` things, when the open batch has reached

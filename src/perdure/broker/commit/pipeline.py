@@ -103,12 +103,12 @@ class CommitPipeline:
         sets it."""
         self._read_us: int = -WALL_READ_US
         """Monotonic time at which ``arrived`` looked at the wall clock last."""
-        self.cursors: CursorWriter = CursorWriter(scheduler, committer, self.schedule)
-        """Who wants a cursor written."""
         self._senders: list[Flushed] = []
         self._paused: list[Paused] = []
         self.admission: Admission = Admission()
         """Who is read from while sessions are behind."""
+        self.cursors: CursorWriter = CursorWriter(scheduler, committer, self.schedule)
+        """Who wants a cursor written."""
         committer.listener = self
 
     def arrived(self, monotonic_us: int) -> None:

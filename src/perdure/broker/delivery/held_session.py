@@ -119,7 +119,7 @@ class HeldSession(Subscriber):
         self.subs_version: int = 0
         self.position: int = 0
         self.joining: dict[str, None] = {}
-        """Those of them that have read all there is and wait to join the live flow."""
+        """Subscriptions whose feed has read all there is and that wait to join the live flow."""
         self.trimmed: int = 0
         """Its private stream is trimmed up to here."""
         self.resumed: bool = False

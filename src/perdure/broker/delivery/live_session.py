@@ -126,7 +126,6 @@ class LiveSession(HeldSession):
             outbound=outbound,
         )
         self._parts: SessionParts = parts
-        self.sender.on_writable = self
         self.catching_up: bool = False
         """A catch-up task runs."""
         self.served: int = 0
@@ -139,6 +138,7 @@ class LiveSession(HeldSession):
         """Oldest unsent messages still to be dropped by a limit."""
         self.drop_note: int = 0
         """Messages dropped since the client was last told."""
+        self.sender.on_writable = self
 
     def deliver_one(self, message: Message, entry: SubscriberEntry) -> None:
         """Deliver for one matching subscription (the hot path of ``deliver``)."""
