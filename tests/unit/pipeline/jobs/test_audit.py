@@ -265,9 +265,9 @@ def test_entries_of_the_private_stream_are_owed(database: RocksDatabase, tmp_pat
         # A number from another broker, and what it leaves out.
         InboxEntry(take_offset(database, START + 6), message, qos=1, serial=70),
     ]
-    session(database, Cursor(START, 1, sent=72), entries=entries, subscriptions=())
+    session(database, Cursor(START, 1, sent=70), entries=entries, subscriptions=())
     assert details(result(tmp_path)) == []
-    session(database, Cursor(START, 1, sent=73), entries=entries, subscriptions=())
+    session(database, Cursor(START, 1, sent=71), entries=entries, subscriptions=())
     assert one_problem(tmp_path)[0] == "cursor"
 
 
