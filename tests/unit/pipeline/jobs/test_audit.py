@@ -117,7 +117,7 @@ def test_a_healthy_database_has_no_findings(database: RocksDatabase, tmp_path: P
         tmp_path,
         stamp=text_stamp,
         ledger=ledger([1, 2, 3, 4, 5, 6]),
-        on_position=lambda *counts: told.append(counts),
+        progress=lambda *counts: told.append(counts),
     )
     assert details(found) == []
     assert (found.messages, found.stamped, found.acknowledged, found.sessions) == (39, 7, 6, 1)
