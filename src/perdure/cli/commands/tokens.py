@@ -95,7 +95,7 @@ def issue(
     out: Output,
 ) -> None:
     """Make a token for IDENTITY and print it: it is shown this once."""
-    from perdure.broker.auth.acl import parse_rule
+    from perdure.broker.auth.acl_rules import parse_rule
 
     now_s = _now_s()
     try:
