@@ -11,7 +11,7 @@ settings.load_profile("untimed")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip the tests marked ``redis`` or ``postgres`` where the programs are not there."""
+    """Skip the tests of servers (``redis``, ``postgres``, ``kafka``) whose programs are missing."""
     if item.get_closest_marker("redis") is not None:
         from perdure.storebench.servers.redis import find_redis
 
@@ -22,3 +22,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
         if find_postgres() is None:
             pytest.skip("PostgreSQL is not installed")
+    if item.get_closest_marker("kafka") is not None:
+        from tests.support import kafka
+
+        missing = kafka.why_not()
+        if missing:
+            pytest.skip(missing)

@@ -17,6 +17,7 @@ import asyncpg
 
 from perdure.storebench.servers.server import Managed
 from tests.support.database_servers import PostgresServer, RedisServer
+from tests.support.kafka import KafkaCluster
 from tests.support.redis_cluster import RedisCluster
 
 S = TypeVar("S", bound=Managed)
@@ -40,6 +41,16 @@ def redis() -> RedisServer:
 def redis_cluster() -> RedisCluster:
     """The Redis Cluster of this run."""
     return _running(RedisCluster, RedisCluster)
+
+
+def kafka() -> KafkaCluster:
+    """The Kafka of this run, one broker."""
+    return _running(KafkaCluster, KafkaCluster)
+
+
+def kafka_topic() -> str:
+    """The name of a topic that nobody else uses."""
+    return f"place-{os.getpid()}-{next(_numbers)}"
 
 
 def _running(kind: type[S], make: Callable[[], S]) -> S:

@@ -13,6 +13,7 @@ declare -A packages=(
     [npm]=npm
     [cc]=gcc
     [java]=openjdk-17-jre-headless
+    [mvn]=maven
 )
 missing=()
 for command in "${!packages[@]}"; do

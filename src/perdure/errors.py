@@ -17,6 +17,9 @@
         StorageCorrupt                  terminal
         FormatTooNew                    terminal: written by a later release
         StorageLocked                   terminal: another process owns the directory
+        LogTruncated                    terminal: the shared log has dropped what a node needs
+        LogShorter                      terminal: the shared log has lost what a node has seen
+        RecordTooLarge                  terminal: no record of the shared log holds it
 
 Each class has a ``code`` that never changes; tests and clients compare codes, not texts.
 """
@@ -201,3 +204,24 @@ class StorageLocked(StorageError):
     """Another process has the directory open."""
 
     code = "storage_locked"
+
+
+@final
+class LogTruncated(StorageError):
+    """The shared log begins behind the position from which a node must read on."""
+
+    code = "log_truncated"
+
+
+@final
+class LogShorter(StorageError):
+    """The shared log ends before a position that a node has reached already."""
+
+    code = "log_shorter"
+
+
+@final
+class RecordTooLarge(StorageError):
+    """A batch does not fit into one record of the shared log."""
+
+    code = "record_too_large"

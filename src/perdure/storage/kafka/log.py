@@ -1,0 +1,367 @@
+"""A node's end of the log in Kafka.
+
+The loop hands records to librdkafka's producer, which sends them from a thread of its own; a thread
+of ours takes what its consumer has read and hands it to the loop, as a list with one call. So a
+record costs the loop a call in each direction, and many that come together cost little more.
+
+librdkafka does what a log's promises rest on: the idempotent producer numbers what it sends, so
+that an answer that is lost, or a leader that dies, neither repeats a record nor changes the order.
+It tries for as long as the log is open. What is left as a failure: rights that were withdrawn, a
+topic that is gone or was cut off where we read, and a producer that is fenced.
+
+Invariant: what the reader has got is a contiguous part of the partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final, TypeVar, final
+
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    ThrottleEvent,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from perdure.errors import (
+    LogShorter,
+    LogTruncated,
+    RecordTooLarge,
+    StorageCorrupt,
+    StorageError,
+    StorageUnavailable,
+)
+from perdure.observe.logs import get_logger
+from perdure.storage.kafka.reasons import reason_of, unavailable
+from perdure.storage.kafka.settings import OPEN_TIMEOUT_S, KafkaSettings
+from perdure.storage.kafka.topic import TopicFacts, ensure
+from perdure.storage.ordered.contract import LogBounds, LogReader, LogRecord
+
+T = TypeVar("T")
+
+log = get_logger("storage")
+
+RECORDS_MAX: Final = 2000
+"""Records that are handed to the loop at once."""
+
+HANDED_MAX: Final = 2
+"""Lists on their way to the loop; the thread waits then, and Kafka keeps what follows."""
+
+POLL_S: Final = 0.1
+CALL_TIMEOUT_S: Final = 5.0
+FLUSH_S: Final = 2.0
+"""How long a close waits for what was submitted, seconds."""
+
+THROTTLED: Final = "Kafka holds requests back by its quotas"
+
+LOST_HINT: Final = "stop all nodes, keep their data, and see what Kafka has lost before you go on"
+
+_PARTITION: Final = 0
+_US_PER_MS: Final = 1000
+
+# The producer goes on after these; a record that they are reported for is not in the log.
+_CLOSING: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+
+
+@final
+class KafkaLog:
+    """An ``ordered.contract.OrderedLog``. Made by ``open``.
+
+    Args:
+        settings: where it is.
+        facts: of its topic.
+
+    Attributes:
+        facts: of its topic.
+        throttled_ms: time for which Kafka has held this node's requests back, milliseconds.
+    """
+
+    def __init__(self, settings: KafkaSettings, facts: TopicFacts) -> None:
+        self._settings = settings
+        self.facts = facts
+        self.throttled_ms = 0
+        self._problem = ""
+        self._failure: StorageError | None = None
+        self._reader: LogReader | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._closing = threading.Event()
+        self._room = threading.Semaphore(HANDED_MAX)
+        shared = {"error_cb": self._told}
+        try:
+            self._producer = Producer(
+                {
+                    **settings.producer(record_bytes_max=facts.request_bytes_max),
+                    **shared,
+                    "on_delivery": self._undelivered,
+                    "throttle_cb": self._throttled,
+                }
+            )
+            self._consumer = Consumer({**settings.consumer(), **shared})
+        except KafkaException as error:
+            raise unavailable(error.args[0], settings.servers) from error
+
+    @classmethod
+    async def open(cls, settings: KafkaSettings, *, timeout_s: float = OPEN_TIMEOUT_S) -> KafkaLog:
+        """Make or check the topic, and connect.
+
+        Args:
+            settings: where it is.
+            timeout_s: how long to wait for Kafka, seconds.
+
+        Raises:
+            ConfigError: the topic can't be used, or the settings can't.
+            StorageUnavailable: Kafka does not answer, or does not let us.
+        """
+        facts = await asyncio.to_thread(ensure, settings, timeout_s=timeout_s)
+        return cls(settings, facts)
+
+    # -- the contract ----------------------------------------------------------------------
+
+    @property
+    def record_bytes_max(self) -> int:
+        return self.facts.record_bytes_max
+
+    @property
+    def problem(self) -> str:
+        return self._problem
+
+    def start(self, reader: LogReader, position: int) -> None:
+        assert self._reader is None, "a log is started once"
+        self._reader = reader
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(
+            target=self._run, args=(position,), name="perdure-kafka", daemon=True
+        )
+        self._thread.start()
+
+    def submit(self, value: bytes) -> None:
+        failure = self._failure
+        if failure is not None:
+            raise type(failure)(failure.message, hint=failure.hint)
+        if len(value) > self.facts.record_bytes_max:
+            raise RecordTooLarge(
+                f"a record of {len(value)} bytes; topic {self._settings.topic} takes "
+                f"{self.facts.record_bytes_max}",
+                hint="raise max.message.bytes of the topic, and restart the nodes one by one",
+            )
+        try:
+            self._producer.produce(self._settings.topic, value, partition=_PARTITION)
+        except BufferError as error:
+            raise StorageUnavailable(
+                f"{len(self._producer)} records wait for Kafka", hint=self._problem
+            ) from error
+        except KafkaException as error:
+            raise self._fail(unavailable(error.args[0], self._settings.servers)) from error
+
+    async def bounds(self) -> LogBounds:
+        return await asyncio.to_thread(self._bounds)
+
+    async def trim(self, position: int) -> None:
+        def delete() -> None:
+            admin = self._admin()
+            place = TopicPartition(self._settings.topic, _PARTITION, position)
+            self._answer(admin.delete_records([place], request_timeout=CALL_TIMEOUT_S)[place])
+
+        await asyncio.to_thread(delete)
+
+    async def close(self) -> None:
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        self._room.release()
+        await asyncio.to_thread(self._close)
+
+    # -- in a thread -----------------------------------------------------------------------
+
+    def _admin(self) -> AdminClient:
+        # One that is asked beside the consumer: librdkafka answers a query of a consumer that is
+        # polled at the same time with silence, now and then.
+        return AdminClient({**self._settings.shared()})
+
+    def _bounds(self) -> LogBounds:
+        admin = self._admin()
+        first = self._offset(admin, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        return LogBounds(first, self._offset(admin, OffsetSpec.latest()))  # type: ignore[no-untyped-call]
+
+    def _offset(self, admin: AdminClient, spec: OffsetSpec) -> int:
+        place = TopicPartition(self._settings.topic, _PARTITION)
+        asked = admin.list_offsets({place: spec}, request_timeout=CALL_TIMEOUT_S)
+        offset: int = self._answer(asked[place]).offset
+        return offset
+
+    def _answer(self, asked: Future[T]) -> T:
+        """What Kafka answers; whoever calls keeps the client that has asked."""
+        try:
+            return asked.result(2 * CALL_TIMEOUT_S)
+        except KafkaException as error:
+            raise unavailable(error.args[0], self._settings.servers) from error
+        except TimeoutError as error:
+            raise StorageUnavailable(f"{self._settings.servers}: Kafka does not answer") from error
+
+    def _close(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+        if self._failure is None:
+            self._producer.flush(FLUSH_S)
+        self._producer.purge()
+        self._producer.flush(FLUSH_S)
+        self._consumer.close()
+
+    def _run(self, position: int) -> None:
+        """Read until the end."""
+        try:
+            self._read(position)
+        except StorageError as error:
+            self._on_loop(self._fail, error)
+        except KafkaException as error:
+            self._on_loop(self._fail, unavailable(error.args[0], self._settings.servers))
+
+    def _read(self, position: int) -> None:
+        bounds = self._bounds_in_time()
+        if bounds is not None:
+            self._check(position, bounds)
+        self._consumer.assign([TopicPartition(self._settings.topic, _PARTITION, position)])
+        while not self._closing.is_set():
+            first = self._consumer.poll(POLL_S)
+            self._producer.poll(0)
+            if first is None:
+                continue
+            records: list[LogRecord] = []
+            broken: KafkaError | None = None
+            for message in [first, *self._consumer.consume(RECORDS_MAX - 1, 0)]:
+                broken = message.error()
+                if broken is not None:
+                    break
+                records.append(self._record(message))
+            if records:
+                position = records[-1].position + 1
+                self._hand(records)
+            if broken is not None:
+                self._broken(broken, position)
+
+    def _bounds_in_time(self) -> LogBounds | None:
+        """The log's bounds, as soon as Kafka answers; None = closed before it did."""
+        while not self._closing.is_set():
+            try:
+                return self._bounds()
+            except StorageUnavailable as error:
+                self._problem = error.message
+                self._producer.poll(0)
+        return None
+
+    def _check(self, position: int, bounds: LogBounds) -> None:
+        topic = self._settings.topic
+        if position < bounds.first:
+            raise LogTruncated(
+                f"this node has to read topic {topic} from {position}, which begins at "
+                f"{bounds.first}",
+                hint="restore a checkpoint that is newer, and raise the topic's retention.ms",
+            )
+        if position > bounds.end:
+            raise LogShorter(
+                f"this node has read topic {topic} up to {position}, which ends at {bounds.end}: "
+                "Kafka has lost its tail, or it is another topic",
+                hint=LOST_HINT,
+            )
+
+    def _record(self, message: Message) -> LogRecord:
+        kind, time_ms = message.timestamp()
+        value, position = message.value(), message.offset()
+        if kind != TIMESTAMP_LOG_APPEND_TIME:
+            raise StorageCorrupt(
+                f"topic {self._settings.topic}: a record has its sender's time",
+                hint="message.timestamp.type was changed: set it to LogAppendTime again",
+            )
+        if not isinstance(value, bytes) or position is None:
+            raise StorageCorrupt(f"topic {self._settings.topic}: a record has no value")
+        return LogRecord(position, time_ms * _US_PER_MS, value)
+
+    def _broken(self, error: KafkaError, position: int) -> None:
+        """The consumer says that something is wrong."""
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            bounds = self._bounds_in_time()
+            if bounds is None:
+                return
+            self._check(position, bounds)
+            # The log was cut off just before the bounds were asked for, and has grown since.
+            raise LogShorter(
+                f"topic {self._settings.topic} does not have {position}, which this node has "
+                "reached",
+                hint=LOST_HINT,
+            )
+        if error.retriable() or error.code() in {
+            KafkaError._ALL_BROKERS_DOWN,
+            KafkaError._TRANSPORT,
+        }:
+            self._told(error)
+            return
+        raise KafkaException(error)
+
+    def _hand(self, records: list[LogRecord]) -> None:
+        self._room.acquire()
+        if not self._closing.is_set():
+            self._on_loop(self._take, records)
+
+    def _on_loop(self, call: Callable[[T], object], argument: T) -> None:
+        loop = self._loop
+        if loop is None:
+            return  # nobody reads yet
+        # A loop that has ended has nobody who waits for records.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(call, argument)
+
+    def _told(self, error: KafkaError) -> None:
+        """A connection says that something is wrong (librdkafka goes on by itself)."""
+        reason = reason_of(error)
+        if error.fatal():
+            self._on_loop(self._fail, unavailable(error, self._settings.servers))
+        elif reason.text != self._problem:
+            self._problem = reason.text
+            self._on_loop(self._log_problem, str(reason))
+
+    def _undelivered(self, error: KafkaError | None, message: Message) -> None:
+        """A record is not in the log: what follows it must not enter without it."""
+        if error is None or (self._closing.is_set() and error.code() in _CLOSING):
+            return
+        self._on_loop(self._fail, unavailable(error, self._settings.servers))
+
+    def _throttled(self, event: ThrottleEvent) -> None:
+        throttle_ms = int(event.throttle_time * 1000)
+        if throttle_ms:
+            self.throttled_ms += throttle_ms
+            if self._problem != THROTTLED:
+                self._problem = THROTTLED
+                self._on_loop(self._log_problem, THROTTLED)
+
+    # -- on the loop -----------------------------------------------------------------------
+
+    def _log_problem(self, text: str) -> None:
+        log.warning("kafka.problem", servers=self._settings.servers, reason=text)
+
+    def _take(self, records: list[LogRecord]) -> None:
+        self._room.release()
+        if self._problem:
+            self._problem = ""
+        if self._reader is not None and self._failure is None and not self._closing.is_set():
+            self._reader.records(records)
+
+    def _fail(self, error: StorageError) -> StorageError:
+        """Nothing more goes in or comes out."""
+        if self._failure is None and not self._closing.is_set():
+            self._failure = error
+            # What waits to be sent must not enter without what went before it.
+            self._producer.purge()
+            if self._reader is not None:
+                self._reader.failed(error)
+        return error

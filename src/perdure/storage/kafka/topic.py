@@ -1,0 +1,231 @@
+"""The topic: made as it must be, or checked.
+
+One partition, for one order. Its time is the log's, since nodes must not depend on each other's
+clocks. What has been acknowledged must be on more than one machine where there are more, and
+nothing that was acknowledged may be thrown away by an election, by compaction, or (checked against
+checkpoints elsewhere) by age.
+
+Calls here block for as long as Kafka takes: they belong in a thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Final, NamedTuple, final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from perdure.errors import ConfigError, StorageError, StorageUnavailable
+from perdure.observe.logs import get_logger
+from perdure.storage.kafka.reasons import unavailable
+from perdure.storage.kafka.settings import OPEN_TIMEOUT_S, KafkaSettings
+
+log = get_logger("storage")
+
+REQUEST_BYTES: Final = 1024
+"""What a record takes in a request besides its value, at most."""
+
+_CALL_TIMEOUT_S: Final = 5.0
+_RETRY_S: Final = 0.2
+
+# A topic that was made a moment ago, or brokers that just started: they go away by themselves.
+_PASSING: Final = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+    }
+)
+
+
+@final
+class TopicFacts(NamedTuple):
+    """What is known of a topic that is as it must be.
+
+    Attributes:
+        record_bytes_max: bytes of the largest record's value.
+        request_bytes_max: ``max.message.bytes``.
+        replicas: copies of it.
+        acks_min: copies that have a record before it counts.
+        retention_ms: how long it keeps records; -1 = for good.
+    """
+
+    record_bytes_max: int
+    request_bytes_max: int
+    replicas: int
+    acks_min: int
+    retention_ms: int
+
+
+def facts(settings: KafkaSettings, options: Mapping[str, str], replicas: int) -> TopicFacts:
+    """Check what a topic is.
+
+    Args:
+        settings: what it is to be.
+        options: its settings in Kafka, as texts.
+        replicas: copies of its partition.
+
+    Raises:
+        ConfigError: it can't be the log of a cluster; the hint says what to change.
+    """
+    acks_min = int(options.get("min.insync.replicas", "1"))
+    wanted: list[tuple[str, bool, str, str]] = [
+        (
+            "cleanup.policy",
+            options.get("cleanup.policy") == "delete",
+            "delete",
+            "compaction would take records out of the middle",
+        ),
+        (
+            "message.timestamp.type",
+            options.get("message.timestamp.type") == "LogAppendTime",
+            "LogAppendTime",
+            "nodes must agree on when a record entered",
+        ),
+        (
+            "unclean.leader.election.enable",
+            options.get("unclean.leader.election.enable") == "false",
+            "false",
+            "an election could take back what was acknowledged",
+        ),
+        (
+            "min.insync.replicas",
+            replicas == 1 or acks_min >= 2,
+            "2",
+            "what was acknowledged must be on two machines",
+        ),
+        (
+            "flush.messages",
+            not settings.fsync or options.get("flush.messages") == "1",
+            "1",
+            "cluster.durability is fsync",
+        ),
+    ]
+    for name, is_right, value, reason in wanted:
+        if not is_right:
+            raise ConfigError(
+                f"topic {settings.topic}: {name} is {options.get(name)}, but {reason}",
+                path="cluster.name",
+                hint=f"kafka-configs.sh --bootstrap-server {settings.servers} --alter "
+                f"--topic {settings.topic} --add-config {name}={value}",
+            )
+    if acks_min > replicas:
+        raise ConfigError(
+            f"topic {settings.topic}: min.insync.replicas is {acks_min}, but it has {replicas} "
+            "replicas: no record would ever count",
+            path="cluster.name",
+            hint="add replicas, or lower min.insync.replicas",
+        )
+    request_bytes_max = int(options.get("max.message.bytes", "1048588"))
+    return TopicFacts(
+        request_bytes_max - REQUEST_BYTES,
+        request_bytes_max,
+        replicas,
+        acks_min,
+        int(options.get("retention.ms", "-1")),
+    )
+
+
+def ensure(settings: KafkaSettings, *, timeout_s: float = OPEN_TIMEOUT_S) -> TopicFacts:
+    """Make the topic if it is not there, and check it.
+
+    Args:
+        settings: where, and what.
+        timeout_s: how long to wait for Kafka, seconds.
+
+    Raises:
+        ConfigError: it can't be the log of a cluster, or an option is unknown.
+        StorageUnavailable: Kafka does not answer, or does not let us.
+    """
+    settings.check()
+    told: list[KafkaError] = []
+    try:
+        admin = AdminClient({**settings.shared(), "error_cb": told.append})  # type: ignore[dict-item]
+    except KafkaException as error:
+        raise ConfigError(
+            f"librdkafka refuses the settings: {error.args[0].str()}", path="cluster.kafka_options"
+        ) from error
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            left_s = max(_RETRY_S, deadline - time.monotonic())
+            return _ensure_once(admin, settings, min(left_s, _CALL_TIMEOUT_S))
+        except KafkaException as error:
+            reason: KafkaError = error.args[0]
+            fatal = [each for each in told if each.code() not in _PASSING]
+            if reason.code() not in _PASSING or fatal or time.monotonic() > deadline:
+                # What the connections say (a refused password) explains a time-out.
+                raise _explained(fatal[0] if fatal else reason, settings) from error
+            time.sleep(_RETRY_S)
+
+
+def _explained(error: KafkaError, settings: KafkaSettings) -> StorageError:
+    if error.code() == KafkaError.INVALID_REPLICATION_FACTOR:
+        return StorageUnavailable(f"{settings.servers}: too few brokers: {error.str()}")
+    return unavailable(error, settings.servers)
+
+
+def _ensure_once(admin: AdminClient, settings: KafkaSettings, wait_s: float) -> TopicFacts:
+    # Of all topics: asking for one may make it.
+    found = admin.list_topics(timeout=wait_s)
+    topic = found.topics.get(settings.topic)
+    if topic is None:
+        _create(admin, settings, broker_count=len(found.brokers))
+        # It is known everywhere a moment later.
+        raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    if topic.error is not None:
+        raise KafkaException(topic.error)
+    if len(topic.partitions) != 1:
+        raise ConfigError(
+            f"topic {settings.topic} has {len(topic.partitions)} partitions; the log has one order",
+            path="cluster.name",
+            hint="choose another name, or make the topic with one partition",
+        )
+    resource = ConfigResource(ResourceType.TOPIC, settings.topic)
+    described = admin.describe_configs([resource], request_timeout=_CALL_TIMEOUT_S)
+    options = described[resource].result(_CALL_TIMEOUT_S)
+    texts = {name: str(entry.value) for name, entry in options.items()}
+    return facts(settings, texts, len(topic.partitions[0].replicas))
+
+
+def _create(admin: AdminClient, settings: KafkaSettings, *, broker_count: int) -> None:
+    replicas = max(1, min(settings.replicas, broker_count))
+    options = {
+        "cleanup.policy": "delete",
+        "message.timestamp.type": "LogAppendTime",
+        "unclean.leader.election.enable": "false",
+        "min.insync.replicas": str(max(1, min(2, replicas))),
+        "retention.ms": str(settings.retention_ms),
+        "retention.bytes": "-1",
+    }
+    if settings.fsync:
+        options["flush.messages"] = "1"
+    topic = NewTopic(settings.topic, num_partitions=1, replication_factor=replicas, config=options)
+    done = admin.create_topics([topic], request_timeout=_CALL_TIMEOUT_S)[settings.topic]
+    try:
+        done.result(_CALL_TIMEOUT_S)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another node was first
+            raise
+        return
+    if replicas < settings.replicas:
+        log.warning(
+            "kafka.topic_few_replicas",
+            topic=settings.topic,
+            replicas=replicas,
+            wanted=settings.replicas,
+        )
