@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -10,10 +11,12 @@ import pytest_asyncio
 from tests import servers
 from tests.contract.queues import QUEUES, parameters
 from tests.contract.values import NOW_US
+from tests.support.cluster_node import SteppedReplica
 from tests.support.database_servers import PostgresServer, RedisServer
 from tests.support.ordered_log import LateDatabase, OrderedLog
 from tests.support.redis_cluster import RedisCluster
 from tests.support.remote import MemoryDriver, ServerState
+from tests.support.shared_log import SharedLog
 
 from perdure.config.schema import RocksdbConfig
 from perdure.storage.contract import Database
@@ -120,9 +123,37 @@ def _late(_path: Path) -> Callable[[Database | None], Database]:
     return start
 
 
+def _replica(_path: Path) -> Callable[[Database | None], Database]:
+    """A node of a cluster, beside another one that reads the same log."""
+    log, incarnations = SharedLog(), itertools.count(1)
+    SteppedReplica(log, "other", None, incarnations).join()
+
+    def start(previous: Database | None) -> Database:
+        local = None
+        if previous is not None:
+            assert isinstance(previous, SteppedReplica)
+            assert isinstance(previous.local, MemoryDatabase)
+            local = previous.local.reopened()
+        return SteppedReplica(log, "here", local, incarnations).join()
+
+    return start
+
+
+def _replica_rocksdb(path: Path) -> Callable[[Database | None], Database]:
+    log, incarnations = SharedLog(), itertools.count(1)
+
+    def start(_previous: Database | None) -> Database:
+        local = RocksDatabase.open(path, now_us=NOW_US)
+        return SteppedReplica(log, "here", local, incarnations).join()
+
+    return start
+
+
 BACKENDS = {
     "memory": _memory,
     "late": _late,
+    "replica": _replica,
+    "replica-rocksdb": _replica_rocksdb,
     "rocksdb": _rocksdb,
     "rocksdb-no-tail": _no_tail,
     "rocksdb-bitmask": _bitmask,

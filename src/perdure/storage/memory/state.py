@@ -71,6 +71,7 @@ class State:
         self.groups: dict[str, GroupState] = {}
         self.retained: dict[str, Message] = {}
         self.retained_bytes = 0
+        self.notes: dict[bytes, bytes] = {}
 
     def append(self, message: Message) -> None:
         """Record a message; its offset is above all before it."""
@@ -162,6 +163,13 @@ class State:
         old = self.retained.pop(topic, None)
         if old is not None:
             self.retained_bytes -= retained_size(old)
+
+    def note(self, key: bytes, value: bytes | None) -> None:
+        """Keep something beside the state; None = forget it."""
+        if value is None:
+            self.notes.pop(key, None)
+        else:
+            self.notes[key] = value
 
     def rotate(self, now_us: int) -> None:
         """Close the current generation and begin the next."""

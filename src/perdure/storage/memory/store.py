@@ -22,6 +22,7 @@ from perdure.storage.codec import retained_size
 from perdure.storage.contract import GenerationInfo, ReadResult, RetainedPage, StreamInfo
 from perdure.storage.fencing import stale
 from perdure.storage.memory.state import State, retained_key
+from perdure.storage.notes import Note
 from perdure.storage.offsets import Offsets
 from perdure.topic.matching import matches
 
@@ -78,11 +79,13 @@ class MemoryDatabase:
         give_offsets(batch, self.offsets, now_us)
         self.apply(batch)
 
-    def apply(self, batch: Batch) -> None:
-        """What ``submit`` does with a batch that has its offsets, whoever submitted it."""
+    def apply(self, batch: Batch, notes: Sequence[Note] = ()) -> None:
+        """What ``submit`` does with a batch that has its offsets, whoever submitted it; see
+        ``ordered.local.Local``."""
+        self.refuse_if_failed()
         batch.refused = stale(batch.operations, self.owner_epoch)
         batch.is_sequenced = True
-        if batch.is_empty():
+        if batch.is_empty() and not notes:
             return
         last_offset = self.offsets.last
         messages, operations = batch.messages, batch.held()
@@ -92,8 +95,23 @@ class MemoryDatabase:
             for message in messages:
                 state.append(message)
             apply(operations, state)
+            for key, value in notes:
+                state.note(key, value)
 
         self._apply(change)
+
+    def notes(self) -> list[tuple[bytes, bytes]]:
+        """What was noted, by key."""
+        return sorted(self._live.notes.items())
+
+    def retained_offset_of(self, topic: str) -> int:
+        """The offset of the retained message of a topic; 0 = there is none."""
+        message = self._live.retained.get(topic)
+        return 0 if message is None else message.offset
+
+    def rewind_offsets(self) -> None:
+        """Forget offsets that were given and are not in the log."""
+        self.offsets.last = self._live.last_offset
 
     def sync(self) -> None:
         self.refuse_if_failed()

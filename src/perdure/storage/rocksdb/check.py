@@ -81,7 +81,7 @@ class Checker:
         known = {generation.header.generation for generation in self._generations}
         # Topic structures and counters were decoded when the database was opened.
         for key in self._engine.keys(META, b"", _ALL_END):
-            if key in (keys.FORMAT, keys.HIGH):
+            if key in (keys.FORMAT, keys.HIGH) or key[:1] == keys.NOTE:
                 continue
             kind = key[:1]
             if kind not in b"GNPTX" or len(key) < 5:

@@ -11,6 +11,7 @@ identifier is a prefix of another one's rows, and none is hashed.
                "G" generation (4)                         generation header
                "N" generation (4)                         its counters
                "P" generation (4) offset (8)              count of messages when it was reached
+               "R" key to the end                         note of who applies a shared log
                "T" generation (4) node (8)                node of the learned topic structure
                "X" generation (4)                         dropped: its tables may still be there
     state      "s" client id to the end                   session record
@@ -34,6 +35,9 @@ from typing import Final
 
 FORMAT: Final = b"F"
 HIGH: Final = b"H"
+NOTE: Final = b"R"
+"""Prefix of what is noted beside the state (``storage.notes``)."""
+
 IDENTITY: Final = (FORMAT, HIGH)
 """Bounds of the rows that say what the database is, and what its generations are."""
 

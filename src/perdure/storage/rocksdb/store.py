@@ -14,7 +14,7 @@ last applied batch left on disk, but for offsets that were allocated and never w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, final
 
@@ -23,12 +23,23 @@ from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageCorrupt, StorageError
 from perdure.storage.batch import Batch, apply, give_offsets
 from perdure.storage.capabilities import EMBEDDED, Capabilities
+from perdure.storage.codec import decode_retained
 from perdure.storage.contract import GenerationInfo
 from perdure.storage.fencing import stale
+from perdure.storage.notes import Note
 from perdure.storage.offsets import Offsets
+from perdure.storage.retained_walk import retained_key
 from perdure.storage.rocksdb import keys, layout_bitmask, layout_v1, retained
 from perdure.storage.rocksdb.directory import DirectoryLock
-from perdure.storage.rocksdb.engine import FIXED_TABLES, META, Engine, EngineFactory, Operations
+from perdure.storage.rocksdb.engine import (
+    FIXED_TABLES,
+    META,
+    RETAINED,
+    Engine,
+    EngineFactory,
+    Operations,
+    prefix_end,
+)
 from perdure.storage.rocksdb.expand import Expansion, InboxFloors
 from perdure.storage.rocksdb.generations import Generations
 from perdure.storage.rocksdb.handle import EngineHandle
@@ -211,13 +222,24 @@ class RocksDatabase(ReadSide):
         if batch.is_empty():
             batch.is_sequenced = True
             return
+        self._write(batch, [])
+
+    def apply(self, batch: Batch, notes: Sequence[Note] = ()) -> None:
+        """Write a batch that has its offsets; see ``ordered.local.Local``."""
+        self._handle.refuse_if_failed()
+        rows: Operations = []
+        for key, value in notes:
+            rows += (META, keys.NOTE + key, value)
+        self._write(batch, rows)
+
+    def _write(self, batch: Batch, operations: Operations) -> None:
+        """Write a batch, and other rows with it."""
         expansion = None
-        operations: Operations = []
         if batch.operations:
             batch.refused = stale(batch.operations, self._owners.epoch)
             expansion = Expansion(self._handle.use(), self._floors, self._owners)
             apply(batch.held(), expansion)
-            operations = expansion.rows
+            operations += expansion.rows
         generation, messages = self._generations.current, batch.messages
         rows: Rows | None = None
         if messages:
@@ -266,6 +288,35 @@ class RocksDatabase(ReadSide):
             self._sessions.deadline_put(expansion.deadline_low)
         for client_id, low in expansion.inbox_low.items():
             self._floors.put(client_id, low)
+
+    def notes(self) -> list[tuple[bytes, bytes]]:
+        """What was noted, by key."""
+        rows = self._handle.use().items(META, keys.NOTE, prefix_end(keys.NOTE))
+        return [(key[len(keys.NOTE) :], value) for key, value in rows]
+
+    @property
+    def offsets(self) -> Offsets:
+        """Of its log."""
+        return self._offsets
+
+    def rewind_offsets(self) -> None:
+        """Forget offsets that were given and are not in the log."""
+        self._offsets.last = self._marks.last_offset
+
+    def retained_offset_of(self, topic: str) -> int:
+        """The offset of the retained message of a topic; 0 = there is none."""
+        value = self._handle.use().get(RETAINED, retained_key(topic))
+        return 0 if value is None else decode_retained(topic, value).offset
+
+    def expired_retained(self, now_us: int, *, limit: int) -> Batch:
+        """A batch that deletes retained messages that have expired, of the next ``limit``."""
+        topics, self._swept_key = retained.expired(
+            self._handle.use(), after_key=self._swept_key, now_us=now_us, limit=limit
+        )
+        batch = Batch()
+        for topic in topics:
+            batch.delete_retained(topic)
+        return batch
 
     def sync(self) -> None:
         self._handle.sync()
@@ -326,11 +377,6 @@ class RocksDatabase(ReadSide):
     # -- retained --------------------------------------------------------------------------
 
     async def sweep_retained(self, now_us: int, *, limit: int) -> int:
-        topics, self._swept_key = retained.expired(
-            self._handle.use(), after_key=self._swept_key, now_us=now_us, limit=limit
-        )
-        batch = Batch()
-        for topic in topics:
-            batch.delete_retained(topic)
+        batch = self.expired_retained(now_us, limit=limit)
         self.submit(batch, 0)
-        return len(topics)
+        return len(batch.operations)

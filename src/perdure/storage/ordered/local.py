@@ -1,0 +1,49 @@
+"""What a node needs of its own store besides ``storage.contract.Database``: to apply what others
+submitted, with what it must remember of the log in the same write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from perdure.storage.batch import Batch
+from perdure.storage.contract import Database
+from perdure.storage.notes import Note
+from perdure.storage.offsets import Offsets
+
+
+class Local(Database, Protocol):
+    """A store in this process that can be a view of a shared log."""
+
+    @property
+    def offsets(self) -> Offsets:
+        """Of its log."""
+        ...
+
+    def apply(self, batch: Batch, notes: Sequence[Note] = ()) -> None:
+        """Write a batch that has its offsets, whoever submitted it; ``batch.refused`` tells what
+        did not hold.
+
+        Args:
+            notes: written with it, all or nothing; later ones replace earlier ones of their keys.
+
+        Raises:
+            StorageError: nothing of it was written; see ``Database.submit``.
+        """
+        ...
+
+    def notes(self) -> list[tuple[bytes, bytes]]:
+        """Everything that was noted, by key."""
+        ...
+
+    def rewind_offsets(self) -> None:
+        """Forget offsets that were given and whose batch was not applied."""
+        ...
+
+    def retained_offset_of(self, topic: str) -> int:
+        """The offset of the retained message of a topic; 0 = there is none."""
+        ...
+
+    def expired_retained(self, now_us: int, *, limit: int) -> Batch:
+        """A batch that deletes retained messages that have expired; changes nothing."""
+        ...

@@ -1,0 +1,229 @@
+"""Who is in the cluster: what every node computes alike from the records, in their order.
+
+A node is a member from the first record of an incarnation (``Join``) until that incarnation leaves,
+is expelled, or is replaced by a later one of the same name. What comes from an incarnation that is
+no member counts for nothing, so the order of the log is the only fence.
+
+=====================  ==============================================================
+record                 what becomes of it
+=====================  ==============================================================
+the next number        admitted
+a number again         repeated: it has been applied
+a number left out      broken: something before it is lost, the incarnation is expelled
+number 1, unknown      admitted if it joins; an earlier incarnation is expelled by it
+anything else          stale
+=====================  ==============================================================
+
+Time is the log's, and goes forward only: the highest of the times of all records so far.
+
+Pure: no clock, no chance. Invariant: equal records in equal order give equal members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Final, NamedTuple, final
+
+import msgspec
+
+from perdure.storage.ordered.record import ANYHOW, Expel, Forget, Join, Leave, Record
+
+FORMER_MAX: Final = 16
+"""Incarnations of a name that are remembered, so that none of them comes back."""
+
+
+class Member(msgspec.Struct, array_like=True, frozen=True):
+    """What is known of a node.
+
+    Attributes:
+        name: its name.
+        incarnation: of its process; 0 = it is no member.
+        number: of its last record.
+        heard_us: log time of its last record.
+        joined_us: log time of its first one.
+        format: newest version of records that it reads.
+        former: its earlier incarnations, the latest last.
+        left_us: log time at which it was a member last; 0 = it is one.
+        reason: why it is none (``Ending``).
+    """
+
+    name: str
+    incarnation: int
+    number: int
+    heard_us: int
+    joined_us: int
+    format: int
+    former: tuple[int, ...] = ()
+    left_us: int = 0
+    reason: str = ""
+
+
+class Verdict(Enum):
+    """What becomes of a record."""
+
+    ADMITTED = "admitted"
+    REPEATED = "repeated"
+    BROKEN = "broken"
+    STALE = "stale"
+
+
+class Ending(Enum):
+    """Why an incarnation is no member any more."""
+
+    LEFT = "left"
+    EXPELLED = "expelled"
+    REPLACED = "replaced"
+    BROKEN = "broken"
+
+
+class Ended(NamedTuple):
+    """An incarnation is no member any more.
+
+    Attributes:
+        node, incarnation: which.
+        at_us: log time from which what it held is let go.
+        ending: why.
+    """
+
+    node: str
+    incarnation: int
+    at_us: int
+    ending: Ending
+
+
+@final
+class Members:
+    """All nodes that were ever heard of and not forgotten.
+
+    Args:
+        known: what was stored of them.
+        now_us: log time then.
+
+    Attributes:
+        now_us: log time.
+        changed: names of those of which something else is known since ``take_changed``.
+    """
+
+    def __init__(self, known: Iterable[Member] = (), now_us: int = 0) -> None:
+        self._known: dict[str, Member] = {member.name: member for member in known}
+        self.now_us = now_us
+        self.changed: dict[str, None] = {}
+
+    def advance(self, time_us: int) -> int:
+        """A record has entered the log at a time; returns log time."""
+        self.now_us = max(self.now_us, time_us)
+        return self.now_us
+
+    def get(self, name: str) -> Member | None:
+        """What is known of a node."""
+        return self._known.get(name)
+
+    def all(self) -> list[Member]:
+        """Everybody, by name."""
+        return [self._known[name] for name in sorted(self._known)]
+
+    def current(self) -> list[Member]:
+        """The members, by name."""
+        return [member for member in self.all() if member.incarnation]
+
+    def holds(self, name: str, incarnation: int) -> bool:
+        """Whether an incarnation is a member."""
+        member = self._known.get(name)
+        return member is not None and member.incarnation == incarnation != 0
+
+    @property
+    def format(self) -> int:
+        """The newest version of records that all members read; 0 = there are no members."""
+        return min((member.format for member in self.current()), default=0)
+
+    def take_changed(self) -> list[tuple[str, Member | None]]:
+        """Names, and what is known now, of those that have changed; None = forgotten."""
+        changed = [(name, self._known.get(name)) for name in self.changed]
+        self.changed = {}
+        return changed
+
+    def admit(self, record: Record) -> tuple[Verdict, list[Ended]]:
+        """A record is next in the log (``advance`` was told its time).
+
+        Returns:
+            What becomes of it, and the incarnations that have ended by its coming; what its acts
+            do is ``act``'s.
+        """
+        known = self._known.get(record.node)
+        if known is not None and record.incarnation == known.incarnation:
+            if record.number <= known.number:
+                return Verdict.REPEATED, []
+            if record.number != known.number + 1:
+                return Verdict.BROKEN, [self._end(known, Ending.BROKEN)]
+            self._put(msgspec.structs.replace(known, number=record.number, heard_us=self.now_us))
+            return Verdict.ADMITTED, []
+        joins = [act for act in record.acts if isinstance(act, Join)]
+        former = () if known is None else known.former
+        if record.number != 1 or not joins or not record.incarnation:
+            return Verdict.STALE, []
+        if record.incarnation in former:
+            return Verdict.STALE, []
+        ended: list[Ended] = []
+        if known is not None and known.incarnation:
+            ended.append(self._end(known, Ending.REPLACED))
+            former = self._known[record.node].former
+        self._put(
+            Member(
+                record.node,
+                record.incarnation,
+                1,
+                self.now_us,
+                self.now_us,
+                joins[0].format,
+                former,
+            )
+        )
+        return Verdict.ADMITTED, ended
+
+    def act(self, record: Record) -> list[Ended]:
+        """Do what the acts of an admitted record say of members; returns whom they have ended."""
+        ended: list[Ended] = []
+        for act in record.acts:
+            if isinstance(act, Leave):
+                member = self._known[record.node]
+                if member.incarnation == record.incarnation:
+                    ended.append(self._end(member, Ending.LEFT))
+            elif isinstance(act, Expel):
+                target = self._known.get(act.node)
+                if (
+                    target is not None
+                    and target.incarnation == act.incarnation != 0
+                    and (act.heard == ANYHOW or target.number == act.heard)
+                ):
+                    ended.append(self._end(target, Ending.EXPELLED))
+            elif isinstance(act, Forget):
+                target = self._known.get(act.node)
+                if target is not None and not target.incarnation:
+                    del self._known[act.node]
+                    self.changed[act.node] = None
+        return ended
+
+    def silent(self, dead_after_us: int) -> list[Expel]:
+        """The acts that expel those of whom nothing was heard for so long, by the log's time."""
+        return [
+            Expel(member.name, member.incarnation, member.number)
+            for member in self.current()
+            if self.now_us - member.heard_us > dead_after_us
+        ]
+
+    def _end(self, member: Member, ending: Ending) -> Ended:
+        self._put(
+            msgspec.structs.replace(
+                member,
+                incarnation=0,
+                former=(*member.former, member.incarnation)[-FORMER_MAX:],
+                left_us=self.now_us,
+                reason=ending.value,
+            )
+        )
+        return Ended(member.name, member.incarnation, self.now_us, ending)
+
+    def _put(self, member: Member) -> None:
+        self._known[member.name] = member
+        self.changed[member.name] = None

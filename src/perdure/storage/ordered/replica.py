@@ -1,0 +1,418 @@
+"""A node's database on a shared log: it submits, and applies what the log gives back.
+
+Nothing is changed by ``submit``. A batch becomes a record, or several where it is large; when the
+last of them comes back it is applied, as the object that it is, between those of other nodes. What
+is beyond ``IN_FLIGHT_MAX`` records on their way is *held* here, and encoded when its turn comes, so
+a log that stands still costs memory for what was taken and nothing else.
+
+The node is a member of the cluster while its *incarnation* is one. An incarnation that fails (the
+log does, the local store does, or it reads its own expulsion) takes nothing more: what it has on
+its way may count or not, and who waits for it is told so. ``recover`` begins the next one, which
+expels what the last one may have left.
+
+Invariant: own batches are sequenced in the order of their submission, and what is dispatched of
+them and of others' (``on_foreign``) is told in the order of the log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, Final, Protocol, TypeAlias, final
+
+from perdure.errors import Fenced, RecordTooLarge, StorageError, StorageUnavailable
+from perdure.storage.batch import Batch
+from perdure.storage.batch_codec import encode
+from perdure.storage.capabilities import Capabilities
+from perdure.storage.ordered.contract import LogRecord, OrderedLog
+from perdure.storage.ordered.local import Local
+from perdure.storage.ordered.members import Ended, Ending, Members
+from perdure.storage.ordered.read_through import ReadThrough
+from perdure.storage.ordered.record import (
+    PREFIX_BYTES_MAX,
+    VERSION,
+    Act,
+    Expire,
+    Join,
+    Leave,
+    Record,
+    decode_record,
+    encode_record,
+)
+from perdure.storage.ordered.view import IN_FLIGHT_MAX, View
+
+ACTS_BYTES_MAX: Final = 512 * 1024
+"""Bytes of the acts that are submitted in one record."""
+
+HELD_MAX: Final = 64
+"""Batches that wait for their turn, beyond which peers pause."""
+
+
+class Gate(Protocol):
+    """What a coroutine waits at."""
+
+    def open(self) -> None:
+        """Let it go on; opening twice is harmless."""
+        ...
+
+    def __await__(self) -> Generator[Any, Any, None]: ...
+
+
+Later: TypeAlias = Callable[[Callable[[], None]], object]
+"""Calls something at the next turn of the loop."""
+
+
+@final
+class _Submission:
+    """A batch, and how many of its records are still to come back (0 = none was submitted yet)."""
+
+    __slots__ = ("batch", "records_left")
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.records_left = 0
+
+
+class Replica(ReadThrough):
+    """A ``storage.contract.Database``. Usable from ``open`` on.
+
+    Args:
+        local: the node's store.
+        open_log: opens the node's end of the log.
+        node: its name.
+        incarnation: gives a number that no process had before, not 0.
+        later, gate: the loop's.
+
+    Attributes:
+        view: what was applied.
+        on_sequenced: see ``storage.contract.Database``.
+        on_foreign: called with each batch of another node when it was applied.
+        on_ended: called with each incarnation that is no member any more, this node's too.
+        on_failed: called when the node can take nothing more, until ``recover``.
+    """
+
+    def __init__(
+        self,
+        local: Local,
+        open_log: Callable[[], Awaitable[OrderedLog]],
+        *,
+        node: str,
+        incarnation: Callable[[], int],
+        later: Later,
+        gate: Callable[[], Gate],
+    ) -> None:
+        super().__init__(local)
+        self.view = View(local)
+        self.on_sequenced: Callable[[], None] | None = None
+        self.on_foreign: Callable[[Batch], None] | None = None
+        self.on_ended: Callable[[Ended], None] | None = None
+        self.on_failed: Callable[[StorageError], None] | None = None
+        self._open_log = open_log
+        self._node = node
+        self._next_incarnation = incarnation
+        self._later = later
+        self._log: OrderedLog | None = None
+        self._incarnation = 0
+        self._number = 0
+        """Records that this incarnation has submitted."""
+        self._returned = 0
+        """Those that have come back."""
+        self._in_flight: deque[_Submission] = deque()
+        self._held: deque[_Submission] = deque()
+        self._owed = False
+        """Own batches were sequenced, and nobody was told yet."""
+        self._failure: StorageError | None = None
+        self._is_open = False
+        self._new_gate = gate
+        self._gate: Gate | None = None
+
+    # -- a member --------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Read the log to its end, and become a member.
+
+        Raises:
+            StorageError: the log can't be opened, or not be read from where this node has come to.
+        """
+        log = self._log = await self._open_log()
+        try:
+            bounds = await log.bounds()
+            self._incarnation = self._number = self._returned = 0
+            self._in_flight.clear()
+            self._held.clear()
+            self._failure = None
+            log.start(self, self.view.position)
+            # The position of the next record is never below ``end``.
+            await self._until(lambda: self.view.position >= bounds.end)
+            self._incarnation = self._next_incarnation()
+            self._submit_record(acts=(Join(VERSION),))
+            await self._until(lambda: self.is_member)
+            self._is_open = True
+        except BaseException:
+            await log.close()
+            raise
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        """Wait for something to hold, which is looked at whenever records have come."""
+        while not holds():
+            self._refuse_if_failed()
+            gate = self._gate = self._new_gate()
+            await gate
+        self._refuse_if_failed()
+
+    def _open_gate(self) -> None:
+        if self._gate is not None:
+            self._gate.open()
+
+    @property
+    def is_member(self) -> bool:
+        """Whether this incarnation is a member, as far as it has read."""
+        return self.members.holds(self._node, self._incarnation)
+
+    @property
+    def members(self) -> Members:
+        """Who is in the cluster, as far as this node has read."""
+        return self.view.members
+
+    @property
+    def flying_count(self) -> int:
+        """Records on their way."""
+        return self._number - self._returned
+
+    @property
+    def problem(self) -> str:
+        """What keeps records from coming now; empty = nothing that is known."""
+        return "" if self._log is None else self._log.problem
+
+    def beat(self, *, dead_after_us: int) -> None:
+        """Once in a while: let others know of this node, and expel those of whom nothing is heard.
+
+        Nothing is submitted while there is something on its way: it says as much.
+
+        Args:
+            dead_after_us: silence, by the log's time, after which a member is expelled.
+        """
+        if not self._is_open or self.flying_count:
+            return
+        dead = [act for act in self.members.silent(dead_after_us) if act.node != self._node]
+        self._submit_record(acts=tuple(dead))
+
+    def submit_acts(self, *acts: Act) -> None:
+        """Submit what is no session's matter: ``Expel``, ``Forget``."""
+        self._refuse_unless_open()
+        self._submit_record(acts=acts)
+
+    async def leave(self) -> None:
+        """End the membership, once everything submitted has come back; returns then.
+
+        Raises:
+            StorageError: the log has failed before.
+        """
+        self._refuse_unless_open()
+        await self._until(lambda: not self._held)
+        self._submit_record(acts=(Leave(),))
+        while self.is_member and self._failure is None:
+            gate = self._gate = self._new_gate()
+            await gate
+
+    # -- the database ----------------------------------------------------------------------
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(sequences_late=True, loop_sync=self, may_be_taken=True)
+
+    @property
+    def has_failed(self) -> bool:
+        return not self._is_open
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits for the log that peers must pause."""
+        return len(self._held) >= HELD_MAX
+
+    def begin_sync(self, done: Callable[[BaseException | None], None]) -> None:
+        """What is sequenced is safe already: that is the log's promise."""
+        self._later(lambda: done(self._failure))
+
+    def sync(self) -> None:
+        self._refuse_unless_open()
+
+    def submit(self, batch: Batch, now_us: int) -> None:
+        self._refuse_unless_open()
+        if batch.is_empty() and not batch.placed:
+            batch.is_sequenced = True
+            return
+        self._held.append(_Submission(batch))
+        self._send_held()
+
+    async def sweep_retained(self, now_us: int, *, limit: int) -> int:
+        self._refuse_unless_open()
+        expired: list[Act] = []
+        size_bytes = 0
+        for operation in self._local.expired_retained(now_us, limit=limit).operations:
+            topic: str = operation.topic  # type: ignore[attr-defined]
+            size_bytes += len(topic.encode()) + PREFIX_BYTES_MAX
+            if size_bytes > ACTS_BYTES_MAX:
+                break
+            expired.append(Expire(self._local.retained_offset_of(topic), topic))
+        if expired:
+            self._submit_record(acts=tuple(expired))
+        return len(expired)
+
+    async def recover(self) -> bool:
+        if self._is_open:
+            return True
+        if self._log is not None:
+            await self._log.close()
+            self._log = None
+        if self._local.has_failed and not await self._local.recover():
+            return False
+        self.view.load()
+        try:
+            await self.open()
+        except StorageUnavailable:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the local store; ``leave`` and ``shut`` come before."""
+        self._local.close()
+
+    async def shut(self) -> None:
+        """Close the log; nothing is submitted or applied after this."""
+        self._is_open = False
+        if self._log is not None:
+            await self._log.close()
+
+    # -- submitting ------------------------------------------------------------------------
+
+    def _refuse_if_failed(self) -> None:
+        failure = self._failure
+        if failure is not None:
+            raise type(failure)(failure.message, hint=failure.hint)
+
+    def _refuse_unless_open(self) -> None:
+        self._refuse_if_failed()
+        if not self._is_open:
+            raise StorageUnavailable("the log is not open")
+
+    def _submit_record(
+        self, *, acts: tuple[Act, ...] = (), batch: bytes = b"", more: bool = False
+    ) -> None:
+        assert self._log is not None
+        self._number += 1
+        record = Record(self._node, self._incarnation, self._number, acts, batch, more)
+        try:
+            self._log.submit(encode_record(record))
+        except StorageError as error:
+            # Without it the next one would leave a number out.
+            self._fail(error)
+            raise
+
+    def _send_held(self) -> None:
+        """Submit what has waited, as far as there is room."""
+        assert self._log is not None
+        part_bytes_max = self._log.record_bytes_max - PREFIX_BYTES_MAX
+        while self._held and self.flying_count < IN_FLIGHT_MAX:
+            earlier = [each.batch for each in self._in_flight]
+            value = encode(self._held[0].batch, earlier)
+            count = max(1, -(-len(value) // part_bytes_max))
+            if count > IN_FLIGHT_MAX:
+                raise self._too_large(len(value), part_bytes_max)
+            if self.flying_count + count > IN_FLIGHT_MAX:
+                return
+            submission = self._held.popleft()
+            submission.records_left = count
+            self._in_flight.append(submission)
+            for at in range(0, len(value), part_bytes_max):
+                part = value[at : at + part_bytes_max]
+                self._submit_record(batch=part, more=at + part_bytes_max < len(value))
+
+    def _too_large(self, size_bytes: int, part_bytes_max: int) -> RecordTooLarge:
+        self._held.popleft()
+        return RecordTooLarge(
+            f"a batch of {size_bytes} bytes; {IN_FLIGHT_MAX} records of {part_bytes_max} fit",
+            hint="lower limits.packet_bytes_max, or raise max.message.bytes of the topic",
+        )
+
+    # -- applying --------------------------------------------------------------------------
+
+    def records(self, records: list[LogRecord]) -> None:
+        """From the log, in order."""
+        try:
+            for entry in records:
+                if self._failure is not None:
+                    return
+                self._take(entry)
+            self._tell_owed()
+            if self._is_open:
+                self._send_held()
+            self._open_gate()
+        except StorageError as error:
+            self._fail(error)
+
+    def failed(self, error: StorageError) -> None:
+        """From the log: it is over."""
+        self._fail(error)
+
+    def _take(self, entry: LogRecord) -> None:
+        record = decode_record(entry.value)
+        own: _Submission | None = None
+        is_own = (
+            record.node == self._node
+            and record.incarnation == self._incarnation
+            and record.number == self._returned + 1
+        )
+        if is_own:
+            self._returned += 1
+            if record.batch:
+                own = self._in_flight[0]
+                own.records_left -= 1
+        done = own is not None and not own.records_left
+        applied = self.view.apply(entry, record, own.batch if own is not None and done else None)
+        if own is not None and done and applied.batch is own.batch:
+            self._in_flight.popleft()
+            self._owed = True
+        elif applied.batch is not None and self.on_foreign is not None:
+            # What stands before it in the log is told before it.
+            self._tell_owed()
+            self.on_foreign(applied.batch)
+        for ended in applied.ended:
+            self._ended(ended)
+
+    def _ended(self, ended: Ended) -> None:
+        is_own = ended.node == self._node and ended.incarnation == self._incarnation
+        if is_own:
+            self._tell_owed()  # it was applied before this
+            if ended.ending is Ending.REPLACED:
+                self._fail(
+                    Fenced(
+                        f"another process is node {self._node} of the cluster",
+                        hint="give each node a node.name of its own",
+                    )
+                )
+            elif ended.ending is not Ending.LEFT:
+                self._fail(StorageUnavailable(f"this node was {ended.ending.value}"))
+            else:
+                self._is_open = False
+                self._failure = StorageUnavailable("this node has left the cluster")
+        if self.on_ended is not None:
+            self.on_ended(ended)
+
+    def _tell_owed(self) -> None:
+        if self._owed:
+            self._owed = False
+            if self.on_sequenced is not None:
+                self.on_sequenced()
+
+    def _fail(self, error: StorageError) -> None:
+        """This incarnation takes nothing more and acknowledges nothing more."""
+        if self._failure is not None:
+            return
+        self._failure = error
+        self._is_open = False
+        self._held.clear()
+        self._in_flight.clear()
+        self._open_gate()
+        if self.on_failed is not None:
+            self.on_failed(error)
