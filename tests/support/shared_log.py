@@ -30,6 +30,7 @@ class SharedLog:
     Args:
         chance: decides whose record is next.
         at_once: records enter, and are read, at the next turn of the loop.
+        record_bytes_max: bytes of the largest record.
 
     Attributes:
         entries: all that was ever in it.
@@ -37,7 +38,14 @@ class SharedLog:
         now_us: its clock.
     """
 
-    def __init__(self, chance: random.Random | None = None, *, at_once: bool = False) -> None:
+    def __init__(
+        self,
+        chance: random.Random | None = None,
+        *,
+        at_once: bool = False,
+        record_bytes_max: int = RECORD_BYTES_MAX,
+    ) -> None:
+        self.record_bytes_max = record_bytes_max
         self.entries: list[LogRecord] = []
         self.first = 0
         self.now_us = 0
@@ -100,7 +108,7 @@ class LogEnd:
 
     @property
     def record_bytes_max(self) -> int:
-        return RECORD_BYTES_MAX
+        return self.log.record_bytes_max
 
     @property
     def problem(self) -> str:
@@ -121,8 +129,8 @@ class LogEnd:
     def submit(self, value: bytes) -> None:
         if self._failure is not None:
             raise self._failure
-        if len(value) > RECORD_BYTES_MAX:
-            raise RecordTooLarge(f"a record of {len(value)} bytes; {RECORD_BYTES_MAX} fit")
+        if len(value) > self.record_bytes_max:
+            raise RecordTooLarge(f"a record of {len(value)} bytes; {self.record_bytes_max} fit")
         self.waiting.append(value)
         if self.log.at_once:
             asyncio.get_running_loop().call_soon(self.log.take_all)

@@ -138,8 +138,6 @@ class Replica(ReadThrough):
         try:
             bounds = await log.bounds()
             self._incarnation = self._number = self._returned = 0
-            self._in_flight.clear()
-            self._held.clear()
             self._failure = None
             log.start(self, self.view.position)
             # The position of the next record is never below ``end``.
