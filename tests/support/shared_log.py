@@ -83,9 +83,14 @@ class SharedLog:
         while busy:
             while self.take_one():
                 pass
-            busy = False
-            for end in self._ends:
-                busy |= not end.is_cut and end.read()
+            busy = self.read_all()
+
+    def read_all(self) -> bool:
+        """Let everybody read what there is; False if there was nothing for anybody."""
+        busy = False
+        for end in self._ends:
+            busy |= not end.is_cut and end.read()
+        return busy
 
 
 @final
