@@ -93,18 +93,21 @@ class _Offsets:
     """The offsets of what was placed.
 
     Args:
-        first: of the first placed thing of this batch, and of earlier ones, newest first.
+        first: of the first placed thing of this batch.
+        earlier: of those of earlier ones, newest first.
     """
 
-    def __init__(self, first: Sequence[int]) -> None:
+    def __init__(self, first: int, earlier: Sequence[int]) -> None:
         self._first = first
+        self._earlier = earlier
 
     def unpack(self, body: bytes) -> int:
         """The offset that stands at the beginning of some bytes."""
         place: int = _OFFSET.unpack_from(body)[0]
         if place >= 0:
             return place
-        return self._first[(-1 - place) >> _BACK_BITS] + ((-1 - place) & _INDEX)
+        back, index = (-1 - place) >> _BACK_BITS, (-1 - place) & _INDEX
+        return (self._earlier[back - 1] if back else self._first) + index
 
 
 _Encode: TypeAlias = Callable[[Any, _Places], bytes]
@@ -182,7 +185,7 @@ def decode(value: bytes, offsets: Offsets, now_us: int, earlier: Sequence[int] =
         batch.placed += [
             InboxEntry(placed_at(batch) + index, None, qos=1) for index in range(placed)
         ]
-        given = _Offsets((placed_at(batch), *earlier))
+        given = _Offsets(placed_at(batch), earlier)
         while at < len(value):
             kind, length = _OPERATION.unpack_from(value, at)
             at += _OPERATION.size
