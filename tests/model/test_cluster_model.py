@@ -11,6 +11,7 @@ Kept, whatever happens:
 - what was acknowledged is in the log, once, and nothing that was refused or is stale is;
 - the messages of a node stand in the order in which it submitted them, through all its processes;
 - of a batch all is there or nothing, however many records it took;
+- a session has one owner at a time, whoever else has claimed it as the same one;
 - a process hears of its own batches and of others' in the order of the log, of each once;
 - a process that has read its expulsion takes nothing more.
 """
@@ -36,6 +37,7 @@ from perdure.errors import StorageFull
 from perdure.model import Cursor, InboxEntry, Message
 from perdure.storage.batch import Batch
 from perdure.storage.memory import MemoryDatabase
+from perdure.storage.operations import ClaimSession
 from perdure.storage.ordered.members import Ending
 from perdure.storage.ordered.record import ANYHOW, PREFIX_BYTES_MAX, Expel, Forget
 
@@ -90,6 +92,7 @@ class ClusterMachine(RuleBasedStateMachine):
         self.numbers = itertools.count(1)
         self.nodes = {name: Node(name) for name in NAMES}
         self.digests: dict[int, str] = {}
+        self.owners: dict[tuple[str, int], Batch] = {}
         for name in NAMES:
             self._start(self.nodes[name])
 
@@ -139,6 +142,15 @@ class ClusterMachine(RuleBasedStateMachine):
                 assert there.issuperset(payloads), "acknowledged before it was applied"
                 node.acknowledged.update(payloads)
                 node.hear(batch)
+        self._own(node)
+
+    def _own(self, node: Node) -> None:
+        """Of two nodes that claim a session as the same owner, one is it."""
+        for batch, _ in node.batches:
+            for operation in batch.operations if batch.is_sequenced else ():
+                if isinstance(operation, ClaimSession) and operation not in batch.refused:
+                    key = (operation.client_id, operation.epoch)
+                    assert self.owners.setdefault(key, batch) is batch, "two owners at once"
 
     def _live(self, name: str) -> Node | None:
         node = self.nodes[name]
@@ -193,11 +205,10 @@ class ClusterMachine(RuleBasedStateMachine):
         if node is None:
             return
         assert node.replica is not None
-        owner = node.local.owner_epoch(session)
-        epoch = (owner or 0) + 1
+        seen = node.local.owner_epoch(session) or 0
         batch = Batch()
-        batch.put_session(record(session, epoch=epoch))
-        node.epochs[session] = epoch
+        batch.claim_session(record(session, epoch=seen + 1, username=name), seen=seen)
+        node.epochs[session] = seen + 1
         node.batches.append((batch, []))
         node.replica.submit(batch, self.log.now_us)
 

@@ -21,6 +21,7 @@ from perdure.model import Cursor, GroupRecord, InboxEntry, Message, SessionRecor
 from perdure.storage.offsets import Offsets
 from perdure.storage.operations import (
     BuryInbox,
+    ClaimSession,
     DeleteAwaitingRelease,
     DeleteGroupEntry,
     DeleteGroupMember,
@@ -99,6 +100,18 @@ class Batch:
     def put_session(self, record: SessionRecord) -> None:
         """Create or replace a session's record (and its entry in the deadline index)."""
         self._of_session(PutSession(record))
+
+    def claim_session(self, record: SessionRecord, *, seen: int) -> None:
+        """``put_session``, refused if the owner is not the one that was read.
+
+        Where several nodes write, two that read the same owner may both name the next one: the
+        first in the log is it.
+
+        Args:
+            record: names the new owner, whose epoch is above ``seen``.
+            seen: epoch of the owner that was read; 0 = there was no session.
+        """
+        self._of_session(ClaimSession(record, seen))
 
     def discard_session(self, client_id: str) -> None:
         """Delete record, cursor, subscriptions, awaiting-release ids and inbox of a session."""

@@ -23,6 +23,7 @@ Integers are big-endian; text is UTF-8. ``message``, ``bundle``, ``inbox entry``
     16     name | place (8) | message     put a retained message; name: its topic
     17     index (4)                      retain a message of this batch
     18     topic                          delete a retained message
+    20     seen (8) | record              claim a session
     owner  epoch (8) | name
     name   length (2) | text
     place  an offset; or -1 - (batches back << 32 | index), of what was placed in this batch or in
@@ -325,6 +326,15 @@ def _decode_retained(body: bytes, given: _Offsets) -> op.Operation:
     return op.PutRetained(decode_message(topic, given.unpack(rest), rest, _OFFSET.size))
 
 
+def _encode_claim(operation: Any, _: _Places) -> bytes:
+    return _OFFSET.pack(operation.seen) + encode_record(operation.record)
+
+
+def _decode_claim(body: bytes, _: _Offsets) -> op.Operation:
+    seen: int = _OFFSET.unpack_from(body)[0]
+    return op.ClaimSession(decode_session(body[_OFFSET.size :]), seen)
+
+
 _TABLE: Final[tuple[_Row, ...]] = (
     _whole(1, op.PutSession, "record", (_record, lambda raw, _: decode_session(raw))),
     _whole(2, op.DiscardSession, "client_id", _TEXT),
@@ -344,6 +354,7 @@ _TABLE: Final[tuple[_Row, ...]] = (
     (_PUT_RETAINED, op.PutRetained, _encode_retained, _decode_retained),
     _whole(18, op.DeleteRetained, "topic", _TEXT),
     _of_session(19, op.BuryInbox, "entry", _TOMBSTONE),
+    (20, op.ClaimSession, _encode_claim, _decode_claim),
 )
 _ENCODERS: Final = {cls: (kind, to_bytes) for kind, cls, to_bytes, _ in _TABLE}
 _DECODERS: Final = {kind: from_bytes for kind, _, _, from_bytes in _TABLE}

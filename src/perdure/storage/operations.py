@@ -124,6 +124,21 @@ class PutSession(Operation):
 
 
 @final
+class ClaimSession(Operation):
+    """A session's record under another owner, if nobody else has become one since it was read."""
+
+    __slots__ = ("record", "seen")
+
+    def __init__(self, record: SessionRecord, seen: int) -> None:
+        super().__init__(record.client_id, record.epoch)
+        self.record: SessionRecord = record
+        self.seen: int = seen
+
+    def apply(self, target: Target) -> None:
+        target.put_session(self.record)
+
+
+@final
 class DiscardSession(Operation):
     """The end of a session."""
 

@@ -51,6 +51,11 @@ def _of_owner(name: str, argument: st.SearchStrategy[object]) -> st.SearchStrate
 CALLS = st.one_of(
     _calls("append", MESSAGES),
     _calls("put_session", st.builds(record, TEXTS, EPOCHS)),
+    st.tuples(
+        st.just("claim_session"),
+        st.tuples(st.builds(record, TEXTS, EPOCHS)),
+        st.fixed_dictionaries({"seen": EPOCHS}),
+    ),
     _calls("discard_session", TEXTS.filter(bool)),
     _of_owner("put_cursor", CURSORS),
     _of_owner("put_subscription", SUBS),
@@ -177,7 +182,18 @@ def everything() -> Batch:
     return batch
 
 
-GOLD: dict[str, Callable[[], Batch]] = {"everything": everything, "empty": lambda: Batch()}
+def claim() -> Batch:
+    """A session taken over from the owner that was read."""
+    batch = Batch()
+    batch.claim_session(record("client/ü", 9), seen=7)
+    return batch
+
+
+GOLD: dict[str, Callable[[], Batch]] = {
+    "everything": everything,
+    "empty": lambda: Batch(),
+    "claim": claim,
+}
 
 
 def test_this_release_writes_what_it_wrote() -> None:
@@ -197,9 +213,9 @@ def test_this_release_reads_what_was_written() -> None:
 
 
 def test_each_kind_of_operation_is_in_the_golden_file() -> None:
-    batch = everything()
-    kinds = {type(operation).__name__ for operation in batch.operations}
-    assert len(kinds) == 18
+    operations = [operation for make in GOLD.values() for operation in make().operations]
+    kinds = {type(operation).__name__ for operation in operations}
+    assert len(kinds) == 19
 
 
 def test_bytes_that_are_no_batch_are_refused() -> None:

@@ -38,6 +38,24 @@ def test_a_record_needs_no_session_but_no_later_owner_either(batch: Batch) -> No
     assert refused(batch) == [2]
 
 
+def test_a_claim_holds_if_the_owner_is_the_one_that_was_read(batch: Batch) -> None:
+    batch.claim_session(record("c1", 6), seen=5)
+    batch.put_cursor("c1", Cursor(), epoch=6)
+    assert refused(batch, c1=5) == []
+    assert refused(batch, c1=6) == [0]  # another one has read 5 too, and was first
+    assert refused(batch, c1=4) == [0]
+    assert refused(batch) == [0, 1]
+
+
+def test_a_session_that_was_not_there_is_claimed_once(batch: Batch) -> None:
+    batch.claim_session(record("new", 1), seen=0)
+    batch.claim_session(record("new", 1), seen=0)
+    assert refused(batch) == [1]
+    batch.discard_session("new")
+    batch.claim_session(record("new", 9), seen=0)
+    assert refused(batch) == [1]
+
+
 def test_what_a_batch_does_itself_counts(batch: Batch) -> None:
     batch.put_session(record("c1", 7))
     batch.put_cursor("c1", Cursor(), epoch=7)
