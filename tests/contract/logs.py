@@ -46,6 +46,12 @@ class Collected:
         assert self.error is None, self.error
         return [record.value for record in self.got]
 
+    async def wait_for_any(self, count: int) -> None:
+        """Wait for a record beyond so many, or the failure."""
+        while len(self.got) <= count and self.error is None:
+            self._changed.clear()
+            await self._changed.wait()
+
     async def wait_failed(self) -> StorageError:
         """Wait for the failure."""
         while self.error is None:

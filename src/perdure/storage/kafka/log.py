@@ -70,6 +70,14 @@ _PARTITION: Final = 0
 _US_PER_MS: Final = 1000
 
 # The producer goes on after these; a record that they are reported for is not in the log.
+_PASSING: Final = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT})
+_GONE: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
 _CLOSING: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 
@@ -300,10 +308,7 @@ class KafkaLog:
                 "reached",
                 hint=LOST_HINT,
             )
-        if error.retriable() or error.code() in {
-            KafkaError._ALL_BROKERS_DOWN,
-            KafkaError._TRANSPORT,
-        }:
+        if error.code() not in _GONE and (error.retriable() or error.code() in _PASSING):
             self._told(error)
             return
         raise KafkaException(error)

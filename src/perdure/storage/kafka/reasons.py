@@ -9,6 +9,8 @@ from confluent_kafka import KafkaError
 from perdure.errors import StorageError, StorageUnavailable
 
 _UNREACHABLE: Final = "no Kafka broker answers"
+_GONE: Final = "the topic does not exist any more"
+_GONE_HINT: Final = "it was deleted, or cluster.kafka names another Kafka than before"
 _RIGHTS: Final = "Kafka does not let this user"
 
 _REASONS: Final[dict[int, tuple[str, str]]] = {
@@ -62,14 +64,9 @@ _REASONS: Final[dict[int, tuple[str, str]]] = {
         f"{_RIGHTS} read",
         "allow Read on the group 'perdure'",
     ),
-    KafkaError.UNKNOWN_TOPIC_OR_PART: (
-        "the topic does not exist",
-        "it was deleted, or cluster.kafka names another Kafka than before",
-    ),
-    KafkaError._UNKNOWN_TOPIC: (
-        "the topic does not exist",
-        "it was deleted, or cluster.kafka names another Kafka than before",
-    ),
+    KafkaError.UNKNOWN_TOPIC_OR_PART: (_GONE, _GONE_HINT),
+    KafkaError._UNKNOWN_TOPIC: (_GONE, _GONE_HINT),
+    KafkaError._UNKNOWN_PARTITION: (_GONE, _GONE_HINT),
     KafkaError.MSG_SIZE_TOO_LARGE: (
         "Kafka refuses a record for its size",
         "the topic's max.message.bytes was lowered: raise it again, and restart the node",

@@ -32,6 +32,8 @@ _SHARED: Final[dict[str, str | int | bool]] = {
     "retry.backoff.ms": 20,
     "retry.backoff.max.ms": 500,
     "topic.metadata.refresh.fast.interval.ms": 50,
+    # The topic is there when a log is opened; that it has gone is believed after so long.
+    "topic.metadata.propagation.max.ms": 10_000,
     # What it would write to standard error it also reports, and then it is in the log.
     "log_level": 0,
 }

@@ -71,19 +71,11 @@ class TopicFacts(NamedTuple):
     retention_ms: int
 
 
-def facts(settings: KafkaSettings, options: Mapping[str, str], replicas: int) -> TopicFacts:
-    """Check what a topic is.
-
-    Args:
-        settings: what it is to be.
-        options: its settings in Kafka, as texts.
-        replicas: copies of its partition.
-
-    Raises:
-        ConfigError: it can't be the log of a cluster; the hint says what to change.
-    """
-    acks_min = int(options.get("min.insync.replicas", "1"))
-    wanted: list[tuple[str, bool, str, str]] = [
+def _wanted(
+    settings: KafkaSettings, options: Mapping[str, str], replicas: int, acks_min: int
+) -> list[tuple[str, bool, str, str]]:
+    """Options, whether each is as it must be, what it must be, and why."""
+    return [
         (
             "cleanup.policy",
             options.get("cleanup.policy") == "delete",
@@ -115,7 +107,21 @@ def facts(settings: KafkaSettings, options: Mapping[str, str], replicas: int) ->
             "cluster.durability is fsync",
         ),
     ]
-    for name, is_right, value, reason in wanted:
+
+
+def facts(settings: KafkaSettings, options: Mapping[str, str], replicas: int) -> TopicFacts:
+    """Check what a topic is.
+
+    Args:
+        settings: what it is to be.
+        options: its settings in Kafka, as texts.
+        replicas: copies of its partition.
+
+    Raises:
+        ConfigError: it can't be the log of a cluster; the hint says what to change.
+    """
+    acks_min = int(options.get("min.insync.replicas", "1"))
+    for name, is_right, value, reason in _wanted(settings, options, replicas, acks_min):
         if not is_right:
             raise ConfigError(
                 f"topic {settings.topic}: {name} is {options.get(name)}, but {reason}",

@@ -17,14 +17,15 @@ them and of others' (``on_foreign``) is told in the order of the log.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
-from typing import Any, Final, Protocol, TypeAlias, final
+from collections.abc import Awaitable, Callable
+from typing import Final, final
 
 from perdure.errors import Fenced, RecordTooLarge, StorageError, StorageUnavailable
 from perdure.storage.batch import Batch
 from perdure.storage.batch_codec import encode
 from perdure.storage.capabilities import Capabilities
 from perdure.storage.ordered.contract import LogRecord, OrderedLog
+from perdure.storage.ordered.gate import Gate, Later
 from perdure.storage.ordered.local import Local
 from perdure.storage.ordered.members import Ended, Ending, Members
 from perdure.storage.ordered.read_through import ReadThrough
@@ -46,20 +47,6 @@ ACTS_BYTES_MAX: Final = 512 * 1024
 
 HELD_MAX: Final = 64
 """Batches that wait for their turn, beyond which peers pause."""
-
-
-class Gate(Protocol):
-    """What a coroutine waits at."""
-
-    def open(self) -> None:
-        """Let it go on; opening twice is harmless."""
-        ...
-
-    def __await__(self) -> Generator[Any, Any, None]: ...
-
-
-Later: TypeAlias = Callable[[Callable[[], None]], object]
-"""Calls something at the next turn of the loop."""
 
 
 @final
