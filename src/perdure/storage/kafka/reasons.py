@@ -67,6 +67,8 @@ _REASONS: Final[dict[int, tuple[str, str]]] = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: (_GONE, _GONE_HINT),
     KafkaError._UNKNOWN_TOPIC: (_GONE, _GONE_HINT),
     KafkaError._UNKNOWN_PARTITION: (_GONE, _GONE_HINT),
+    # What waits for a partition that goes away is answered with this one, now and then.
+    KafkaError._DESTROY: (_GONE, _GONE_HINT),
     KafkaError.MSG_SIZE_TOO_LARGE: (
         "Kafka refuses a record for its size",
         "the topic's max.message.bytes was lowered: raise it again, and restart the node",
