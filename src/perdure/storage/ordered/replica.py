@@ -164,11 +164,6 @@ class Replica(ReadThrough):
         """Records on their way."""
         return self._number - self._returned
 
-    @property
-    def problem(self) -> str:
-        """What keeps records from coming now; empty = nothing that is known."""
-        return "" if self._log is None else self._log.problem
-
     def beat(self, *, dead_after_us: int) -> None:
         """Once in a while: let others know of this node, and expel those of whom nothing is heard.
 
