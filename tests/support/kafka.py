@@ -22,7 +22,8 @@ from typing import ClassVar, Final, final
 
 from perdure.bench.errors import BenchError
 from perdure.bench.process import free_port
-from perdure.storebench.servers.server import Managed, Server
+from perdure.storebench.servers.server import Managed
+from tests.support.database_servers import Pausable
 
 _ROOT: Final = Path(__file__).parents[2]
 _POM: Final = _ROOT / "tools" / "kafka" / "pom.xml"
@@ -84,7 +85,7 @@ def _identifier() -> str:
 
 
 @final
-class KafkaBroker(Server):
+class KafkaBroker(Pausable):
     """One broker; made by ``KafkaCluster``.
 
     Args:
