@@ -12,8 +12,9 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 from tests.support.database_servers import PostgresServer, RedisServer
 from tests.support.process import free_port
-from tests.wire.harness import Broker, Options, elapse
+from tests.wire.harness import Options
 from tests.wire.packets import Kind
+from tests.wire.process_broker import ProcessBroker
 
 OWNER = "{perdure}:owner"
 """Key that says who may write."""
@@ -70,15 +71,15 @@ def with_password(url: str, password: str) -> str:
     return urlunsplit(parts._replace(netloc=f"{user}@{parts.hostname}:{parts.port}"))
 
 
-def start_when_waited_for(server: PostgresServer | RedisServer, broker: Broker) -> None:
+def start_when_waited_for(server: PostgresServer | RedisServer, broker: ProcessBroker) -> None:
     for _ in range(200):
         if "storage.waiting" in broker.log_tail():
             break
-        elapse(0.1)
+        broker.elapse(0.1)
     server.start()
 
 
-def publishes(broker: Broker, name: str) -> bool:
+def publishes(broker: ProcessBroker, name: str) -> bool:
     """Whether a new client is let in and its message is taken."""
     peer = broker.peer()
     peer.send(peer.build.connect(name, clean=True))
@@ -88,7 +89,7 @@ def publishes(broker: Broker, name: str) -> bool:
         answer = peer.receive(10.0)
         if answer is not None and answer.kind is Kind.PUBACK and answer.reason < 0x80:
             return True
-    elapse(0.1)
+    broker.elapse(0.1)
     return False
 
 
@@ -118,7 +119,7 @@ def test_a_second_broker_is_refused(
     tmp_path: Path, backend: str, server: PostgresServer | RedisServer
 ) -> None:
     (tmp_path / "first").mkdir()
-    first = Broker(tmp_path / "first", Options(settings=settings(backend, server.url)))
+    first = ProcessBroker(tmp_path / "first", Options(settings=settings(backend, server.url)))
     first.start()
     try:
         result = serve(tmp_path / "second", settings(backend, server.url))
@@ -132,7 +133,7 @@ def test_a_second_broker_is_refused(
 
 def test_a_server_that_comes_later_is_waited_for(tmp_path: Path, backend: str) -> None:
     with RedisServer() if backend == "redis" else PostgresServer(durable=False) as server:
-        broker = Broker(tmp_path, Options(settings=settings(backend, server.url)))
+        broker = ProcessBroker(tmp_path, Options(settings=settings(backend, server.url)))
         broker.port = free_port()  # while the server still has its own
         server.kill()
         later = threading.Thread(target=start_when_waited_for, args=(server, broker))
@@ -147,7 +148,7 @@ def test_a_server_that_stalls_is_back_pressure(
     tmp_path: Path, backend: str, server: PostgresServer | RedisServer
 ) -> None:
     """PUBACK waits for it, for two seconds here, and comes then; nobody is sent away."""
-    broker = Broker(tmp_path, Options(settings=settings(backend, server.url)))
+    broker = ProcessBroker(tmp_path, Options(settings=settings(backend, server.url)))
     broker.start()
     try:
         peer = broker.connect("a", expiry=100)
@@ -166,7 +167,7 @@ def test_an_outage_that_lasts_refuses_and_ends_by_itself(
     tmp_path: Path, backend: str, server: PostgresServer | RedisServer
 ) -> None:
     given = settings(backend, server.url, outage_max_s=1)
-    broker = Broker(tmp_path, Options(settings=given))
+    broker = ProcessBroker(tmp_path, Options(settings=given))
     broker.start()
     try:
         broker.connect("sub", expiry=100).subscribe(("t", 1))

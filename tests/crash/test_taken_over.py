@@ -13,8 +13,9 @@ import pytest
 pytest.importorskip("hiredis")
 pytest.importorskip("pyarrow")
 from tests.support.database_servers import RedisServer
-from tests.wire.harness import Broker, Options
+from tests.wire.harness import Options
 from tests.wire.packets import V5, Kind, Prop
+from tests.wire.process_broker import ProcessBroker
 
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.main import run
@@ -89,7 +90,7 @@ def test_a_client_of_tbmq_resumes(redis: RedisServer, tmp_path: Path, storage: s
     assert run(command) == ExitCode.OK
     time.sleep(1.2)  # one message expires after it was taken over
     (tmp_path / "broker").mkdir(exist_ok=True)
-    broker = Broker(tmp_path / "broker", Options(settings=settings))
+    broker = ProcessBroker(tmp_path / "broker", Options(settings=settings))
     broker.start()
     try:
         _first_connection(broker)
@@ -101,7 +102,7 @@ def test_a_client_of_tbmq_resumes(redis: RedisServer, tmp_path: Path, storage: s
         broker.close()
 
 
-def _first_connection(broker: Broker) -> None:
+def _first_connection(broker: ProcessBroker) -> None:
     """Everything in order, under TBMQ's identifiers; two are acknowledged."""
     meter = broker.connect("meter", clean=False, expiry=600, session_present=True)
     first = meter.expect_publish("t/a", b"65533", qos=1, packet_id=65_533, dup=True)
@@ -123,7 +124,7 @@ def _first_connection(broker: Broker) -> None:
     meter.fence()
 
 
-def _second_connection(broker: Broker) -> None:
+def _second_connection(broker: ProcessBroker) -> None:
     """After a kill: what was not acknowledged, the same identifiers; then what is new."""
     meter = broker.connect("meter", clean=False, expiry=600, session_present=True)
     meter.receive_publish("t/a", b"65537", qos=1, packet_id=2, dup=True)

@@ -145,6 +145,7 @@ class Wire:
         self._handler: StreamHandler | None = None
         self._is_broker_told_to_pause = False
         self._is_broker_closed = False
+        self._is_reset = False
         self.is_open = True
         """As the client sees it."""
 
@@ -205,6 +206,19 @@ class Wire:
             self._down.is_cut = True
             self._up.end()
 
+    def end_sending(self) -> None:
+        """End the client's direction; what the broker still sends arrives."""
+        if self.is_open:
+            self._up.end()
+
+    def reset(self) -> None:
+        """Close with a reset: what was sent arrives first, what comes back is lost."""
+        if self.is_open:
+            self.is_open = False
+            self._is_reset = True
+            self._down.is_cut = True
+            self._up.end()
+
     def vanish(self) -> None:
         """The client is gone and the broker is not told, as when a cable is pulled."""
         self.is_open = False
@@ -244,8 +258,10 @@ class Wire:
             self._client.received(data)
 
     def _up_drained(self) -> None:
-        if self._up.is_ended:
-            self._lose_broker(None)
+        if self._up.is_ended and self._handler is not None:
+            if not self._is_broker_closed:
+                self._down.end()  # an end that is told of is answered by one
+            self._lose_broker(ConnectionResetError("reset") if self._is_reset else None)
 
     def _down_drained(self) -> None:
         if self._is_broker_told_to_pause and self._handler is not None:

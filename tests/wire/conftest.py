@@ -1,38 +1,126 @@
-"""Fixtures of the wire cases: one broker process for each module, fresh names for each case."""
+"""Fixtures of the wire cases: a broker for each case, on one of two transports.
+
+Each case runs on the virtual network, with a seed of its own (``PERDURE_SEED`` gives others). A
+tenth of them, chosen by their names, and those marked ``sockets`` run on real sockets as well, and
+those marked ``sockets(only=True)`` or with users there alone; ``PERDURE_WIRE=sockets`` runs all of
+them there. One broker process serves all cases of a run that want the same configuration.
+"""
 
 from __future__ import annotations
 
 import itertools
+import os
+import zlib
 from collections.abc import Iterator
+from typing import Final, Literal
 
 import pytest
+from tests import servers
 from tests.wire.harness import Broker, Options
+from tests.wire.peer import SUBJECT
+from tests.wire.process_broker import ProcessBroker
+from tests.wire.virtual_broker import VirtualBroker, is_possible
+
+Transport = Literal["virtual", "sockets"]
+
+ALL_ON_SOCKETS: Final = (
+    os.environ.get("PERDURE_WIRE") == "sockets"
+    or SUBJECT != "perdure"
+    or servers.BACKEND != "rocksdb"
+)
+SEED: Final = int(os.environ.get("PERDURE_SEED") or 0)
+ON_SOCKETS_TOO: Final = 10
+"""One in so many cases runs on sockets too."""
 
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module")
-def _broker_of_module(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Broker]:
-    """The module's broker, configured by the module's ``BROKER_OPTIONS`` if it has them."""
-    options = getattr(request.module, "BROKER_OPTIONS", Options())
-    broker = Broker(tmp_path_factory.mktemp("broker"), options)
-    broker.start()
-    yield broker
-    broker.close()
+def _options(module: object) -> Options:
+    options = getattr(module, "BROKER_OPTIONS", None) or Options()
+    assert isinstance(options, Options)
+    return options
+
+
+def _digest(text: str) -> int:
+    """The same number for a name in every run."""
+    return zlib.crc32(text.encode())
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each case that wants a broker on both transports; ``_choose`` takes some away."""
+    if "broker" not in metafunc.fixturenames:
+        return
+    mark = metafunc.definition.get_closest_marker("sockets")
+    is_real_only = mark is not None and bool(mark.kwargs.get("only"))
+    if ALL_ON_SOCKETS or is_real_only or not is_possible(_options(metafunc.module)):
+        transports = ["sockets"]
+    else:
+        transports = ["virtual", "sockets"]
+    metafunc.parametrize("broker", transports, indirect=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out the cases on sockets that run on the virtual network and were not chosen."""
+    items[:] = [item for item in items if _is_chosen(item)]
+
+
+def _is_chosen(item: pytest.Item) -> bool:
+    if not isinstance(item, pytest.Function) or "broker" not in item.fixturenames:
+        return True
+    transport = item.callspec.params.get("broker")
+    if transport != "sockets" or ALL_ON_SOCKETS or item.get_closest_marker("sockets"):
+        return True
+    if not is_possible(_options(item.module)):
+        return True
+    return _digest(_plain_name(item)) % ON_SOCKETS_TOO == 0
+
+
+def _plain_name(item: pytest.Function) -> str:
+    """What the case is called whatever the transport."""
+    return item.nodeid.replace("sockets", "").replace("virtual", "")
+
+
+@pytest.fixture(scope="session")
+def _processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ProcessBroker]]:
+    """The broker processes of this run: one for each configuration."""
+    processes: list[ProcessBroker] = []
+    yield processes
+    for process in processes:
+        process.close()
 
 
 @pytest.fixture
-def broker(_broker_of_module: Broker) -> Iterator[Broker]:
-    """The module's broker; a case fails if it died or logged an unhandled exception.
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """The case's broker; the case fails if it died or met an unhandled exception.
 
     The clients of the case are closed at its end.
     """
-    _broker_of_module.ensure_running()
-    yield _broker_of_module
-    _broker_of_module.close_peers()
-    _broker_of_module.check_health()
+    options = _options(request.module)
+    if request.param == "virtual":
+        virtual = VirtualBroker(options, SEED + _digest(_plain_name(request.node)))
+        virtual.start()
+        yield virtual
+        virtual.close_peers()
+        virtual.check_health()
+        virtual.close()
+        return
+    process = _process(request, options)
+    yield process
+    process.close_peers()
+    process.check_health()
+
+
+def _process(request: pytest.FixtureRequest, options: Options) -> ProcessBroker:
+    processes: list[ProcessBroker] = request.getfixturevalue("_processes")
+    for process in processes:
+        if process.options == options:
+            process.ensure_running()
+            return process
+    paths: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
+    process = ProcessBroker(paths.mktemp("broker"), options)
+    processes.append(process)
+    process.start()
+    return process
 
 
 @pytest.fixture

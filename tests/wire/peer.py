@@ -1,4 +1,4 @@
-"""A blocking client made of one raw TCP connection, which speaks or breaks the protocol.
+"""A blocking client made of one raw connection, which speaks or breaks the protocol.
 
 It sends any bytes, reads whole packets, and says what it expects next. Silence is proven by a
 PINGREQ fence, never by waiting. Nothing here may import ``perdure``.
@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
-import struct
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -18,6 +15,7 @@ from typing import Any, Final, Self, final
 
 from tests.wire.packets import V3, V5, Kind, Packets, Properties
 from tests.wire.reader import Packet, read
+from tests.wire.transport import Transport
 
 SUBJECT: Final = os.environ.get("PERDURE_WIRE_BROKER", "perdure")
 """Which broker runs: ``perdure`` or ``mosquitto``."""
@@ -31,14 +29,18 @@ REASONS_REQUIRED: Final = SUBJECT == "perdure"
 
 @final
 class Peer:
-    """One blocking TCP connection that speaks, or breaks, one protocol version."""
+    """One blocking connection that speaks, or breaks, one protocol version.
 
-    def __init__(self, port: int, version: int) -> None:
+    Args:
+        transport: what its bytes travel on.
+        version: 4 for MQTT 3.1.1, 5 for MQTT 5.0.
+    """
+
+    def __init__(self, transport: Transport, version: int) -> None:
         self.version = version
         self.build: Packets = V5 if version >= 5 else V3
         self.connack = Packet(kind=Kind.CONNACK, flags=0, raw=b"")
-        self._socket = socket.create_connection(("127.0.0.1", port), TIMEOUT_S)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._transport = transport
         self._buffer = bytearray()
         self._stash: deque[Packet] = deque()
         self._ended = False
@@ -56,8 +58,7 @@ class Peer:
 
     def send(self, *pieces: bytes) -> None:
         """Sends bytes; a broker that has closed already is found out by the next read."""
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._socket.sendall(b"".join(pieces))
+        self._transport.send(b"".join(pieces))
 
     def send_slowly(self, data: bytes) -> None:
         """Sends one byte per segment: chunking must not matter."""
@@ -65,25 +66,23 @@ class Peer:
             self.send(data[index : index + 1])
 
     def close(self) -> None:
-        """Closes without DISCONNECT: FIN, or RST if unread bytes are left."""
-        self._socket.close()
+        """Closes without DISCONNECT."""
+        self._transport.close()
 
     def abort(self) -> None:
-        """Closes with RST."""
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._socket.close()
+        """Closes as a reset connection does."""
+        self._transport.abort()
 
     def half_close(self) -> None:
-        """Ends our direction only (FIN); the broker's can still be read."""
-        self._socket.shutdown(socket.SHUT_WR)
+        """Ends our direction only; the broker's can still be read."""
+        self._transport.half_close()
 
     def wait_end(self) -> None:
         """Reads up to the end of the stream, for later expectations, and ends our direction."""
         with contextlib.suppress(OSError):
-            self._socket.settimeout(TIMEOUT_S)
-            while chunk := self._socket.recv(65536):
+            while chunk := self._transport.receive(TIMEOUT_S):
                 self._buffer += chunk
-            self._socket.shutdown(socket.SHUT_WR)
+            self._transport.half_close()
         self._ended = True
 
     def receive(self, timeout_s: float = TIMEOUT_S) -> Packet | None:
@@ -93,7 +92,7 @@ class Peer:
         return self._read(timeout_s)
 
     def _read(self, timeout_s: float) -> Packet | None:
-        deadline = time.monotonic() + timeout_s
+        deadline = self._transport.now_s() + timeout_s
         while True:
             size = _packet_size(self._buffer)
             if size is not None and len(self._buffer) >= size:
@@ -106,13 +105,10 @@ class Peer:
             self._read_more(deadline)
 
     def _read_more(self, deadline: float) -> None:
-        self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
         try:
-            chunk = self._socket.recv(65536)
+            chunk = self._transport.receive(deadline - self._transport.now_s())
         except TimeoutError:
             raise AssertionError(f"nothing came in time after {self._buffer.hex(' ')!r}") from None
-        except ConnectionResetError:
-            chunk = b""
         self._ended = not chunk
         self._buffer += chunk
 
@@ -120,7 +116,7 @@ class Peer:
         """All bytes up to the end of the stream, whatever they are."""
         assert not self._stash, self._stash
         while not self._ended:
-            self._read_more(time.monotonic() + TIMEOUT_S)
+            self._read_more(self._transport.now_s() + TIMEOUT_S)
         return bytes(self._buffer)
 
     # --- expectations -------------------------------------------------------------------

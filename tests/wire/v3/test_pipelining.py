@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 from tests import servers
-from tests.wire.harness import Broker, elapse
+from tests.wire.harness import Broker
 from tests.wire.packets import V3, Kind
 from tests.wire.peer import Peer
 from tests.wire.v3.clients import UNLIMITED, durable, join, resume
@@ -22,14 +22,16 @@ def message(topic: str, payload: bytes, qos: int, *, retain: bool = False) -> by
     return raw + V3.pubrel(9) if qos == 2 else raw
 
 
-def messages_until(peer: Peer, answer: Kind, packet_id: int, topic: str) -> list[tuple[bytes, int]]:
+def messages_until(
+    broker: Broker, peer: Peer, answer: Kind, packet_id: int, topic: str
+) -> list[tuple[bytes, int]]:
     """What comes up to the answer and right after it: payload and QoS, then RETAIN as 10.
 
     A message on the topic's end marks the place up to which everything has come.
     """
     peer.take(answer, packet_id)
     if servers.BACKEND != "rocksdb":
-        elapse(0.3)  # retained messages are read from a server: nothing orders them before the end
+        broker.elapse(0.3)  # retained messages are read there: nothing orders them before the end
     peer.subscribe((f"{topic}/end", 1))
     peer.publish(f"{topic}/end", b"end", qos=1)
     found = []
@@ -47,7 +49,7 @@ def test_publish_before_subscribe(broker: Broker, name: str, qos: int, clean: bo
     """A message is not for a subscription that comes after it."""
     peer = join(broker, name, clean=clean)
     peer.send(message(name, b"x", qos), V3.subscribe((name, 2), packet_id=50))
-    assert messages_until(peer, Kind.SUBACK, 50, name) == []
+    assert messages_until(broker, peer, Kind.SUBACK, 50, name) == []
 
 
 @pytest.mark.spec("MQTT-3.3.1-6@3.1.1")
@@ -57,7 +59,7 @@ def test_retain_before_subscribe(broker: Broker, name: str, qos: int, clean: boo
     """It comes once, as the retained message that it is by then."""
     peer = join(broker, name, clean=clean)
     peer.send(message(name, b"x", qos, retain=True), V3.subscribe((name, 2), packet_id=50))
-    assert messages_until(peer, Kind.SUBACK, 50, name) == [(b"x", qos + 10)]
+    assert messages_until(broker, peer, Kind.SUBACK, 50, name) == [(b"x", qos + 10)]
 
 
 @pytest.mark.spec("MQTT-3.3.1-10@3.1.1")
@@ -67,7 +69,7 @@ def test_clear_before_subscribe(broker: Broker, name: str, qos: int) -> None:
     peer = join(broker, name)
     peer.publish(name, b"kept", qos=1, retain=True)
     peer.send(message(name, b"", qos, retain=True), V3.subscribe((name, 2), packet_id=50))
-    assert messages_until(peer, Kind.SUBACK, 50, name) == []
+    assert messages_until(broker, peer, Kind.SUBACK, 50, name) == []
 
 
 @pytest.mark.spec("MQTT-3.10.4-2@3.1.1")
@@ -79,7 +81,7 @@ def test_publish_before_unsubscribe(broker: Broker, name: str, qos: int, clean: 
     peer = join(broker, name, clean=clean)
     peer.subscribe((name, 2))
     peer.send(message(name, b"x", qos), V3.unsubscribe(name, packet_id=50))
-    assert messages_until(peer, Kind.UNSUBACK, 50, name) == [(b"x", qos)]
+    assert messages_until(broker, peer, Kind.UNSUBACK, 50, name) == [(b"x", qos)]
 
 
 @pytest.mark.spec("MQTT-3.10.4-2@3.1.1")
@@ -88,7 +90,7 @@ def test_publish_behind_unsubscribe(broker: Broker, name: str, qos: int) -> None
     peer = join(broker, name)
     peer.subscribe((name, 2))
     peer.send(V3.unsubscribe(name, packet_id=50), message(name, b"x", qos))
-    assert messages_until(peer, Kind.UNSUBACK, 50, name) == []
+    assert messages_until(broker, peer, Kind.UNSUBACK, 50, name) == []
 
 
 @pytest.mark.spec("MQTT-3.8.4-3@3.1.1")
@@ -103,7 +105,7 @@ def test_publish_around_a_change_of_qos(broker: Broker, name: str, qos: int, cle
         V3.subscribe((name, 0), packet_id=50),
         V3.publish(name, b"behind", qos=1, packet_id=10),
     )
-    found = messages_until(peer, Kind.SUBACK, 50, name)
+    found = messages_until(broker, peer, Kind.SUBACK, 50, name)
     assert sorted(found) == [(b"before", qos), (b"behind", 0)]
 
 
@@ -122,7 +124,7 @@ def test_many_changes(broker: Broker, name: str, clean: bool) -> None:
     peer.send(*pieces)
     for index in range(50):
         peer.take(Kind.SUBACK, 100 + index)
-    found = messages_until(peer, Kind.UNSUBACK, 249, name)
+    found = messages_until(broker, peer, Kind.UNSUBACK, 249, name)
     assert found == [(b"%d" % index, index % 2) for index in range(50)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 
 import pytest
@@ -50,7 +49,7 @@ def test_everything_in_order_then_live(broker: Broker, name: str, qos: int, clea
 def test_from_a_time(broker: Broker, name: str, form: str) -> None:
     """Only what was recorded at that time or later."""
     record(broker, name, f"{name}/t", count=5)
-    moment_us = time.time_ns() // 1000
+    moment_us = broker.now_us()
     stamp = datetime.fromtimestamp(moment_us / 1_000_000, UTC).isoformat()
     start = {
         "microseconds": str(moment_us),
@@ -71,7 +70,7 @@ def test_from_the_future(broker: Broker, name: str) -> None:
     """Nothing of the past; an ordinary subscription from then on."""
     record(broker, name, f"{name}/t", count=3)
     peer = join(broker, name)
-    peer.subscribe((f"$replay/{(time.time_ns() // 1000) + 3_600_000_000}/{name}/t", 1))
+    peer.subscribe((f"$replay/{broker.now_us() + 3_600_000_000}/{name}/t", 1))
     peer.expect_nothing()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.wire.harness import Broker, elapse
+from tests.wire.harness import Broker
 from tests.wire.packets import V3, Will
 from tests.wire.peer import Peer
 from tests.wire.v3.clients import UNLIMITED, durable, join, resume
@@ -218,6 +218,6 @@ def test_will_of_a_client_that_stays_is_not_published(broker: Broker, name: str)
     watcher = watching(broker, name)
     peer = dying(broker, name, keep_alive=1)
     for _ in range(5):
-        elapse(0.5)
+        broker.elapse(0.5)
         peer.expect_nothing()
     watcher.expect_nothing()

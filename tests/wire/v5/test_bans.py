@@ -6,14 +6,17 @@ import subprocess
 import sys
 
 import pytest
-from tests.wire.harness import Broker
 from tests.wire.packets import V3, V5, Kind, Prop, Reason, Will
 from tests.wire.peer import SUBJECT
+from tests.wire.process_broker import ProcessBroker
 
-pytestmark = pytest.mark.skipif(SUBJECT != "perdure", reason="bans are Perdure's own")
+pytestmark = [
+    pytest.mark.skipif(SUBJECT != "perdure", reason="bans are Perdure's own"),
+    pytest.mark.sockets(only=True),  # the command line wants a process
+]
 
 
-def bans(broker: Broker, *args: str) -> str:
+def bans(broker: ProcessBroker, *args: str) -> str:
     """Run ``perdure bans``; returns what it printed."""
     command = [sys.executable, "-m", "perdure", "bans", args[0]]
     command += ["--data", str(broker.directory / "data"), *args[1:]]
@@ -21,7 +24,7 @@ def bans(broker: Broker, *args: str) -> str:
     return done.stdout.decode()
 
 
-def test_a_ban_closes_refuses_and_survives_a_kill(broker: Broker, name: str) -> None:
+def test_a_ban_closes_refuses_and_survives_a_kill(broker: ProcessBroker, name: str) -> None:
     reader = broker.connect(f"{name}-reader")
     reader.subscribe((f"{name}/#", 1))
     new = broker.connect(name, will=Will(topic=f"{name}/gone", payload=b"x", qos=1))
@@ -48,7 +51,7 @@ def test_a_ban_closes_refuses_and_survives_a_kill(broker: Broker, name: str) -> 
     broker.connect(f"{name}-old", version=4)
 
 
-def test_a_banned_network_and_user(broker: Broker, name: str) -> None:
+def test_a_banned_network_and_user(broker: ProcessBroker, name: str) -> None:
     bans(broker, "add", "--username", name)
     peer = broker.peer()
     peer.send(V5.connect(name, username=name, password="x"))

@@ -7,7 +7,7 @@ state at intervals and fails most of these.
 from __future__ import annotations
 
 import pytest
-from tests.wire.harness import Broker, elapse
+from tests.wire.harness import Broker
 from tests.wire.packets import V5, Kind, Prop, Will
 from tests.wire.peer import Peer
 
@@ -269,7 +269,7 @@ def test_session_expiry_goes_on_while_the_broker_is_away(
     broker.connect(f"{name}-long", expiry=600).disconnect()
     broker.connect(f"{name}-never", expiry=0xFFFFFFFF).disconnect()
     die(broker, how)
-    elapse(2.0)
+    broker.elapse(2.0)
     broker.connect(f"{name}-short", clean=False, session_present=False)
     broker.connect(f"{name}-long", clean=False, session_present=True)
     broker.connect(f"{name}-never", clean=False, session_present=True)

@@ -6,7 +6,7 @@ Section 3.4.2.1: 0x97, an implementation or administrative limit has been exceed
 from __future__ import annotations
 
 import pytest
-from tests.wire.harness import Broker, Options, elapse
+from tests.wire.harness import Broker, Options
 from tests.wire.packets import V5, Kind, Reason
 from tests.wire.peer import SUBJECT, Peer
 
@@ -19,13 +19,13 @@ pytestmark = [
 ]
 
 
-def wait_until_refused(peer: Peer, topic: str) -> None:
+def wait_until_refused(broker: Broker, peer: Peer, topic: str) -> None:
     """Publishes until the budget was looked at."""
     for _ in range(50):
         peer.send(V5.publish(topic, b"x", qos=1, packet_id=1))
         if peer.take(Kind.PUBACK, 1).reason >= 0x80:
             return
-        elapse(0.1)
+        broker.elapse(0.1)
     raise AssertionError("never refused")
 
 
@@ -33,7 +33,7 @@ def wait_until_refused(peer: Peer, topic: str) -> None:
 def test_refusal_by_qos(broker: Broker, name: str) -> None:
     """PUBACK and PUBREC with 0x97; nothing is delivered; the connection and others go on."""
     peer = broker.connect(name)
-    wait_until_refused(peer, f"{name}/t")
+    wait_until_refused(broker, peer, f"{name}/t")
     watcher = broker.connect(f"{name}-watcher")
     watcher.subscribe((f"{name}/t", 2))
     for qos, kind in ((1, Kind.PUBACK), (2, Kind.PUBREC)):
@@ -50,7 +50,7 @@ def test_refusal_by_qos(broker: Broker, name: str) -> None:
 @pytest.mark.trap(35)
 def test_refusal_of_311_closes(broker: Broker, name: str) -> None:
     """3.1.1 has no negative acknowledgement: the connection is closed without one."""
-    wait_until_refused(broker.connect(f"{name}-probe"), f"{name}/t")
+    wait_until_refused(broker, broker.connect(f"{name}-probe"), f"{name}/t")
     peer = broker.connect(name, version=4)
     peer.send(peer.build.publish(f"{name}/t", b"no", qos=1, packet_id=7))
     peer.expect_closed()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.wire.harness import Broker, Options, elapse
+from tests.wire.harness import Broker, Options
 from tests.wire.packets import V5, Kind, Prop, Reason
 
 BROKER_OPTIONS = Options(
@@ -76,7 +76,7 @@ def test_exchanges_expire_with_their_session(broker: Broker, name: str, step: st
         peer.send(V5.publish(f"{name}/u", b"x", qos=2, packet_id=9))
         peer.expect_packet(Kind.PUBREC, packet_id=9)
     peer.disconnect()
-    elapse(2.5)
+    broker.elapse(2.5)
     again = broker.connect(name, clean=False, expiry=60, session_present=False)
     again.expect_nothing()
     again.send(V5.pubrel(9))

@@ -7,7 +7,7 @@ Mosquitto takes an interval of 0 for none, sends what has expired behind a full 
 from __future__ import annotations
 
 import pytest
-from tests.wire.harness import Broker, elapse
+from tests.wire.harness import Broker
 from tests.wire.packets import V5, Kind, Prop
 from tests.wire.peer import Peer
 
@@ -72,7 +72,7 @@ def test_expired_messages_do_not_block_the_queue(broker: Broker, name: str, qos:
     for index, interval in enumerate([1, 1, 100, 1, None, 1, 50, 1]):
         properties = [] if interval is None else [(Prop.MESSAGE_EXPIRY, interval)]
         publisher.publish(f"{name}/t", b"%d" % index, qos=qos, properties=properties)
-    elapse(2.2)
+    broker.elapse(2.2)
     again = resume(broker, name)
     found = again.receive_publish(f"{name}/t", b"2", qos=qos)
     assert found.get(Prop.MESSAGE_EXPIRY) in (96, 97, 98)
@@ -92,7 +92,7 @@ def test_interval_survives_a_restart(broker: Broker, name: str) -> None:
     publisher.publish(f"{name}/t", b"short", qos=1, properties=[(Prop.MESSAGE_EXPIRY, 1)])
     publisher.publish(f"{name}/t", b"long", qos=1, properties=[(Prop.MESSAGE_EXPIRY, 100)])
     broker.kill9()
-    elapse(1.6)
+    broker.elapse(1.6)
     again = resume(broker, name)
     found = again.receive_publish(f"{name}/t", b"long", qos=1)
     left = found.get(Prop.MESSAGE_EXPIRY)
@@ -112,7 +112,7 @@ def test_expiry_behind_a_full_window(broker: Broker, name: str) -> None:
     first = subscriber.expect_publish(f"{name}/t", b"first")
     publisher.publish(f"{name}/t", b"short", qos=1, properties=[(Prop.MESSAGE_EXPIRY, 1)])
     publisher.publish(f"{name}/t", b"last", qos=1, properties=[(Prop.MESSAGE_EXPIRY, 60)])
-    elapse(2.2)
+    broker.elapse(2.2)
     subscriber.send(V5.puback(first.packet_id))
     found = subscriber.receive_publish(f"{name}/t", b"last", qos=1)
     assert found.get(Prop.MESSAGE_EXPIRY) in (56, 57, 58)
@@ -130,7 +130,7 @@ def test_exchange_past_pubrec_does_not_expire(broker: Broker, name: str) -> None
     subscriber.send(V5.pubrec(found.packet_id))
     subscriber.expect_packet(Kind.PUBREL, packet_id=found.packet_id)
     subscriber.abort()
-    elapse(2.2)
+    broker.elapse(2.2)
     publisher.publish(f"{name}/t", b"next", qos=2)
     again = resume(broker, name, (Prop.RECEIVE_MAX, 1))
     again.expect_packet(Kind.PUBREL, packet_id=found.packet_id)
@@ -149,7 +149,7 @@ def test_sent_qos2_message_does_not_expire(broker: Broker, name: str) -> None:
     publisher.publish(f"{name}/t", b"x", qos=2, properties=[(Prop.MESSAGE_EXPIRY, 1)])
     packet_id = subscriber.expect_publish(f"{name}/t", b"x").packet_id
     subscriber.abort()
-    elapse(2.2)
+    broker.elapse(2.2)
     again = resume(broker, name)
     again.receive_publish(f"{name}/t", b"x", qos=2, dup=True, packet_id=packet_id)
     again.expect_nothing()
@@ -163,7 +163,7 @@ def test_inbound_exchange_goes_on_after_the_expiry(broker: Broker, name: str) ->
     properties = [(Prop.MESSAGE_EXPIRY, 1)]
     peer.send(V5.publish(f"{name}/t", b"x", qos=2, packet_id=5, properties=properties))
     peer.expect_packet(Kind.PUBREC, packet_id=5)
-    elapse(1.5)
+    broker.elapse(1.5)
     peer.send(V5.publish(f"{name}/t", b"x", qos=2, packet_id=5, dup=True, properties=properties))
     assert peer.expect_packet(Kind.PUBREC, packet_id=5).reason < 0x80
     peer.send(V5.pubrel(5))
@@ -179,7 +179,7 @@ def test_sent_and_unacknowledged_message_may_expire(broker: Broker, name: str) -
     publisher.publish(f"{name}/t", b"x", qos=1, properties=[(Prop.MESSAGE_EXPIRY, 1)])
     subscriber.expect_publish(f"{name}/t", b"x")
     subscriber.abort()
-    elapse(2.2)
+    broker.elapse(2.2)
     publisher.publish(f"{name}/t", b"next", qos=1)
     again = resume(broker, name, (Prop.RECEIVE_MAX, 1))
     found = again.take_publish()
@@ -205,7 +205,7 @@ def test_expiry_holds_for_311_subscribers(broker: Broker, name: str) -> None:
     publisher = broker.connect(name)
     publisher.publish(f"{name}/t", b"short", qos=1, properties=[(Prop.MESSAGE_EXPIRY, 1)])
     publisher.publish(f"{name}/t", b"kept", qos=1)
-    elapse(2.2)
+    broker.elapse(2.2)
     again = broker.connect(f"{name}-subscriber", version=4, clean=False, session_present=True)
     again.receive_publish(f"{name}/t", b"kept", qos=1)
     again.expect_nothing()

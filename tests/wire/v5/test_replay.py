@@ -6,7 +6,6 @@ as Mosquitto, makes a plain subscription of it.
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 
 import pytest
@@ -16,11 +15,6 @@ from tests.wire.peer import SUBJECT, Peer
 
 pytestmark = pytest.mark.skipif(SUBJECT != "perdure", reason="an extension of Perdure")
 BROKER_OPTIONS = Options(settings={"session.feed_chunk": "7"})  # so that a replay has many pages
-
-
-def now_us() -> int:
-    """Wall time, microseconds: the broker runs on the same clock."""
-    return time.time_ns() // 1000
 
 
 def replay(peer: Peer, topic_filter: str, start: str, qos: int = 1, *, own: bool = False) -> None:
@@ -58,7 +52,7 @@ def test_from_a_time(broker: Broker, name: str, own: bool) -> None:
     """Only what was published at that time or later."""
     publisher = broker.connect(f"{name}-publisher")
     publisher.publish(f"{name}/t", b"before", qos=1)
-    moment = now_us()
+    moment = broker.now_us()
     publisher.publish(f"{name}/t", b"after", qos=1)
     peer = broker.connect(name)
     replay(peer, f"{name}/t", str(moment), own=own)
@@ -78,7 +72,7 @@ def test_from_a_time(broker: Broker, name: str, own: bool) -> None:
 def test_from_a_date(broker: Broker, name: str, own: bool, form: str) -> None:
     publisher = broker.connect(f"{name}-publisher")
     publisher.publish(f"{name}/t", b"before", qos=1)
-    moment = datetime.now(UTC).strftime(form)
+    moment = datetime.fromtimestamp(broker.now_us() / 1_000_000, UTC).strftime(form)
     publisher.publish(f"{name}/t", b"after", qos=1)
     peer = broker.connect(name)
     replay(peer, f"{name}/t", moment, own=own)
@@ -112,7 +106,7 @@ def test_from_the_future(broker: Broker, name: str, own: bool) -> None:
     publisher = broker.connect(f"{name}-publisher")
     publisher.publish(f"{name}/t", b"before", qos=1)
     peer = broker.connect(name)
-    replay(peer, f"{name}/t", str(now_us() + 3_600_000_000), own=own)
+    replay(peer, f"{name}/t", str(broker.now_us() + 3_600_000_000), own=own)
     publisher.publish(f"{name}/t", b"live", qos=1)
     peer.receive_publish(f"{name}/t", b"live", qos=1)
     peer.expect_nothing()

@@ -7,7 +7,7 @@ them off at its queue limit.
 from __future__ import annotations
 
 import pytest
-from tests.wire.harness import Broker, elapse
+from tests.wire.harness import Broker
 from tests.wire.packets import V5, Kind, Prop
 from tests.wire.peer import Peer
 
@@ -350,7 +350,7 @@ def test_retained_message_expires(broker: Broker, name: str) -> None:
     publisher.publish(
         f"{name}/u", b"long", qos=1, retain=True, properties=[(Prop.MESSAGE_EXPIRY, 100)]
     )
-    elapse(2.2)
+    broker.elapse(2.2)
     subscriber = fresh(broker, name)
     subscriber.subscribe((f"{name}/+", 1))
     found = subscriber.receive_publish(f"{name}/u", b"long", retain=True)

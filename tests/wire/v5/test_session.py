@@ -6,7 +6,7 @@ Sections 3.1.2.4 (Clean Start), 3.1.2.11.2 (Session Expiry), 3.2.2.1.1, 3.14.2.2
 from __future__ import annotations
 
 import pytest
-from tests.wire.harness import Broker, elapse
+from tests.wire.harness import Broker
 from tests.wire.packets import V5, Kind, Prop, Reason, Will
 
 NEVER = 0xFFFFFFFF
@@ -116,7 +116,7 @@ def test_session_expires(broker: Broker, name: str) -> None:
     first = broker.connect(name, expiry=1)
     first.subscribe(f"{name}/t")
     first.disconnect()
-    elapse(2.5)
+    broker.elapse(2.5)
     broker.connect(name, clean=False, session_present=False)
 
 
@@ -124,7 +124,7 @@ def test_session_expires(broker: Broker, name: str) -> None:
 def test_session_does_not_expire_while_connected(broker: Broker, name: str) -> None:
     """The interval begins when the connection is closed."""
     first = broker.connect(name, expiry=1)
-    elapse(2.2)
+    broker.elapse(2.2)
     first.expect_nothing()
     first.disconnect()
     broker.connect(name, clean=False, session_present=True)
@@ -138,7 +138,7 @@ def test_expiry_does_not_reap_a_session_that_came_back(broker: Broker, name: str
     first.subscribe(f"{name}/t")
     first.disconnect()
     second = broker.connect(name, clean=False, expiry=1, session_present=True)
-    elapse(2.2)
+    broker.elapse(2.2)
     second.publish(f"{name}/t", b"alive", qos=1)
     second.receive_publish(f"{name}/t", b"alive", qos=1)
 
@@ -165,7 +165,7 @@ def test_expiry_grows_at_disconnect(broker: Broker, name: str, later: int) -> No
 def test_expiry_grown_at_disconnect_outlives_the_first(broker: Broker, name: str) -> None:
     first = broker.connect(name, expiry=1)
     first.disconnect(0, [(Prop.SESSION_EXPIRY, 60)])
-    elapse(2.5)
+    broker.elapse(2.5)
     broker.connect(name, clean=False, session_present=True)
 
 
@@ -174,7 +174,7 @@ def test_expiry_grown_at_disconnect_outlives_the_first(broker: Broker, name: str
 def test_expiry_shrinks_at_disconnect(broker: Broker, name: str) -> None:
     first = broker.connect(name, expiry=60)
     first.disconnect(0, [(Prop.SESSION_EXPIRY, 1)])
-    elapse(2.5)
+    broker.elapse(2.5)
     broker.connect(name, clean=False, session_present=False)
 
 

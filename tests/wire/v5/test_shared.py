@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.wire.harness import Broker, elapse
+from tests.wire.harness import Broker
 from tests.wire.packets import V5, Kind, Prop, Reason
 from tests.wire.peer import Peer
 
@@ -180,7 +180,7 @@ def test_expired_member_passes_its_messages_on(broker: Broker, name: str) -> Non
     second = broker.connect(f"{name}-2")
     second.subscribe((f"$share/g/{name}/+", 1))
     first.abort()
-    elapse(2.5)
+    broker.elapse(2.5)
     second.receive_publish(f"{name}/t", b"x", qos=1)
 
 

@@ -6,7 +6,7 @@ Sections 3.1.2.5 to 3.1.2.7, 3.1.3.2 to 3.1.3.4, 3.14.2.1 and 3.14.4.
 from __future__ import annotations
 
 import pytest
-from tests.wire.harness import Broker, elapse
+from tests.wire.harness import Broker
 from tests.wire.packets import V5, Prop, Reason, Value, Will, packet, text
 from tests.wire.peer import Peer
 
@@ -163,7 +163,7 @@ def test_cancelled_will_stays_cancelled(broker: Broker, name: str) -> None:
     will = Will(topic=f"{name}/w", payload=b"gone", properties=[(Prop.WILL_DELAY, 1)])
     broker.connect(name, expiry=60, will=will).close()
     broker.connect(name, clean=False, expiry=60, session_present=True)
-    elapse(2.2)
+    broker.elapse(2.2)
     expect_no_will(watcher, name)
 
 
@@ -281,7 +281,7 @@ def test_will_expiry_counts_from_the_publication(broker: Broker, name: str) -> N
         properties=[(Prop.WILL_DELAY, 1), (Prop.MESSAGE_EXPIRY, 100)],
     )
     broker.connect(name, expiry=60, will=will).close()
-    elapse(2.2)
+    broker.elapse(2.2)
     watcher = broker.connect(f"{name}-watcher", clean=False, expiry=60, session_present=True)
     found = watcher.receive_publish(f"{name}/w", b"gone", qos=1)
     left = found.get(Prop.MESSAGE_EXPIRY)

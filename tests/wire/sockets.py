@@ -1,0 +1,58 @@
+"""A peer's connection over TCP of this machine. Nothing here may import ``perdure``."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+from typing import Final, final
+
+CONNECT_TIMEOUT_S: Final = 5.0
+
+
+@final
+class SocketTransport:
+    """One TCP connection to a port of 127.0.0.1."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), CONNECT_TIMEOUT_S)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def now_s(self) -> float:
+        """Monotonic time of this machine."""
+        return time.monotonic()
+
+    def send(self, data: bytes) -> None:
+        """Sends bytes; a broker that has closed already is found out by the next read."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._socket.sendall(data)
+
+    def receive(self, timeout_s: float) -> bytes:
+        """Waits for bytes; empty at the end of the stream and for a reset.
+
+        Raises:
+            TimeoutError: nothing came in that time.
+        """
+        self._socket.settimeout(max(timeout_s, 0.001))
+        try:
+            return self._socket.recv(65536)
+        except ConnectionResetError:
+            return b""
+
+    def close(self) -> None:
+        """Closes: FIN, or RST if unread bytes are left."""
+        self._socket.close()
+
+    def abort(self) -> None:
+        """Closes with RST."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
+
+    def half_close(self) -> None:
+        """Ends our direction only (FIN).
+
+        Raises:
+            OSError: the connection is gone.
+        """
+        self._socket.shutdown(socket.SHUT_WR)
