@@ -8,7 +8,6 @@ them there. One broker process serves all cases of a run that want the same conf
 
 from __future__ import annotations
 
-import itertools
 import os
 import zlib
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from typing import Final, Literal
 
 import pytest
 from tests import servers
+from tests.wire.clients import Clients
 from tests.wire.harness import Broker, Options
 from tests.wire.peer import SUBJECT
 from tests.wire.process_broker import ProcessBroker
@@ -31,8 +31,6 @@ ALL_ON_SOCKETS: Final = (
 SEED: Final = int(os.environ.get("PERDURE_SEED") or 0)
 ON_SOCKETS_TOO: Final = 10
 """One in so many cases runs on sockets too."""
-
-_numbers = itertools.count(1)
 
 
 def _options(module: object) -> Options:
@@ -123,7 +121,13 @@ def _process(request: pytest.FixtureRequest, options: Options) -> ProcessBroker:
     return process
 
 
+@pytest.fixture(params=[4, 5], ids=["3.1.1", "5.0"])
+def clients(request: pytest.FixtureRequest, broker: Broker) -> Clients:
+    """Clients of each version in turn, for what both have in common."""
+    return Clients(broker, request.param)
+
+
 @pytest.fixture
-def name() -> str:
+def name(request: pytest.FixtureRequest) -> str:
     """A name that no other case uses, for client identifiers and first topic levels."""
-    return f"w{next(_numbers)}"
+    return f"w{_digest(_plain_name(request.node)):08x}"

@@ -153,6 +153,19 @@ class Peer:
             assert found.session_present is session_present, f"Session Present: {found}"
         return found
 
+    def expect_ack(self, kind: Kind, packet_id: int) -> Packet:
+        """The next packet acknowledges without an error, in the shortest form that there is.
+
+        In 5.0 a PUBACK or PUBREC may say that nobody subscribes [MQTT-3.4.2-1].
+        """
+        found = self.expect_packet(kind, packet_id=packet_id)
+        success = (0x00, 0x10) if kind in (Kind.PUBACK, Kind.PUBREC) else (0x00,)
+        assert found.reason in success, f"expected success, got {found}"
+        tail = bytes([found.reason]) if found.reason else b""
+        raw = bytes([found.raw[0], 2 + len(tail)]) + packet_id.to_bytes(2, "big") + tail
+        assert found.raw == raw, f"expected {raw.hex(' ')}, got {found.raw.hex(' ')}"
+        return found
+
     def expect_closed(self, timeout_s: float = TIMEOUT_S) -> None:
         """The broker closes the connection and sends nothing before."""
         found = self.receive(timeout_s)
@@ -239,12 +252,19 @@ class Peer:
         return suback
 
     def unsubscribe(self, *filters: str, codes: object = None) -> Packet:
-        """Unsubscribes and returns the UNSUBACK; all filters must have existed (5.0)."""
+        """Unsubscribes and returns the UNSUBACK.
+
+        Args:
+            *filters: filters.
+            codes: the codes that the UNSUBACK of 5.0 has to bear; else all must have existed.
+        """
         packet_id = self.next_packet_id()
         self.send(self.build.unsubscribe(*filters, packet_id=packet_id))
         unsuback = self.take(Kind.UNSUBACK, packet_id)
-        if codes is None:
-            codes = (0,) * len(filters) if self.version >= 5 else ()
+        if self.version < 5:
+            codes = ()  # [MQTT-3.11]: an UNSUBACK of 3.1.1 has no payload
+        elif codes is None:
+            codes = (0,) * len(filters)
         assert unsuback.reasons == codes, f"expected {codes}, got {unsuback}"
         return unsuback
 

@@ -1,201 +1,10 @@
-"""Shared subscriptions of 3.1.1 clients: ``$share/{group}/{filter}``, by the rules of MQTT 5.0.
-
-3.1.1 does not define them; Perdure, like Mosquitto, gives them to every client.
-"""
+"""MQTT 3.1.1, section 4.7: what 5.0 calls malformed is refused by the one code that there is."""
 
 from __future__ import annotations
 
-
 import pytest
-from tests.wire.harness import Broker
-from tests.wire.packets import V3, Kind
-from tests.wire.peer import TIMEOUT_S, Peer
-from tests.wire.v3.clients import UNLIMITED, durable, join, numbered, payloads_of, resume
-
-BROKER_OPTIONS = UNLIMITED
-
-
-def drained(peers: list[Peer]) -> list[list[bytes]]:
-    """What each of them got so far, acknowledged."""
-    found = []
-    for peer in peers:
-        messages = [packet for packet in peer.drain() if packet.kind is Kind.PUBLISH]
-        for message in messages:
-            peer.acknowledge(message)
-        found.append(payloads_of(messages))
-    return found
-
-
-@pytest.mark.parametrize("qos", [0, 1, 2])
-@pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_each_message_goes_to_one_member(broker: Broker, name: str, count: int, qos: int) -> None:
-    """All members get something, and each in order."""
-    publisher = join(broker, name)
-    peers = [join(broker, f"{name}-{index}") for index in range(count)]
-    for peer in peers:
-        peer.subscribe((f"$share/g/{name}/+", qos))
-    for payload in numbered(21):
-        publisher.publish(f"{name}/t", payload, qos=qos)
-    shares = [[int(payload) for payload in share] for share in drained(peers)]
-    assert sorted(number for share in shares for number in share) == list(range(21))
-    assert all(share == sorted(share) and share for share in shares)
-
-
-@pytest.mark.trap(41)
-def test_group_plain_and_other_group(broker: Broker, name: str) -> None:
-    """Three subscriptions of the same filter that have nothing to do with each other."""
-    publisher = join(broker, name)
-    filters = [f"$share/a/{name}", f"$share/b/{name}", name]
-    peers = [join(broker, f"{name}-{index}") for index in range(3)]
-    for peer, topic_filter in zip(peers, filters, strict=True):
-        peer.subscribe((topic_filter, 1))
-    publisher.publish(name, b"1", qos=1)
-    assert drained(peers) == [[b"1"]] * 3
-    peers[0].unsubscribe(name)
-    peers[2].unsubscribe(f"$share/a/{name}")
-    publisher.publish(name, b"2", qos=1)
-    assert drained(peers) == [[b"2"]] * 3
-    peers[0].unsubscribe(f"$share/a/{name}")
-    publisher.publish(name, b"3", qos=1)
-    assert drained(peers) == [[], [b"3"], [b"3"]]
-
-
-@pytest.mark.trap(41)
-def test_own_plain_and_shared_subscription(broker: Broker, name: str) -> None:
-    """4.8.2: one client with both gets both copies, and keeps one when it gives up the other.
-
-    Mosquitto sends one copy.
-    """
-    publisher = join(broker, f"{name}-publisher")
-    peer = join(broker, name)
-    peer.subscribe((name, 1), (f"$share/g/{name}", 1))
-    publisher.publish(name, b"x", qos=1)
-    assert drained([peer]) == [[b"x", b"x"]]
-    peer.unsubscribe(name)
-    publisher.publish(name, b"y", qos=1)
-    assert drained([peer]) == [[b"y"]]
-
-
-@pytest.mark.trap(41)
-def test_no_retained_messages(broker: Broker, name: str) -> None:
-    """4.8.2: a shared subscription is not sent what is retained. By Mosquitto 2.0 it is."""
-    publisher = join(broker, f"{name}-publisher")
-    publisher.publish(name, b"kept", qos=1, retain=True)
-    peer = join(broker, name)
-    peer.subscribe((f"$share/g/{name}", 1))
-    peer.expect_nothing()
-    publisher.publish(name, b"live", qos=1, retain=True)
-    assert drained([peer]) == [[b"live"]]
-
-
-@pytest.mark.parametrize("ending", ["unsubscribe", "disconnect", "abort"])
-def test_member_that_leaves(broker: Broker, name: str, ending: str) -> None:
-    publisher = join(broker, name)
-    one, two = join(broker, f"{name}-1"), join(broker, f"{name}-2")
-    for peer in (one, two):
-        peer.subscribe((f"$share/g/{name}", 1))
-    if ending == "unsubscribe":
-        one.unsubscribe(f"$share/g/{name}")
-        one.fence()
-    else:
-        getattr(one, ending)()
-        join(broker, f"{name}-1").close()
-    for payload in numbered(6):
-        publisher.publish(name, payload, qos=1)
-    assert drained([two]) == [numbered(6)]
-
-
-@pytest.mark.trap(39)
-def test_unacknowledged_share_of_an_ended_session(broker: Broker, name: str) -> None:
-    """A QoS 1 message that its member never acknowledged passes to another. Mosquitto drops it."""
-    publisher = join(broker, name)
-    one = join(broker, f"{name}-1")
-    one.subscribe((f"$share/g/{name}", 1))
-    for payload in numbered(5):
-        publisher.publish(name, payload, qos=1)
-    for payload in numbered(5):
-        one.expect_publish(name, payload, qos=1)
-    two = join(broker, f"{name}-2")
-    two.subscribe((f"$share/g/{name}", 1))
-    one.abort()
-    for payload in numbered(5):
-        two.receive_publish(name, payload, qos=1)
-
-
-@pytest.mark.trap(39)
-def test_member_that_is_taken_over_keeps_its_share(broker: Broker, name: str) -> None:
-    """It is back already: its messages are sent to it again and to nobody else."""
-    publisher = join(broker, name)
-    one = durable(broker, f"{name}-1", (f"$share/g/{name}", 1))
-    for payload in numbered(4):
-        publisher.publish(name, payload, qos=1)
-    for payload in numbered(4):
-        one.expect_publish(name, payload, qos=1)
-    two = durable(broker, f"{name}-2", (f"$share/g/{name}", 1))
-    again = resume(broker, f"{name}-1")
-    for payload in numbered(4):
-        again.receive_publish(name, payload, qos=1, dup=True)
-    two.expect_nothing()
-
-
-@pytest.mark.trap(37)
-def test_group_of_a_resumed_session(broker: Broker, name: str) -> None:
-    """A member that is back takes part without subscribing again; what waited is delivered."""
-    publisher = join(broker, name)
-    durable(broker, f"{name}-1", (f"$share/g/{name}", 1)).disconnect()
-    for payload in numbered(10):
-        publisher.publish(name, payload, qos=1)
-    again = resume(broker, f"{name}-1")
-    for payload in numbered(10):
-        again.receive_publish(name, payload, qos=1)
-    publisher.publish(name, b"live", qos=1)
-    again.receive_publish(name, b"live", qos=1)
-    again.expect_nothing()
-
-
-@pytest.mark.trap(37)
-@pytest.mark.trap(38)
-@pytest.mark.slow
-def test_group_after_a_kill(broker: Broker, name: str) -> None:
-    """The group is there again with the broker. Mosquitto forgets it when it is killed."""
-    publisher = join(broker, name)
-    for index in range(2):
-        durable(broker, f"{name}-{index}", (f"$share/g/{name}", 1)).disconnect()
-    for payload in numbered(10):
-        publisher.publish(name, payload, qos=1)
-    broker.kill9()
-    publisher = join(broker, name)
-    members = [resume(broker, f"{name}-{index}") for index in range(2)]
-    for payload in numbered(10, 10):
-        publisher.publish(name, payload, qos=1)
-    got: list[bytes] = []
-    deadline = broker.now_s() + TIMEOUT_S
-    while len(got) < 20:
-        assert broker.now_s() < deadline, f"only {got}"
-        got += [payload for share in drained(members) for payload in share]
-    assert sorted(got, key=int) == numbered(20)
-
-
-@pytest.mark.trap(36)
-@pytest.mark.parametrize("granted", [0, 1])
-def test_qos_0_member_of_a_durable_group(broker: Broker, name: str, granted: int) -> None:
-    """What is delivered at QoS 0 is done: no window fills, nothing is delivered again."""
-    publisher = join(broker, name)
-    peer = durable(broker, f"{name}-1", (f"$share/g/{name}", granted))
-    for start in range(0, 3000, 500):
-        publisher.send(
-            *(
-                V3.publish(name, payload, qos=1, packet_id=index + 1)
-                for index, payload in enumerate(numbered(500, start))
-            )
-        )
-        for payload in numbered(500, start):
-            peer.receive_publish(name, payload, qos=granted)
-        publisher.take(Kind.PUBACK, 500)
-    peer.disconnect()
-    again = resume(broker, f"{name}-1")
-    publisher.publish(name, b"end", qos=1)
-    again.receive_publish(name, b"end", qos=granted)
+from tests.wire.clients import Clients
+from tests.wire.packets import Kind
 
 
 @pytest.mark.parametrize(
@@ -211,13 +20,13 @@ def test_qos_0_member_of_a_durable_group(broker: Broker, name: str, granted: int
         "$share/g#/t",
     ],
 )
-def test_what_is_no_shared_filter(broker: Broker, name: str, topic_filter: str) -> None:
+def test_what_is_no_shared_filter(clients: Clients, name: str, topic_filter: str) -> None:
     """[MQTT-4.8.2-1] [MQTT-4.8.2-2]: refused by 0x80 or the close; ``$share`` alone is a topic.
 
     Mosquitto grants them.
     """
-    peer = join(broker, name)
-    peer.send(V3.subscribe((topic_filter, 1)))
+    peer = clients.join(name)
+    peer.send(clients.build.subscribe((topic_filter, 1)))
     found = peer.receive()
     if found is None:
         return

@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 import pytest
+from tests.wire.clients import UNLIMITED, Clients
 from tests.wire.harness import Broker
-from tests.wire.packets import V3, Will
+from tests.wire.packets import Packets, Reason, Will
 from tests.wire.peer import Peer
-from tests.wire.v3.clients import UNLIMITED, durable, join, resume
 
 BROKER_OPTIONS = UNLIMITED
 
 
-def dying(broker: Broker, name: str, *, clean: bool = True, keep_alive: int = 60) -> Peer:
+def dying(clients: Clients, name: str, *, clean: bool = True, keep_alive: int = 60) -> Peer:
     """A client with a will of QoS 1 on ``{name}/will``."""
     will = Will(topic=f"{name}/will", payload=b"gone", qos=1)
-    return join(broker, name, clean=clean, keep_alive=keep_alive, will=will)
+    return clients.join(name, clean=clean, keep_alive=keep_alive, will=will)
 
 
-def watching(broker: Broker, name: str) -> Peer:
+def watching(clients: Clients, name: str) -> Peer:
     """A client that will see the will."""
-    watcher = join(broker, f"{name}-watcher")
+    watcher = clients.join(f"{name}-watcher")
     watcher.subscribe((f"{name}/#", 2))
     return watcher
 
 
-VIOLATIONS = {
-    "packet-type": b"\xf0\x00",
-    "qos-3": b"\x36\x05\x00\x01t\x00\x01",
-    "second-connect": V3.connect("x"),
-    "bad-topic": V3.publish("#", b"x"),
-    "bad-filter": V3.subscribe(("a#", 0)),
-    "five-length-bytes": b"\x30\xff\xff\xff\xff\x01",
-    "disconnect-flags": b"\xe1\x00",
+VIOLATIONS: dict[str, Callable[[Packets], bytes]] = {
+    "packet-type": lambda build: b"\xf0\x00" if build.version < 5 else b"\x00\x00",
+    "qos-3": lambda build: build.publish("t", b"x", qos=3, packet_id=1),
+    "second-connect": lambda build: build.connect("x"),
+    "bad-topic": lambda build: build.publish("#", b"x"),
+    # 5.0 refuses the filter alone, and the packet for its reserved options.
+    "bad-filter": lambda build: build.subscribe(("a#", 0) if build.version < 5 else ("a", 0xC0)),
+    "five-length-bytes": lambda _: b"\x30\xff\xff\xff\xff\x01",
+    "disconnect-flags": lambda _: b"\xe1\x00",
 }
+VIOLATION_CODES: Final = (Reason.MALFORMED, Reason.PROTOCOL_ERROR, Reason.TOPIC_INVALID)
 
 
 @pytest.mark.spec("MQTT-3.1.2-8@3.1.1")
@@ -40,11 +45,11 @@ VIOLATIONS = {
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("ending", ["close", "abort", "half_close"])
 def test_published_when_the_network_fails(
-    broker: Broker, name: str, ending: str, clean: bool
+    clients: Clients, name: str, ending: str, clean: bool
 ) -> None:
     """FIN, RST or FIN of one direction, all without DISCONNECT."""
-    watcher = watching(broker, name)
-    peer = dying(broker, name, clean=clean)
+    watcher = watching(clients, name)
+    peer = dying(clients, name, clean=clean)
     getattr(peer, ending)()
     watcher.receive_publish(f"{name}/will", b"gone", qos=1, retain=False, dup=False)
     watcher.expect_nothing()
@@ -52,18 +57,18 @@ def test_published_when_the_network_fails(
 
 @pytest.mark.spec("MQTT-3.1.2-8@3.1.1")
 @pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("raw", VIOLATIONS.values(), ids=VIOLATIONS.keys())
+@pytest.mark.parametrize("violation", VIOLATIONS)
 def test_published_when_the_client_breaks_the_protocol(
-    broker: Broker, name: str, raw: bytes, clean: bool
+    clients: Clients, name: str, violation: str, clean: bool
 ) -> None:
     """3.1.2.5: the server closes the connection because of a protocol error.
 
     Mosquitto does not publish it after a second CONNECT.
     """
-    watcher = watching(broker, name)
-    peer = dying(broker, name, clean=clean)
-    peer.send(raw)
-    peer.expect_closed()
+    watcher = watching(clients, name)
+    peer = dying(clients, name, clean=clean)
+    peer.send(VIOLATIONS[violation](clients.build))
+    peer.expect_refusal(*VIOLATION_CODES)
     watcher.receive_publish(f"{name}/will", b"gone", qos=1)
     watcher.expect_nothing()
 
@@ -71,10 +76,10 @@ def test_published_when_the_client_breaks_the_protocol(
 @pytest.mark.slow
 @pytest.mark.spec("MQTT-3.1.2-8@3.1.1")
 @pytest.mark.spec("MQTT-3.1.2-24@3.1.1")
-def test_published_when_the_keep_alive_is_over(broker: Broker, name: str) -> None:
-    watcher = watching(broker, name)
-    peer = dying(broker, name, keep_alive=1)
-    peer.expect_closed(timeout_s=5)
+def test_published_when_the_keep_alive_is_over(clients: Clients, name: str) -> None:
+    watcher = watching(clients, name)
+    peer = dying(clients, name, keep_alive=1)
+    peer.expect_refusal(Reason.KEEP_ALIVE_TIMEOUT, timeout_s=5)
     watcher.receive_publish(f"{name}/will", b"gone", qos=1)
 
 
@@ -85,18 +90,18 @@ def test_published_when_the_keep_alive_is_over(broker: Broker, name: str) -> Non
 @pytest.mark.parametrize("second", [True, False])
 @pytest.mark.parametrize("first", [True, False])
 def test_published_when_the_session_is_taken_over(
-    broker: Broker, name: str, first: bool, second: bool
+    clients: Clients, name: str, first: bool, second: bool
 ) -> None:
     """The server closes the older connection, so its will is published, and not the newer one's.
 
     [MQTT-3.1.2-8] knows DISCONNECT as the only exception.
     """
-    watcher = watching(broker, name)
-    older = dying(broker, name, clean=first)
-    newer = join(
-        broker, name, clean=second, will=Will(topic=f"{name}/newer", payload=b"newer", qos=1)
+    watcher = watching(clients, name)
+    older = dying(clients, name, clean=first)
+    newer = clients.join(
+        name, clean=second, will=Will(topic=f"{name}/newer", payload=b"newer", qos=1)
     )
-    older.expect_closed()
+    older.expect_refusal(Reason.TAKEN_OVER)
     watcher.receive_publish(f"{name}/will", b"gone", qos=1)
     watcher.expect_nothing()
     newer.close()
@@ -107,33 +112,33 @@ def test_published_when_the_session_is_taken_over(
 @pytest.mark.spec("MQTT-3.1.2-10@3.1.1")
 @pytest.mark.spec("MQTT-3.14.4-3@3.1.1")
 @pytest.mark.parametrize("clean", [True, False])
-def test_discarded_at_disconnect(broker: Broker, name: str, clean: bool) -> None:
-    watcher = watching(broker, name)
-    dying(broker, name, clean=clean).disconnect()
+def test_discarded_at_disconnect(clients: Clients, name: str, clean: bool) -> None:
+    watcher = watching(clients, name)
+    dying(clients, name, clean=clean).disconnect()
     watcher.expect_nothing()
-    join(broker, name, clean=clean).close()
+    clients.join(name, clean=clean).close()
     watcher.publish(f"{name}/end", b"end")
     watcher.receive_publish(f"{name}/end", b"end")
 
 
 @pytest.mark.spec("MQTT-3.1.2-10@3.1.1")
 @pytest.mark.trap(44)
-def test_published_once(broker: Broker, name: str) -> None:
+def test_published_once(clients: Clients, name: str) -> None:
     """It goes with its connection; a session that is resumed without one has none."""
-    watcher = watching(broker, name)
-    dying(broker, name, clean=False).close()
+    watcher = watching(clients, name)
+    dying(clients, name, clean=False).close()
     watcher.receive_publish(f"{name}/will", b"gone", qos=1)
     for _ in range(3):
-        resume(broker, name).close()
+        clients.resume(name).close()
     watcher.publish(f"{name}/end", b"end")
     watcher.receive_publish(f"{name}/end", b"end")
 
 
 @pytest.mark.spec("MQTT-3.1.2-12@3.1.1")
 @pytest.mark.parametrize("clean", [True, False])
-def test_no_will_flag(broker: Broker, name: str, clean: bool) -> None:
-    watcher = watching(broker, name)
-    join(broker, name, clean=clean).abort()
+def test_no_will_flag(clients: Clients, name: str, clean: bool) -> None:
+    watcher = watching(clients, name)
+    clients.join(name, clean=clean).abort()
     watcher.publish(f"{name}/end", b"end")
     watcher.receive_publish(f"{name}/end", b"end")
 
@@ -143,14 +148,14 @@ def test_no_will_flag(broker: Broker, name: str, clean: bool) -> None:
 @pytest.mark.parametrize("retain", [False, True])
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("granted", [0, 1, 2])
-def test_qos_and_retain(broker: Broker, name: str, qos: int, retain: bool, granted: int) -> None:
+def test_qos_and_retain(clients: Clients, name: str, qos: int, retain: bool, granted: int) -> None:
     """Published with its own QoS; stored if it is to be retained, and only then."""
-    watcher = join(broker, f"{name}-watcher")
+    watcher = clients.join(f"{name}-watcher")
     watcher.subscribe((name, granted))
-    peer = join(broker, name, will=Will(topic=name, payload=b"gone", qos=qos, retain=retain))
+    peer = clients.join(name, will=Will(topic=name, payload=b"gone", qos=qos, retain=retain))
     peer.abort()
     watcher.receive_publish(name, b"gone", qos=min(qos, granted), retain=False)
-    late = join(broker, f"{name}-late")
+    late = clients.join(f"{name}-late")
     late.subscribe((name, granted))
     if retain:
         late.receive_publish(name, b"gone", qos=min(qos, granted), retain=True)
@@ -158,53 +163,55 @@ def test_qos_and_retain(broker: Broker, name: str, qos: int, retain: bool, grant
 
 
 @pytest.mark.spec("MQTT-3.3.1-10@3.1.1")
-def test_empty_retained_will_clears(broker: Broker, name: str) -> None:
+def test_empty_retained_will_clears(clients: Clients, name: str) -> None:
     """A will is published like any message: zero bytes with RETAIN remove what is retained."""
-    watcher = watching(broker, name)
+    watcher = watching(clients, name)
     watcher.publish(f"{name}/status", b"online", retain=True, qos=1)
     watcher.receive_publish(f"{name}/status", b"online")
-    join(broker, name, will=Will(topic=f"{name}/status", qos=1, retain=True)).abort()
+    clients.join(name, will=Will(topic=f"{name}/status", qos=1, retain=True)).abort()
     watcher.receive_publish(f"{name}/status", b"")
-    late = join(broker, f"{name}-late")
+    late = clients.join(f"{name}-late")
     late.subscribe(f"{name}/status")
     late.expect_nothing()
 
 
 @pytest.mark.parametrize("size", [0, 1, 127, 65_535])
-def test_message_is_passed_on_whole(broker: Broker, name: str, size: int) -> None:
+def test_message_is_passed_on_whole(clients: Clients, name: str, size: int) -> None:
     payload = bytes(index % 251 for index in range(size))
-    watcher = watching(broker, name)
-    join(broker, name, will=Will(topic=f"{name}/will", payload=payload, qos=1)).close()
+    watcher = watching(clients, name)
+    clients.join(name, will=Will(topic=f"{name}/will", payload=payload, qos=1)).close()
     watcher.receive_publish(f"{name}/will", payload, qos=1)
 
 
 @pytest.mark.spec("MQTT-3.1.2-5@3.1.1")
 @pytest.mark.parametrize("qos", [1, 2])
-def test_kept_for_an_offline_session(broker: Broker, name: str, qos: int) -> None:
-    durable(broker, f"{name}-watcher", (f"{name}/will", qos)).disconnect()
-    witness = join(broker, f"{name}-witness")
+def test_kept_for_an_offline_session(clients: Clients, name: str, qos: int) -> None:
+    clients.durable(f"{name}-watcher", (f"{name}/will", qos)).disconnect()
+    witness = clients.join(f"{name}-witness")
     witness.subscribe((f"{name}/#", 2))
-    join(broker, name, will=Will(topic=f"{name}/will", payload=b"gone", qos=qos)).abort()
+    clients.join(name, will=Will(topic=f"{name}/will", payload=b"gone", qos=qos)).abort()
     witness.receive_publish(f"{name}/will", b"gone", qos=qos)
-    watcher = resume(broker, f"{name}-watcher")
+    watcher = clients.resume(f"{name}-watcher")
     watcher.receive_publish(f"{name}/will", b"gone", qos=qos, dup=False)
 
 
-def test_own_will_waits_in_the_own_session(broker: Broker, name: str) -> None:
+def test_own_will_waits_in_the_own_session(clients: Clients, name: str) -> None:
     """A session that subscribes to its own will's topic gets it when it is back."""
     will = Will(topic=f"{name}/will", payload=b"gone", qos=1)
-    peer = join(broker, name, clean=False, will=will)
+    peer = clients.join(name, clean=False, will=will)
     peer.subscribe((f"{name}/will", 1))
     peer.abort()
-    again = resume(broker, name)
+    again = clients.resume(name)
     again.receive_publish(f"{name}/will", b"gone", qos=1)
 
 
-def test_will_follows_what_was_published_before(broker: Broker, name: str) -> None:
+def test_will_follows_what_was_published_before(clients: Clients, name: str) -> None:
     """The will is the last word of its connection."""
-    watcher = watching(broker, name)
-    peer = dying(broker, name)
-    peer.send(*(V3.publish(f"{name}/t", b"%d" % i, qos=1, packet_id=i + 1) for i in range(20)))
+    watcher = watching(clients, name)
+    peer = dying(clients, name)
+    peer.send(
+        *(clients.build.publish(f"{name}/t", b"%d" % i, qos=1, packet_id=i + 1) for i in range(20))
+    )
     peer.half_close()
     for index in range(20):
         watcher.receive_publish(f"{name}/t", b"%d" % index, qos=1)
@@ -213,10 +220,12 @@ def test_will_follows_what_was_published_before(broker: Broker, name: str) -> No
 
 @pytest.mark.slow
 @pytest.mark.spec("MQTT-3.1.2-8@3.1.1")
-def test_will_of_a_client_that_stays_is_not_published(broker: Broker, name: str) -> None:
+def test_will_of_a_client_that_stays_is_not_published(
+    broker: Broker, clients: Clients, name: str
+) -> None:
     """A client that keeps pinging beyond its keep alive stays."""
-    watcher = watching(broker, name)
-    peer = dying(broker, name, keep_alive=1)
+    watcher = watching(clients, name)
+    peer = dying(clients, name, keep_alive=1)
     for _ in range(5):
         broker.elapse(0.5)
         peer.expect_nothing()

@@ -7,18 +7,16 @@ state at intervals and fails most of these when it is killed.
 from __future__ import annotations
 
 import pytest
-from tests.wire.harness import Broker
-from tests.wire.packets import V3, Kind, Will
-from tests.wire.v3.clients import (
+from tests.wire.clients import (
     UNLIMITED,
-    durable,
-    join,
+    Clients,
     numbered,
     payloads_of,
-    resume,
     send_publishes,
     take_publishes,
 )
+from tests.wire.harness import Broker
+from tests.wire.packets import Kind, Will
 
 BROKER_OPTIONS = UNLIMITED
 
@@ -35,10 +33,10 @@ def die(broker: Broker, how: str) -> None:
         broker.restart()
 
 
-def settle(broker: Broker) -> None:
+def settle(clients: Clients) -> None:
     """Acknowledgements from clients are written at most milliseconds late; whatever a PUBACK
     follows has them on disk."""
-    join(broker).publish("settle", b"", qos=1)
+    clients.join().publish("settle", b"", qos=1)
 
 
 @both
@@ -49,19 +47,19 @@ def settle(broker: Broker) -> None:
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("online", [False, True])
 def test_acknowledged_messages_survive(
-    broker: Broker, name: str, how: str, qos: int, online: bool
+    broker: Broker, clients: Clients, name: str, how: str, qos: int, online: bool
 ) -> None:
     """All of them, once, in order; what was sent before has DUP."""
-    subscriber = durable(broker, name, (f"{name}/#", qos))
+    subscriber = clients.durable(name, (f"{name}/#", qos))
     if not online:
         subscriber.disconnect()
-    publisher = join(broker, f"{name}-publisher")
+    publisher = clients.join(f"{name}-publisher")
     for payload in numbered(50):
         publisher.publish(f"{name}/t", payload, qos=qos)
     if online:
         take_publishes(subscriber, 50)
     die(broker, how)
-    again = resume(broker, name)
+    again = clients.resume(name)
     for payload in numbered(50):
         found = again.receive_publish(f"{name}/t", payload, qos=qos)
         assert found.dup or not online
@@ -73,15 +71,17 @@ def test_acknowledged_messages_survive(
 @pytest.mark.spec("MQTT-4.4.0-1@3.1.1")
 @pytest.mark.trap(3)
 @pytest.mark.parametrize("qos", [1, 2])
-def test_identifiers_survive(broker: Broker, name: str, how: str, qos: int) -> None:
+def test_identifiers_survive(
+    broker: Broker, clients: Clients, name: str, how: str, qos: int
+) -> None:
     """The same messages under the same identifiers; new ones take others."""
-    subscriber = durable(broker, name, (name, qos))
-    publisher = join(broker, f"{name}-publisher")
+    subscriber = clients.durable(name, (name, qos))
+    publisher = clients.join(f"{name}-publisher")
     for payload in numbered(10):
         publisher.publish(name, payload, qos=qos)
     before = [(found.packet_id, found.payload) for found in take_publishes(subscriber, 10)]
     die(broker, how)
-    again = resume(broker, name)
+    again = clients.resume(name)
     after = take_publishes(again, 10)
     assert [(found.packet_id, found.payload) for found in after] == before
     assert all(found.dup for found in after)
@@ -94,18 +94,20 @@ def test_identifiers_survive(broker: Broker, name: str, how: str, qos: int) -> N
 
 @both
 @pytest.mark.trap(19)
-def test_acknowledgements_out_of_order_survive(broker: Broker, name: str, how: str) -> None:
+def test_acknowledgements_out_of_order_survive(
+    broker: Broker, clients: Clients, name: str, how: str
+) -> None:
     """What was acknowledged is not sent again, wherever it stands in the order."""
-    subscriber = durable(broker, name, (name, 1))
-    publisher = join(broker, f"{name}-publisher")
+    subscriber = clients.durable(name, (name, 1))
+    publisher = clients.join(f"{name}-publisher")
     for payload in numbered(20):
         publisher.publish(name, payload, qos=1)
     found = take_publishes(subscriber, 20)
-    subscriber.send(*(V3.puback(found[place].packet_id) for place in range(19, 0, -2)))
+    subscriber.send(*(clients.build.puback(found[place].packet_id) for place in range(19, 0, -2)))
     subscriber.fence()
-    settle(broker)
+    settle(clients)
     die(broker, how)
-    again = resume(broker, name)
+    again = clients.resume(name)
     for place in range(0, 20, 2):
         again.receive_publish(
             name, found[place].payload, dup=True, packet_id=found[place].packet_id
@@ -117,19 +119,19 @@ def test_acknowledgements_out_of_order_survive(broker: Broker, name: str, how: s
 @both
 @pytest.mark.spec("MQTT-4.3.3-1@3.1.1")
 @pytest.mark.trap(12)
-def test_outbound_release_survives(broker: Broker, name: str, how: str) -> None:
+def test_outbound_release_survives(broker: Broker, clients: Clients, name: str, how: str) -> None:
     """Past its PUBREC a message is never sent again, only its PUBREL."""
-    subscriber = durable(broker, name, (name, 2))
-    publisher = join(broker, f"{name}-publisher")
+    subscriber = clients.durable(name, (name, 2))
+    publisher = clients.join(f"{name}-publisher")
     for payload in numbered(6):
         publisher.publish(name, payload, qos=2)
     found = take_publishes(subscriber, 6)
     released = [packet.packet_id for packet in found[1::2]]
-    subscriber.send(*(V3.pubrec(packet_id) for packet_id in released))
+    subscriber.send(*(clients.build.pubrec(packet_id) for packet_id in released))
     for packet_id in released:
-        subscriber.expect(V3.pubrel(packet_id))
+        subscriber.expect_ack(Kind.PUBREL, packet_id)
     die(broker, how)
-    again = resume(broker, name)
+    again = clients.resume(name)
     expected = {packet.packet_id: Kind.PUBLISH for packet in found[::2]}
     expected |= dict.fromkeys(released, Kind.PUBREL)
     for _ in range(6):
@@ -137,11 +139,11 @@ def test_outbound_release_survives(broker: Broker, name: str, how: str) -> None:
         assert packet is not None
         assert packet.kind is expected.pop(packet.packet_id)
         if packet.kind is Kind.PUBREL:
-            again.send(V3.pubcomp(packet.packet_id))
+            again.send(clients.build.pubcomp(packet.packet_id))
         else:
-            again.send(V3.pubrec(packet.packet_id))
+            again.send(clients.build.pubrec(packet.packet_id))
             again.take(Kind.PUBREL, packet.packet_id)
-            again.send(V3.pubcomp(packet.packet_id))
+            again.send(clients.build.pubcomp(packet.packet_id))
     again.publish(name, b"end", qos=2)
     again.receive_publish(name, b"end", qos=2, dup=False)
 
@@ -150,59 +152,63 @@ def test_outbound_release_survives(broker: Broker, name: str, how: str) -> None:
 @pytest.mark.spec("MQTT-4.3.3-2@3.1.1")
 @pytest.mark.trap(10)
 @pytest.mark.parametrize("online", [False, True])
-def test_inbound_identifier_survives(broker: Broker, name: str, how: str, online: bool) -> None:
+def test_inbound_identifier_survives(
+    broker: Broker, clients: Clients, name: str, how: str, online: bool
+) -> None:
     """After PUBREC a copy of the PUBLISH is no new message, whatever happened to the broker."""
-    subscriber = durable(broker, f"{name}-subscriber", (name, 2))
+    subscriber = clients.durable(f"{name}-subscriber", (name, 2))
     if not online:
         subscriber.disconnect()
-    publisher = durable(broker, name)
-    publisher.send(V3.publish(name, b"once", qos=2, packet_id=21))
-    publisher.expect(V3.pubrec(21))
+    publisher = clients.durable(name)
+    publisher.send(clients.build.publish(name, b"once", qos=2, packet_id=21))
+    publisher.expect_ack(Kind.PUBREC, 21)
     die(broker, how)
-    again = resume(broker, name)
-    again.send(V3.publish(name, b"once", qos=2, packet_id=21, dup=True))
-    again.expect(V3.pubrec(21))
-    again.send(V3.pubrel(21))
-    again.expect(V3.pubcomp(21))
+    again = clients.resume(name)
+    again.send(clients.build.publish(name, b"once", qos=2, packet_id=21, dup=True))
+    again.expect_ack(Kind.PUBREC, 21)
+    again.send(clients.build.pubrel(21))
+    again.expect_ack(Kind.PUBCOMP, 21)
     again.publish(name, b"end", qos=2)
-    back = resume(broker, f"{name}-subscriber")
+    back = clients.resume(f"{name}-subscriber")
     back.receive_publish(name, b"once", qos=2)
     back.receive_publish(name, b"end", qos=2)
 
 
 @both
-def test_released_identifier_is_forgotten(broker: Broker, name: str, how: str) -> None:
+def test_released_identifier_is_forgotten(
+    broker: Broker, clients: Clients, name: str, how: str
+) -> None:
     """After PUBCOMP the same identifier is a new message."""
-    publisher = durable(broker, name)
-    subscriber = durable(broker, f"{name}-subscriber", (name, 2))
+    publisher = clients.durable(name)
+    subscriber = clients.durable(f"{name}-subscriber", (name, 2))
     for payload in numbered(3):
-        publisher.send(V3.publish(name, payload, qos=2, packet_id=8))
-        publisher.expect(V3.pubrec(8))
-        publisher.send(V3.pubrel(8))
-        publisher.expect(V3.pubcomp(8))
+        publisher.send(clients.build.publish(name, payload, qos=2, packet_id=8))
+        publisher.expect_ack(Kind.PUBREC, 8)
+        publisher.send(clients.build.pubrel(8))
+        publisher.expect_ack(Kind.PUBCOMP, 8)
         subscriber.receive_publish(name, payload, qos=2)
     subscriber.fence()
-    settle(broker)
+    settle(clients)
     die(broker, how)
-    again = resume(broker, name)
-    again.send(V3.publish(name, b"new", qos=2, packet_id=8))
-    again.expect(V3.pubrec(8))
-    again.send(V3.pubrel(8))
-    again.expect(V3.pubcomp(8))
-    resume(broker, f"{name}-subscriber").receive_publish(name, b"new", qos=2)
+    again = clients.resume(name)
+    again.send(clients.build.publish(name, b"new", qos=2, packet_id=8))
+    again.expect_ack(Kind.PUBREC, 8)
+    again.send(clients.build.pubrel(8))
+    again.expect_ack(Kind.PUBCOMP, 8)
+    clients.resume(f"{name}-subscriber").receive_publish(name, b"new", qos=2)
 
 
 @both
 @pytest.mark.trap(16)
 @pytest.mark.trap(51)
-def test_subscriptions_survive(broker: Broker, name: str, how: str) -> None:
+def test_subscriptions_survive(broker: Broker, clients: Clients, name: str, how: str) -> None:
     """Each with its last QoS, as acknowledged; and not those that were given up."""
     filters = [(f"{name}/0", 0), (f"{name}/1", 1), (f"{name}/2", 2), (f"{name}/+/x", 2)]
-    peer = durable(broker, name, *filters, (f"{name}/gone", 1))
+    peer = clients.durable(name, *filters, (f"{name}/gone", 1))
     peer.subscribe((f"{name}/1", 2))
     peer.unsubscribe(f"{name}/gone")
     die(broker, how)
-    again = resume(broker, name)
+    again = clients.resume(name)
     for topic, qos in ((f"{name}/0", 0), (f"{name}/1", 2), (f"{name}/2", 2), (f"{name}/q/x", 2)):
         again.publish(topic, b"x", qos=2)
         again.receive_publish(topic, b"x", qos=qos)
@@ -213,16 +219,16 @@ def test_subscriptions_survive(broker: Broker, name: str, how: str) -> None:
 @both
 @pytest.mark.spec("MQTT-3.3.1-5@3.1.1")
 @pytest.mark.spec("MQTT-3.3.1-10@3.1.1")
-def test_retained_messages_survive(broker: Broker, name: str, how: str) -> None:
+def test_retained_messages_survive(broker: Broker, clients: Clients, name: str, how: str) -> None:
     """The last one of each topic, and not those that were cleared."""
-    publisher = join(broker, f"{name}-publisher")
+    publisher = clients.join(f"{name}-publisher")
     for payload in (b"old", b"new"):
         publisher.publish(f"{name}/kept", payload, qos=1, retain=True)
     publisher.publish(f"{name}/cleared", b"x", qos=1, retain=True)
     publisher.publish(f"{name}/cleared", b"", qos=1, retain=True)
     publisher.publish(f"{name}/twice", b"x", qos=2, retain=True)
     die(broker, how)
-    peer = join(broker, name)
+    peer = clients.join(name)
     peer.subscribe((f"{name}/#", 2))
     got = {found.topic: (found.payload, found.qos) for found in take_publishes(peer, 2)}
     assert got == {f"{name}/kept": (b"new", 1), f"{name}/twice": (b"x", 2)}
@@ -232,43 +238,47 @@ def test_retained_messages_survive(broker: Broker, name: str, how: str) -> None:
 @both
 @pytest.mark.spec("MQTT-3.1.2-6@3.1.1")
 @pytest.mark.trap(46)
-def test_discarded_session_stays_discarded(broker: Broker, name: str, how: str) -> None:
+def test_discarded_session_stays_discarded(
+    broker: Broker, clients: Clients, name: str, how: str
+) -> None:
     """By CONNECT with clean session, connected or not when the broker ends."""
     for suffix in ("connected", "gone"):
-        durable(broker, f"{name}-{suffix}", (name, 1)).disconnect()
-    join(broker, f"{name}-connected", clean=True, present=False)
-    join(broker, f"{name}-gone", clean=True, present=False).disconnect()
-    settle(broker)
+        clients.durable(f"{name}-{suffix}", (name, 1)).disconnect()
+    clients.join(f"{name}-connected", clean=True, present=False)
+    clients.join(f"{name}-gone", clean=True, present=False).disconnect()
+    settle(clients)
     die(broker, how)
     for suffix in ("connected", "gone"):
-        again = join(broker, f"{name}-{suffix}", clean=False, present=False)
+        again = clients.join(f"{name}-{suffix}", clean=False, present=False)
         again.publish(name, b"x", qos=1)
         again.expect_nothing()
 
 
 @both
 @pytest.mark.trap(50)
-def test_connected_sessions_are_not_connected_any_more(broker: Broker, name: str, how: str) -> None:
+def test_connected_sessions_are_not_connected_any_more(
+    broker: Broker, clients: Clients, name: str, how: str
+) -> None:
     """A client that was connected when the broker ended is offline, and can come back."""
-    durable(broker, name, (name, 1))
+    clients.durable(name, (name, 1))
     die(broker, how)
-    publisher = join(broker, f"{name}-publisher")
+    publisher = clients.join(f"{name}-publisher")
     for payload in numbered(5):
         publisher.publish(name, payload, qos=1)
-    again = resume(broker, name)
+    again = clients.resume(name)
     for payload in numbered(5):
         again.receive_publish(name, payload, qos=1, dup=False)
 
 
 @both
 @pytest.mark.spec("MQTT-3.3.1-5@3.1.1")
-def test_retained_qos_0_survives(broker: Broker, name: str, how: str) -> None:
+def test_retained_qos_0_survives(broker: Broker, clients: Clients, name: str, how: str) -> None:
     """3.3.1.3 lets a server discard it at any time; Perdure keeps what it had time to write."""
-    publisher = join(broker, f"{name}-publisher")
+    publisher = clients.join(f"{name}-publisher")
     publisher.publish(name, b"kept", qos=0, retain=True)
-    settle(broker)
+    settle(clients)
     die(broker, how)
-    peer = join(broker, name)
+    peer = clients.join(name)
     peer.subscribe((name, 0))
     peer.receive_publish(name, b"kept", qos=0, retain=True)
 
@@ -278,18 +288,20 @@ def test_retained_qos_0_survives(broker: Broker, name: str, how: str) -> None:
 @pytest.mark.trap(44)
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("retain", [True, False])
-def test_will_survives(broker: Broker, name: str, how: str, clean: bool, retain: bool) -> None:
+def test_will_survives(
+    broker: Broker, clients: Clients, name: str, how: str, clean: bool, retain: bool
+) -> None:
     """3.1.2.5: after a failure or a stop the server may publish it late, but has to, once."""
-    watcher = durable(broker, f"{name}-watcher", (f"{name}/will", 1))
+    watcher = clients.durable(f"{name}-watcher", (f"{name}/will", 1))
     will = Will(topic=f"{name}/will", payload=b"gone", qos=1, retain=retain)
-    join(broker, name, clean=clean, will=will)
+    clients.join(name, clean=clean, will=will)
     watcher.fence()
     die(broker, how)
-    again = resume(broker, f"{name}-watcher")
+    again = clients.resume(f"{name}-watcher")
     again.receive_publish(f"{name}/will", b"gone", qos=1)
     again.publish(f"{name}/will", b"end", qos=1)
     again.receive_publish(f"{name}/will", b"end", qos=1)
-    late = join(broker, f"{name}-late")
+    late = clients.join(f"{name}-late")
     late.subscribe((f"{name}/will", 1))
     if retain:
         late.receive_publish(f"{name}/will", b"gone", retain=True)
@@ -297,14 +309,14 @@ def test_will_survives(broker: Broker, name: str, how: str, clean: bool, retain:
 
 
 @pytest.mark.spec("MQTT-3.14.4-3@3.1.1")
-def test_discarded_will_stays_discarded(broker: Broker, name: str) -> None:
-    watcher = durable(broker, f"{name}-watcher", (f"{name}/will", 1))
+def test_discarded_will_stays_discarded(broker: Broker, clients: Clients, name: str) -> None:
+    watcher = clients.durable(f"{name}-watcher", (f"{name}/will", 1))
     will = Will(topic=f"{name}/will", payload=b"gone", qos=1)
-    join(broker, name, clean=False, will=will).disconnect()
+    clients.join(name, clean=False, will=will).disconnect()
     watcher.fence()
-    settle(broker)
+    settle(clients)
     broker.kill9()
-    again = resume(broker, f"{name}-watcher")
+    again = clients.resume(f"{name}-watcher")
     again.publish(f"{name}/will", b"end", qos=1)
     again.receive_publish(f"{name}/will", b"end", qos=1)
 
@@ -312,10 +324,12 @@ def test_discarded_will_stays_discarded(broker: Broker, name: str) -> None:
 @pytest.mark.spec("MQTT-4.5.0-1@3.1.1")
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("read", [1, 400])
-def test_kill_amid_a_burst(broker: Broker, name: str, qos: int, read: int) -> None:
+def test_kill_amid_a_burst(
+    broker: Broker, clients: Clients, name: str, qos: int, read: int
+) -> None:
     """Whatever was acknowledged before the kill is delivered, in order and without a gap."""
-    durable(broker, name, (name, qos)).disconnect()
-    publisher = join(broker, f"{name}-publisher")
+    clients.durable(name, (name, qos)).disconnect()
+    publisher = clients.join(f"{name}-publisher")
     send_publishes(publisher, name, numbered(2000), qos=qos)
     answer = Kind.PUBACK if qos == 1 else Kind.PUBREC
     for packet_id in range(1, read + 1):
@@ -325,8 +339,8 @@ def test_kill_amid_a_burst(broker: Broker, name: str, qos: int, read: int) -> No
     while (found := publisher.receive()) is not None:
         acknowledged = found.packet_id
     broker.start()
-    again = resume(broker, name)
-    marker = join(broker, f"{name}-publisher")
+    again = clients.resume(name)
+    marker = clients.join(f"{name}-publisher")
     marker.publish(name, b"end", qos=qos)
     got = []
     while (found := again.take(Kind.PUBLISH)).payload != b"end":
@@ -338,52 +352,54 @@ def test_kill_amid_a_burst(broker: Broker, name: str, qos: int, read: int) -> No
 
 @pytest.mark.spec("MQTT-4.3.3-2@3.1.1")
 @pytest.mark.spec("MQTT-4.6.0-6@3.1.1")
-def test_exactly_once_through_many_kills(broker: Broker, name: str) -> None:
+def test_exactly_once_through_many_kills(broker: Broker, clients: Clients, name: str) -> None:
     """Publisher and subscriber behave as 4.4 tells them; the broker dies after every step."""
-    publisher = durable(broker, f"{name}-publisher")
-    subscriber = durable(broker, name, (name, 2))
+    publisher = clients.durable(f"{name}-publisher")
+    subscriber = clients.durable(name, (name, 2))
     got: list[bytes] = []
     for number in range(4):
         packet_id = number + 1
-        publisher.send(V3.publish(name, b"%d" % number, qos=2, packet_id=packet_id))
-        publisher.expect(V3.pubrec(packet_id))
+        publisher.send(clients.build.publish(name, b"%d" % number, qos=2, packet_id=packet_id))
+        publisher.expect_ack(Kind.PUBREC, packet_id)
         broker.kill9()
-        publisher = resume(broker, f"{name}-publisher")
-        publisher.send(V3.publish(name, b"%d" % number, qos=2, packet_id=packet_id, dup=True))
-        publisher.expect(V3.pubrec(packet_id))
-        publisher.send(V3.pubrel(packet_id))
-        publisher.expect(V3.pubcomp(packet_id))
-        subscriber = resume(broker, name)
+        publisher = clients.resume(f"{name}-publisher")
+        publisher.send(
+            clients.build.publish(name, b"%d" % number, qos=2, packet_id=packet_id, dup=True)
+        )
+        publisher.expect_ack(Kind.PUBREC, packet_id)
+        publisher.send(clients.build.pubrel(packet_id))
+        publisher.expect_ack(Kind.PUBCOMP, packet_id)
+        subscriber = clients.resume(name)
         found = subscriber.expect_packet(Kind.PUBLISH)
         got.append(found.payload)
-        subscriber.send(V3.pubrec(found.packet_id))
-        subscriber.expect(V3.pubrel(found.packet_id))
+        subscriber.send(clients.build.pubrec(found.packet_id))
+        subscriber.expect_ack(Kind.PUBREL, found.packet_id)
         broker.kill9()
-        publisher = resume(broker, f"{name}-publisher")
-        subscriber = resume(broker, name)
-        subscriber.expect(V3.pubrel(found.packet_id))
-        subscriber.send(V3.pubcomp(found.packet_id))
+        publisher = clients.resume(f"{name}-publisher")
+        subscriber = clients.resume(name)
+        subscriber.expect_ack(Kind.PUBREL, found.packet_id)
+        subscriber.send(clients.build.pubcomp(found.packet_id))
         subscriber.fence()
     assert got == numbered(4)
     subscriber.expect_nothing()
 
 
-def test_backlog_read_in_parts_through_kills(broker: Broker, name: str) -> None:
+def test_backlog_read_in_parts_through_kills(broker: Broker, clients: Clients, name: str) -> None:
     """Each life of the broker delivers a part; together they deliver all of it, in order."""
-    durable(broker, name, (name, 1)).disconnect()
-    publisher = join(broker, f"{name}-publisher")
+    clients.durable(name, (name, 1)).disconnect()
+    publisher = clients.join(f"{name}-publisher")
     send_publishes(publisher, name, numbered(1000), qos=1)
     publisher.take(Kind.PUBACK, 1000)
     done = 0
     for part in (1, 250, 500):
-        again = resume(broker, name)
+        again = clients.resume(name)
         found = take_publishes(again, part)
         assert payloads_of(found) == numbered(part, done)
-        again.send(*(V3.puback(packet.packet_id) for packet in found))
+        again.send(*(clients.build.puback(packet.packet_id) for packet in found))
         again.fence()
         done += part
-        settle(broker)
+        settle(clients)
         broker.kill9()
-    again = resume(broker, name)
+    again = clients.resume(name)
     rest = take_publishes(again, 1000 - done)
     assert payloads_of(rest) == numbered(1000 - done, done)

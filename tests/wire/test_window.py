@@ -7,17 +7,15 @@ sends one more than its setting says once the first is acknowledged.
 from __future__ import annotations
 
 import pytest
-from tests.wire.harness import Broker, Options
-from tests.wire.packets import V3, Kind
-from tests.wire.v3.clients import (
-    durable,
-    join,
+from tests.wire.clients import (
+    Clients,
     numbered,
     payloads_of,
-    resume,
     send_publishes,
     take_publishes,
 )
+from tests.wire.harness import Options
+from tests.wire.packets import Kind
 
 WINDOW = 3
 BROKER_OPTIONS = Options(
@@ -27,10 +25,10 @@ BROKER_OPTIONS = Options(
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_no_more_than_the_window(broker: Broker, name: str, qos: int) -> None:
+def test_no_more_than_the_window(clients: Clients, name: str, qos: int) -> None:
     """The next one comes when one is settled: PUBACK, or PUBCOMP and not PUBREC."""
-    publisher = join(broker, f"{name}-publisher")
-    peer = join(broker, name)
+    publisher = clients.join(f"{name}-publisher")
+    peer = clients.join(name)
     peer.subscribe((name, qos))
     for payload in numbered(10):
         publisher.publish(name, payload, qos=qos)
@@ -40,12 +38,12 @@ def test_no_more_than_the_window(broker: Broker, name: str, qos: int) -> None:
     for _ in range(10 - WINDOW):
         first = in_flight.pop(0)
         if qos == 1:
-            peer.send(V3.puback(first.packet_id))
+            peer.send(clients.build.puback(first.packet_id))
         else:
-            peer.send(V3.pubrec(first.packet_id))
-            peer.expect(V3.pubrel(first.packet_id))
+            peer.send(clients.build.pubrec(first.packet_id))
+            peer.expect_ack(Kind.PUBREL, first.packet_id)
             peer.expect_nothing()
-            peer.send(V3.pubcomp(first.packet_id))
+            peer.send(clients.build.pubcomp(first.packet_id))
         in_flight += take_publishes(peer, 1)
         got.append(in_flight[-1].payload)
         peer.expect_nothing()
@@ -53,48 +51,48 @@ def test_no_more_than_the_window(broker: Broker, name: str, qos: int) -> None:
 
 
 @pytest.mark.trap(19)
-def test_any_acknowledgement_makes_room(broker: Broker, name: str) -> None:
+def test_any_acknowledgement_makes_room(clients: Clients, name: str) -> None:
     """The oldest message need not be the first that is acknowledged."""
-    publisher = join(broker, f"{name}-publisher")
-    peer = join(broker, name)
+    publisher = clients.join(f"{name}-publisher")
+    peer = clients.join(name)
     peer.subscribe((name, 1))
     for payload in numbered(50):
         publisher.publish(name, payload, qos=1)
     held, *others = take_publishes(peer, WINDOW)
     got = [held.payload, *payloads_of(others)]
     while others:
-        peer.send(V3.puback(others.pop().packet_id))
+        peer.send(clients.build.puback(others.pop().packet_id))
         if len(got) < 50:
             found = peer.expect_packet(Kind.PUBLISH, dup=False)
             assert found.packet_id != held.packet_id
             got.append(found.payload)
             others.append(found)
     assert got == numbered(50)
-    peer.send(V3.puback(held.packet_id))
+    peer.send(clients.build.puback(held.packet_id))
     peer.expect_nothing()
 
 
 @pytest.mark.trap(13)
-def test_qos_0_passes_a_full_window(broker: Broker, name: str) -> None:
-    publisher = join(broker, f"{name}-publisher")
-    peer = join(broker, name)
+def test_qos_0_passes_a_full_window(clients: Clients, name: str) -> None:
+    publisher = clients.join(f"{name}-publisher")
+    peer = clients.join(name)
     peer.subscribe((f"{name}/1", 1), (f"{name}/0", 0))
     for payload in numbered(5):
         publisher.publish(f"{name}/1", payload, qos=1)
     in_flight = take_publishes(peer, WINDOW)
     publisher.publish(f"{name}/0", b"free", qos=0)
     peer.receive_publish(f"{name}/0", b"free", qos=0)
-    peer.send(*(V3.puback(found.packet_id) for found in in_flight))
+    peer.send(*(clients.build.puback(found.packet_id) for found in in_flight))
     assert payloads_of(take_publishes(peer, 2)) == numbered(2, 3)
 
 
 @pytest.mark.spec("MQTT-4.4.0-1@3.1.1")
 @pytest.mark.trap(5)
 @pytest.mark.parametrize("qos", [1, 2])
-def test_resume_with_a_full_window(broker: Broker, name: str, qos: int) -> None:
+def test_resume_with_a_full_window(clients: Clients, name: str, qos: int) -> None:
     """What was in flight comes first, with DUP; the rest follows as room is made, unskipped."""
-    publisher = join(broker, f"{name}-publisher")
-    peer = durable(broker, name, (name, qos))
+    publisher = clients.join(f"{name}-publisher")
+    peer = clients.durable(name, (name, qos))
     for payload in numbered(12):
         publisher.publish(name, payload, qos=qos)
     for _ in range(4):
@@ -102,30 +100,30 @@ def test_resume_with_a_full_window(broker: Broker, name: str, qos: int) -> None:
         assert payloads_of(found) == numbered(WINDOW)
         peer.expect_nothing()
         peer.close()
-        peer = resume(broker, name)
+        peer = clients.resume(name)
     for index, payload in enumerate(numbered(12)):
         assert peer.receive_publish(name, payload, qos=qos).dup is (index < WINDOW)
     peer.expect_nothing()
 
 
 @pytest.mark.trap(30)
-def test_backlog_streams_through_the_window(broker: Broker, name: str) -> None:
+def test_backlog_streams_through_the_window(clients: Clients, name: str) -> None:
     """A thousand pending messages through three places, pipelined."""
-    durable(broker, name, (name, 1)).disconnect()
-    publisher = join(broker, f"{name}-publisher")
+    clients.durable(name, (name, 1)).disconnect()
+    publisher = clients.join(f"{name}-publisher")
     send_publishes(publisher, name, numbered(1000), qos=1)
     publisher.take(Kind.PUBACK, 1000)
-    peer = resume(broker, name)
+    peer = clients.resume(name)
     for payload in numbered(1000):
         peer.receive_publish(name, payload, qos=1, dup=False)
     peer.expect_nothing()
 
 
 @pytest.mark.trap(18)
-def test_downgrade_does_not_block_the_window(broker: Broker, name: str) -> None:
+def test_downgrade_does_not_block_the_window(clients: Clients, name: str) -> None:
     """In flight at QoS 1 when the subscription becomes QoS 0: the window is free after PUBACK."""
-    publisher = join(broker, f"{name}-publisher")
-    peer = join(broker, name)
+    publisher = clients.join(f"{name}-publisher")
+    peer = clients.join(name)
     for round_ in range(10):
         peer.subscribe((name, 1))
         for payload in numbered(WINDOW):
@@ -134,13 +132,13 @@ def test_downgrade_does_not_block_the_window(broker: Broker, name: str) -> None:
         peer.subscribe((name, 0))
         publisher.publish(name, b"%d" % round_, qos=1)
         peer.receive_publish(name, b"%d" % round_, qos=0)
-        peer.send(*(V3.puback(packet.packet_id) for packet in found))
+        peer.send(*(clients.build.puback(packet.packet_id) for packet in found))
     peer.expect_nothing()
 
 
-def test_window_is_per_client(broker: Broker, name: str) -> None:
-    publisher = join(broker, f"{name}-publisher")
-    stuck, free = join(broker, f"{name}-stuck"), join(broker, f"{name}-free")
+def test_window_is_per_client(clients: Clients, name: str) -> None:
+    publisher = clients.join(f"{name}-publisher")
+    stuck, free = clients.join(f"{name}-stuck"), clients.join(f"{name}-free")
     stuck.subscribe((name, 1))
     free.subscribe((name, 1))
     for payload in numbered(20):
