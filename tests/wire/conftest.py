@@ -3,7 +3,7 @@
 Each case runs on the virtual network, with a seed of its own (``PERDURE_SEED`` gives others). A
 tenth of them, chosen by their names, and those marked ``sockets`` run on real sockets as well, and
 those marked ``sockets(only=True)`` or with users there alone; ``PERDURE_WIRE=sockets`` runs all of
-them there. One broker process serves all cases of a run that want the same configuration.
+them there. One broker process serves a module's cases: names keep them apart.
 """
 
 from __future__ import annotations
@@ -78,13 +78,15 @@ def _plain_name(item: pytest.Function) -> str:
     return item.nodeid.replace("sockets", "").replace("virtual", "")
 
 
-@pytest.fixture(scope="session")
-def _processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ProcessBroker]]:
-    """The broker processes of this run: one for each configuration."""
-    processes: list[ProcessBroker] = []
-    yield processes
-    for process in processes:
-        process.close()
+@pytest.fixture(scope="module")
+def process_broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ProcessBroker]:
+    """The module's broker process, for those of its cases that run on sockets."""
+    process = ProcessBroker(tmp_path_factory.mktemp("broker"), _options(request.module))
+    process.start()
+    yield process
+    process.close()
 
 
 @pytest.fixture
@@ -102,23 +104,11 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
         virtual.check_health()
         virtual.close()
         return
-    process = _process(request, options)
+    process: ProcessBroker = request.getfixturevalue("process_broker")
+    process.ensure_running()
     yield process
     process.close_peers()
     process.check_health()
-
-
-def _process(request: pytest.FixtureRequest, options: Options) -> ProcessBroker:
-    processes: list[ProcessBroker] = request.getfixturevalue("_processes")
-    for process in processes:
-        if process.options == options:
-            process.ensure_running()
-            return process
-    paths: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
-    process = ProcessBroker(paths.mktemp("broker"), options)
-    processes.append(process)
-    process.start()
-    return process
 
 
 @pytest.fixture(params=[4, 5], ids=["3.1.1", "5.0"])

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 from tests.wire.clients import (
+    UNLIMITED,
     Clients,
     numbered,
     payloads_of,
@@ -16,6 +17,7 @@ from tests.wire.harness import Broker
 from tests.wire.packets import Kind, Reason
 from tests.wire.peer import SUBJECT
 
+BROKER_OPTIONS = UNLIMITED
 pytestmark = pytest.mark.skipif(SUBJECT != "perdure", reason="only Perdure keeps the past")
 
 
