@@ -5,9 +5,9 @@ from __future__ import annotations
 import string
 
 import pytest
-from tests.wire.harness import Broker
+from tests.wire.clients import Clients
 from tests.wire.packets import V3, Kind, Will, packet, text, u16
-from tests.wire.v3.clients import BAD_IDENTIFIER, BAD_PROTOCOL, GRANTED, join
+from tests.wire.v3.codes import BAD_IDENTIFIER, BAD_PROTOCOL, GRANTED
 
 ACCEPTED = b"\x20\x02\x00\x00"
 
@@ -44,9 +44,9 @@ def connect_with_flags(client_id: str, flags: int) -> bytes:
 @pytest.mark.parametrize(
     "flags", [*filter(is_legal, range(256))], ids=lambda value: f"{value:#04x}"
 )
-def test_legal_flags(broker: Broker, name: str, flags: int) -> None:
+def test_legal_flags(clients: Clients, name: str, flags: int) -> None:
     """Each legal combination, with its fields in the order of 3.1.3."""
-    peer = broker.peer(4)
+    peer = clients.peer()
     peer.send(connect_with_flags(name, flags))
     peer.expect(ACCEPTED)
     peer.expect_nothing()
@@ -66,9 +66,9 @@ def test_legal_flags(broker: Broker, name: str, flags: int) -> None:
     [flags for flags in range(256) if not is_legal(flags)],
     ids=lambda value: f"{value:#04x}",
 )
-def test_illegal_flags(broker: Broker, name: str, flags: int) -> None:
+def test_illegal_flags(clients: Clients, name: str, flags: int) -> None:
     """Closed without a CONNACK, although every announced field is there."""
-    peer = broker.peer(4)
+    peer = clients.peer()
     peer.send(connect_with_flags(name, flags))
     peer.expect_closed()
 
@@ -101,11 +101,11 @@ CLIENT_IDS = {
 @pytest.mark.spec("MQTT-3.1.3-4@3.1.1")
 @pytest.mark.spec("MQTT-3.1.3-5@3.1.1")
 @pytest.mark.parametrize("client_id", CLIENT_IDS.values(), ids=CLIENT_IDS.keys())
-def test_client_id_names_a_session(broker: Broker, client_id: str) -> None:
+def test_client_id_names_a_session(clients: Clients, client_id: str) -> None:
     """1 to 23 characters of 0-9a-zA-Z must be allowed; the rest may be, and is."""
-    join(broker, client_id, clean=False, present=False).disconnect()
-    join(broker, client_id, clean=False, present=True).disconnect()
-    join(broker, client_id, clean=True, present=False).disconnect()
+    clients.join(client_id, clean=False, present=False).disconnect()
+    clients.join(client_id, clean=False, present=True).disconnect()
+    clients.join(client_id, clean=True, present=False).disconnect()
 
 
 @pytest.mark.spec("MQTT-3.1.3-2@3.1.1")
@@ -122,26 +122,26 @@ def test_client_id_names_a_session(broker: Broker, client_id: str) -> None:
     ],
 )
 @pytest.mark.trap(49)
-def test_similar_client_ids_are_two_clients(broker: Broker, one: str, other: str) -> None:
+def test_similar_client_ids_are_two_clients(clients: Clients, one: str, other: str) -> None:
     """[MQTT-1.5.3-3] too: no normalisation, no stripping, no hash in place of the name."""
-    first = join(broker, one, clean=False, present=False)
+    first = clients.join(one, clean=False, present=False)
     first.subscribe("similar/one")
-    second = join(broker, other, clean=False, present=False)
+    second = clients.join(other, clean=False, present=False)
     second.publish("similar/one", b"x", qos=1)
     second.expect_nothing()
     first.receive_publish("similar/one", b"x", qos=1)
     first.disconnect()
     second.disconnect()
     for client_id in (one, other):
-        join(broker, client_id, clean=False, present=True).disconnect()
-        join(broker, client_id, clean=True).disconnect()
+        clients.join(client_id, clean=False, present=True).disconnect()
+        clients.join(client_id, clean=True).disconnect()
 
 
 @pytest.mark.spec("MQTT-3.1.3-6@3.1.1")
 @pytest.mark.spec("MQTT-3.1.3-7@3.1.1")
-def test_empty_client_ids_are_unique(broker: Broker, name: str) -> None:
+def test_empty_client_ids_are_unique(clients: Clients, name: str) -> None:
     """Each gets an identifier of its own, so none takes another over."""
-    peers = [join(broker, "", clean=True, present=False) for _ in range(5)]
+    peers = [clients.join("", clean=True, present=False) for _ in range(5)]
     for peer in peers:
         peer.subscribe(name)
     peers[0].publish(name, b"x", qos=1)
@@ -154,9 +154,11 @@ def test_empty_client_ids_are_unique(broker: Broker, name: str) -> None:
 @pytest.mark.spec("MQTT-3.2.2-4@3.1.1")
 @pytest.mark.spec("MQTT-3.2.2-5@3.1.1")
 @pytest.mark.parametrize("with_will", [False, True])
-def test_empty_client_id_without_clean_session(broker: Broker, name: str, with_will: bool) -> None:
+def test_empty_client_id_without_clean_session(
+    clients: Clients, name: str, with_will: bool
+) -> None:
     """Return code 0x02, then the close."""
-    peer = broker.peer(4)
+    peer = clients.peer()
     will = Will(topic=name, payload=b"gone") if with_will else None
     peer.send(V3.connect("", clean=False, will=will))
     peer.expect(b"\x20\x02\x00\x02")
@@ -172,12 +174,12 @@ def test_empty_client_id_without_clean_session(broker: Broker, name: str, with_w
     ],
 )
 def test_nothing_behind_a_refused_connect_is_processed(
-    broker: Broker, name: str, connect: bytes, code: int
+    clients: Clients, name: str, connect: bytes, code: int
 ) -> None:
     """Packets in the same segment as the refused CONNECT have no effect."""
-    watcher = join(broker, name)
+    watcher = clients.join(name)
     watcher.subscribe(name)
-    peer = broker.peer(4)
+    peer = clients.peer()
     peer.send(connect, V3.publish(name, b"leaked"), V3.subscribe((name, 0)))
     peer.expect_connack(code)
     peer.expect_closed()
@@ -186,18 +188,18 @@ def test_nothing_behind_a_refused_connect_is_processed(
 
 @pytest.mark.spec("MQTT-3.1.2-2@3.1.1")
 @pytest.mark.parametrize("level", [0, 1, 2, 3, 6, 7, 64, 127, 255])
-def test_unknown_protocol_level(broker: Broker, name: str, level: int) -> None:
+def test_unknown_protocol_level(clients: Clients, name: str, level: int) -> None:
     """Return code 0x01, then the close; 3 belongs to the name MQIsdp."""
-    peer = broker.peer(4)
+    peer = clients.peer()
     peer.send(V3.connect(name, level=level))
     peer.expect(b"\x20\x02\x00\x01")
     peer.expect_closed()
 
 
 @pytest.mark.parametrize("level", [3, 0x83])
-def test_mqtt_3_1(broker: Broker, name: str, level: int) -> None:
+def test_mqtt_3_1(clients: Clients, name: str, level: int) -> None:
     """Its clients know return code 0x01: another version is spoken here."""
-    peer = broker.peer(4)
+    peer = clients.peer()
     peer.send(V3.connect(name, protocol="MQIsdp", level=level))
     peer.expect(b"\x20\x02\x00\x01")
     peer.expect_closed()
@@ -208,9 +210,9 @@ def test_mqtt_3_1(broker: Broker, name: str, level: int) -> None:
     "protocol",
     ["", "M", "MQT", "MQTTT", "mqtt", "MQTt", "MQTT ", "\ufeffMQTT", "MQIsdpX", "HTTP", "A" * 300],
 )
-def test_unknown_protocol_name(broker: Broker, name: str, protocol: str) -> None:
+def test_unknown_protocol_name(clients: Clients, name: str, protocol: str) -> None:
     """The rest of the packet must not be processed by these rules: no acceptance, but a close."""
-    peer = broker.peer(4)
+    peer = clients.peer()
     peer.send(V3.connect(name, protocol=protocol))
     found = peer.receive()
     if found is not None:
@@ -219,9 +221,9 @@ def test_unknown_protocol_name(broker: Broker, name: str, protocol: str) -> None
 
 
 @pytest.mark.spec("MQTT-3.2.0-1@3.1.1")
-def test_connack_comes_first(broker: Broker, name: str) -> None:
+def test_connack_comes_first(clients: Clients, name: str) -> None:
     """Packets may follow a CONNECT without waiting; their answers follow the CONNACK in order."""
-    peer = broker.peer(4)
+    peer = clients.peer()
     peer.send(
         V3.connect(name),
         V3.subscribe((name, 1), packet_id=10),
@@ -238,13 +240,13 @@ def test_connack_comes_first(broker: Broker, name: str) -> None:
 @pytest.mark.spec("MQTT-3.1.0-2@3.1.1")
 @pytest.mark.parametrize("in_one_segment", [False, True])
 @pytest.mark.parametrize("same_id", [False, True])
-def test_second_connect(broker: Broker, name: str, in_one_segment: bool, same_id: bool) -> None:
+def test_second_connect(clients: Clients, name: str, in_one_segment: bool, same_id: bool) -> None:
     """A protocol violation: the client is disconnected, and its will is published."""
-    watcher = join(broker, f"{name}-watcher")
+    watcher = clients.join(f"{name}-watcher")
     watcher.subscribe(f"{name}/will")
     connect = V3.connect(name, will=Will(topic=f"{name}/will", payload=b"gone"))
     again = connect if same_id else V3.connect(f"{name}-other")
-    peer = broker.peer(4)
+    peer = clients.peer()
     if in_one_segment:
         peer.send(connect, again)
         peer.expect_connack(GRANTED)
@@ -258,8 +260,8 @@ def test_second_connect(broker: Broker, name: str, in_one_segment: bool, same_id
 
 
 @pytest.mark.parametrize("keep_alive", [0, 1, 0x00FF, 0xFF00, 0xFFFF])
-def test_keep_alive_is_accepted(broker: Broker, name: str, keep_alive: int) -> None:
-    join(broker, name, keep_alive=keep_alive).expect_nothing()
+def test_keep_alive_is_accepted(clients: Clients, name: str, keep_alive: int) -> None:
+    clients.join(name, keep_alive=keep_alive).expect_nothing()
 
 
 @pytest.mark.parametrize(
@@ -275,18 +277,18 @@ def test_keep_alive_is_accepted(broker: Broker, name: str, keep_alive: int) -> N
     ],
 )
 def test_credentials_of_any_shape(
-    broker: Broker, name: str, username: str, password: bytes | None
+    clients: Clients, name: str, username: str, password: bytes | None
 ) -> None:
     """3.1.3.5: a password is binary; both may be empty. Anonymous access is open here."""
-    join(broker, name, username=username, password=password).expect_nothing()
+    clients.join(name, username=username, password=password).expect_nothing()
 
 
 @pytest.mark.parametrize("topic", ["w", "a/b/c", "/", "//", "with space", "ünï/日本", "x" * 65535])
 @pytest.mark.parametrize("size", [0, 1, 127, 65535])
-def test_will_of_any_shape(broker: Broker, name: str, topic: str, size: int) -> None:
+def test_will_of_any_shape(clients: Clients, name: str, topic: str, size: int) -> None:
     """3.1.3.2, 3.1.3.3: any topic name; zero to 65,535 bytes of message."""
     will = Will(topic=topic, payload=b"\x00" * size, qos=1)
-    join(broker, name, will=will).disconnect()
+    clients.join(name, will=will).disconnect()
 
 
 @pytest.mark.spec("MQTT-3.1.0-1@3.1.1")
@@ -313,20 +315,20 @@ def test_will_of_any_shape(broker: Broker, name: str, topic: str, size: int) -> 
         pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", id="TLS"),
     ],
 )
-def test_first_packet_is_not_a_connect(broker: Broker, name: str, first: bytes) -> None:
+def test_first_packet_is_not_a_connect(clients: Clients, name: str, first: bytes) -> None:
     """Closed without an answer; a CONNECT that comes too late changes nothing."""
-    peer = broker.peer(4)
+    peer = clients.peer()
     peer.send(first, V3.connect(name))
     peer.expect_closed()
 
 
-def test_connections_that_say_nothing_do_no_harm(broker: Broker, name: str) -> None:
+def test_connections_that_say_nothing_do_no_harm(clients: Clients, name: str) -> None:
     """Opened and closed, closed inside a CONNECT, or reset: others are served."""
     for cut in (0, 1, 2, 9):
-        peer = broker.peer(4)
+        peer = clients.peer()
         peer.send(V3.connect(name)[:cut])
         peer.close()
-        peer = broker.peer(4)
+        peer = clients.peer()
         peer.send(V3.connect(name)[:cut])
         peer.abort()
-    join(broker, name).expect_nothing()
+    clients.join(name).expect_nothing()

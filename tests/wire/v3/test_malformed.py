@@ -9,9 +9,8 @@ QoS 0, and answers that only a server sends.
 from __future__ import annotations
 
 import pytest
-from tests.wire.harness import Broker
+from tests.wire.clients import Clients
 from tests.wire.packets import V3, Kind, Will, packet, text, u16
-from tests.wire.v3.clients import durable, join, resume
 
 SHORT = {
     "PUBLISH-0": V3.publish("topic", b"payload"),
@@ -51,9 +50,9 @@ def truncations() -> list[object]:
 @pytest.mark.spec("MQTT-3.8.3-3@3.1.1")
 @pytest.mark.spec("MQTT-3.10.3-2@3.1.1")
 @pytest.mark.parametrize("raw", truncations())
-def test_truncated(broker: Broker, name: str, raw: bytes) -> None:
+def test_truncated(clients: Clients, name: str, raw: bytes) -> None:
     """Length 2 of SUBSCRIBE and UNSUBSCRIBE is the packet without any filter."""
-    peer = join(broker, name)
+    peer = clients.join(name)
     peer.send(raw)
     peer.expect_closed()
 
@@ -85,20 +84,20 @@ REQUIRED_FLAGS = {
         if flags != required
     ],
 )
-def test_reserved_flags(broker: Broker, name: str, kind: Kind, flags: int) -> None:
+def test_reserved_flags(clients: Clients, name: str, kind: Kind, flags: int) -> None:
     """The reserved bits of every packet type but PUBLISH; the will tells that none got through."""
-    watcher = join(broker, f"{name}-watcher")
+    watcher = clients.join(f"{name}-watcher")
     watcher.subscribe(f"{name}/will")
-    peer = join(broker, name, will=Will(topic=f"{name}/will", payload=b"gone"))
+    peer = clients.join(name, will=Will(topic=f"{name}/will", payload=b"gone"))
     peer.send(packet(kind << 4 | flags, REQUIRED_FLAGS[kind][1]))
     peer.expect_closed()
     watcher.receive_publish(f"{name}/will", b"gone")
 
 
 @pytest.mark.parametrize("raw", ["e001", "e002", "e004", "e008", "e00f"])
-def test_disconnect_with_reserved_flags_and_rest(broker: Broker, name: str, raw: str) -> None:
+def test_disconnect_with_reserved_flags_and_rest(clients: Clients, name: str, raw: str) -> None:
     """A DISCONNECT whose second byte announces bytes that never come ends by the next packet."""
-    peer = join(broker, name)
+    peer = clients.join(name)
     peer.send(bytes.fromhex(raw), V3.pingreq() * 8)
     peer.expect_closed()
 
@@ -116,10 +115,10 @@ def test_disconnect_with_reserved_flags_and_rest(broker: Broker, name: str, raw:
         pytest.param(0x39, id="qos-0-dup-retain"),
     ],
 )
-def test_publish_flags(broker: Broker, name: str, first: int) -> None:
-    watcher = join(broker, f"{name}-watcher")
+def test_publish_flags(clients: Clients, name: str, first: int) -> None:
+    watcher = clients.join(f"{name}-watcher")
     watcher.subscribe(name)
-    peer = join(broker, name)
+    peer = clients.join(name)
     peer.send(packet(first, text(name) + u16(1) + b"x"))
     peer.expect_closed()
     watcher.expect_nothing()
@@ -139,8 +138,8 @@ def test_publish_flags(broker: Broker, name: str, first: int) -> None:
         pytest.param(V3.pubcomp(0), id="PUBCOMP"),
     ],
 )
-def test_packet_identifier_zero(broker: Broker, name: str, raw: bytes) -> None:
-    peer = join(broker, name)
+def test_packet_identifier_zero(clients: Clients, name: str, raw: bytes) -> None:
+    peer = clients.join(name)
     peer.send(raw)
     peer.expect_closed()
 
@@ -158,8 +157,8 @@ def test_packet_identifier_zero(broker: Broker, name: str, raw: bytes) -> None:
         pytest.param(b"\xf0\x02\x00\x00", id="AUTH-of-5.0"),
     ],
 )
-def test_packet_that_no_client_sends(broker: Broker, name: str, raw: bytes) -> None:
-    peer = join(broker, name)
+def test_packet_that_no_client_sends(clients: Clients, name: str, raw: bytes) -> None:
+    peer = clients.join(name)
     peer.send(raw)
     peer.expect_closed()
 
@@ -180,11 +179,11 @@ def test_packet_that_no_client_sends(broker: Broker, name: str, raw: bytes) -> N
         pytest.param(b"\xe0\x02\x00\x00", id="DISCONNECT-of-5.0"),
     ],
 )
-def test_longer_than_its_type(broker: Broker, name: str, raw: bytes) -> None:
+def test_longer_than_its_type(clients: Clients, name: str, raw: bytes) -> None:
     """3.4.1, 3.5.1, 3.6.1, 3.7.1: remaining length 2; 3.12.1, 3.14.1: remaining length 0."""
-    watcher = join(broker, f"{name}-watcher")
+    watcher = clients.join(f"{name}-watcher")
     watcher.subscribe(f"{name}/will")
-    peer = join(broker, name, will=Will(topic=f"{name}/will", payload=b"gone"))
+    peer = clients.join(name, will=Will(topic=f"{name}/will", payload=b"gone"))
     peer.send(raw)
     peer.expect_closed()
     watcher.receive_publish(f"{name}/will", b"gone")
@@ -193,10 +192,10 @@ def test_longer_than_its_type(broker: Broker, name: str, raw: bytes) -> None:
 @pytest.mark.spec("MQTT-3.8.3-4@3.1.1")
 @pytest.mark.parametrize("options", [0x03, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xFC, 0xFF])
 @pytest.mark.parametrize("place", ["only", "last"])
-def test_requested_qos(broker: Broker, name: str, options: int, place: str) -> None:
+def test_requested_qos(clients: Clients, name: str, options: int, place: str) -> None:
     """QoS 3 or a reserved bit, which for 5.0 are options, makes the packet malformed."""
     good = [] if place == "only" else [("good", 0), ("better", 1)]
-    peer = join(broker, name)
+    peer = clients.join(name)
     peer.send(V3.subscribe(*good, (name, options)))
     peer.expect_closed()
 
@@ -211,19 +210,21 @@ def test_requested_qos(broker: Broker, name: str, options: int, place: str) -> N
     ],
 )
 @pytest.mark.parametrize("first", [0x30, 0x40, 0x82, 0xC0])
-def test_remaining_length_of_five_bytes(broker: Broker, name: str, first: int, raw: bytes) -> None:
+def test_remaining_length_of_five_bytes(
+    clients: Clients, name: str, first: int, raw: bytes
+) -> None:
     """2.2.3: at most four bytes."""
-    peer = join(broker, name)
+    peer = clients.join(name)
     peer.send(bytes([first]) + raw)
     peer.expect_closed()
 
 
 @pytest.mark.parametrize("width", [2, 3, 4])
-def test_padded_remaining_length(broker: Broker, name: str, width: int) -> None:
+def test_padded_remaining_length(clients: Clients, name: str, width: int) -> None:
     """2.2.3 does not forbid a longer form than needed (5.0 does), so it is read."""
     raw = V3.publish(name, b"x", qos=1, packet_id=9)
     padding = bytes([raw[1] | 0x80]) + b"\x80" * (width - 2) + b"\x00"
-    peer = join(broker, name)
+    peer = clients.join(name)
     peer.subscribe(name)
     peer.send(raw[:1] + padding + raw[2:])
     peer.take(Kind.PUBACK, 9)
@@ -231,10 +232,10 @@ def test_padded_remaining_length(broker: Broker, name: str, width: int) -> None:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_what_came_before_the_defect_counts(broker: Broker, name: str, chunked: bool) -> None:
+def test_what_came_before_the_defect_counts(clients: Clients, name: str, chunked: bool) -> None:
     """Packets in front of a malformed one in the same segment are processed, none behind it."""
-    watcher = durable(broker, f"{name}-watcher", f"{name}/#")
-    peer = join(broker, name)
+    watcher = clients.durable(f"{name}-watcher", f"{name}/#")
+    peer = clients.join(name)
     good = V3.publish(f"{name}/before", b"1", qos=1, packet_id=1)
     bad = V3.publish(f"{name}/bad", b"2", qos=1, packet_id=0)
     behind = V3.publish(f"{name}/behind", b"3", qos=1, packet_id=3)
@@ -250,23 +251,23 @@ def test_what_came_before_the_defect_counts(broker: Broker, name: str, chunked: 
     watcher.expect_nothing()
 
 
-def test_defect_leaves_the_session(broker: Broker, name: str) -> None:
+def test_defect_leaves_the_session(clients: Clients, name: str) -> None:
     """4.8: the connection ends, a session that is not clean stays."""
-    peer = durable(broker, name, f"{name}/t")
+    peer = clients.durable(name, f"{name}/t")
     peer.send(b"\xf0\x00")
     peer.expect_closed()
-    again = resume(broker, name)
+    again = clients.resume(name)
     again.publish(f"{name}/t", b"x", qos=1)
     again.receive_publish(f"{name}/t", b"x", qos=1)
 
 
-def test_defect_does_not_disturb_others(broker: Broker, name: str) -> None:
+def test_defect_does_not_disturb_others(clients: Clients, name: str) -> None:
     """Every other connection goes on, even one in the middle of a packet."""
-    other = join(broker, f"{name}-other")
+    other = clients.join(f"{name}-other")
     half = V3.publish(f"{name}/t", b"whole", qos=1, packet_id=7)
     other.send(half[:5])
     for raw in (b"\xff" * 6, b"\x30\x01\x00", b"\x82\x02\x00\x01", b"\x00\x00"):
-        peer = join(broker, name)
+        peer = clients.join(name)
         peer.send(raw, V3.pingreq() * 4)
         peer.expect_closed()
     other.send(half[5:])

@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.wire.harness import Broker
+from tests.wire.clients import Clients
 from tests.wire.packets import V3, Will, packet, text, u16
-from tests.wire.v3.clients import join
 
 HEAD = text("MQTT") + b"\x04"
 FULL = V3.connect(
@@ -18,9 +17,9 @@ FULL = V3.connect(
 
 @pytest.mark.spec("MQTT-3.1.4-1@3.1.1")
 @pytest.mark.parametrize("length", range(len(FULL) - 2))
-def test_every_truncation(broker: Broker, length: int) -> None:
+def test_every_truncation(clients: Clients, length: int) -> None:
     """A CONNECT whose remaining length ends it inside each of its fields."""
-    peer = broker.peer(4)
+    peer = clients.peer()
     peer.send(packet(0x10, FULL[2 : 2 + length]))
     peer.expect_closed()
 
@@ -28,8 +27,8 @@ def test_every_truncation(broker: Broker, length: int) -> None:
 @pytest.mark.spec("MQTT-2.2.2-1@3.1.1")
 @pytest.mark.spec("MQTT-2.2.2-2@3.1.1")
 @pytest.mark.parametrize("flags", range(1, 16))
-def test_fixed_header_flags(broker: Broker, name: str, flags: int) -> None:
-    peer = broker.peer(4)
+def test_fixed_header_flags(clients: Clients, name: str, flags: int) -> None:
+    peer = clients.peer()
     peer.send(V3.connect(name, first=0x10 | flags))
     peer.expect_closed()
 
@@ -54,8 +53,8 @@ def test_fixed_header_flags(broker: Broker, name: str, flags: int) -> None:
         pytest.param(0x02, b"\xff\xffabc", id="client-id-of-65535-bytes-not-there"),
     ],
 )
-def test_fields_do_not_match_the_flags(broker: Broker, flags: int, payload: bytes) -> None:
-    peer = broker.peer(4)
+def test_fields_do_not_match_the_flags(clients: Clients, flags: int, payload: bytes) -> None:
+    peer = clients.peer()
     peer.send(packet(0x10, HEAD + bytes([flags]) + u16(60) + payload))
     peer.expect_closed()
 
@@ -64,12 +63,12 @@ def test_fields_do_not_match_the_flags(broker: Broker, flags: int, payload: byte
 @pytest.mark.spec("MQTT-4.7.1-1@3.1.1")
 @pytest.mark.spec("MQTT-4.7.3-1@3.1.1")
 @pytest.mark.parametrize("topic", ["", "#", "+", "a/#", "a/+/b", "a#", "+a", "a/b+"])
-def test_will_topic_is_no_topic_name(broker: Broker, name: str, topic: str) -> None:
+def test_will_topic_is_no_topic_name(clients: Clients, name: str, topic: str) -> None:
     """A will is published under its topic, so wildcards and emptiness are refused here."""
-    peer = broker.peer(4)
+    peer = clients.peer()
     peer.send(V3.connect(name, will=Will(topic=topic, payload=b"w")))
     peer.expect_closed()
-    join(broker, name, clean=False, present=False)
+    clients.join(name, clean=False, present=False)
 
 
 @pytest.mark.parametrize(
@@ -81,19 +80,19 @@ def test_will_topic_is_no_topic_name(broker: Broker, name: str, topic: str) -> N
         pytest.param(b"\x10\x80\x80\x80\x80\x00", id="padded"),
     ],
 )
-def test_remaining_length_of_more_than_four_bytes(broker: Broker, raw: bytes) -> None:
+def test_remaining_length_of_more_than_four_bytes(clients: Clients, raw: bytes) -> None:
     """2.2.3: at most four bytes; told from the first five, without waiting for more."""
-    peer = broker.peer(4)
+    peer = clients.peer()
     peer.send(raw)
     peer.expect_closed()
 
 
 @pytest.mark.parametrize("in_pieces", [False, True])
-def test_refused_connect_leaves_no_trace(broker: Broker, name: str, in_pieces: bool) -> None:
+def test_refused_connect_leaves_no_trace(clients: Clients, name: str, in_pieces: bool) -> None:
     """Neither a session nor a takeover comes of a CONNECT that breaks the rules."""
-    first = join(broker, name)
+    first = clients.join(name)
     malformed = packet(0x10, V3.connect(name, clean=False)[2:] + b"\x00")
-    peer = broker.peer(4)
+    peer = clients.peer()
     if in_pieces:
         peer.send_slowly(malformed)
     else:
@@ -101,4 +100,4 @@ def test_refused_connect_leaves_no_trace(broker: Broker, name: str, in_pieces: b
     peer.expect_closed()
     first.expect_nothing()
     first.disconnect()
-    join(broker, name, clean=False, present=False)
+    clients.join(name, clean=False, present=False)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.wire.clients import UNLIMITED, Clients, numbered
 from tests.wire.harness import Broker
 from tests.wire.packets import V3, V5, Kind, Prop, Properties, Reason, Value, Will
-from tests.wire.v3.clients import UNLIMITED, durable, join, numbered, resume
 
 BROKER_OPTIONS = UNLIMITED
 
@@ -23,18 +23,18 @@ PROPERTIES: list[tuple[int, Value]] = [
 @pytest.mark.parametrize("properties", [[], PROPERTIES], ids=["plain", "properties"])
 @pytest.mark.parametrize("way", ["live", "offline", "retained"])
 def test_message_of_5_0_to_3_1_1(
-    broker: Broker, name: str, way: str, properties: Properties, qos: int
+    broker: Broker, clients: Clients, name: str, way: str, properties: Properties, qos: int
 ) -> None:
     """Without its properties, byte for byte a 3.1.1 packet."""
     publisher = broker.connect(f"{name}-publisher")
-    peer = durable(broker, name, (name, 2)) if way != "retained" else join(broker, name)
+    peer = clients.durable(name, (name, 2)) if way != "retained" else clients.join(name)
     if way == "offline":
         peer.disconnect()
     publisher.publish(name, b"x", qos=qos, retain=way == "retained", properties=properties)
     if way == "offline":
         if not qos:
             return
-        peer = resume(broker, name)
+        peer = clients.resume(name)
     elif way == "retained":
         peer.subscribe((name, 2))
     found = peer.receive_publish(name, b"x", qos=qos, retain=way == "retained")
@@ -50,9 +50,11 @@ def test_message_of_5_0_to_3_1_1(
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("way", ["live", "offline", "retained"])
-def test_message_of_3_1_1_to_5_0(broker: Broker, name: str, way: str, qos: int) -> None:
+def test_message_of_3_1_1_to_5_0(
+    broker: Broker, clients: Clients, name: str, way: str, qos: int
+) -> None:
     """With an empty property field, or the subscription's identifier alone."""
-    publisher = join(broker, f"{name}-publisher")
+    publisher = clients.join(f"{name}-publisher")
     peer = broker.connect(name, expiry=60)
     identifier = [(Prop.SUBSCRIPTION_ID, 7)] if qos else []
     if way != "retained":
@@ -70,9 +72,9 @@ def test_message_of_3_1_1_to_5_0(broker: Broker, name: str, way: str, qos: int) 
     assert found.properties == identifier
 
 
-def test_topic_alias_is_resolved(broker: Broker, name: str) -> None:
+def test_topic_alias_is_resolved(broker: Broker, clients: Clients, name: str) -> None:
     """A 5.0 publisher's alias is its own affair."""
-    peer = join(broker, name)
+    peer = clients.join(name)
     peer.subscribe((name, 1))
     publisher = broker.connect(f"{name}-publisher")
     publisher.publish(name, b"1", qos=1, properties=[(Prop.TOPIC_ALIAS, 1)])
@@ -83,11 +85,11 @@ def test_topic_alias_is_resolved(broker: Broker, name: str) -> None:
 
 @pytest.mark.trap(42)
 @pytest.mark.parametrize("clean", [True, False])
-def test_3_1_1_takes_5_0_over(broker: Broker, name: str, clean: bool) -> None:
+def test_3_1_1_takes_5_0_over(broker: Broker, clients: Clients, name: str, clean: bool) -> None:
     """The 5.0 client is told by its own means, and the session goes on in the other version."""
     older = broker.connect(name, expiry=600)
     older.subscribe((name, 1), properties=[(Prop.SUBSCRIPTION_ID, 9)])
-    newer = join(broker, name, clean=clean, present=not clean)
+    newer = clients.join(name, clean=clean, present=not clean)
     older.expect_refusal(Reason.TAKEN_OVER)
     newer.publish(name, b"x", qos=1)
     if not clean:
@@ -97,8 +99,8 @@ def test_3_1_1_takes_5_0_over(broker: Broker, name: str, clean: bool) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_5_0_takes_3_1_1_over(broker: Broker, name: str, clean: bool) -> None:
-    older = durable(broker, name, (name, 1))
+def test_5_0_takes_3_1_1_over(broker: Broker, clients: Clients, name: str, clean: bool) -> None:
+    older = clients.durable(name, (name, 1))
     newer = broker.connect(name, clean=clean, expiry=60, session_present=not clean)
     older.expect_closed()
     newer.publish(name, b"x", qos=1)
@@ -111,11 +113,11 @@ def test_5_0_takes_3_1_1_over(broker: Broker, name: str, clean: bool) -> None:
 @pytest.mark.trap(3)
 @pytest.mark.parametrize("order", [(4, 5), (5, 4)])
 def test_unacknowledged_messages_change_version(
-    broker: Broker, name: str, order: tuple[int, int]
+    broker: Broker, clients: Clients, name: str, order: tuple[int, int]
 ) -> None:
     """In flight in one version, sent again with DUP and the same identifier in the other."""
-    publisher = join(broker, f"{name}-publisher")
-    first = durable(broker, name, (name, 2)) if order[0] == 4 else broker.connect(name, expiry=60)
+    publisher = clients.join(f"{name}-publisher")
+    first = clients.durable(name, (name, 2)) if order[0] == 4 else broker.connect(name, expiry=60)
     if order[0] == 5:
         first.subscribe((name, 2))
     for payload in numbered(6):
@@ -142,8 +144,8 @@ def test_unacknowledged_messages_change_version(
 
 
 @pytest.mark.parametrize("will_version", [4, 5])
-def test_will_crosses_over(broker: Broker, name: str, will_version: int) -> None:
-    watchers = [join(broker, f"{name}-3"), broker.connect(f"{name}-5")]
+def test_will_crosses_over(broker: Broker, clients: Clients, name: str, will_version: int) -> None:
+    watchers = [clients.join(f"{name}-3"), broker.connect(f"{name}-5")]
     for watcher in watchers:
         watcher.subscribe((f"{name}/will", 1))
     properties = [(Prop.USER, ("a", "b"))] if will_version == 5 else []
@@ -154,11 +156,11 @@ def test_will_crosses_over(broker: Broker, name: str, will_version: int) -> None
 
 
 @pytest.mark.trap(36)
-def test_one_shared_group_of_both(broker: Broker, name: str) -> None:
-    peers = [join(broker, f"{name}-3"), broker.connect(f"{name}-5")]
+def test_one_shared_group_of_both(broker: Broker, clients: Clients, name: str) -> None:
+    peers = [clients.join(f"{name}-3"), broker.connect(f"{name}-5")]
     for peer in peers:
         peer.subscribe((f"$share/g/{name}", 1))
-    publisher = join(broker, name)
+    publisher = clients.join(name)
     for payload in numbered(10):
         publisher.publish(name, payload, qos=1)
     got: list[bytes] = []
@@ -169,9 +171,9 @@ def test_one_shared_group_of_both(broker: Broker, name: str) -> None:
     assert sorted(got) == numbered(10)
 
 
-def test_version_of_a_connection_holds(broker: Broker, name: str) -> None:
+def test_version_of_a_connection_holds(broker: Broker, clients: Clients, name: str) -> None:
     """5.0 packets on a 3.1.1 connection are malformed, and 3.1.1 packets on a 5.0 one too."""
-    three = join(broker, f"{name}-3")
+    three = clients.join(f"{name}-3")
     three.send(V5.subscribe((name, 0x2C)))
     three.expect_closed()
     five = broker.connect(f"{name}-5")

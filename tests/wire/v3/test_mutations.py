@@ -10,10 +10,10 @@ import contextlib
 import random
 
 import pytest
+from tests.wire.clients import UNLIMITED, Clients
 from tests.wire.harness import Broker
 from tests.wire.packets import V3, V5, Packets, Will, packet, u16, varint
 from tests.wire.peer import Peer
-from tests.wire.v3.clients import UNLIMITED, join
 
 BROKER_OPTIONS = UNLIMITED
 
@@ -76,9 +76,11 @@ def read_to_the_end(peer: Peer, *, strict: bool) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("seed", range(12))
-def test_mutated_packets(broker: Broker, name: str, seed: int, version: int) -> None:
+def test_mutated_packets(
+    broker: Broker, clients: Clients, name: str, seed: int, version: int
+) -> None:
     chance = random.Random(seed * 10 + version)
-    witness = join(broker, f"{name}-witness")
+    witness = clients.join(f"{name}-witness")
     witness.subscribe((f"{name}/alive", 1))
     for _ in range(ROUNDS):
         peer = broker.peer(version)
@@ -101,13 +103,13 @@ def test_mutated_packets(broker: Broker, name: str, seed: int, version: int) -> 
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_noise(broker: Broker, name: str, seed: int) -> None:
+def test_noise(clients: Clients, name: str, seed: int) -> None:
     """Random bytes instead of a CONNECT, and behind one."""
     chance = random.Random(seed)
     for _ in range(ROUNDS):
-        peer = broker.peer(4)
+        peer = clients.peer()
         if chance.randrange(2):
             peer.send(V3.connect(name) if chance.randrange(2) else V5.connect(name))
         peer.send(chance.randbytes(chance.randrange(1, 300)))
         read_to_the_end(peer, strict=False)
-    join(broker, f"{name}-witness").expect_nothing()
+    clients.join(f"{name}-witness").expect_nothing()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.wire.harness import Broker
+from tests.wire.clients import Clients
 from tests.wire.packets import V3, Kind, Will
-from tests.wire.v3.clients import join
 
 ILL_FORMED = {
     "lone-continuation": b"a\x80b",
@@ -48,12 +47,12 @@ FIELDS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def refuse(broker: Broker, name: str, field: str, raw: bytes) -> None:
+def refuse(clients: Clients, name: str, field: str, raw: bytes) -> None:
     """The field with these bytes closes the connection."""
     if field in ("client-id", "username", "will-topic", "protocol-name"):
-        peer = broker.peer(4)
+        peer = clients.peer()
     else:
-        peer = join(broker, name)
+        peer = clients.join(name)
     peer.send(FIELDS[field](raw))
     peer.expect_closed()
 
@@ -67,24 +66,24 @@ def refuse(broker: Broker, name: str, field: str, raw: bytes) -> None:
 @pytest.mark.spec("MQTT-3.10.3-1@3.1.1")
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("raw", ILL_FORMED.values(), ids=ILL_FORMED.keys())
-def test_ill_formed(broker: Broker, name: str, field: str, raw: bytes) -> None:
-    refuse(broker, name, field, raw)
+def test_ill_formed(clients: Clients, name: str, field: str, raw: bytes) -> None:
+    refuse(clients, name, field, raw)
 
 
 @pytest.mark.spec("MQTT-1.5.3-1@3.1.1")
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("raw", SURROGATES.values(), ids=SURROGATES.keys())
-def test_surrogates(broker: Broker, name: str, field: str, raw: bytes) -> None:
+def test_surrogates(clients: Clients, name: str, field: str, raw: bytes) -> None:
     """Code points D800 to DFFF must not be encoded, not even as a pair."""
-    refuse(broker, name, field, raw)
+    refuse(clients, name, field, raw)
 
 
 @pytest.mark.spec("MQTT-1.5.3-2@3.1.1")
 @pytest.mark.spec("MQTT-4.7.3-2@3.1.1")
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("raw", NUL.values(), ids=NUL.keys())
-def test_nul(broker: Broker, name: str, field: str, raw: bytes) -> None:
-    refuse(broker, name, field, raw)
+def test_nul(clients: Clients, name: str, field: str, raw: bytes) -> None:
+    refuse(clients, name, field, raw)
 
 
 WELL_FORMED = {
@@ -107,10 +106,10 @@ WELL_FORMED = {
 @pytest.mark.spec("MQTT-1.5.3-3@3.1.1")
 @pytest.mark.spec("MQTT-4.7.3-4@3.1.1")
 @pytest.mark.parametrize("value", WELL_FORMED.values(), ids=WELL_FORMED.keys())
-def test_topic_keeps_its_bytes(broker: Broker, name: str, value: str) -> None:
+def test_topic_keeps_its_bytes(clients: Clients, name: str, value: str) -> None:
     """Names and filters are compared and delivered as they are, a byte order mark included."""
     topic = f"{value}/{name}/{value}"
-    peer = join(broker, name)
+    peer = clients.join(name)
     peer.subscribe(topic)
     peer.publish(topic, b"x", qos=1)
     found = peer.expect_packet(Kind.PUBLISH, topic=topic)
@@ -139,9 +138,9 @@ def test_topic_keeps_its_bytes(broker: Broker, name: str, value: str) -> None:
         pytest.param("%41", "A", id="percent"),
     ],
 )
-def test_nothing_is_normalised(broker: Broker, name: str, topic: str, topic_filter: str) -> None:
+def test_nothing_is_normalised(clients: Clients, name: str, topic: str, topic_filter: str) -> None:
     """Similar is not equal, neither for matching nor for UNSUBSCRIBE."""
-    peer = join(broker, name)
+    peer = clients.join(name)
     peer.subscribe(f"{name}/{topic_filter}")
     peer.publish(f"{name}/{topic}", b"other")
     peer.expect_nothing()
@@ -155,13 +154,13 @@ def test_nothing_is_normalised(broker: Broker, name: str, topic: str, topic_filt
     ["\u0001", "\u001f", "\u007f", "\u0085", "\u009f", "\ufdd0", "\ufffe", "\uffff", "\U0010ffff"],
     ids=ascii,
 )
-def test_discouraged_code_points(broker: Broker, name: str, character: str) -> None:
+def test_discouraged_code_points(clients: Clients, name: str, character: str) -> None:
     """1.5.3: control characters and non-characters SHOULD NOT be sent and MAY be refused.
 
     Perdure lets them pass unchanged; a broker that closes the connection is within its rights.
     """
     topic = f"{name}/{character}"
-    peer = join(broker, name)
+    peer = clients.join(name)
     peer.send(V3.subscribe((topic, 1), packet_id=1), V3.publish(topic, b"x", qos=1, packet_id=2))
     found = peer.receive()
     if found is None:
@@ -172,7 +171,7 @@ def test_discouraged_code_points(broker: Broker, name: str, character: str) -> N
 
 
 @pytest.mark.parametrize("size", [65534, 65535])
-def test_longest_strings(broker: Broker, name: str, size: int) -> None:
+def test_longest_strings(clients: Clients, name: str, size: int) -> None:
     """[MQTT-4.7.3-3]: 65,535 bytes, counted in bytes and not in characters."""
     topic = (name + "/" + "é" * 33000).encode()[:size]
     if size % 2 == len(name + "/") % 2:
@@ -180,7 +179,7 @@ def test_longest_strings(broker: Broker, name: str, size: int) -> None:
     else:
         value = topic[:-1].decode() + "x"
     assert len(value.encode()) == size
-    peer = join(broker, name)
+    peer = clients.join(name)
     peer.subscribe(value)
     peer.publish(value, b"x", qos=1)
     peer.receive_publish(value, b"x", qos=1)
