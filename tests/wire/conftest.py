@@ -1,9 +1,9 @@
 """Fixtures of the wire cases: a broker for each case, on one of two transports.
 
 Each case runs on the virtual network, with a seed of its own (``PERDURE_SEED`` gives others). A
-tenth of them, chosen by their names, and those marked ``sockets`` run on real sockets as well, and
-those marked ``sockets(only=True)`` or with users there alone; ``PERDURE_WIRE=sockets`` runs all of
-them there. One broker process serves a module's cases: names keep them apart.
+tenth of them, chosen by their names, and those marked ``sockets`` run on real sockets as well;
+those marked ``sockets(only=True)`` or with users run there alone, and those marked ``virtual`` not
+at all. ``PERDURE_WIRE=sockets`` runs all of them there. One broker process serves a module's cases: names keep them apart.
 """
 
 from __future__ import annotations
@@ -70,6 +70,8 @@ def _is_chosen(item: pytest.Item) -> bool:
         return True
     if not is_possible(_options(item.module)):
         return True
+    if item.get_closest_marker("virtual"):
+        return False
     return _digest(_plain_name(item)) % ON_SOCKETS_TOO == 0
 
 

@@ -20,9 +20,7 @@ from tests.wire.packets import Kind, Will
 
 BROKER_OPTIONS = UNLIMITED
 
-pytestmark = pytest.mark.slow
-
-both = pytest.mark.parametrize("how", ["kill", "stop"])
+both = pytest.mark.parametrize("how", [pytest.param("kill", marks=pytest.mark.sockets), "stop"])
 
 
 def die(broker: Broker, how: str) -> None:
@@ -67,6 +65,7 @@ def test_acknowledged_messages_survive(
     again.receive_publish(f"{name}/t", b"end", qos=qos, dup=False)
 
 
+@pytest.mark.spec("MQTT-4.4.0-1")
 @both
 @pytest.mark.spec("MQTT-4.4.0-1@3.1.1")
 @pytest.mark.trap(3)
@@ -116,6 +115,7 @@ def test_acknowledgements_out_of_order_survive(
     again.receive_publish(name, b"end", dup=False)
 
 
+@pytest.mark.trap(16)
 @both
 @pytest.mark.spec("MQTT-4.3.3-1@3.1.1")
 @pytest.mark.trap(12)

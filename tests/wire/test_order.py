@@ -16,6 +16,9 @@ from tests.wire.packets import Kind
 BROKER_OPTIONS = UNLIMITED
 
 
+@pytest.mark.spec("MQTT-4.6.0-5")
+@pytest.mark.spec("MQTT-4.6.0-6")
+@pytest.mark.spec("MQTT-3.3.2-3")
 @pytest.mark.spec("MQTT-4.2.0-1@3.1.1")
 @pytest.mark.spec("MQTT-4.6.0-5@3.1.1")
 @pytest.mark.spec("MQTT-4.6.0-6@3.1.1")

@@ -9,6 +9,7 @@ from tests.wire.packets import Kind
 BROKER_OPTIONS = UNLIMITED
 
 
+@pytest.mark.spec("MQTT-3.8.4-8")
 @pytest.mark.spec("MQTT-3.8.4-6@3.1.1")
 @pytest.mark.spec("MQTT-4.3.1-1@3.1.1")
 @pytest.mark.spec("MQTT-4.3.2-1@3.1.1")
@@ -34,7 +35,26 @@ def test_qos_is_the_lower_of_both(
     subscriber.expect_nothing()
 
 
-@pytest.mark.parametrize("size", [0, 1, 118, 119, 120, 16_375, 16_376, 65_536, 2_097_144])
+@pytest.mark.parametrize(
+    "size",
+    [
+        0,
+        1,
+        100,
+        116,
+        117,
+        118,
+        119,
+        120,
+        16_250,
+        16_375,
+        16_376,
+        65_535,
+        65_536,
+        300_000,
+        2_097_152,
+    ],
+)
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_payload_sizes(clients: Clients, name: str, size: int, qos: int) -> None:
     """Remaining lengths of one, two, three and four bytes and their edges, bytes unchanged."""
@@ -55,6 +75,7 @@ def test_remaining_length_edges(clients: Clients, name: str, length: int) -> Non
     peer.expect(clients.build.publish(name, payload))
 
 
+@pytest.mark.spec("MQTT-3.3.1-3")
 @pytest.mark.spec("MQTT-3.3.1-3@3.1.1")
 @pytest.mark.trap(10)
 @pytest.mark.parametrize("qos", [1, 2])
@@ -74,6 +95,8 @@ def test_dup_is_not_passed_on(clients: Clients, name: str, qos: int) -> None:
     subscriber.expect_nothing()
 
 
+@pytest.mark.spec("MQTT-4.3.1-1")
+@pytest.mark.spec("MQTT-2.2.1-2")
 @pytest.mark.spec("MQTT-2.3.1-5@3.1.1")
 def test_qos_0_has_no_packet_identifier(clients: Clients, name: str) -> None:
     peer = clients.join(name)
@@ -82,10 +105,15 @@ def test_qos_0_has_no_packet_identifier(clients: Clients, name: str) -> None:
     peer.expect(clients.build.publish(name, b"\x00\x07rest"))
 
 
+@pytest.mark.spec("MQTT-3.3.4-1")
+@pytest.mark.spec("MQTT-4.3.2-4")
+@pytest.mark.spec("MQTT-2.2.1-5")
 @pytest.mark.spec("MQTT-2.3.1-6@3.1.1")
-@pytest.mark.parametrize("packet_id", [1, 2, 255, 256, 0x1234, 65_534, 65_535])
+@pytest.mark.parametrize("packet_id", [1, 2, 255, 256, 0x1234, 32_767, 32_768, 65_534, 65_535])
 def test_acknowledgements_bear_the_identifier(clients: Clients, name: str, packet_id: int) -> None:
     peer = clients.join(name)
+    peer.send(clients.build.publish(name, b"x"))
+    peer.expect_nothing()
     peer.send(clients.build.publish(name, b"x", qos=1, packet_id=packet_id))
     peer.expect_ack(Kind.PUBACK, packet_id)
     peer.send(clients.build.publish(name, b"x", qos=2, packet_id=packet_id))
@@ -113,6 +141,9 @@ def test_identifiers_of_both_directions_are_independent(clients: Clients, name: 
     peer.expect_nothing()
 
 
+@pytest.mark.spec("MQTT-4.3.2-1")
+@pytest.mark.spec("MQTT-4.3.2-2")
+@pytest.mark.spec("MQTT-2.2.1-4")
 @pytest.mark.spec("MQTT-2.3.1-2@3.1.1")
 @pytest.mark.spec("MQTT-2.3.1-4@3.1.1")
 @pytest.mark.parametrize("qos", [1, 2])
@@ -165,16 +196,16 @@ def test_publish_in_any_pieces(clients: Clients, name: str, qos: int) -> None:
     assert peer.take(Kind.PUBLISH).payload == b"slow"
     burst = [
         clients.build.publish(name, payload, qos=qos, packet_id=10 + index if qos else None)
-        for index, payload in enumerate(numbered(200))
+        for index, payload in enumerate(numbered(500))
     ]
     peer.send(b"".join(burst))
     if qos:
-        for index in range(200):
+        for index in range(500):
             peer.take(Kind.PUBACK if qos == 1 else Kind.PUBREC, 10 + index)
     if qos == 2:
-        peer.send(*(clients.build.pubrel(packet_id) for packet_id in range(10, 210)))
-    got = [peer.take(Kind.PUBLISH).payload for _ in range(200)]
-    assert got == numbered(200)
+        peer.send(*(clients.build.pubrel(packet_id) for packet_id in range(10, 510)))
+    got = [peer.take(Kind.PUBLISH).payload for _ in range(500)]
+    assert got == numbered(500)
 
 
 def test_split_at_every_byte(clients: Clients, name: str) -> None:
@@ -187,11 +218,13 @@ def test_split_at_every_byte(clients: Clients, name: str) -> None:
         peer.expect_ack(Kind.PUBACK, 3)
 
 
+@pytest.mark.spec("MQTT-3.12.4-1")
 @pytest.mark.spec("MQTT-3.12.4-1@3.1.1")
-def test_ping(clients: Clients, name: str) -> None:
+@pytest.mark.parametrize("count", [1, 3, 100])
+def test_ping(clients: Clients, name: str, count: int) -> None:
     peer = clients.join(name)
-    peer.send(clients.build.pingreq() * 3)
-    for _ in range(3):
+    peer.send(clients.build.pingreq() * count)
+    for _ in range(count):
         peer.expect(b"\xd0\x00")
 
 

@@ -16,25 +16,31 @@ from tests.wire.packets import Kind
 BROKER_OPTIONS = UNLIMITED
 
 
+@pytest.mark.spec("MQTT-4.3.3-8")
+@pytest.mark.spec("MQTT-4.3.3-10")
+@pytest.mark.spec("MQTT-4.3.3-12")
 @pytest.mark.spec("MQTT-4.3.3-2@3.1.1")
 @pytest.mark.trap(10)
 @pytest.mark.trap(11)
+@pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("dup", [False, True])
 @pytest.mark.parametrize("count", [2, 3, 20])
 def test_repeated_publish_is_one_message(
-    clients: Clients, name: str, count: int, dup: bool
+    clients: Clients, name: str, count: int, dup: bool, at_once: bool
 ) -> None:
     """Until PUBREL the identifier is the message: PUBREC for each copy, one delivery."""
     subscriber = clients.join(f"{name}-subscriber")
     subscriber.subscribe((name, 2))
     peer = clients.join(name)
-    peer.send(
-        *(
-            clients.build.publish(name, b"x", qos=2, packet_id=7, dup=dup and i > 0)
-            for i in range(count)
-        )
-    )
-    for _ in range(count):
+    copies = [
+        clients.build.publish(name, b"x", qos=2, packet_id=7, dup=dup and i > 0)
+        for i in range(count)
+    ]
+    if at_once:
+        peer.send(*copies)
+    for copy in copies:
+        if not at_once:
+            peer.send(copy)
         peer.expect_ack(Kind.PUBREC, 7)
     peer.send(clients.build.pubrel(7))
     peer.expect_ack(Kind.PUBCOMP, 7)
@@ -42,6 +48,8 @@ def test_repeated_publish_is_one_message(
     subscriber.expect_nothing()
 
 
+@pytest.mark.spec("MQTT-4.3.3-9")
+@pytest.mark.trap(10)
 @pytest.mark.spec("MQTT-4.3.3-2@3.1.1")
 @pytest.mark.parametrize("dup", [False, True])
 def test_identifier_is_free_after_pubrel(clients: Clients, name: str, dup: bool) -> None:
@@ -55,12 +63,15 @@ def test_identifier_is_free_after_pubrel(clients: Clients, name: str, dup: bool)
         peer.take(Kind.PUBCOMP, 9)
         found = peer.take(Kind.PUBLISH)
         assert found.payload == payload
+        assert not found.dup
         peer.send(clients.build.pubrec(found.packet_id))
         peer.take(Kind.PUBREL, found.packet_id)
         peer.send(clients.build.pubcomp(found.packet_id))
     peer.expect_nothing()
 
 
+@pytest.mark.spec("MQTT-4.3.3-11")
+@pytest.mark.trap(12)
 @pytest.mark.spec("MQTT-4.3.3-2@3.1.1")
 def test_repeated_pubrel(clients: Clients, name: str) -> None:
     peer = clients.join(name)
@@ -68,7 +79,8 @@ def test_repeated_pubrel(clients: Clients, name: str) -> None:
     peer.send(clients.build.publish(name, b"x", qos=2, packet_id=4))
     peer.take(Kind.PUBREC, 4)
     peer.send(clients.build.pubrel(4) * 3)
-    for _ in range(3):
+    assert peer.take(Kind.PUBCOMP, 4).reason == 0
+    for _ in range(2):
         peer.take(Kind.PUBCOMP, 4)
     peer.receive_publish(name, b"x", qos=2)
     peer.expect_nothing()
@@ -89,6 +101,7 @@ def test_pubrecs_come_in_the_order_of_the_publishes(
         peer.expect_ack(Kind.PUBCOMP, packet_id)
 
 
+@pytest.mark.spec("MQTT-4.6.0-4")
 @pytest.mark.spec("MQTT-4.6.0-4@3.1.1")
 def test_pubrels_come_in_the_order_of_the_pubrecs(clients: Clients, name: str) -> None:
     publisher = clients.join(f"{name}-publisher")
@@ -127,6 +140,8 @@ def test_releases_out_of_order(clients: Clients, name: str, order: str) -> None:
 # --- the publisher's connection breaks ---------------------------------------------------
 
 
+@pytest.mark.spec("MQTT-4.3.3-12")
+@pytest.mark.trap(16)
 @pytest.mark.spec("MQTT-4.1.0-1@3.1.1")
 @pytest.mark.spec("MQTT-4.3.3-2@3.1.1")
 @pytest.mark.spec("MQTT-4.4.0-1@3.1.1")
@@ -134,8 +149,9 @@ def test_releases_out_of_order(clients: Clients, name: str, order: str) -> None:
 @pytest.mark.trap(15)
 @pytest.mark.parametrize("retain", [False, True])
 @pytest.mark.parametrize("resend", [False, True])
+@pytest.mark.parametrize("ending", ["close", "abort", "disconnect", "takeover"])
 def test_publisher_resumes_before_pubrel(
-    clients: Clients, name: str, resend: bool, retain: bool
+    clients: Clients, name: str, ending: str, resend: bool, retain: bool
 ) -> None:
     """The identifier outlives the connection: a copy is no new message, QoS and retain stay."""
     subscriber = clients.join(f"{name}-subscriber")
@@ -143,13 +159,14 @@ def test_publisher_resumes_before_pubrel(
     peer = clients.durable(name)
     peer.send(clients.build.publish(name, b"x", qos=2, packet_id=11, retain=retain))
     peer.expect_ack(Kind.PUBREC, 11)
-    peer.close()
+    if ending != "takeover":
+        getattr(peer, ending)()
     again = clients.resume(name)
     if resend:
         again.send(clients.build.publish(name, b"x", qos=2, packet_id=11, dup=True, retain=retain))
-        again.take(Kind.PUBREC, 11)
+        again.expect_ack(Kind.PUBREC, 11)
     again.send(clients.build.pubrel(11))
-    again.take(Kind.PUBCOMP, 11)
+    again.expect_ack(Kind.PUBCOMP, 11)
     subscriber.receive_publish(name, b"x", qos=2, retain=False)
     subscriber.expect_nothing()
     late = clients.join(f"{name}-late")
@@ -218,6 +235,9 @@ def test_unreleased_identifiers_do_not_exhaust_anything(clients: Clients, name: 
 # --- the subscriber's connection breaks --------------------------------------------------
 
 
+@pytest.mark.spec("MQTT-4.3.3-3")
+@pytest.mark.spec("MQTT-4.4.0-1")
+@pytest.mark.spec("MQTT-3.3.1-1")
 @pytest.mark.spec("MQTT-3.3.1-1@3.1.1")
 @pytest.mark.spec("MQTT-4.4.0-1@3.1.1")
 @pytest.mark.trap(3)
@@ -232,6 +252,8 @@ def test_subscriber_resumes_before_pubrec(clients: Clients, name: str) -> None:
     again.expect_nothing()
 
 
+@pytest.mark.spec("MQTT-4.4.0-1")
+@pytest.mark.spec("MQTT-4.3.3-6")
 @pytest.mark.spec("MQTT-4.3.3-1@3.1.1")
 @pytest.mark.spec("MQTT-4.4.0-1@3.1.1")
 @pytest.mark.trap(12)
@@ -260,6 +282,7 @@ def test_subscriber_resumes_after_pubrec(clients: Clients, name: str, saw_pubrel
     final.receive_publish(name, b"final", qos=2, dup=False)
 
 
+@pytest.mark.spec("MQTT-4.6.0-1")
 @pytest.mark.spec("MQTT-4.4.0-1@3.1.1")
 def test_mixed_states_on_resume(clients: Clients, name: str) -> None:
     """Some completed, some released, some only sent, some QoS 1: each goes on where it was."""
@@ -302,6 +325,7 @@ def test_mixed_states_on_resume(clients: Clients, name: str) -> None:
     again.expect_nothing()
 
 
+@pytest.mark.trap(12)
 @pytest.mark.parametrize("times", [2, 5])
 def test_repeated_pubrec(clients: Clients, name: str, times: int) -> None:
     """Each PUBREC is answered with PUBREL; the message stays one."""

@@ -131,7 +131,7 @@ def test_live_messages_join_behind_the_replay(clients: Clients, name: str) -> No
 
 
 @pytest.mark.parametrize(
-    "ending", ["disconnect", "abort", pytest.param("kill", marks=pytest.mark.slow)]
+    "ending", ["disconnect", "abort", pytest.param("kill", marks=pytest.mark.sockets)]
 )
 def test_interrupted_replay_goes_on(
     broker: Broker, clients: Clients, name: str, ending: str
@@ -235,7 +235,6 @@ def test_publish_to_replay_topics_is_no_replay(clients: Clients, name: str) -> N
     peer.expect_nothing()
 
 
-@pytest.mark.slow
 @pytest.mark.trap(27)
 @pytest.mark.parametrize("killed", [False, True])
 def test_order_while_the_structure_of_topics_is_learned(

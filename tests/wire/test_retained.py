@@ -31,6 +31,8 @@ def retain(clients: Clients, name: str, *messages: tuple[str, bytes], qos: int =
     publisher.disconnect()
 
 
+@pytest.mark.spec("MQTT-3.3.1-5")
+@pytest.mark.spec("MQTT-3.3.1-9")
 @pytest.mark.spec("MQTT-3.3.1-5@3.1.1")
 @pytest.mark.spec("MQTT-3.3.1-6@3.1.1")
 @pytest.mark.spec("MQTT-3.3.1-8@3.1.1")
@@ -58,10 +60,11 @@ def test_established_subscription_gets_retain_0(clients: Clients, name: str, qos
     peer.expect_nothing()
 
 
+@pytest.mark.spec("MQTT-3.3.1-5")
 @pytest.mark.spec("MQTT-3.3.1-5@3.1.1")
 @pytest.mark.spec("MQTT-3.3.1-7@3.1.1")
 @pytest.mark.trap(53)
-@pytest.mark.parametrize("qos", [(0, 0), (0, 1), (1, 0), (1, 2), (2, 1), (2, 0)])
+@pytest.mark.parametrize("qos", [(0, 0), (0, 1), (1, 0), (1, 2), (2, 1), (2, 0), (1, 1)])
 def test_newer_replaces_older(clients: Clients, name: str, qos: tuple[int, int]) -> None:
     """A QoS 0 message replaces too: the older one is discarded."""
     retain(clients, name, (name, b"older and longer"), qos=qos[0])
@@ -72,6 +75,8 @@ def test_newer_replaces_older(clients: Clients, name: str, qos: tuple[int, int])
     peer.expect_nothing()
 
 
+@pytest.mark.spec("MQTT-3.3.1-6")
+@pytest.mark.spec("MQTT-3.3.1-7")
 @pytest.mark.spec("MQTT-3.3.1-10@3.1.1")
 @pytest.mark.spec("MQTT-3.3.1-11@3.1.1")
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -100,6 +105,7 @@ def test_removing_nothing(clients: Clients, name: str) -> None:
     peer.expect_nothing()
 
 
+@pytest.mark.spec("MQTT-3.3.1-8")
 @pytest.mark.spec("MQTT-3.3.1-12@3.1.1")
 @pytest.mark.parametrize("payload", [b"passing", b""])
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -165,17 +171,25 @@ def test_matching(clients: Clients, name: str, topic_filter: str, matches: Seque
     retain(clients, name, *((t.format(name), b"") for t in topics))
 
 
-@pytest.mark.parametrize("topic_filter", ["#", "+/+", "+/#"])
+@pytest.mark.trap(28)
+@pytest.mark.spec("MQTT-4.7.2-1")
+@pytest.mark.parametrize("topic_filter", ["#", "+/+", "+/#", "+/a"])
 def test_wildcard_at_the_front_does_not_get_dollar_topics(
     clients: Clients, name: str, topic_filter: str
 ) -> None:
     retain(clients, name, (f"$x{name}/a", b"hidden"), (f"{name}/a", b"seen"))
     peer = clients.join(name)
     peer.subscribe((topic_filter, 1))
+    peer.subscribe((f"{name}/end", 1))
     peer.publish(f"{name}/end", b"end", qos=1)
+    seen = set()
     while (found := peer.take(Kind.PUBLISH)).payload != b"end":
         assert not found.topic.startswith("$")
         peer.send(clients.build.puback(found.packet_id))
+        seen.add(found.topic)
+    assert f"{name}/a" in seen
+    peer.subscribe((f"$x{name}/a", 0))
+    peer.expect_publish(f"$x{name}/a", b"hidden", retain=True)
     retain(clients, name, (f"$x{name}/a", b""), (f"{name}/a", b""))
 
 

@@ -17,6 +17,9 @@ from tests.wire.peer import Peer
 BROKER_OPTIONS = UNLIMITED
 
 
+@pytest.mark.spec("MQTT-3.1.2-6")
+@pytest.mark.spec("MQTT-3.2.2-2")
+@pytest.mark.spec("MQTT-3.1.2-23")
 @pytest.mark.spec("MQTT-3.1.2-4@3.1.1")
 @pytest.mark.spec("MQTT-3.1.2-6@3.1.1")
 @pytest.mark.spec("MQTT-3.1.4-3@3.1.1")
@@ -268,6 +271,7 @@ def test_takeover_closes_the_older_connection(
     newer.expect_nothing()
 
 
+@pytest.mark.spec("MQTT-3.1.4-3")
 @pytest.mark.spec("MQTT-3.1.4-2@3.1.1")
 @pytest.mark.trap(20)
 def test_takeover_keeps_what_was_not_acknowledged(clients: Clients, name: str) -> None:

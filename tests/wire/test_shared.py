@@ -25,6 +25,7 @@ def drained(peers: list[Peer]) -> list[list[bytes]]:
     return found
 
 
+@pytest.mark.spec("MQTT-4.8.2-3")
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_each_message_goes_to_one_member(clients: Clients, name: str, count: int, qos: int) -> None:
@@ -154,7 +155,6 @@ def test_group_of_a_resumed_session(clients: Clients, name: str) -> None:
 
 @pytest.mark.trap(37)
 @pytest.mark.trap(38)
-@pytest.mark.slow
 def test_group_after_a_kill(broker: Broker, clients: Clients, name: str) -> None:
     """The group is there again with the broker. Mosquitto forgets it when it is killed."""
     publisher = clients.join(name)

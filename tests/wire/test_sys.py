@@ -23,6 +23,7 @@ def test_values_are_there(clients: Clients, name: str, topic_filter: str) -> Non
 WILDCARDS = ["#", "+/broker/version", "+/broker/uptime", "+/broker/#", "+/#", "+/+/+"]
 
 
+@pytest.mark.spec("MQTT-4.7.2-1")
 @pytest.mark.spec("MQTT-4.7.2-1@3.1.1")
 @pytest.mark.trap(28)
 @pytest.mark.parametrize("topic_filter", WILDCARDS)
@@ -34,7 +35,7 @@ def test_wildcards_do_not_reach_retained_values(
     peer.expect_nothing()
 
 
-@pytest.mark.slow
+@pytest.mark.virtual
 @pytest.mark.spec("MQTT-4.7.2-1@3.1.1")
 @pytest.mark.trap(28)
 def test_wildcards_do_not_reach_live_values(clients: Clients, name: str) -> None:

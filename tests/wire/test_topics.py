@@ -148,6 +148,7 @@ def test_match(clients: Clients, name: str, topic_filter: str, topic: str, qos: 
     peer.expect_nothing()
 
 
+@pytest.mark.spec("MQTT-4.7.2-1")
 @pytest.mark.spec("MQTT-4.7.2-1@3.1.1")
 @pytest.mark.spec("MQTT-4.7.3-4@3.1.1")
 @pytest.mark.trap(28)

@@ -40,6 +40,8 @@ VIOLATIONS: dict[str, Callable[[Packets], bytes]] = {
 VIOLATION_CODES: Final = (Reason.MALFORMED, Reason.PROTOCOL_ERROR, Reason.TOPIC_INVALID)
 
 
+@pytest.mark.spec("MQTT-3.1.2-7")
+@pytest.mark.spec("MQTT-3.1.2-8")
 @pytest.mark.spec("MQTT-3.1.2-8@3.1.1")
 @pytest.mark.trap(45)
 @pytest.mark.parametrize("clean", [True, False])
@@ -73,7 +75,8 @@ def test_published_when_the_client_breaks_the_protocol(
     watcher.expect_nothing()
 
 
-@pytest.mark.slow
+@pytest.mark.spec("MQTT-3.1.2-22")
+@pytest.mark.virtual
 @pytest.mark.spec("MQTT-3.1.2-8@3.1.1")
 @pytest.mark.spec("MQTT-3.1.2-24@3.1.1")
 def test_published_when_the_keep_alive_is_over(clients: Clients, name: str) -> None:
@@ -83,6 +86,7 @@ def test_published_when_the_keep_alive_is_over(clients: Clients, name: str) -> N
     watcher.receive_publish(f"{name}/will", b"gone", qos=1)
 
 
+@pytest.mark.spec("MQTT-3.1.2-8")
 @pytest.mark.spec("MQTT-3.1.2-8@3.1.1")
 @pytest.mark.spec("MQTT-3.1.4-2@3.1.1")
 @pytest.mark.trap(43)
@@ -162,6 +166,7 @@ def test_qos_and_retain(clients: Clients, name: str, qos: int, retain: bool, gra
     late.expect_nothing()
 
 
+@pytest.mark.spec("MQTT-3.3.1-6")
 @pytest.mark.spec("MQTT-3.3.1-10@3.1.1")
 def test_empty_retained_will_clears(clients: Clients, name: str) -> None:
     """A will is published like any message: zero bytes with RETAIN remove what is retained."""
@@ -218,7 +223,7 @@ def test_will_follows_what_was_published_before(clients: Clients, name: str) -> 
     watcher.receive_publish(f"{name}/will", b"gone", qos=1)
 
 
-@pytest.mark.slow
+@pytest.mark.virtual
 @pytest.mark.spec("MQTT-3.1.2-8@3.1.1")
 def test_will_of_a_client_that_stays_is_not_published(
     broker: Broker, clients: Clients, name: str

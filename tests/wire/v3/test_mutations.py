@@ -73,7 +73,6 @@ def read_to_the_end(peer: Peer, *, strict: bool) -> None:
     peer.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("seed", range(12))
 def test_mutated_packets(

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import pytest
 from tests.wire.harness import Broker
-from tests.wire.packets import V5, Kind, Prop, Will
+from tests.wire.packets import Prop, Will
 from tests.wire.peer import Peer
-
-pytestmark = pytest.mark.slow
 
 
 def die(broker: Broker, how: str) -> None:
@@ -28,7 +26,7 @@ def settle(broker: Broker) -> None:
     broker.connect("").publish("settle", b"", qos=1)
 
 
-both = pytest.mark.parametrize("how", ["kill", "stop"])
+both = pytest.mark.parametrize("how", [pytest.param("kill", marks=pytest.mark.sockets), "stop"])
 
 
 def resume(broker: Broker, name: str) -> Peer:
@@ -53,105 +51,6 @@ def test_acknowledged_messages_survive(broker: Broker, name: str, how: str, qos:
     for index in range(50):
         found = again.receive_publish(f"{name}/t", b"%d" % index, qos=qos)
         assert found.all(Prop.USER) == [("n", str(index))]
-    again.expect_nothing()
-
-
-@both
-@pytest.mark.spec("MQTT-4.4.0-1")
-@pytest.mark.trap(3)
-@pytest.mark.parametrize("qos", [1, 2])
-def test_packet_ids_in_flight_survive(broker: Broker, name: str, how: str, qos: int) -> None:
-    """DUP 1 and the same identifiers, in the same order."""
-    subscriber = broker.connect(f"{name}-subscriber", expiry=600)
-    subscriber.subscribe((f"{name}/t", qos))
-    publisher = broker.connect(name)
-    for index in range(10):
-        publisher.publish(f"{name}/t", b"%d" % index, qos=qos)
-    ids = [subscriber.expect_publish(f"{name}/t", b"%d" % i).packet_id for i in range(10)]
-    die(broker, how)
-    again = resume(broker, f"{name}-subscriber")
-    for index, packet_id in enumerate(ids):
-        again.expect_publish(f"{name}/t", b"%d" % index, dup=True, packet_id=packet_id)
-    again.expect_nothing()
-
-
-@both
-@pytest.mark.trap(12)
-@pytest.mark.trap(16)
-def test_outbound_release_survives(broker: Broker, name: str, how: str) -> None:
-    """Past PUBREC there is only PUBREL, whatever happens to the broker."""
-    subscriber = broker.connect(f"{name}-subscriber", expiry=600)
-    subscriber.subscribe((f"{name}/t", 2))
-    broker.connect(name).publish(f"{name}/t", b"x", qos=2)
-    packet_id = subscriber.expect_publish(f"{name}/t", b"x", qos=2).packet_id
-    subscriber.send(V5.pubrec(packet_id))
-    subscriber.expect_packet(Kind.PUBREL, packet_id=packet_id)
-    die(broker, how)
-    again = resume(broker, f"{name}-subscriber")
-    again.expect_packet(Kind.PUBREL, packet_id=packet_id)
-    again.send(V5.pubcomp(packet_id))
-    again.expect_nothing()
-
-
-@both
-def test_inbound_exchange_survives(broker: Broker, name: str, how: str) -> None:
-    """PUBREC was sent: the duplicate is recognised by the next process."""
-    watcher = broker.connect(f"{name}-watcher", expiry=600)
-    watcher.subscribe((f"{name}/t", 2))
-    publisher = broker.connect(name, expiry=600)
-    publisher.send(V5.publish(f"{name}/t", b"once", qos=2, packet_id=7))
-    publisher.expect_packet(Kind.PUBREC, packet_id=7, reason=0)
-    die(broker, how)
-    again = resume(broker, name)
-    again.send(V5.publish(f"{name}/t", b"once", qos=2, packet_id=7, dup=True))
-    again.expect_packet(Kind.PUBREC, packet_id=7, reason=0)
-    again.send(V5.pubrel(7))
-    again.expect_packet(Kind.PUBCOMP, packet_id=7, reason=0)
-    again.publish(f"{name}/t", b"control", qos=2)
-    watcher = resume(broker, f"{name}-watcher")
-    assert watcher.take_publish().payload == b"once"
-    assert watcher.take_publish().payload == b"control"
-
-
-@both
-def test_completed_exchange_is_not_remembered(broker: Broker, name: str, how: str) -> None:
-    """After PUBCOMP the identifier is free: the same number is a new message."""
-    watcher = broker.connect(f"{name}-watcher", expiry=600)
-    watcher.subscribe((f"{name}/t", 2))
-    publisher = broker.connect(name, expiry=600)
-    publisher.publish(f"{name}/t", b"1", qos=2)
-    watcher.receive_publish(f"{name}/t", b"1", qos=2)
-    watcher.fence()
-    watcher.disconnect()
-    settle(broker)
-    die(broker, how)
-    again = resume(broker, name)
-    again.send(V5.publish(f"{name}/t", b"2", qos=2, packet_id=1))
-    again.expect_packet(Kind.PUBREC, packet_id=1, reason=0)
-    again.send(V5.pubrel(1))
-    again.expect_packet(Kind.PUBCOMP, packet_id=1, reason=0)
-    watcher = resume(broker, f"{name}-watcher")
-    watcher.receive_publish(f"{name}/t", b"2", qos=2)
-    watcher.expect_nothing()
-
-
-@both
-@pytest.mark.trap(19)
-def test_gaps_of_acknowledgements_survive(broker: Broker, name: str, how: str) -> None:
-    """Acknowledged out of order: what is not acknowledged comes again, and nothing else."""
-    subscriber = broker.connect(f"{name}-subscriber", expiry=600)
-    subscriber.subscribe((f"{name}/t", 1))
-    publisher = broker.connect(name)
-    for index in range(10):
-        publisher.publish(f"{name}/t", b"%d" % index, qos=1)
-    ids = [subscriber.expect_publish(f"{name}/t", b"%d" % i).packet_id for i in range(10)]
-    subscriber.send(*(V5.puback(ids[index]) for index in (9, 1, 4)))
-    subscriber.disconnect()
-    settle(broker)
-    die(broker, how)
-    again = resume(broker, f"{name}-subscriber")
-    for index in (0, 2, 3, 5, 6, 7, 8):
-        again.expect_publish(f"{name}/t", b"%d" % index, dup=True, packet_id=ids[index])
     again.expect_nothing()
 
 

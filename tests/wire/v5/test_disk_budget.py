@@ -15,7 +15,7 @@ BROKER_OPTIONS = Options(
 )
 pytestmark = [
     pytest.mark.skipif(SUBJECT != "perdure", reason="Mosquitto has no such budget"),
-    pytest.mark.slow,
+    pytest.mark.sockets(only=True),  # a store in memory has no size on disk
 ]
 
 

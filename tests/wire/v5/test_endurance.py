@@ -42,7 +42,7 @@ def test_takeovers_do_not_use_up_the_connections(broker: Broker, name: str) -> N
     peer.expect_nothing()
 
 
-@pytest.mark.slow
+@pytest.mark.virtual
 @pytest.mark.trap(50)
 def test_no_client_is_connected_after_a_kill(broker: Broker, name: str) -> None:
     """The sessions of the dead process are offline, in `$SYS` and for their wills alike."""
@@ -59,7 +59,7 @@ def test_no_client_is_connected_after_a_kill(broker: Broker, name: str) -> None:
         broker.connect(f"{name}-{index}", clean=False, session_present=True)
 
 
-@pytest.mark.slow
+@pytest.mark.virtual
 @pytest.mark.trap(14)
 @pytest.mark.parametrize("step", ["publish", "pubrel", "inbound"])
 def test_exchanges_expire_with_their_session(broker: Broker, name: str, step: str) -> None:
@@ -144,7 +144,7 @@ def test_many_members_leave_at_once(broker: Broker, name: str) -> None:
     assert found == {b"%d" % index for index in range(62)}
 
 
-@pytest.mark.slow
+@pytest.mark.virtual
 @pytest.mark.trap(32)
 def test_restarts_delete_nothing(broker: Broker, name: str) -> None:
     """Four restarts, orderly and not, over sessions in every state."""
@@ -188,6 +188,7 @@ def test_hundred_sessions_with_one_wildcard(broker: Broker, name: str) -> None:
             peer.receive_publish(f"{name}/{index}", b"%d" % index, qos=1)
 
 
+@pytest.mark.sockets(only=True)  # the listener counts
 def test_connections_beyond_the_limit_are_refused(broker: Broker, name: str) -> None:
     """Closed, with CONNACK 0x97 or 0x9F or without an answer; those that stand work on."""
     peers = [broker.connect(f"{name}-{index}") for index in range(60)]

@@ -60,7 +60,7 @@ def test_interval_of_zero_with_a_live_subscriber(broker: Broker, name: str, qos:
     assert found.payload == b"control"
 
 
-@pytest.mark.slow
+@pytest.mark.virtual
 @pytest.mark.spec("MQTT-3.3.2-5")
 @pytest.mark.spec("MQTT-3.3.2-6")
 @pytest.mark.trap(23)
@@ -83,7 +83,7 @@ def test_expired_messages_do_not_block_the_queue(broker: Broker, name: str, qos:
     again.expect_nothing()
 
 
-@pytest.mark.slow
+@pytest.mark.virtual
 @pytest.mark.trap(23)
 def test_interval_survives_a_restart(broker: Broker, name: str) -> None:
     """It is stored with the message, not with the process that took it."""
@@ -101,7 +101,7 @@ def test_interval_survives_a_restart(broker: Broker, name: str) -> None:
     again.expect_nothing()
 
 
-@pytest.mark.slow
+@pytest.mark.virtual
 @pytest.mark.spec("MQTT-3.3.2-5")
 def test_expiry_behind_a_full_window(broker: Broker, name: str) -> None:
     """A message that expires while the client is connected and slow is not sent."""
@@ -118,7 +118,7 @@ def test_expiry_behind_a_full_window(broker: Broker, name: str) -> None:
     assert found.get(Prop.MESSAGE_EXPIRY) in (56, 57, 58)
 
 
-@pytest.mark.slow
+@pytest.mark.virtual
 @pytest.mark.trap(13)
 def test_exchange_past_pubrec_does_not_expire(broker: Broker, name: str) -> None:
     """The PUBREL is session state: it is owed although its message's time is over."""
@@ -138,7 +138,7 @@ def test_exchange_past_pubrec_does_not_expire(broker: Broker, name: str) -> None
     again.receive_publish(f"{name}/t", b"next", qos=2)
 
 
-@pytest.mark.slow
+@pytest.mark.virtual
 @pytest.mark.spec("MQTT-4.3.3-7")
 @pytest.mark.trap(13)
 def test_sent_qos2_message_does_not_expire(broker: Broker, name: str) -> None:
@@ -155,7 +155,7 @@ def test_sent_qos2_message_does_not_expire(broker: Broker, name: str) -> None:
     again.expect_nothing()
 
 
-@pytest.mark.slow
+@pytest.mark.virtual
 @pytest.mark.spec("MQTT-4.3.3-13")
 def test_inbound_exchange_goes_on_after_the_expiry(broker: Broker, name: str) -> None:
     """The receiver completes the exchange although the message's time is over."""
@@ -170,7 +170,7 @@ def test_inbound_exchange_goes_on_after_the_expiry(broker: Broker, name: str) ->
     peer.expect_packet(Kind.PUBCOMP, packet_id=5, reason=0)
 
 
-@pytest.mark.slow
+@pytest.mark.virtual
 def test_sent_and_unacknowledged_message_may_expire(broker: Broker, name: str) -> None:
     """4.4: it is sent again or dropped, and the queue goes on either way."""
     subscriber = broker.connect(f"{name}-subscriber", expiry=60)
@@ -196,7 +196,7 @@ def test_expiry_does_not_reach_311(broker: Broker, name: str) -> None:
     subscriber.receive_publish(f"{name}/t", b"x", qos=1)
 
 
-@pytest.mark.slow
+@pytest.mark.virtual
 def test_expiry_holds_for_311_subscribers(broker: Broker, name: str) -> None:
     """A 3.1.1 session does not get what has expired either."""
     subscriber = broker.connect(f"{name}-subscriber", version=4, clean=False)

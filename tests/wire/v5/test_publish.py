@@ -11,18 +11,6 @@ from tests.wire.packets import V5, Kind, Prop, Reason, Value
 from tests.wire.v5.samples import SAMPLE
 
 
-@pytest.mark.spec("MQTT-3.8.4-8")
-@pytest.mark.parametrize("granted", [0, 1, 2])
-@pytest.mark.parametrize("published", [0, 1, 2])
-def test_qos_is_the_lower_of_both(broker: Broker, name: str, published: int, granted: int) -> None:
-    subscriber = broker.connect(f"{name}-subscriber")
-    subscriber.subscribe((f"{name}/t", granted))
-    publisher = broker.connect(name)
-    publisher.publish(f"{name}/t", b"x", qos=published)
-    subscriber.receive_publish(f"{name}/t", b"x", qos=min(published, granted), dup=False)
-    subscriber.expect_nothing()
-
-
 @pytest.mark.parametrize("to", [4, 5])
 @pytest.mark.parametrize("origin", [4, 5])
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -147,86 +135,6 @@ def test_payload_format_is_not_checked_or_is_refused_by_its_code(broker: Broker,
 SIZES = [0, 1, 100, 116, 117, 118, 16_250, 16_375, 16_376, 65_535, 65_536, 300_000, 2_097_152]
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_payload_size(broker: Broker, name: str, size: int) -> None:
-    """Sizes around the steps of the remaining length's own size."""
-    payload = bytes(i * 31 % 251 for i in range(min(size, 5000))).ljust(size, b"\x5a")
-    peer = broker.connect(name)
-    peer.subscribe((f"{name}/t", 1))
-    peer.publish(f"{name}/t", payload, qos=1)
-    peer.receive_publish(f"{name}/t", payload, qos=1)
-
-
-@pytest.mark.spec("MQTT-3.3.1-3")
-@pytest.mark.parametrize("qos", [1, 2])
-def test_dup_is_not_propagated(broker: Broker, name: str, qos: int) -> None:
-    """The DUP flag of a delivery is its own; the first one has 0. See trap 10 too."""
-    subscriber = broker.connect(f"{name}-subscriber")
-    subscriber.subscribe(f"{name}/t")
-    publisher = broker.connect(name)
-    publisher.send(V5.publish(f"{name}/t", b"x", qos=qos, packet_id=9, dup=True))
-    publisher.take(Kind.PUBACK if qos == 1 else Kind.PUBREC, 9)
-    if qos == 2:
-        publisher.send(V5.pubrel(9))
-        publisher.take(Kind.PUBCOMP, 9)
-    subscriber.receive_publish(f"{name}/t", b"x", qos=qos, dup=False)
-
-
-@pytest.mark.spec("MQTT-4.3.1-1")
-@pytest.mark.spec("MQTT-2.2.1-2")
-def test_qos0_has_no_packet_id(broker: Broker, name: str) -> None:
-    """Bytes after the topic are properties and payload, even if they look like an identifier."""
-    peer = broker.connect(name)
-    peer.subscribe((f"{name}/t", 0))
-    peer.send(V5.publish(f"{name}/t", b"\x00\x01rest"))
-    peer.expect(V5.publish(f"{name}/t", b"\x00\x01rest"))
-
-
-@pytest.mark.spec("MQTT-3.3.4-1")
-def test_answers_by_qos(broker: Broker, name: str) -> None:
-    peer = broker.connect(name)
-    peer.send(V5.publish(f"{name}/t", b"0"))
-    peer.expect_nothing()
-    peer.send(V5.publish(f"{name}/t", b"1", qos=1, packet_id=3))
-    puback = peer.expect_packet(Kind.PUBACK, packet_id=3)
-    assert puback.reason in (0, Reason.NO_MATCHING_SUBSCRIBERS)
-    peer.send(V5.publish(f"{name}/t", b"2", qos=2, packet_id=4))
-    pubrec = peer.expect_packet(Kind.PUBREC, packet_id=4)
-    assert pubrec.reason in (0, Reason.NO_MATCHING_SUBSCRIBERS)
-    peer.send(V5.pubrel(4))
-    peer.expect_packet(Kind.PUBCOMP, packet_id=4, reason=0)
-
-
-@pytest.mark.spec("MQTT-4.3.2-4")
-@pytest.mark.spec("MQTT-2.2.1-5")
-@pytest.mark.parametrize("packet_id", [1, 2, 255, 256, 32_767, 32_768, 65_534, 65_535])
-@pytest.mark.parametrize("qos", [1, 2])
-def test_packet_id_is_echoed(broker: Broker, name: str, packet_id: int, qos: int) -> None:
-    peer = broker.connect(name)
-    peer.send(V5.publish(f"{name}/t", b"x", qos=qos, packet_id=packet_id))
-    peer.expect_packet(Kind.PUBACK if qos == 1 else Kind.PUBREC, packet_id=packet_id)
-    if qos == 2:
-        peer.send(V5.pubrel(packet_id))
-        peer.expect_packet(Kind.PUBCOMP, packet_id=packet_id, reason=0)
-
-
-def test_packet_ids_of_the_directions_are_apart(broker: Broker, name: str) -> None:
-    """2.2.1: client and server assign independently; the same number may be in use both ways."""
-    peer = broker.connect(name)
-    peer.subscribe(f"{name}/t")
-    broker.connect(f"{name}-other").publish(f"{name}/t", b"in", qos=2)
-    found = peer.expect_publish(f"{name}/t", b"in", qos=2)
-    same = found.packet_id
-    peer.send(V5.publish(f"{name}/elsewhere", b"out", qos=2, packet_id=same))
-    peer.expect_packet(Kind.PUBREC, packet_id=same)
-    peer.send(V5.pubrec(same))
-    peer.expect_packet(Kind.PUBREL, packet_id=same, reason=0)
-    peer.send(V5.pubrel(same))
-    peer.expect_packet(Kind.PUBCOMP, packet_id=same, reason=0)
-    peer.send(V5.pubcomp(same))
-    peer.expect_nothing()
-
-
 def test_packet_id_may_be_used_again_after_its_exchange(broker: Broker, name: str) -> None:
     """2.2.1: a PUBACK or PUBCOMP frees it at once."""
     peer = broker.connect(name)
@@ -238,29 +146,6 @@ def test_packet_id_may_be_used_again_after_its_exchange(broker: Broker, name: st
             peer.expect_packet(Kind.PUBREC, packet_id=1)
             peer.send(V5.pubrel(1))
             peer.expect_packet(Kind.PUBCOMP, packet_id=1)
-
-
-@pytest.mark.spec("MQTT-4.6.0-5")
-@pytest.mark.spec("MQTT-4.6.0-6")
-@pytest.mark.spec("MQTT-3.3.2-3")
-@pytest.mark.parametrize("qos", [0, 1, 2])
-def test_order_of_one_topic(broker: Broker, name: str, qos: int) -> None:
-    subscriber = broker.connect(f"{name}-subscriber")
-    subscriber.subscribe(f"{name}/t")
-    publisher = broker.connect(name)
-    count = 15
-    for index in range(count):
-        publisher.send(
-            V5.publish(
-                f"{name}/t", b"%d" % index, qos=qos, packet_id=None if not qos else index + 1
-            )
-        )
-    if qos == 2:
-        for index in range(count):
-            publisher.take(Kind.PUBREC, index + 1)
-            publisher.send(V5.pubrel(index + 1))
-    for index in range(count):
-        subscriber.receive_publish(f"{name}/t", b"%d" % index, qos=qos)
 
 
 @pytest.mark.spec("MQTT-4.6.0-2")
@@ -278,30 +163,6 @@ def test_acknowledgements_come_in_order(broker: Broker, name: str, qos: int) -> 
         peer.send(*(V5.pubrel(i) for i in reversed(ids)))
         for packet_id in reversed(ids):
             peer.expect_packet(Kind.PUBCOMP, packet_id=packet_id, reason=0)
-
-
-def test_many_packets_in_one_segment(broker: Broker, name: str) -> None:
-    peer = broker.connect(name)
-    peer.subscribe((f"{name}/t", 0))
-    peer.send(*(V5.publish(f"{name}/t", b"%d" % i) for i in range(500)))
-    for index in range(500):
-        peer.expect_publish(f"{name}/t", b"%d" % index)
-
-
-@pytest.mark.parametrize("qos", [0, 1, 2])
-def test_publisher_receives_its_own_message(broker: Broker, name: str, qos: int) -> None:
-    """3.8.3.1: unless No Local is set."""
-    peer = broker.connect(name)
-    peer.subscribe(f"{name}/t")
-    peer.publish(f"{name}/t", b"x", qos=qos)
-    peer.receive_publish(f"{name}/t", b"x", qos=qos)
-
-
-@pytest.mark.parametrize("qos", [1, 2])
-def test_no_matching_subscribers_is_success(broker: Broker, name: str, qos: int) -> None:
-    """Codes 0x00 and 0x10 both are successes (3.4.2.1, 3.5.2.1)."""
-    peer = broker.connect(name)
-    peer.publish(f"{name}/nobody", b"x", qos=qos)
 
 
 def test_three_subscribers_of_different_kinds(broker: Broker, name: str) -> None:

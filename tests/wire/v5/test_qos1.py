@@ -20,78 +20,6 @@ def resume(broker: Broker, name: str) -> Peer:
     return broker.connect(f"{name}-subscriber", clean=False, expiry=60, session_present=True)
 
 
-@pytest.mark.spec("MQTT-4.3.2-1")
-@pytest.mark.spec("MQTT-4.3.2-2")
-@pytest.mark.spec("MQTT-2.2.1-4")
-def test_each_message_has_an_unused_packet_id(broker: Broker, name: str) -> None:
-    subscriber, publisher = pair(broker, name)
-    for index in range(10):
-        publisher.publish(f"{name}/t", b"%d" % index, qos=1)
-    ids = [
-        subscriber.expect_publish(f"{name}/t", b"%d" % i, qos=1, dup=False).packet_id
-        for i in range(10)
-    ]
-    assert len(set(ids)) == 10
-
-
-@pytest.mark.spec("MQTT-4.3.2-3")
-@pytest.mark.spec("MQTT-4.4.0-1")
-@pytest.mark.spec("MQTT-3.3.1-1")
-@pytest.mark.spec("MQTT-4.6.0-1")
-@pytest.mark.trap(3)
-@pytest.mark.parametrize("ending", ["abort", "disconnect", "takeover"])
-def test_unacknowledged_messages_are_sent_again(broker: Broker, name: str, ending: str) -> None:
-    """With their packet identifiers, DUP 1, in order, after Session Present 1."""
-    subscriber, publisher = pair(broker, name)
-    for index in range(5):
-        publisher.publish(f"{name}/t", b"%d" % index, qos=1)
-    ids = [subscriber.expect_publish(f"{name}/t", b"%d" % i, qos=1).packet_id for i in range(5)]
-    if ending != "takeover":
-        getattr(subscriber, ending)()
-    again = resume(broker, name)
-    for index, packet_id in enumerate(ids):
-        again.expect_publish(f"{name}/t", b"%d" % index, qos=1, dup=True, packet_id=packet_id)
-    again.expect_nothing()
-    for packet_id in ids:
-        again.send(V5.puback(packet_id))
-    again.disconnect()
-    resume(broker, name).expect_nothing()
-
-
-@pytest.mark.spec("MQTT-4.4.0-1")
-@pytest.mark.trap(4)
-def test_nothing_is_sent_again_on_a_live_connection(broker: Broker, name: str) -> None:
-    """Neither for other traffic nor for acknowledgements of later messages."""
-    subscriber, publisher = pair(broker, name)
-    publisher.publish(f"{name}/t", b"1", qos=1)
-    publisher.publish(f"{name}/t", b"2", qos=1)
-    subscriber.expect_publish(f"{name}/t", b"1", qos=1)
-    second = subscriber.expect_publish(f"{name}/t", b"2", qos=1)
-    subscriber.send(V5.puback(second.packet_id))
-    subscriber.expect_nothing()
-    publisher.publish(f"{name}/t", b"3", qos=1)
-    subscriber.expect_publish(f"{name}/t", b"3", qos=1, dup=False)
-    subscriber.expect_nothing()
-
-
-@pytest.mark.trap(19)
-@pytest.mark.parametrize("order", [(4, 3, 2, 1, 0), (1, 3), (0, 2, 4), (4,), (2, 1, 4)])
-def test_out_of_order_acknowledgements(broker: Broker, name: str, order: tuple[int, ...]) -> None:
-    """4.6 asks clients for order, but each PUBACK frees its own message only."""
-    subscriber, publisher = pair(broker, name)
-    for index in range(5):
-        publisher.publish(f"{name}/t", b"%d" % index, qos=1)
-    ids = [subscriber.expect_publish(f"{name}/t", b"%d" % i).packet_id for i in range(5)]
-    for index in order:
-        subscriber.send(V5.puback(ids[index]))
-    subscriber.expect_nothing()
-    subscriber.abort()
-    again = resume(broker, name)
-    for index in sorted(set(range(5)) - set(order)):
-        again.expect_publish(f"{name}/t", b"%d" % index, dup=True, packet_id=ids[index])
-    again.expect_nothing()
-
-
 @pytest.mark.spec("MQTT-4.4.0-2")
 @pytest.mark.parametrize("reason", [0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99])
 def test_every_puback_ends_the_exchange(broker: Broker, name: str, reason: int) -> None:
@@ -124,14 +52,6 @@ def test_puback_with_properties(broker: Broker, name: str, properties: bytes) ->
     resume(broker, name).expect_nothing()
 
 
-@pytest.mark.parametrize("kind", [Kind.PUBACK, Kind.PUBCOMP])
-def test_acknowledgement_of_nothing(broker: Broker, name: str, kind: Kind) -> None:
-    """An identifier that is not in use: no answer is defined, and it does no harm."""
-    peer = broker.connect(name)
-    peer.send(V5.ack(kind, 77))
-    peer.expect_nothing()
-
-
 def test_acknowledgement_twice(broker: Broker, name: str) -> None:
     """The second PUBACK must not free a later message."""
     subscriber, publisher = pair(broker, name)
@@ -142,20 +62,6 @@ def test_acknowledgement_twice(broker: Broker, name: str) -> None:
     second = subscriber.expect_publish(f"{name}/t", b"2")
     subscriber.abort()
     resume(broker, name).expect_publish(f"{name}/t", b"2", packet_id=second.packet_id, dup=True)
-
-
-@pytest.mark.trap(8)
-@pytest.mark.parametrize("wrong", [Kind.PUBREC, Kind.PUBCOMP])
-def test_wrong_acknowledgement_does_not_end_qos1(broker: Broker, name: str, wrong: Kind) -> None:
-    """A PUBREC or PUBCOMP is none of a QoS 1 message: ignored or refused, never taken."""
-    subscriber, publisher = pair(broker, name)
-    publisher.publish(f"{name}/t", b"x", qos=1)
-    found = subscriber.expect_publish(f"{name}/t", b"x", qos=1)
-    subscriber.send(V5.ack(wrong, found.packet_id))
-    subscriber.send(V5.disconnect())
-    while subscriber.receive() is not None:
-        pass
-    resume(broker, name).expect_publish(f"{name}/t", b"x", dup=True, packet_id=found.packet_id)
 
 
 @pytest.mark.trap(7)
@@ -268,17 +174,6 @@ def test_downgrade_to_qos0_leaves_nothing_behind(broker: Broker, name: str) -> N
     subscriber.expect_nothing()
     subscriber.abort()
     resume(broker, name).expect_nothing()
-
-
-@pytest.mark.spec("MQTT-4.3.2-5")
-def test_duplicate_qos1_publish_is_a_new_message(broker: Broker, name: str) -> None:
-    """[MQTT-4.3.2-5]: after its PUBACK the identifier names a new message, DUP or not."""
-    subscriber, publisher = pair(broker, name)
-    for _ in range(2):
-        publisher.send(V5.publish(f"{name}/t", b"x", qos=1, packet_id=5, dup=True))
-        publisher.expect_packet(Kind.PUBACK, packet_id=5)
-    subscriber.receive_publish(f"{name}/t", b"x", qos=1)
-    subscriber.receive_publish(f"{name}/t", b"x", qos=1)
 
 
 def test_puback_that_answers_a_qos1_publish_names_no_error(broker: Broker, name: str) -> None:

@@ -28,32 +28,6 @@ def fresh(broker: Broker, name: str) -> Peer:
     return broker.connect(f"{name}-subscriber")
 
 
-@pytest.mark.spec("MQTT-3.3.1-5")
-@pytest.mark.spec("MQTT-3.3.1-9")
-@pytest.mark.parametrize("granted", [0, 1, 2])
-@pytest.mark.parametrize("published", [0, 1, 2])
-def test_retained_at_subscribe(broker: Broker, name: str, published: int, granted: int) -> None:
-    """With RETAIN 1 and the lower QoS of both."""
-    retain(broker, f"{name}/t", b"kept", qos=published)
-    subscriber = fresh(broker, name)
-    subscriber.subscribe((f"{name}/t", granted))
-    subscriber.receive_publish(
-        f"{name}/t", b"kept", qos=min(published, granted), retain=True, dup=False
-    )
-    subscriber.expect_nothing()
-
-
-@pytest.mark.spec("MQTT-3.3.1-5")
-@pytest.mark.trap(53)
-def test_last_one_replaces(broker: Broker, name: str) -> None:
-    for payload in (b"1", b"2", b"3"):
-        retain(broker, f"{name}/t", payload)
-    subscriber = fresh(broker, name)
-    subscriber.subscribe((f"{name}/t", 1))
-    subscriber.receive_publish(f"{name}/t", b"3", qos=1, retain=True)
-    subscriber.expect_nothing()
-
-
 def test_replacement_replaces_properties_and_qos(broker: Broker, name: str) -> None:
     publisher = broker.connect(name)
     publisher.publish(
@@ -66,34 +40,12 @@ def test_replacement_replaces_properties_and_qos(broker: Broker, name: str) -> N
     assert found.properties == []
 
 
-@pytest.mark.spec("MQTT-3.3.1-6")
-@pytest.mark.spec("MQTT-3.3.1-7")
-@pytest.mark.parametrize("qos", [0, 1, 2])
-def test_zero_length_clears(broker: Broker, name: str, qos: int) -> None:
-    retain(broker, f"{name}/t", b"kept")
-    retain(broker, f"{name}/t", b"", qos=qos)
-    subscriber = fresh(broker, name)
-    subscriber.subscribe((f"{name}/t", 2))
-    subscriber.expect_nothing()
-
-
 def test_zero_length_is_delivered_to_current_subscribers(broker: Broker, name: str) -> None:
     """3.3.1.3: it clears the store, and it is a message like any other."""
     subscriber = fresh(broker, name)
     subscriber.subscribe((f"{name}/t", 1 | RETAIN_AS_PUBLISHED))
     retain(broker, f"{name}/t", b"")
     subscriber.receive_publish(f"{name}/t", b"", qos=1, retain=True)
-
-
-@pytest.mark.spec("MQTT-3.3.1-8")
-@pytest.mark.parametrize("payload", [b"other", b""])
-def test_message_without_retain_leaves_the_store(broker: Broker, name: str, payload: bytes) -> None:
-    retain(broker, f"{name}/t", b"kept")
-    broker.connect(name).publish(f"{name}/t", payload, qos=1)
-    subscriber = fresh(broker, name)
-    subscriber.subscribe((f"{name}/t", 1))
-    subscriber.receive_publish(f"{name}/t", b"kept", qos=1, retain=True)
-    subscriber.expect_nothing()
 
 
 @pytest.mark.spec("MQTT-3.3.1-12")
@@ -183,16 +135,6 @@ def test_retain_handling_1_after_resume(broker: Broker, name: str) -> None:
 
 
 @pytest.mark.trap(52)
-def test_resume_alone_sends_nothing_retained(broker: Broker, name: str) -> None:
-    retain(broker, f"{name}/t", b"kept")
-    subscriber = broker.connect(f"{name}-subscriber", expiry=60)
-    subscriber.subscribe((f"{name}/t", 1))
-    subscriber.receive_publish(f"{name}/t", b"kept", qos=1)
-    subscriber.disconnect()
-    broker.connect(f"{name}-subscriber", clean=False, session_present=True).expect_nothing()
-
-
-@pytest.mark.trap(52)
 def test_takeover_in_the_middle_of_a_retained_replay(broker: Broker, name: str) -> None:
     """The unacknowledged part comes again, the rest follows, nothing is missing or new."""
     for index in range(10):
@@ -210,60 +152,6 @@ def test_takeover_in_the_middle_of_a_retained_replay(broker: Broker, name: str) 
         topics.append(found.topic)
     assert sorted(topics) == [f"{name}/{index}" for index in range(10)]
     second.expect_nothing()
-
-
-@pytest.mark.parametrize(
-    ("topic_filter", "matching"),
-    [
-        ("{}/#", ["", "/a", "/a/b", "/a/b/c", "/b"]),
-        ("{}/+", ["/a", "/b"]),
-        ("{}/+/b", ["/a/b"]),
-        ("{}/a/#", ["/a", "/a/b", "/a/b/c"]),
-        ("+/a", ["/a"]),
-        ("{}/a/b/c", ["/a/b/c"]),
-        ("{}/none", []),
-    ],
-)
-@pytest.mark.trap(28)
-def test_retained_for_a_wildcard(
-    broker: Broker, name: str, topic_filter: str, matching: list[str]
-) -> None:
-    """`a/#` has the parent `a` as well."""
-    topics = ["", "/a", "/a/b", "/a/b/c", "/b"]
-    for topic in topics:
-        retain(broker, name + topic, b"x")
-    subscriber = fresh(broker, name)
-    subscriber.subscribe((topic_filter.format(name), 1))
-    found = []
-    for _ in matching:
-        message = subscriber.take_publish()
-        assert message.retain
-        found.append(message.topic)
-    assert sorted(found) == [name + topic for topic in matching]
-    subscriber.expect_nothing()
-    for topic in topics:
-        retain(broker, name + topic, b"")
-
-
-@pytest.mark.trap(28)
-@pytest.mark.spec("MQTT-4.7.2-1")
-@pytest.mark.parametrize("topic_filter", ["#", "+/{}", "+/#"])
-def test_retained_dollar_topic_is_hidden_from_wildcards(
-    broker: Broker, name: str, topic_filter: str
-) -> None:
-    retain(broker, f"$keep/{name}", b"hidden")
-    retain(broker, f"keep/{name}", b"shown")
-    subscriber = fresh(broker, name)
-    subscriber.subscribe((topic_filter.format(name), 0))
-    found = subscriber.take_publish()
-    while found.topic != f"keep/{name}":  # what other cases keep may come too
-        assert not found.topic.startswith("$")
-        found = subscriber.take_publish()
-    assert all(not message.topic.startswith("$") for message in subscriber.drain())
-    subscriber.subscribe((f"$keep/{name}", 0))
-    subscriber.expect_publish(f"$keep/{name}", b"hidden", retain=True)
-    retain(broker, f"$keep/{name}", b"")
-    retain(broker, f"keep/{name}", b"")
 
 
 @pytest.mark.trap(41)
@@ -340,7 +228,7 @@ def test_no_local_and_own_retained_message(broker: Broker, name: str) -> None:
     subscriber.receive_publish(f"{name}/t", b"of another", qos=1, retain=True)
 
 
-@pytest.mark.slow
+@pytest.mark.virtual
 @pytest.mark.spec("MQTT-3.3.2-5")
 def test_retained_message_expires(broker: Broker, name: str) -> None:
     publisher = broker.connect(name)
@@ -375,17 +263,6 @@ def test_retained_of_50_for_311(broker: Broker, name: str) -> None:
     subscriber = broker.connect(f"{name}-subscriber", version=4)
     subscriber.subscribe((f"{name}/t", 2))
     subscriber.receive_publish(f"{name}/t", b"x", qos=1, retain=True)
-
-
-def test_retained_survives_its_publisher(broker: Broker, name: str) -> None:
-    """3.3.1.3: retained messages do not form part of the session."""
-    publisher = broker.connect(name)
-    publisher.publish(f"{name}/t", b"kept", qos=1, retain=True)
-    publisher.abort()
-    broker.connect(name).disconnect()
-    subscriber = fresh(broker, name)
-    subscriber.subscribe((f"{name}/t", 1))
-    subscriber.receive_publish(f"{name}/t", b"kept", retain=True)
 
 
 def test_retained_is_dup_0_first_and_dup_1_again(broker: Broker, name: str) -> None:

@@ -12,13 +12,6 @@ from tests.wire.packets import V5, Kind, Prop, Reason, Will
 NEVER = 0xFFFFFFFF
 
 
-@pytest.mark.spec("MQTT-3.1.2-6")
-@pytest.mark.spec("MQTT-3.2.2-2")
-@pytest.mark.parametrize("clean", [False, True])
-def test_new_session(broker: Broker, name: str, clean: bool) -> None:
-    broker.connect(name, clean=clean, session_present=False)
-
-
 @pytest.mark.spec("MQTT-3.1.2-5")
 @pytest.mark.spec("MQTT-3.1.2-23")
 @pytest.mark.spec("MQTT-3.2.2-3")
@@ -32,14 +25,6 @@ def test_resume(broker: Broker, name: str, expiry: int) -> None:
     second = broker.connect(name, clean=False, expiry=expiry, session_present=True)
     second.publish(f"{name}/t", b"still subscribed", qos=1)
     second.receive_publish(f"{name}/t", b"still subscribed", qos=1)
-
-
-@pytest.mark.spec("MQTT-3.1.2-23")
-def test_resume_after_the_connection_broke(broker: Broker, name: str) -> None:
-    first = broker.connect(name, expiry=30)
-    first.subscribe(f"{name}/t")
-    first.abort()
-    broker.connect(name, clean=False, session_present=True)
 
 
 @pytest.mark.parametrize("expiry", [None, 0])
@@ -98,19 +83,8 @@ def test_taken_over_session_of_expiry_0_ends(broker: Broker, name: str) -> None:
     second.expect_nothing()
 
 
-@pytest.mark.spec("MQTT-3.1.4-3")
-def test_taken_over_session_lives_on(broker: Broker, name: str) -> None:
-    first = broker.connect(name, expiry=60)
-    first.subscribe(f"{name}/t")
-    first.publish(f"{name}/t", b"unacknowledged", qos=1)
-    original = first.expect_publish(f"{name}/t", b"unacknowledged", qos=1)
-    second = broker.connect(name, clean=False, expiry=60, session_present=True)
-    again = second.expect_publish(f"{name}/t", b"unacknowledged", dup=True)
-    assert again.packet_id == original.packet_id
-
-
 @pytest.mark.spec("MQTT-4.1.0-2")
-@pytest.mark.slow
+@pytest.mark.virtual
 def test_session_expires(broker: Broker, name: str) -> None:
     """3.1.2.11.2: after the interval the session is gone."""
     first = broker.connect(name, expiry=1)
@@ -120,7 +94,7 @@ def test_session_expires(broker: Broker, name: str) -> None:
     broker.connect(name, clean=False, session_present=False)
 
 
-@pytest.mark.slow
+@pytest.mark.virtual
 def test_session_does_not_expire_while_connected(broker: Broker, name: str) -> None:
     """The interval begins when the connection is closed."""
     first = broker.connect(name, expiry=1)
@@ -130,7 +104,7 @@ def test_session_does_not_expire_while_connected(broker: Broker, name: str) -> N
     broker.connect(name, clean=False, session_present=True)
 
 
-@pytest.mark.slow
+@pytest.mark.virtual
 @pytest.mark.trap(46)
 def test_expiry_does_not_reap_a_session_that_came_back(broker: Broker, name: str) -> None:
     """An expiry armed at the first disconnect must not end the resumed session."""
@@ -160,7 +134,7 @@ def test_expiry_grows_at_disconnect(broker: Broker, name: str, later: int) -> No
     broker.connect(name, clean=False, session_present=True)
 
 
-@pytest.mark.slow
+@pytest.mark.virtual
 @pytest.mark.trap(47)
 def test_expiry_grown_at_disconnect_outlives_the_first(broker: Broker, name: str) -> None:
     first = broker.connect(name, expiry=1)
@@ -169,7 +143,7 @@ def test_expiry_grown_at_disconnect_outlives_the_first(broker: Broker, name: str
     broker.connect(name, clean=False, session_present=True)
 
 
-@pytest.mark.slow
+@pytest.mark.virtual
 @pytest.mark.trap(47)
 def test_expiry_shrinks_at_disconnect(broker: Broker, name: str) -> None:
     first = broker.connect(name, expiry=60)

@@ -27,29 +27,6 @@ def collect(peers: list[Peer], *, acknowledge: bool = True) -> dict[bytes, list[
     return found
 
 
-@pytest.mark.spec("MQTT-4.8.2-3")
-@pytest.mark.parametrize("qos", [0, 1, 2])
-@pytest.mark.parametrize("members", [1, 2, 3])
-def test_each_message_goes_to_one_member(broker: Broker, name: str, members: int, qos: int) -> None:
-    peers = group(broker, name, members, qos)
-    publisher = broker.connect(name)
-    for index in range(20):
-        publisher.publish(f"{name}/t", b"%d" % index, qos=qos)
-    found = collect(peers)
-    assert sorted(found) == sorted(b"%d" % index for index in range(20))
-    assert all(len(receivers) == 1 for receivers in found.values())
-
-
-def test_members_share_the_work(broker: Broker, name: str) -> None:
-    """Not prescribed, but a share that feeds one member only is none: ours goes round."""
-    peers = group(broker, name, 3)
-    publisher = broker.connect(name)
-    for index in range(30):
-        publisher.publish(f"{name}/t", b"%d" % index, qos=1)
-    receivers = {member for several in collect(peers).values() for member in several}
-    assert receivers == {0, 1, 2}
-
-
 def test_groups_and_plain_subscriptions_are_apart(broker: Broker, name: str) -> None:
     """Each group gets each message once, and every plain subscriber too."""
     peers = []
@@ -168,7 +145,7 @@ def test_takeover_does_not_pass_messages_on(broker: Broker, name: str) -> None:
     second.expect_nothing()
 
 
-@pytest.mark.slow
+@pytest.mark.virtual
 @pytest.mark.trap(39)
 def test_expired_member_passes_its_messages_on(broker: Broker, name: str) -> None:
     """Under their own topic, although the filter is a wildcard. Mosquitto drops them."""

@@ -26,18 +26,6 @@ def test_suback_has_the_packet_id(broker: Broker, name: str, packet_id: int) -> 
     peer.expect_packet(Kind.SUBACK, packet_id=packet_id, reasons=(1,))
 
 
-@pytest.mark.spec("MQTT-3.8.4-5")
-@pytest.mark.spec("MQTT-3.8.4-6")
-@pytest.mark.spec("MQTT-3.8.4-7")
-@pytest.mark.spec("MQTT-3.9.3-1")
-@pytest.mark.spec("MQTT-3.9.3-2")
-def test_one_code_for_each_filter_in_order(broker: Broker, name: str) -> None:
-    peer = broker.connect(name)
-    peer.subscribe(
-        (f"{name}/2", 2), (f"{name}/0", 0), (f"{name}/1", 1), (f"{name}/2", 2), codes=(2, 0, 1, 2)
-    )
-
-
 @pytest.mark.spec("MQTT-3.8.4-6")
 def test_a_bad_filter_does_not_spoil_the_others(broker: Broker, name: str) -> None:
     """Per filter a code of its own, unless the whole packet is refused as malformed."""
@@ -54,27 +42,6 @@ def test_a_bad_filter_does_not_spoil_the_others(broker: Broker, name: str) -> No
     peer.receive_publish(f"{name}/c", b"x", qos=1)
 
 
-@pytest.mark.parametrize("count", [1, 10, 100, 1000])
-def test_many_filters_in_one_packet(broker: Broker, name: str, count: int) -> None:
-    peer = broker.connect(name)
-    peer.subscribe(*((f"{name}/{index}", index % 3) for index in range(count)))
-    peer.publish(f"{name}/{count - 1}", b"last")
-    peer.receive_publish(f"{name}/{count - 1}", b"last", qos=0)
-
-
-@pytest.mark.trap(51)
-@pytest.mark.parametrize("qos", [0, 1, 2])
-def test_subscription_holds_from_its_suback(broker: Broker, name: str, qos: int) -> None:
-    """A message published after the SUBACK is never missed, fifty times over."""
-    publisher = broker.connect(f"{name}-publisher")
-    for index in range(50):
-        subscriber = broker.connect(f"{name}-{index}")
-        subscriber.subscribe((f"{name}/{index}", qos))
-        publisher.publish(f"{name}/{index}", b"x", qos=qos)
-        subscriber.receive_publish(f"{name}/{index}", b"x", qos=qos)
-        subscriber.close()
-
-
 @pytest.mark.spec("MQTT-4.6.0-6")
 def test_subscribe_and_publish_in_one_segment(broker: Broker, name: str) -> None:
     """[MQTT-4.6.0-6]: packets of one connection are processed in order."""
@@ -83,17 +50,6 @@ def test_subscribe_and_publish_in_one_segment(broker: Broker, name: str) -> None
     peer.take(Kind.SUBACK, 7)
     peer.take(Kind.PUBACK, 1)
     assert peer.take_publish().payload == b"x"
-
-
-@pytest.mark.spec("MQTT-3.8.4-3")
-@pytest.mark.parametrize(("first", "second"), [(0, 2), (2, 0), (1, 2), (2, 1)])
-def test_same_filter_replaces(broker: Broker, name: str, first: int, second: int) -> None:
-    peer = broker.connect(name)
-    peer.subscribe((f"{name}/t", first))
-    peer.subscribe((f"{name}/t", second))
-    peer.publish(f"{name}/t", b"x", qos=2)
-    peer.receive_publish(f"{name}/t", b"x", qos=second)
-    peer.expect_nothing()
 
 
 @pytest.mark.spec("MQTT-3.8.4-3")
@@ -109,22 +65,6 @@ def test_replacement_replaces_the_options(broker: Broker, name: str) -> None:
     peer.subscribe((f"{name}/t", 1))
     peer.publish(f"{name}/t", b"plain", qos=1)
     assert peer.receive_publish(f"{name}/t", b"plain", qos=1).all(Prop.SUBSCRIPTION_ID) == []
-
-
-@pytest.mark.spec("MQTT-3.8.4-4")
-@pytest.mark.trap(29)
-def test_no_message_is_lost_by_a_replacement(broker: Broker, name: str) -> None:
-    """Resubscriptions in the middle of a flow: each message comes once, in order."""
-    subscriber = broker.connect(f"{name}-subscriber", expiry=60)
-    subscriber.subscribe((f"{name}/t", 1))
-    publisher = broker.connect(name)
-    for index in range(40):
-        publisher.publish(f"{name}/t", b"%d" % index, qos=1)
-        if index % 10 == 5:
-            subscriber.subscribe((f"{name}/t", 1 + index % 20 // 10))
-    for index in range(40):
-        assert subscriber.take_publish().payload == b"%d" % index
-    subscriber.expect_nothing()
 
 
 @pytest.mark.trap(29)
@@ -204,23 +144,6 @@ def deliveries(peer: Peer) -> list[tuple[int, list[Value]]]:
         if message.payload == b"end":
             return found
         found.append((message.qos, sorted(message.all(Prop.SUBSCRIPTION_ID), key=str)))
-
-
-@pytest.mark.spec("MQTT-3.3.4-2")
-@pytest.mark.parametrize("published", [0, 1, 2])
-def test_overlapping_subscriptions_give_the_highest_qos(
-    broker: Broker, name: str, published: int
-) -> None:
-    """One copy at the highest granted QoS; or one for each, of which one has the highest."""
-    peer = broker.connect(name)
-    peer.subscribe((f"{name}/#", 0), (f"{name}/t", 2), (f"{name}/+", 1), (f"{name}/end", 0))
-    publisher = broker.connect(f"{name}-publisher")
-    publisher.publish(f"{name}/t", b"x", qos=published)
-    peer.unsubscribe(f"{name}/#", f"{name}/+")
-    publisher.publish(f"{name}/end", b"end")
-    found = deliveries(peer)
-    assert max(qos for qos, _ in found) == published
-    assert len(found) in (1, 3)
 
 
 @pytest.mark.spec("MQTT-3.3.4-3")
@@ -326,70 +249,6 @@ def test_unsubscribe(broker: Broker, name: str, packet_id: int) -> None:
     peer.publish(f"{name}/t", b"x", qos=1)
     peer.publish(f"{name}/u", b"control", qos=1)
     peer.receive_publish(f"{name}/u", b"control", qos=1)
-
-
-@pytest.mark.spec("MQTT-3.10.4-5")
-@pytest.mark.spec("MQTT-3.10.4-6")
-@pytest.mark.spec("MQTT-3.11.3-1")
-@pytest.mark.spec("MQTT-3.11.3-2")
-def test_one_unsubscribe_code_for_each_filter(broker: Broker, name: str) -> None:
-    peer = broker.connect(name)
-    peer.subscribe((f"{name}/a", 0), (f"{name}/b", 0))
-    filters = (f"{name}/x", f"{name}/a", f"{name}/y", f"{name}/b", f"{name}/a")
-    peer.unsubscribe(*filters, codes=(0x11, 0, 0x11, 0, 0x11))
-
-
-@pytest.mark.spec("MQTT-3.10.4-1")
-@pytest.mark.parametrize("other", ["{}/T", "{}/+", "{}/#", "{}", "{}/t/", "$share/g/{}/t"])
-def test_unsubscribe_compares_characters(broker: Broker, name: str, other: str) -> None:
-    """A filter that matches the same topics, or almost the same text, is another one."""
-    peer = broker.connect(name)
-    peer.subscribe((f"{name}/t", 0))
-    peer.unsubscribe(other.format(name), codes=(Reason.NO_SUBSCRIPTION,))
-    peer.publish(f"{name}/t", b"x")
-    peer.receive_publish(f"{name}/t", b"x")
-
-
-@pytest.mark.spec("MQTT-3.10.4-3")
-@pytest.mark.parametrize("qos", [1, 2])
-def test_unsubscribe_completes_what_was_begun(broker: Broker, name: str, qos: int) -> None:
-    """Messages sent at QoS 1 and 2 are completed, and sent again on resume if need be."""
-    subscriber = broker.connect(f"{name}-subscriber", expiry=60)
-    subscriber.subscribe((f"{name}/t", qos))
-    broker.connect(name).publish(f"{name}/t", b"x", qos=qos)
-    found = subscriber.expect_publish(f"{name}/t", b"x", qos=qos)
-    subscriber.unsubscribe(f"{name}/t")
-    subscriber.abort()
-    again = broker.connect(f"{name}-subscriber", clean=False, expiry=60, session_present=True)
-    again.receive_publish(f"{name}/t", b"x", qos=qos, dup=True, packet_id=found.packet_id)
-    again.expect_nothing()
-
-
-def test_unsubscribe_holds_across_connections(broker: Broker, name: str) -> None:
-    first = broker.connect(name, expiry=60)
-    first.subscribe((f"{name}/t", 1), (f"{name}/u", 1))
-    first.unsubscribe(f"{name}/t")
-    first.disconnect()
-    publisher = broker.connect(f"{name}-publisher")
-    publisher.publish(f"{name}/t", b"x", qos=1)
-    publisher.publish(f"{name}/u", b"control", qos=1)
-    again = broker.connect(name, clean=False, session_present=True)
-    again.receive_publish(f"{name}/u", b"control", qos=1)
-    again.expect_nothing()
-
-
-def test_subscribe_again_after_unsubscribe_starts_anew(broker: Broker, name: str) -> None:
-    """What was published between the two belongs to neither subscription."""
-    peer = broker.connect(name, expiry=60)
-    publisher = broker.connect(f"{name}-publisher")
-    peer.subscribe((f"{name}/t", 1))
-    peer.unsubscribe(f"{name}/t")
-    publisher.publish(f"{name}/t", b"between", qos=1)
-    peer.subscribe((f"{name}/t", 1))
-    publisher.publish(f"{name}/t", b"after", qos=1)
-    peer.receive_publish(f"{name}/t", b"after", qos=1)
-    peer.disconnect()
-    broker.connect(name, clean=False, session_present=True).expect_nothing()
 
 
 def test_many_filters_in_one_unsubscribe(broker: Broker, name: str) -> None:

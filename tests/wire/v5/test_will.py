@@ -24,19 +24,6 @@ def expect_no_will(watcher: Peer, name: str) -> None:
     watcher.receive_publish(f"{name}/control", b"control", qos=2)
 
 
-@pytest.mark.spec("MQTT-3.1.2-7")
-@pytest.mark.spec("MQTT-3.1.2-8")
-@pytest.mark.trap(45)
-@pytest.mark.parametrize("ending", ["close", "abort"])
-@pytest.mark.parametrize("qos", [0, 1, 2])
-def test_will_when_the_connection_breaks(broker: Broker, name: str, ending: str, qos: int) -> None:
-    watcher = watch(broker, name)
-    peer = broker.connect(name, will=Will(topic=f"{name}/w", payload=b"gone", qos=qos))
-    getattr(peer, ending)()
-    watcher.receive_publish(f"{name}/w", b"gone", qos=qos, retain=False)
-    expect_no_will(watcher, name)
-
-
 @pytest.mark.spec("MQTT-3.1.2-10")
 @pytest.mark.spec("MQTT-3.14.4-3")
 @pytest.mark.parametrize("reason", [None, 0x00])
@@ -86,21 +73,6 @@ def test_will_after_an_error(broker: Broker, name: str, bad: bytes) -> None:
     while peer.receive() is not None:
         pass
     watcher.receive_publish(f"{name}/w", b"gone")
-
-
-@pytest.mark.spec("MQTT-3.1.2-8")
-@pytest.mark.trap(44)
-@pytest.mark.parametrize("clean", [False, True])
-@pytest.mark.parametrize("expiry", [0, 60])
-def test_will_on_takeover_without_delay(
-    broker: Broker, name: str, clean: bool, expiry: int
-) -> None:
-    """3.1.4: the taken-over connection is closed without DISCONNECT 0x00, and the delay is 0."""
-    watcher = watch(broker, name)
-    broker.connect(name, expiry=expiry, will=Will(topic=f"{name}/w", payload=b"gone"))
-    broker.connect(name, clean=clean, expiry=expiry)
-    watcher.receive_publish(f"{name}/w", b"gone")
-    expect_no_will(watcher, name)
 
 
 @pytest.mark.trap(43)
@@ -154,7 +126,7 @@ def test_delayed_will_is_cancelled_by_a_resume_in_time(
     expect_no_will(watcher, name)
 
 
-@pytest.mark.slow
+@pytest.mark.virtual
 @pytest.mark.spec("MQTT-3.1.3-9")
 @pytest.mark.trap(44)
 def test_cancelled_will_stays_cancelled(broker: Broker, name: str) -> None:
@@ -167,7 +139,7 @@ def test_cancelled_will_stays_cancelled(broker: Broker, name: str) -> None:
     expect_no_will(watcher, name)
 
 
-@pytest.mark.slow
+@pytest.mark.virtual
 @pytest.mark.trap(44)
 def test_delayed_will_comes_once_after_its_delay(broker: Broker, name: str) -> None:
     watcher = watch(broker, name)
@@ -179,7 +151,7 @@ def test_delayed_will_comes_once_after_its_delay(broker: Broker, name: str) -> N
     expect_no_will(watcher, name)
 
 
-@pytest.mark.slow
+@pytest.mark.virtual
 @pytest.mark.trap(43)
 def test_session_expiry_ends_a_longer_delay(broker: Broker, name: str) -> None:
     """3.1.3.2.2: delay or end of the session, whichever happens first."""
@@ -212,14 +184,6 @@ def test_expiry_0_at_disconnect_ends_the_delay(broker: Broker, name: str) -> Non
     watcher.receive_publish(f"{name}/w", b"gone")
 
 
-@pytest.mark.slow
-@pytest.mark.spec("MQTT-3.1.2-22")
-def test_will_on_keep_alive_timeout(broker: Broker, name: str) -> None:
-    watcher = watch(broker, name)
-    broker.connect(name, keep_alive=1, will=Will(topic=f"{name}/w", payload=b"gone"))
-    watcher.receive_publish(f"{name}/w", b"gone", timeout_s=4)
-
-
 @pytest.mark.spec("MQTT-3.1.2-14")
 @pytest.mark.spec("MQTT-3.1.2-15")
 @pytest.mark.parametrize("retain", [False, True])
@@ -233,19 +197,6 @@ def test_will_retain(broker: Broker, name: str, retain: bool) -> None:
         late.receive_publish(f"{name}/w", b"gone", retain=True)
     late.expect_nothing()
     watcher.publish(f"{name}/w", b"", retain=True)
-
-
-@pytest.mark.spec("MQTT-3.3.1-6")
-def test_will_of_zero_length_clears_the_retained_message(broker: Broker, name: str) -> None:
-    """[MQTT-3.3.1-6] holds for wills too: they are published as any message."""
-    watcher = watch(broker, name)
-    watcher.publish(f"{name}/w", b"old", qos=1, retain=True)
-    watcher.receive_publish(f"{name}/w", b"old", qos=1)
-    broker.connect(name, will=Will(topic=f"{name}/w", retain=True)).close()
-    watcher.receive_publish(f"{name}/w", b"")
-    late = broker.connect(f"{name}-late")
-    late.subscribe(f"{name}/w")
-    late.expect_nothing()
 
 
 @pytest.mark.spec("MQTT-3.1.3-10")
@@ -268,7 +219,7 @@ def test_will_properties_are_forwarded(broker: Broker, name: str) -> None:
     assert found.all(Prop.USER) == [("b", "1"), ("a", "2"), ("b", "1")]
 
 
-@pytest.mark.slow
+@pytest.mark.virtual
 def test_will_expiry_counts_from_the_publication(broker: Broker, name: str) -> None:
     """3.1.3.2.4: Message Expiry is sent as the interval when the server publishes the will."""
     watcher = broker.connect(f"{name}-watcher", expiry=60)
