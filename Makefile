@@ -16,6 +16,10 @@ COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes \
 
 SEED ?=
 ROUNDS ?= 200
+# A seed that nobody has chosen.
+FRESH_SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
+SEEDS ?= 20
+FUZZ_SECONDS ?= 600
 # Files of tests run side by side; those that load the machine themselves run alone afterwards.
 PARALLEL_TESTS := tests/unit tests/contract tests/model tests/sim tests/wire tests/fuzz
 SERIAL_TESTS := tests/crash tests/interop
@@ -117,6 +121,20 @@ fuzz: setup ## ROUNDS clients that break every grammar, on a whole broker and it
 	PERDURE_FUZZ_ROUNDS=$(ROUNDS) PERDURE_SEED=$(SEED) \
 		$(BIN)/python -m pytest -q -s --timeout=0 -o faulthandler_timeout=0 tests/fuzz
 
+.PHONY: fuzz-decoder
+fuzz-decoder: setup ## FUZZ_SECONDS of bytes that reach ever more of the decoder's code (build/corpus keeps them)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+		-r requirements/fuzz.txt
+	@mkdir -p build/corpus
+	PYTHONPATH=src:. $(BIN)/python tests/fuzz/fuzz_decoder.py -max_total_time=$(FUZZ_SECONDS) \
+		-timeout=20 -print_final_stats=1 -artifact_prefix=build/ build/corpus
+
+.PHONY: fresh
+fresh: setup ## simulations and wire cases with seeds that no run had (SEED=n repeats, SEEDS=n simulations)
+	@echo "fresh seeds: repeat with make fresh SEED=$(FRESH_SEED) SEEDS=$(SEEDS)"
+	PERDURE_SEED=$(FRESH_SEED) PERDURE_SIM_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q -n $(WORKERS) \
+		--dist loadfile -k "virtual or every_promise" tests/sim tests/wire
+
 .PHONY: sim
 sim: setup ## repeat a simulated run: make sim SEED=n
 	@test -n "$(SEED)" || { echo "usage: make sim SEED=n (a failing test prints its seed)" >&2; exit 64; }
@@ -164,6 +182,7 @@ wheels: ## compiled wheels for this system and architecture into dist/ (on Linux
 lock: ## write requirements/*.txt again from pyproject.toml (needs uv)
 	$(COMPILE) requirements/build.in -o requirements/build.txt
 	$(COMPILE) requirements/wheels.in -o requirements/wheels.txt
+	$(COMPILE) requirements/fuzz.in -o requirements/fuzz.txt
 	$(COMPILE) pyproject.toml -o requirements/core.txt
 	$(COMPILE) pyproject.toml --extra dev -c requirements/core.txt -o requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra dev --extra spark --extra connect --extra lake-tests \

@@ -1,9 +1,13 @@
-"""What a test needs of the machine: a test of a server that is not installed is left out."""
+"""What a test needs of the machine: a test of a server that is not installed is left out.
+
+In CI (``PERDURE_CI``) such a test fails.
+"""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import settings
+from tests.support.needs import missing
 
 # No test is timed: on a machine that does other things too, any example may take long.
 settings.register_profile("untimed", settings(), deadline=None)
@@ -11,20 +15,20 @@ settings.load_profile("untimed")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip the tests of servers (``redis``, ``postgres``, ``kafka``) whose programs are missing."""
+    """Stop the tests marked ``redis``, ``postgres`` or ``kafka`` where the programs are missing."""
     if item.get_closest_marker("redis") is not None:
         from perdure.storebench.servers.redis import find_redis
 
         if find_redis() is None:
-            pytest.skip("Redis is not installed")
+            missing("Redis is not installed")
     if item.get_closest_marker("postgres") is not None:
         from perdure.storebench.servers.postgres import find_postgres
 
         if find_postgres() is None:
-            pytest.skip("PostgreSQL is not installed")
+            missing("PostgreSQL is not installed")
     if item.get_closest_marker("kafka") is not None:
         from tests.support import kafka
 
-        missing = kafka.why_not()
-        if missing:
-            pytest.skip(missing)
+        absent = kafka.why_not()
+        if absent:
+            missing(absent)

@@ -1,8 +1,7 @@
 """Fuzz the decoder with coverage: what ``decoding`` says holds for any bytes.
 
-Needs atheris, which is not a dependency (``make fuzz`` does without)::
-
-    PYTHONPATH=src:. python tests/fuzz/fuzz_decoder.py -max_total_time=600 CORPUS_DIRECTORY
+``make fuzz-decoder FUZZ_SECONDS=600`` installs what it needs and runs it; what reached new code is
+kept in ``build/corpus``, what failed in ``build/crash-*``.
 """
 
 from __future__ import annotations

@@ -25,9 +25,10 @@ REGRESSIONS = Path(__file__).with_name("regressions.txt")
 
 
 def _seeds() -> list[int]:
-    """Those that found bugs, and the first ones; or the one that was asked for."""
+    """Those that found bugs, and the first ones; or the one that was asked for, and so many on."""
     if wanted := os.environ.get("PERDURE_SEED"):
-        return [int(wanted)]
+        first, count = int(wanted), int(os.environ.get("PERDURE_SIM_SEEDS") or 1)
+        return list(range(first, first + count))
     lines = REGRESSIONS.read_text().splitlines()
     found = [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
     return sorted({*found, *range(SEEDS)})

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.needs import missing
 
 import perdure
 from perdure.errors import ConfigError
@@ -21,7 +22,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     try:
         session.check_java()
     except ConfigError as error:
-        pytest.skip(error.message)
+        missing(error.message)
     home = tmp_path_factory.mktemp("spark")
     # Workers are processes of their own: they import what this one imports.
     source = str(Path(perdure.__file__).parents[1])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.spark.broker import Broker, publish
+from tests.support.needs import missing
 
 from perdure.errors import ConfigError
 
@@ -31,7 +32,7 @@ def test_directory_and_broker_through_connect(tmp_path: Path) -> None:
     try:
         session.check_java()
     except ConfigError as error:
-        pytest.skip(error.message)
+        missing(error.message)
     with Broker(tmp_path, hides=False) as broker:
         count = publish(broker.port, 3_000)
         home = tmp_path / "client"
