@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import settings
+
 from tests.support.needs import missing
 
 # No test is timed: on a machine that does other things too, any example may take long.

@@ -41,13 +41,18 @@ class NetworkProfile:
     Attributes:
         delays_us: what a piece may take, all equally likely.
         pieces_max: most pieces that one write is cut into.
+        buffer_bytes: unread bytes at which the broker's end says that writing must pause.
     """
 
     def __init__(
-        self, delays_us: tuple[int, ...] = (0, 50, 100, 200, 500), pieces_max: int = 3
+        self,
+        delays_us: tuple[int, ...] = (0, 50, 100, 200, 500),
+        pieces_max: int = 3,
+        buffer_bytes: int = BUFFER_HIGH_BYTES,
     ) -> None:
         self.delays_us = delays_us
         self.pieces_max = pieces_max
+        self.buffer_bytes = buffer_bytes
 
 
 @final
@@ -140,6 +145,7 @@ class Wire:
     ) -> None:
         self._loop = loop
         self._client = client
+        self._buffer_bytes = profile.buffer_bytes
         self._up = _Lane(loop, chance, profile, self._to_broker, self._up_drained)
         self._down = _Lane(loop, chance, profile, self._to_client, self._down_drained)
         self._handler: StreamHandler | None = None
@@ -158,6 +164,11 @@ class Wire:
         """Whether neither end has anything to do with it any more."""
         return not self.is_open and self._handler is None
 
+    @property
+    def is_left(self) -> bool:
+        """Whether the broker has nothing to do with it any more."""
+        return self._handler is None
+
     # The broker's end: ``ByteStream``.
 
     def write(self, data: bytes) -> None:
@@ -165,7 +176,7 @@ class Wire:
         if self._is_broker_closed or self._handler is None:
             return
         self._down.send(data)
-        if self._down.bytes_under_way > BUFFER_HIGH_BYTES and not self._is_broker_told_to_pause:
+        if self._down.bytes_under_way > self._buffer_bytes and not self._is_broker_told_to_pause:
             self._is_broker_told_to_pause = True
             self._handler.pause_writing()
 

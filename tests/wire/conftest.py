@@ -3,7 +3,8 @@
 Each case runs on the virtual network, with a seed of its own (``PERDURE_SEED`` gives others). A
 tenth of them, chosen by their names, and those marked ``sockets`` run on real sockets as well;
 those marked ``sockets(only=True)`` or with users run there alone, and those marked ``virtual`` not
-at all. ``PERDURE_WIRE=sockets`` runs all of them there. One broker process serves a module's cases: names keep them apart.
+at all. ``PERDURE_WIRE=sockets`` runs all of them there. One broker process serves the cases of a
+module: names keep them apart.
 """
 
 from __future__ import annotations

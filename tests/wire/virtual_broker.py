@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from tests.support.network import Wire
+from tests.support.network import NetworkProfile, Wire
 from tests.support.sim_broker import SimBroker
 from tests.wire.harness import Broker, Options
 from tests.wire.transport import Transport
@@ -20,6 +20,13 @@ from perdure.broker.auth.authenticate import AnonymousPolicy
 from perdure.config.load import load
 
 SECOND_US: Final = 1_000_000
+
+BUFFER_BYTES: Final = 1024 * 1024
+"""What a broker may write ahead of a client that does not read: as much as to a socket."""
+
+CLOSE_US: Final = 10_000
+"""How long a client that closes lets time pass, so that the broker knows before anyone goes on: as
+on the loopback of a machine. A broker that reads nothing of it hears later."""
 
 SETTLE_US: Final = SECOND_US
 """How long a broker is watched after the clients of a case have gone."""
@@ -88,16 +95,22 @@ class VirtualTransport:
         if not self._is_closed:
             self._is_closed = True
             self._wire.hang_up()
+            self._let_the_broker_know()
 
     def abort(self) -> None:
         """Closes with a reset that overtakes nothing that was sent."""
         if not self._is_closed:
             self._is_closed = True
             self._wire.reset()
+            self._let_the_broker_know()
 
     def half_close(self) -> None:
         """Ends our direction only."""
         self._wire.end_sending()
+        self._let_the_broker_know()
+
+    def _let_the_broker_know(self) -> None:
+        self._sim.run_until(lambda: self._wire.is_left, limit_us=CLOSE_US)
 
 
 @final
@@ -115,7 +128,10 @@ class VirtualBroker(Broker):
         sets = [f"{name}={value}" for name, value in options.settings.items()]
         config = load(environ={}, sets=sets).config
         self._sim = SimBroker(
-            seed, config=config, authenticator=AnonymousPolicy(config.auth.allow_anonymous)
+            seed,
+            config=config,
+            network_profile=NetworkProfile(buffer_bytes=BUFFER_BYTES),
+            authenticator=AnonymousPolicy(config.auth.allow_anonymous),
         )
         self._events_checked = 0
 

@@ -95,6 +95,42 @@ def test_hanging_up_flushes_first() -> None:
     assert line.client.story == []
 
 
+def test_half_a_close_leaves_the_way_back() -> None:
+    """As TCP does: the broker hears the end, and what it had written arrives with its own."""
+    line = Line(NetworkProfile(delays_us=(500,)))
+    line.wire.write(b"under way")
+    line.wire.send(b"goodbye")
+    line.wire.end_sending()
+    assert not line.wire.is_left
+    line.loop.run_for(10_000)
+    assert line.broker.data == b"goodbye"
+    assert line.broker.story == ["lost"]
+    assert line.wire.is_left
+    assert line.client.data == b"under way"
+    assert line.client.story == ["lost"]
+
+
+def test_a_reset_overtakes_nothing_that_was_sent() -> None:
+    line = Line(NetworkProfile(delays_us=(500,)))
+    line.wire.write(b"lost")
+    line.wire.send(b"goodbye")
+    line.wire.reset()
+    line.loop.run_for(10_000)
+    assert line.broker.data == b"goodbye"
+    assert line.broker.story == ["ConnectionResetError"]
+    assert line.client.data == b""
+    assert line.wire.is_done
+
+
+def test_the_buffer_of_a_profile() -> None:
+    line = Line(NetworkProfile(buffer_bytes=100))
+    line.wire.stop_taking()
+    line.wire.write(b"x" * 100)
+    assert line.broker.story == []
+    line.wire.write(b"x")
+    assert line.broker.story == ["pause"]
+
+
 def test_a_cut_loses_what_is_under_way() -> None:
     line = Line(NetworkProfile(delays_us=(500,)))
     line.wire.send(b"x")
