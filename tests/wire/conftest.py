@@ -1,10 +1,10 @@
 """Fixtures of the wire cases: a broker for each case, on one of two transports.
 
 Each case runs on the virtual network, with a seed of its own (``PERDURE_SEED`` gives others). A
-tenth of them, chosen by their names, and those marked ``sockets`` run on real sockets as well;
-those marked ``sockets(only=True)`` or with users run there alone, and those marked ``virtual`` not
-at all. ``PERDURE_WIRE=sockets`` runs all of them there. One broker process serves the cases of a
-module: names keep them apart.
+tenth of them, chosen by their names, and those marked ``sockets``, in one of their versions, run on
+real sockets as well; those marked ``sockets(only=True)`` or with users run there alone, and those
+marked ``virtual`` not at all. ``PERDURE_WIRE=sockets`` runs all of them there. One broker process
+serves the cases of a module: names keep them apart.
 """
 
 from __future__ import annotations
@@ -67,13 +67,23 @@ def _is_chosen(item: pytest.Item) -> bool:
     if not isinstance(item, pytest.Function) or "broker" not in item.fixturenames:
         return True
     transport = item.callspec.params.get("broker")
-    if transport != "sockets" or ALL_ON_SOCKETS or item.get_closest_marker("sockets"):
+    if transport != "sockets" or ALL_ON_SOCKETS or not is_possible(_options(item.module)):
         return True
-    if not is_possible(_options(item.module)):
-        return True
+    mark = item.get_closest_marker("sockets")
+    if mark is not None:
+        return bool(mark.kwargs.get("only")) or _is_its_version(item)
     if item.get_closest_marker("virtual"):
         return False
     return _digest(_plain_name(item)) % ON_SOCKETS_TOO == 0
+
+
+def _is_its_version(item: pytest.Function) -> bool:
+    """Whether a case of both versions runs on sockets in this one, as its name decides."""
+    version = item.callspec.params.get("clients")
+    if version is None:
+        return True
+    name = _plain_name(item).replace("3.1.1", "").replace("5.0", "")
+    return version == (4, 5)[_digest(name) % 2]
 
 
 def _plain_name(item: pytest.Function) -> str:

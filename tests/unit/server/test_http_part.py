@@ -108,14 +108,19 @@ async def test_one_that_does_not_stop_is_killed(
     assert len(told["http.process_killed"]) == 1
 
 
-@pytest.mark.parametrize("program", ["raise SystemExit(3)", "import time; time.sleep(60)"])
+@pytest.mark.parametrize(
+    ("program", "timeout_s"),
+    [("raise SystemExit(3)", 60.0), ("import time; time.sleep(60)", 0.1)],
+    ids=["ends", "hangs"],
+)
 async def test_one_that_does_not_start_ends_the_start(
     tmp_path: Path,
     told: dict[str, list[dict[str, Any]]],
     monkeypatch: pytest.MonkeyPatch,
     program: str,
+    timeout_s: float,
 ) -> None:
-    monkeypatch.setattr(http_part, "READY_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(http_part, "READY_TIMEOUT_S", timeout_s)
     monkeypatch.setattr(http_part, "STOP_TIMEOUT_S", 0.05)
     made = part(tmp_path / "db", program=program)
     with pytest.raises(

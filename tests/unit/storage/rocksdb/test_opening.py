@@ -74,7 +74,7 @@ async def test_read_only_sees_what_is_there_beside_the_writer(path: Path) -> Non
     reader.close()
 
 
-async def test_a_view_with_holes_is_not_used(path: Path) -> None:
+async def test_a_view_with_holes_is_not_used(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is flushed while a reader opens may be in none of the files that it has read."""
     database = RocksDatabase.open(path, config=NO_TAIL, now_us=NOW_US)
     append_all(database, message("a"), message("b"))
@@ -92,6 +92,8 @@ async def test_a_view_with_holes_is_not_used(path: Path) -> None:
     assert [info.generation for info in reader.generations()] == [1, 2]
     assert len(await read_all(reader, "#")) == 2
     reader.close()
+
+    monkeypatch.setattr("perdure.storage.rocksdb.opening._OPEN_ATTEMPTS", 5)
 
     def failing(*args: object, **options: object) -> Engine:
         database.rotate(NOW_US + 2)
