@@ -91,6 +91,13 @@ class Clients:
         """The client of a session that the broker must still have."""
         return self.join(client_id, clean=False, present=True)
 
+    def settle(self) -> None:
+        """Returns when the acknowledgements that clients have sent are on disk.
+
+        They are written at most milliseconds late; whatever a PUBACK follows has them there.
+        """
+        self.join().publish("settle", b"", qos=1)
+
 
 def send_publishes(
     peer: Peer, topic: str, payloads: Sequence[bytes], *, qos: int, first_id: int = 1

@@ -11,8 +11,6 @@ from tests.wire.clients import (
     UNLIMITED,
     Clients,
     numbered,
-    payloads_of,
-    send_publishes,
     take_publishes,
 )
 from tests.wire.harness import Broker
@@ -29,12 +27,6 @@ def die(broker: Broker, how: str) -> None:
         broker.kill9()
     else:
         broker.restart()
-
-
-def settle(clients: Clients) -> None:
-    """Acknowledgements from clients are written at most milliseconds late; whatever a PUBACK
-    follows has them on disk."""
-    clients.join().publish("settle", b"", qos=1)
 
 
 @both
@@ -104,7 +96,7 @@ def test_acknowledgements_out_of_order_survive(
     found = take_publishes(subscriber, 20)
     subscriber.send(*(clients.build.puback(found[place].packet_id) for place in range(19, 0, -2)))
     subscriber.fence()
-    settle(clients)
+    clients.settle()
     die(broker, how)
     again = clients.resume(name)
     for place in range(0, 20, 2):
@@ -188,7 +180,7 @@ def test_released_identifier_is_forgotten(
         publisher.expect_ack(Kind.PUBCOMP, 8)
         subscriber.receive_publish(name, payload, qos=2)
     subscriber.fence()
-    settle(clients)
+    clients.settle()
     die(broker, how)
     again = clients.resume(name)
     again.send(clients.build.publish(name, b"new", qos=2, packet_id=8))
@@ -246,7 +238,7 @@ def test_discarded_session_stays_discarded(
         clients.durable(f"{name}-{suffix}", (name, 1)).disconnect()
     clients.join(f"{name}-connected", clean=True, present=False)
     clients.join(f"{name}-gone", clean=True, present=False).disconnect()
-    settle(clients)
+    clients.settle()
     die(broker, how)
     for suffix in ("connected", "gone"):
         again = clients.join(f"{name}-{suffix}", clean=False, present=False)
@@ -276,7 +268,7 @@ def test_retained_qos_0_survives(broker: Broker, clients: Clients, name: str, ho
     """3.3.1.3 lets a server discard it at any time; Perdure keeps what it had time to write."""
     publisher = clients.join(f"{name}-publisher")
     publisher.publish(name, b"kept", qos=0, retain=True)
-    settle(clients)
+    clients.settle()
     die(broker, how)
     peer = clients.join(name)
     peer.subscribe((name, 0))
@@ -314,92 +306,8 @@ def test_discarded_will_stays_discarded(broker: Broker, clients: Clients, name: 
     will = Will(topic=f"{name}/will", payload=b"gone", qos=1)
     clients.join(name, clean=False, will=will).disconnect()
     watcher.fence()
-    settle(clients)
+    clients.settle()
     broker.kill9()
     again = clients.resume(f"{name}-watcher")
     again.publish(f"{name}/will", b"end", qos=1)
     again.receive_publish(f"{name}/will", b"end", qos=1)
-
-
-@pytest.mark.spec("MQTT-4.5.0-1@3.1.1")
-@pytest.mark.parametrize("qos", [1, 2])
-@pytest.mark.parametrize("read", [1, 400])
-def test_kill_amid_a_burst(
-    broker: Broker, clients: Clients, name: str, qos: int, read: int
-) -> None:
-    """Whatever was acknowledged before the kill is delivered, in order and without a gap."""
-    clients.durable(name, (name, qos)).disconnect()
-    publisher = clients.join(f"{name}-publisher")
-    send_publishes(publisher, name, numbered(2000), qos=qos)
-    answer = Kind.PUBACK if qos == 1 else Kind.PUBREC
-    for packet_id in range(1, read + 1):
-        publisher.expect_packet(answer, packet_id=packet_id)
-    broker.kill9(start=False)
-    acknowledged = read
-    while (found := publisher.receive()) is not None:
-        acknowledged = found.packet_id
-    broker.start()
-    again = clients.resume(name)
-    marker = clients.join(f"{name}-publisher")
-    marker.publish(name, b"end", qos=qos)
-    got = []
-    while (found := again.take(Kind.PUBLISH)).payload != b"end":
-        got.append(found.payload)
-        again.acknowledge(found)
-    assert got == numbered(len(got))
-    assert len(got) >= acknowledged
-
-
-@pytest.mark.spec("MQTT-4.3.3-2@3.1.1")
-@pytest.mark.spec("MQTT-4.6.0-6@3.1.1")
-def test_exactly_once_through_many_kills(broker: Broker, clients: Clients, name: str) -> None:
-    """Publisher and subscriber behave as 4.4 tells them; the broker dies after every step."""
-    publisher = clients.durable(f"{name}-publisher")
-    subscriber = clients.durable(name, (name, 2))
-    got: list[bytes] = []
-    for number in range(4):
-        packet_id = number + 1
-        publisher.send(clients.build.publish(name, b"%d" % number, qos=2, packet_id=packet_id))
-        publisher.expect_ack(Kind.PUBREC, packet_id)
-        broker.kill9()
-        publisher = clients.resume(f"{name}-publisher")
-        publisher.send(
-            clients.build.publish(name, b"%d" % number, qos=2, packet_id=packet_id, dup=True)
-        )
-        publisher.expect_ack(Kind.PUBREC, packet_id)
-        publisher.send(clients.build.pubrel(packet_id))
-        publisher.expect_ack(Kind.PUBCOMP, packet_id)
-        subscriber = clients.resume(name)
-        found = subscriber.expect_packet(Kind.PUBLISH)
-        got.append(found.payload)
-        subscriber.send(clients.build.pubrec(found.packet_id))
-        subscriber.expect_ack(Kind.PUBREL, found.packet_id)
-        broker.kill9()
-        publisher = clients.resume(f"{name}-publisher")
-        subscriber = clients.resume(name)
-        subscriber.expect_ack(Kind.PUBREL, found.packet_id)
-        subscriber.send(clients.build.pubcomp(found.packet_id))
-        subscriber.fence()
-    assert got == numbered(4)
-    subscriber.expect_nothing()
-
-
-def test_backlog_read_in_parts_through_kills(broker: Broker, clients: Clients, name: str) -> None:
-    """Each life of the broker delivers a part; together they deliver all of it, in order."""
-    clients.durable(name, (name, 1)).disconnect()
-    publisher = clients.join(f"{name}-publisher")
-    send_publishes(publisher, name, numbered(1000), qos=1)
-    publisher.take(Kind.PUBACK, 1000)
-    done = 0
-    for part in (1, 250, 500):
-        again = clients.resume(name)
-        found = take_publishes(again, part)
-        assert payloads_of(found) == numbered(part, done)
-        again.send(*(clients.build.puback(packet.packet_id) for packet in found))
-        again.fence()
-        done += part
-        settle(clients)
-        broker.kill9()
-    again = clients.resume(name)
-    rest = take_publishes(again, 1000 - done)
-    assert payloads_of(rest) == numbered(1000 - done, done)
