@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from tests.support.clock import VirtualClock
-
 from perdure.broker.auth.authenticate import AuthRequest
 from perdure.broker.auth.method import MethodContext
 from perdure.observe.logs import get_logger
 from perdure.observe.metrics import Metrics
+from tests.support.clock import VirtualClock
 
 
 class Told:

@@ -11,8 +11,6 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.clock import VirtualClock
-from tests.unit.auth_methods.helpers import asking, make_context
 
 from perdure.auth_methods.http import HttpMethod, open_method
 from perdure.broker.auth.grant import Grant, grant_of
@@ -22,6 +20,8 @@ from perdure.broker.auth.method import MethodUnavailable
 from perdure.config.schema import AuthConfig
 from perdure.config.schema.auth_methods import HttpAuthConfig
 from perdure.errors import ConfigError
+from tests.support.clock import VirtualClock
+from tests.unit.auth_methods.helpers import asking, make_context
 
 
 class Service:

@@ -13,8 +13,6 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from tests.support.clock import START_US, VirtualClock
-from tests.unit.auth_methods.helpers import asking, make_context
 
 from perdure.auth_methods.jwks import PublishedKeys
 from perdure.auth_methods.jwt import JwtMethod, open_method
@@ -23,6 +21,8 @@ from perdure.broker.auth.grant import Grant
 from perdure.broker.auth.method import MethodUnavailable
 from perdure.config.schema.auth_methods import JwtConfig
 from perdure.errors import ConfigError
+from tests.support.clock import START_US, VirtualClock
+from tests.unit.auth_methods.helpers import asking, make_context
 
 NOW_S = START_US // 1_000_000
 SECRET = b"s" * 48

@@ -10,9 +10,6 @@ from typing import Any
 
 import asyncpg
 import pytest
-from tests import servers
-from tests.support.clock import VirtualClock
-from tests.unit.auth_methods.helpers import Told, asking, make_context
 
 from perdure.auth_methods import postgres, redis
 from perdure.auth_methods.stored import StoredPasswords, StoredUsers
@@ -22,6 +19,9 @@ from perdure.broker.auth.hashes import Pbkdf2Hash, TokenHash
 from perdure.broker.auth.method import MethodUnavailable, UnusableAnswer
 from perdure.config.schema.auth_methods import PostgresAuthConfig, RedisAuthConfig
 from perdure.errors import ConfigError
+from tests import servers
+from tests.support.clock import VirtualClock
+from tests.unit.auth_methods.helpers import Told, asking, make_context
 
 
 def hashed(password: str, salt: bytes = b"salt") -> str:

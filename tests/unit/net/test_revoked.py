@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from tests.unit.net.helpers import Bench, Certificates, Issuer, issue
 
 from perdure.errors import ConfigError
 from perdure.net.certificate import name_of, revoked
 from perdure.net.tls import client_context, server_context
+from tests.unit.net.helpers import Bench, Certificates, Issuer, issue
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from tests import servers
 
 from perdure.broker.auth.grant import parse_grant
 from perdure.config.load import examine
@@ -18,6 +17,7 @@ from perdure.config.schema import AUTH_METHODS, Config
 from perdure.observe.metrics import Metrics
 from perdure.server.auth_part import AuthPart, names_in_use
 from perdure.server.preflight import look
+from tests import servers
 
 GUIDE = Path(__file__).parents[3] / "docs" / "howto" / "authentication-methods.md"
 

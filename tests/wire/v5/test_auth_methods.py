@@ -14,11 +14,16 @@ from typing import Any
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
-from tests.wire.harness import Broker, Options
+
+from tests.wire.harness import Options
 from tests.wire.packets import V5, Kind, Reason
 from tests.wire.peer import SUBJECT, Peer
+from tests.wire.process_broker import ProcessBroker
 
-pytestmark = pytest.mark.skipif(SUBJECT != "perdure", reason="methods are Perdure's own")
+pytestmark = [
+    pytest.mark.skipif(SUBJECT != "perdure", reason="methods are Perdure's own"),
+    pytest.mark.sockets(only=True),  # a process is told to reload, and asks other servers
+]
 
 
 class Site:
@@ -89,7 +94,7 @@ def site() -> Iterator[Site]:
 
 
 @pytest.fixture(scope="module")
-def chained(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def process_broker(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessBroker]:
     options = Options(
         settings={
             "auth.chain": "[jwt, http]",
@@ -101,20 +106,13 @@ def chained(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Br
             "auth.http.recheck_s": "3600",
         }
     )
-    broker = Broker(tmp_path_factory.mktemp("broker"), options)
+    broker = ProcessBroker(tmp_path_factory.mktemp("broker"), options)
     broker.start()
     yield broker
     broker.close()
 
 
-@pytest.fixture
-def broker(chained: Broker) -> Iterator[Broker]:
-    yield chained
-    chained.close_peers()
-    chained.check_health()
-
-
-def reload(broker: Broker) -> None:
+def reload(broker: ProcessBroker) -> None:
     os.kill(broker._running().pid, signal.SIGHUP)
 
 
@@ -126,7 +124,7 @@ def disconnected(peer: Peer) -> int:
     return int(left.reason)
 
 
-def test_a_token_and_what_it_allows(broker: Broker, site: Site, name: str) -> None:
+def test_a_token_and_what_it_allows(broker: ProcessBroker, site: Site, name: str) -> None:
     token = site.token("one", "ada", acl=[f"readwrite {name}/%u/#"])
     peer = broker.connect(name, username="whoever", password=token)
     peer.subscribe((f"{name}/ada/#", 1))
@@ -135,7 +133,7 @@ def test_a_token_and_what_it_allows(broker: Broker, site: Site, name: str) -> No
     peer.subscribe((f"{name}/bob/#", 1), codes=(Reason.NOT_AUTHORIZED,))
 
 
-def test_a_token_that_does_not_hold(broker: Broker, site: Site, name: str) -> None:
+def test_a_token_that_does_not_hold(broker: ProcessBroker, site: Site, name: str) -> None:
     for token in (
         site.token("one", "ada", lives_s=-1),
         site.token("one", "ada") + "x",
@@ -147,13 +145,15 @@ def test_a_token_that_does_not_hold(broker: Broker, site: Site, name: str) -> No
 
 
 def test_the_end_of_a_token_is_the_end_of_the_connection(
-    broker: Broker, site: Site, name: str
+    broker: ProcessBroker, site: Site, name: str
 ) -> None:
     peer = broker.connect(name, username="x", password=site.token("one", "ada", lives_s=1.5))
     assert disconnected(peer) == 0xA0
 
 
-def test_a_new_key_is_fetched_when_a_token_names_it(broker: Broker, site: Site, name: str) -> None:
+def test_a_new_key_is_fetched_when_a_token_names_it(
+    broker: ProcessBroker, site: Site, name: str
+) -> None:
     site.new_key("two")
     token = site.token("two", "ada")
     deadline = time.monotonic() + 30
@@ -168,7 +168,9 @@ def test_a_new_key_is_fetched_when_a_token_names_it(broker: Broker, site: Site, 
         assert time.monotonic() < deadline
 
 
-def test_a_service_is_asked_and_a_reload_asks_again(broker: Broker, site: Site, name: str) -> None:
+def test_a_service_is_asked_and_a_reload_asks_again(
+    broker: ProcessBroker, site: Site, name: str
+) -> None:
     site.asked.clear()
     site.rights["eva"] = {"result": "allow", "acl": {"all": [f"{name}/#"]}}
     site.rights["tom"] = {"result": "allow", "acl": {"all": [f"{name}/#"]}}
@@ -191,7 +193,7 @@ def test_a_service_is_asked_and_a_reload_asks_again(broker: Broker, site: Site, 
     assert site.asked.count("/auth") == 2
 
 
-def test_a_wrong_password_and_a_stranger(broker: Broker, name: str) -> None:
+def test_a_wrong_password_and_a_stranger(broker: ProcessBroker, name: str) -> None:
     for user, password in (("eva", "no"), ("nobody", "pw"), (None, None)):
         peer = broker.peer()
         peer.send(V5.connect(name, username=user, password=password))

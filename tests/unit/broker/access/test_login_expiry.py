@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import NO_DELAY, Client
-from tests.unit.broker.naming import Users, connect_as
 
 from perdure.broker.access.revoking import revoke
 from perdure.broker.auth.acl import AclAuthorizer
@@ -23,6 +20,9 @@ from perdure.broker.auth.method import allow
 from perdure.config.schema import Config, SysConfig
 from perdure.model import Will
 from perdure.mqtt.packets import PUBACK, Ack, Connack, Connect, Disconnect, Properties
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import NO_DELAY, Client
+from tests.unit.broker.naming import Users, connect_as
 
 OPEN = grant_of(["readwrite #"])
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.auth_methods.helpers import make_context
 
 from perdure.broker.auth import AccessControl, AuthRequest, AuthResult, Identity, read_files
 from perdure.broker.auth.grant import EVERYTHING
@@ -21,6 +20,7 @@ from perdure.broker.auth.method import AuthMethod, allow, deny, ignore
 from perdure.broker.auth.scram import NAME
 from perdure.config.schema import AuthConfig, MethodConfig
 from perdure.errors import ConfigError, MqttError
+from tests.unit.auth_methods.helpers import make_context
 
 
 def line(user: str, password: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.unit.auth_methods.helpers import asking, make_context
 
 from perdure.broker.auth.authenticate import AuthRequest, AuthResult
 from perdure.broker.auth.guard import LoginGuard
@@ -19,6 +18,7 @@ from perdure.broker.auth.method import (
     ignore,
 )
 from perdure.config.schema import AuthConfig, LookupConfig, MethodConfig
+from tests.unit.auth_methods.helpers import asking, make_context
 
 
 class Toy(AuthMethod):
