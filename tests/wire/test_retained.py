@@ -185,7 +185,7 @@ def test_wildcard_at_the_front_does_not_get_dollar_topics(
     seen = set()
     while (found := peer.take(Kind.PUBLISH)).payload != b"end":
         assert not found.topic.startswith("$")
-        peer.send(clients.build.puback(found.packet_id))
+        peer.acknowledge(found)  # what other cases retain has any QoS
         seen.add(found.topic)
     assert f"{name}/a" in seen
     peer.subscribe((f"$x{name}/a", 0))
