@@ -11,10 +11,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.support.process import ProcessError
-
 from examples.demo.screen import Screen
 from examples.demo.story import Options, Story
+from tests.support.process import ProcessError
 
 
 async def tell(options: Options, directory: Path, screen: Screen) -> bool:

@@ -18,8 +18,6 @@ import aiomqtt
 import paho.mqtt.client as paho
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
-from tests.support.delivery import Ledger, Stamp
-from tests.support.process import BrokerProcess
 
 from examples.demo.clients import (
     WINDOW,
@@ -28,6 +26,8 @@ from examples.demo.clients import (
     now_us,
 )
 from examples.demo.plan import PAYLOAD_BYTES, Publishing
+from tests.support.delivery import Ledger, Stamp
+from tests.support.process import BrokerProcess
 
 NOWHERE = "demo/nowhere"
 IDENTIFIER_NOT_FOUND = 0x92

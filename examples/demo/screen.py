@@ -11,9 +11,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Table
-from tests.support.delivery import Verdict
 
 from examples.demo.plan import Subscribing
+from tests.support.delivery import Verdict
 
 PLAIN_STEP = 10
 """Without a terminal, a phase prints a line for each tenth."""

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.delivery import Ledger, Verdict, audit
-
 from examples.demo import plan
 from examples.demo.broker import make_broker
 from examples.demo.clients import now_us
@@ -21,6 +19,7 @@ from examples.demo.subscribers import (
     Subscriber,
     make_subscriber,
 )
+from tests.support.delivery import Ledger, Verdict, audit
 
 TICK_S = 0.1
 STALL_S = 10.0

@@ -17,11 +17,11 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
-from tests.support.delivery import Receipts
-from tests.support.process import BrokerProcess
 
 from examples.demo.clients import PahoConnection, aiomqtt_client
 from examples.demo.plan import Subscribing
+from tests.support.delivery import Receipts
+from tests.support.process import BrokerProcess
 
 SUBACK_TIMEOUT_S = 15.0
 

@@ -8,15 +8,6 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from tests import servers
-from tests.contract.queues import QUEUES, parameters
-from tests.contract.values import NOW_US
-from tests.support.cluster_node import SteppedReplica
-from tests.support.database_servers import PostgresServer, RedisServer
-from tests.support.ordered_log import LateDatabase, OrderedLog
-from tests.support.redis_cluster import RedisCluster
-from tests.support.remote import MemoryDriver, ServerState
-from tests.support.shared_log import SharedLog
 
 from perdure.config.schema import RocksdbConfig
 from perdure.storage.contract import Database
@@ -26,6 +17,15 @@ from perdure.storage.postgres.driver import PostgresDriver
 from perdure.storage.redis.driver import RedisDriver
 from perdure.storage.remote.store import RemoteDatabase, Settings
 from perdure.storage.rocksdb import RocksDatabase
+from tests import servers
+from tests.contract.queues import QUEUES, parameters
+from tests.contract.values import NOW_US
+from tests.support.cluster_node import SteppedReplica
+from tests.support.database_servers import PostgresServer, RedisServer
+from tests.support.ordered_log import LateDatabase, OrderedLog
+from tests.support.redis_cluster import RedisCluster
+from tests.support.remote import MemoryDriver, ServerState
+from tests.support.shared_log import SharedLog
 
 
 class Backend:

@@ -6,12 +6,11 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import final
 
-from tests import servers
-from tests.support.shared_log import SharedLog
-
 from perdure.errors import StorageError
 from perdure.storage.kafka import KafkaLog, KafkaSettings
 from perdure.storage.ordered.contract import LogRecord, OrderedLog
+from tests import servers
+from tests.support.shared_log import SharedLog
 
 
 @final

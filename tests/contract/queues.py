@@ -7,8 +7,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Literal
 
 import pytest
-from tests.support.database_servers import PostgresServer, RedisServer
-from tests.support.redis_cluster import RedisCluster
 
 from perdure.model import Message
 from perdure.mqtt.packets import PUBLISH, Properties
@@ -18,6 +16,8 @@ from perdure.storage.memory import MemoryDeviceQueue
 from perdure.storage.postgres import Pool, PostgresDeviceQueue, Statement
 from perdure.storage.postgres.schema import migrate
 from perdure.storage.redis import open_device_queue
+from tests.support.database_servers import PostgresServer, RedisServer
+from tests.support.redis_cluster import RedisCluster
 
 # Ahead of every clock: what a server forgets by its own clock stays until the test says so.
 NOW_US = 4_000_000_000_000_000

@@ -3,15 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.contract.queues import (
-    NOW_US,
-    PROPERTIES,
-    SECOND_US,
-    append,
-    entry,
-    payloads,
-    read_all,
-)
 
 from perdure.errors import Fenced, UsageError
 from perdure.storage.device_queue import (
@@ -20,6 +11,15 @@ from perdure.storage.device_queue import (
     DeviceQueue,
     EntryState,
     Trimmed,
+)
+from tests.contract.queues import (
+    NOW_US,
+    PROPERTIES,
+    SECOND_US,
+    append,
+    entry,
+    payloads,
+    read_all,
 )
 
 ODD_CLIENTS = [" ", "a b", "a/b", "{a}", "{}", "a}b{c", "ä€😀", "x_messages", "%7B", "\n", "*", "{"]

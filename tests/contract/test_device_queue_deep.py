@@ -6,10 +6,10 @@ import os
 import random
 
 import pytest
-from tests.contract.queues import NOW_US, SECOND_US, entry, read_all
 
 from perdure.storage.device_queue import DeviceQueue, EntryState, NewEntry, QueuedEntry
 from perdure.storage.memory import MemoryDeviceQueue
+from tests.contract.queues import NOW_US, SECOND_US, entry, read_all
 
 STEPS = int(os.environ.get("PERDURE_QUEUE_STEPS", "40"))
 SEEDS = [int(seed) for seed in os.environ.get("PERDURE_SEED", "1 2").split()]

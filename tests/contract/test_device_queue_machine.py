@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
-from tests.contract.queues import NOW_US, PROPERTIES, QUEUES, SECOND_US, parameters, read_all
 
 from perdure.errors import PerdureError
 from perdure.model import Message
 from perdure.storage.device_queue import DeviceQueue, EntryState, NewEntry, QueuedEntry
 from perdure.storage.memory import MemoryDeviceQueue
+from tests.contract.queues import NOW_US, PROPERTIES, QUEUES, SECOND_US, parameters, read_all
 
 T = TypeVar("T")
 

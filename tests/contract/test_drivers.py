@@ -6,9 +6,6 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 import pytest_asyncio
-from tests import servers
-from tests.contract.conftest import BACKEND_MARKS
-from tests.support.remote import MemoryDriver, ServerState
 
 from perdure.errors import Fenced, StorageLocked, StorageUnavailable
 from perdure.model import Message
@@ -24,6 +21,9 @@ from perdure.storage.remote.driver import (
     Driver,
     Transaction,
 )
+from tests import servers
+from tests.contract.conftest import BACKEND_MARKS
+from tests.support.remote import MemoryDriver, ServerState
 
 Make = Callable[[], Driver]
 

@@ -5,6 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from perdure.errors import UsageError
+from perdure.storage.batch import Batch, Placed
+from perdure.storage.contract import Database
+from perdure.storage.memory import MemoryDatabase
+from perdure.topic.matching import matches
 from tests.contract.conftest import Backend
 from tests.contract.values import (
     NOW_US,
@@ -16,12 +22,6 @@ from tests.contract.values import (
     take_offset,
     write,
 )
-
-from perdure.errors import UsageError
-from perdure.storage.batch import Batch, Placed
-from perdure.storage.contract import Database
-from perdure.storage.memory import MemoryDatabase
-from perdure.topic.matching import matches
 
 
 def test_offsets_ascend_and_follow_the_clock(database: Database) -> None:

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import pytest_asyncio
-from tests.contract.logs import LOGS, Collected, LogPlace
 
 from perdure.errors import LogShorter, LogTruncated, RecordTooLarge
 from perdure.storage.ordered.contract import OrderedLog
+from tests.contract.logs import LOGS, Collected, LogPlace
 
 Opener = Callable[..., Awaitable[tuple[OrderedLog, Collected]]]
 

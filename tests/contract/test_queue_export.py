@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contract.queues import NOW_US, PROPERTIES, SECOND_US, append, entry, message
-from tests.support.database_servers import PostgresServer, RedisServer
-from tests.support.staged import Staged
 
 from perdure.cli.exit_codes import CommandFailed
 from perdure.cli.queue_open import connect
@@ -34,6 +31,9 @@ from perdure.storage.redis.driver import RedisDriver
 from perdure.storage.remote.driver import Driver
 from perdure.storage.remote.store import RemoteDatabase
 from perdure.storage.rocksdb import RocksDatabase
+from tests.contract.queues import NOW_US, PROPERTIES, SECOND_US, append, entry, message
+from tests.support.database_servers import PostgresServer, RedisServer
+from tests.support.staged import Staged
 
 HOUR_US = 3600 * SECOND_US
 EXPORTED: list[dict[str, Any]] = [

@@ -14,10 +14,6 @@ from typing import Any, Literal
 
 import pytest
 import redis as redis_py
-from tests.contract.queues import NOW_US, SECOND_US, append, entry, payloads, read_all
-from tests.support.database_servers import RedisServer, TlsFiles
-from tests.support.redis_cluster import RedisCluster
-from tests.unit.net.helpers import issue
 
 from perdure.errors import (
     ConfigError,
@@ -35,6 +31,10 @@ from perdure.storage.redis import (
     parse_url,
 )
 from perdure.storage.redis.commands import slot_of
+from tests.contract.queues import NOW_US, SECOND_US, append, entry, payloads, read_all
+from tests.support.database_servers import RedisServer, TlsFiles
+from tests.support.redis_cluster import RedisCluster
+from tests.unit.net.helpers import issue
 
 pytestmark = [
     pytest.mark.redis,

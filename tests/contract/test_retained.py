@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.contract.conftest import Backend
-from tests.contract.test_log import FILTERS, TOPICS
-from tests.contract.values import NOW_US, message, take_offset, write
 
 from perdure.model import Message
 from perdure.storage.batch import Batch
 from perdure.storage.codec import retained_size
 from perdure.storage.contract import Database
 from perdure.topic.matching import matches
+from tests.contract.conftest import Backend
+from tests.contract.test_log import FILTERS, TOPICS
+from tests.contract.values import NOW_US, message, take_offset, write
 
 
 def retain(database: Database, *messages: Message) -> None:

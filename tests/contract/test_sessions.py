@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.contract.conftest import Backend
-from tests.contract.values import NOW_US, create_session, entry, record, submit, write
 
 from perdure.model import BackfillProgress, Cursor, GroupRecord, Subscription, Will
 from perdure.storage.batch import Batch
 from perdure.storage.contract import Database
+from tests.contract.conftest import Backend
+from tests.contract.values import NOW_US, create_session, entry, record, submit, write
 
 FULL_RECORD = record(
     "full",

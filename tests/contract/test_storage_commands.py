@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contract.values import write
-from tests.support.database_servers import PostgresServer, RedisServer
 
 from perdure.cli.main import run
 from perdure.model import Message, SessionRecord, Subscription
@@ -20,6 +18,8 @@ from perdure.storage.postgres.driver import PostgresDriver
 from perdure.storage.redis.driver import RedisDriver
 from perdure.storage.remote.driver import Driver
 from perdure.storage.remote.store import RemoteDatabase
+from tests.contract.values import write
+from tests.support.database_servers import PostgresServer, RedisServer
 
 NOW_US = 1_700_000_000_000_000
 

@@ -10,8 +10,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests import servers
-from tests.support.redis_cluster import RedisCluster
 
 from perdure.errors import ConfigError, StorageCorrupt
 from perdure.storage.redis import RedisClient, parse_url
@@ -20,6 +18,8 @@ from perdure.storebench.servers.redis import RedisServer
 from perdure.tokens import LAYOUTS, Token, TokenStore, open_tokens
 from perdure.tokens.redis.plan import HOUR_S, Plan
 from perdure.tokens.redis.planned import PlannedTokens
+from tests import servers
+from tests.support.redis_cluster import RedisCluster
 
 NOW_S = int(time.time())
 """Redis expires keys by its own clock."""

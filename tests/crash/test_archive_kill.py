@@ -14,17 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 import perdure
 from perdure.storage.rocksdb import RocksDatabase
+from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyiceberg")
 pytest.importorskip("deltalake")
-from tests.unit.pipeline.jobs.test_archive import rows
-
 from perdure.pipeline.archive_state import load_state
+from tests.unit.pipeline.jobs.test_archive import rows
 
 KILLS = int(os.environ.get("PERDURE_CRASH_ROUNDS") or 3)
 SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))

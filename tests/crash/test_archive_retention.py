@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.crash.client import Client, Clients
 from tests.support import packets
 from tests.support.process import BrokerProcess, free_port, perdure_command

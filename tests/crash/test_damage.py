@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from perdure.storage.rocksdb import RocksDatabase
 from tests.crash.client import Clients
 from tests.support import packets
 from tests.support.process import BrokerProcess, ProcessError, free_port, perdure_command
-
-from perdure.storage.rocksdb import RocksDatabase
 
 ROUNDS = int(os.environ.get("PERDURE_FAULT_ROUNDS") or 4)
 SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))

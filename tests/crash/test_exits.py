@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.support.process import BrokerProcess, free_port, perdure_command
 from tests.support.volume import MEBIBYTE, SmallVolume, VolumesUnavailable
 

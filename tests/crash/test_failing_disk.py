@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+
 from tests.crash.client import Clients
 from tests.support import packets
 from tests.support.disk import BROKEN, Disk

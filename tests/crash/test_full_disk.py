@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.crash.load import Load, until
 from tests.support.delivery import audit
 from tests.support.process import BrokerProcess, free_port, perdure_command

@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
+
 from tests.support.process import BrokerProcess, free_port, perdure_command
 
 pytest.importorskip("uvicorn")

@@ -13,13 +13,13 @@ from typing import final
 import pytest
 import pytest_asyncio
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-from tests import servers
-from tests.contract.logs import Collected
-from tests.support.kafka import KafkaBroker, KafkaCluster
 
 from perdure.errors import ConfigError
 from perdure.storage.kafka import KafkaLog, KafkaSettings
 from perdure.storage.ordered.contract import LogRecord
+from tests import servers
+from tests.contract.logs import Collected
+from tests.support.kafka import KafkaBroker, KafkaCluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(180)]
 

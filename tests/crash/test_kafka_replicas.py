@@ -16,8 +16,6 @@ from typing import Any, final
 import pytest
 import pytest_asyncio
 from confluent_kafka.admin import AdminClient
-from tests import servers
-from tests.support.kafka import KafkaCluster
 
 from perdure.model import Message, SessionRecord
 from perdure.storage.batch import Batch
@@ -27,6 +25,8 @@ from perdure.storage.ordered.digest import digest
 from perdure.storage.ordered.record import ANYHOW, Expel
 from perdure.storage.ordered.replica import Replica
 from perdure.storage.rocksdb import RocksDatabase
+from tests import servers
+from tests.support.kafka import KafkaCluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
 from tests.support.kill_rounds import KillRounds
 from tests.support.process import BrokerProcess, free_port, perdure_command
 

@@ -12,6 +12,7 @@ import random
 from pathlib import Path
 
 import pytest
+
 from tests.support.database_servers import PostgresServer, RedisServer
 from tests.support.kill_rounds import KillRounds
 from tests.support.process import BrokerProcess, free_port, perdure_command

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from tests.crash.load import Load
 from tests.support.process import BrokerProcess, free_port, perdure_command
 

@@ -7,12 +7,12 @@ import random
 from typing import final
 
 import pytest
-from tests.support.database_servers import PostgresServer
 
 from perdure.errors import StorageError
 from perdure.model import Message
 from perdure.storage.device_queue import DeviceQueue, NewEntry, QueuedEntry
 from perdure.storage.postgres import PostgresDeviceQueue
+from tests.support.database_servers import PostgresServer
 
 pytestmark = [
     pytest.mark.postgres,

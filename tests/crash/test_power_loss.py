@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.support.delivery import Ledger
 from tests.support.disk import Disk
 from tests.support.disk_broker import disk_command

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
+
 from tests.support.database_servers import PostgresServer, RedisServer
 from tests.support.process import free_port
 from tests.wire.harness import Options

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from tests.crash.load import Load, until
 from tests.support import packets
 from tests.support.packets import Splitter

@@ -7,6 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+
 from tests.crash.client import Clients
 from tests.support import packets
 from tests.support.packets import Splitter

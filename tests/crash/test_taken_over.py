@@ -12,13 +12,12 @@ import pytest
 
 pytest.importorskip("hiredis")
 pytest.importorskip("pyarrow")
+from perdure.cli.exit_codes import ExitCode
+from perdure.cli.main import run
 from tests.support.database_servers import RedisServer
 from tests.wire.harness import Options
 from tests.wire.packets import V5, Kind, Prop
 from tests.wire.process_broker import ProcessBroker
-
-from perdure.cli.exit_codes import ExitCode
-from perdure.cli.main import run
 
 pytestmark = [
     pytest.mark.redis,

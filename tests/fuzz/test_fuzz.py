@@ -11,10 +11,6 @@ import os
 import random
 
 import pytest
-from tests.fuzz.decoding import check_decoder, check_frames
-from tests.fuzz.grammar import DIGITS, LEVELS, SCRAM, TEXTS, TIMES, Noise
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import NO_DELAY, QUIET, Client
 
 from perdure.broker.auth.hashes import ScramKeys
 from perdure.broker.auth.scram import NAME, scram_factory
@@ -25,6 +21,10 @@ from perdure.errors import MqttError
 from perdure.mqtt.packets import PUBACK, Ack
 from perdure.net.frames import BINARY, CLOSE, CONTINUATION, PING, TEXT
 from perdure.net.proxy_protocol import SIGNATURE, parse_proxy_header
+from tests.fuzz.decoding import check_decoder, check_frames
+from tests.fuzz.grammar import DIGITS, LEVELS, SCRAM, TEXTS, TIMES, Noise
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import NO_DELAY, QUIET, Client
 
 SEED = int(os.environ.get("PERDURE_SEED") or 20261122)
 ROUNDS = int(os.environ.get("PERDURE_FUZZ_ROUNDS") or 60)

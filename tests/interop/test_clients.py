@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
 from tests.support.process import BrokerProcess, free_port, perdure_command
 
 HERE = Path(__file__).parent

@@ -29,9 +29,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
-from tests.contract.values import entry, message, record
-from tests.support.cluster_node import SteppedReplica, drive
-from tests.support.shared_log import LogEnd, SharedLog
 
 from perdure.errors import StorageFull
 from perdure.model import Cursor, InboxEntry, Message
@@ -40,6 +37,9 @@ from perdure.storage.memory import MemoryDatabase
 from perdure.storage.operations import ClaimSession
 from perdure.storage.ordered.members import Ending
 from perdure.storage.ordered.record import ANYHOW, PREFIX_BYTES_MAX, Expel, Forget
+from tests.contract.values import entry, message, record
+from tests.support.cluster_node import SteppedReplica, drive
+from tests.support.shared_log import LogEnd, SharedLog
 
 NAMES = ("n1", "n2", "n3")
 SESSIONS = ("s1", "s2")

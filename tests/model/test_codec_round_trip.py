@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.mqtt.feeding import decoded
 
 from perdure.model import Will
 from perdure.mqtt import packets as p
@@ -12,6 +11,7 @@ from perdure.mqtt.encode import encode, forward_properties, properties_from_forw
 from perdure.mqtt.packets import EMPTY, Packet, Properties, Publish, SubscribeFilter
 from perdure.mqtt.properties import FLAG, TABLE, TEXT, UINT16, UINT32, WILL, PropertySpec
 from perdure.mqtt.reason_codes import FROM_CLIENT, FROM_SERVER
+from tests.unit.mqtt.feeding import decoded
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 # What names something holds no control characters and no non-characters (``name_of``).

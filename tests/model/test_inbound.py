@@ -9,7 +9,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests.model.machines import MACHINE
 
 from perdure.session.inbound import (
     RECEIVE_DUPLICATE,
@@ -17,6 +16,7 @@ from perdure.session.inbound import (
     RECEIVE_NEW,
     Inbound,
 )
+from tests.model.machines import MACHINE
 
 PACKET_IDS = st.sampled_from([1, 2, 3, 65_534, 65_535])
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.model.machines import MACHINE
 
 from perdure.errors import ProtocolViolation
 from perdure.model import Cursor, Message
 from perdure.session.inflight import RELEASED, SENT, Delivery
 from perdure.session.outbound import ACK_RELEASE, ACK_SETTLED, ACK_UNKNOWN, Outbound
+from tests.model.machines import MACHINE
 
 IDS = 65_535
 LEAPS = st.sampled_from([1, 1, 1, 2, 7, IDS - 1, IDS, IDS + 1, 2 * IDS, 3 * IDS])

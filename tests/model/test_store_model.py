@@ -10,7 +10,6 @@ from typing import Any, ClassVar, TypeVar
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.contract.values import NOW_US, message, record
 
 from perdure.config.schema import RocksdbConfig
 from perdure.model import Cursor, GroupRecord, InboxEntry, Subscription
@@ -18,6 +17,7 @@ from perdure.storage.batch import Batch
 from perdure.storage.contract import Database
 from perdure.storage.memory import MemoryDatabase
 from perdure.storage.rocksdb import RocksDatabase
+from tests.contract.values import NOW_US, message, record
 
 T = TypeVar("T")
 

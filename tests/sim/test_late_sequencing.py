@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from tests.support.ordered_log import LateDatabase, Neighbour, OrderedLog, digest
 from tests.support.plan import Plan
 from tests.support.scenario import Report

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import final
 
 import pytest
+
+from perdure.config.schema import Config, StorageConfig, SysConfig
 from tests.support.plan import Plan
 from tests.support.scenario import Report
 from tests.support.simulation import Simulation
 from tests.support.storage import FaultyDatabase
-
-from perdure.config.schema import Config, StorageConfig, SysConfig
 
 SEEDS = 50
 CANARY_SEEDS = 12

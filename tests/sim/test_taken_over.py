@@ -12,8 +12,6 @@ import random
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.config.schema import Config, SessionConfig
 from perdure.model import Subscription
@@ -22,6 +20,8 @@ from perdure.pipeline.jobs.migrate.directory import DatabaseTarget, Sessions
 from perdure.pipeline.jobs.migrate.task import put_pages
 from perdure.pipeline.tbmq.identifiers import resolve
 from perdure.pipeline.tbmq.owed import OwedEntry, OwedPage
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import QUIET, Client, make_sim
 
 STEPS = 40
 SEEDS = 40

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.needs import missing
 
 import perdure
 from perdure.errors import ConfigError
+from tests.support.needs import missing
 
 
 @pytest.fixture(scope="session")

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 import perdure
 from perdure.model import Message
+from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 KILLS = int(os.environ.get("PERDURE_CRASH_ROUNDS") or 1)
 SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.spark.broker import Broker, publish
-from tests.support.needs import missing
 
 from perdure.errors import ConfigError
+from tests.spark.broker import Broker, publish
+from tests.support.needs import missing
 
 pytest.importorskip("pyspark")
 pytest.importorskip("uvicorn")

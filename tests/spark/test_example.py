@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.spark.broker import Broker
 
 pytestmark = [

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 from perdure.storage.rocksdb import RocksDatabase
+from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 pytestmark = [
     pytest.mark.spark,

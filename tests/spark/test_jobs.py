@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 from perdure.errors import StorageUnavailable
 from perdure.pipeline.options import ReadOptions
 from perdure.storage.rocksdb import RocksDatabase
+from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 pytestmark = [
     pytest.mark.spark,

@@ -15,13 +15,13 @@ from typing import Any
 
 import asyncpg
 import pytest
-from tests.support.database_servers import PostgresServer
 
 from perdure.errors import ConfigError
 from perdure.pipeline.jobs.migrate.endpoints import Endpoint
 from perdure.pipeline.jobs.migrate.job import Migration, Options
 from perdure.pipeline.jobs.migrate.ledger import Ledger
 from perdure.storage.rocksdb import RocksDatabase
+from tests.support.database_servers import PostgresServer
 
 pytestmark = [
     pytest.mark.spark,

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 from perdure.pipeline.live import state_of
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.topic.matching import matches
+from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 # Starting Java, and a Python worker for each new use, takes seconds on a busy machine.
 pytestmark = [

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.broker import Broker, Publisher
 
 from perdure.errors import ConfigError
+from tests.spark.broker import Broker, Publisher
 
 pytest.importorskip("pyspark")
 pytest.importorskip("uvicorn")

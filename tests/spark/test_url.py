@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.spark.broker import TOKEN, Broker, publish
 
 pytest.importorskip("pyspark")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.clock import START_US, VirtualClock
 
 from perdure.clock import PLAUSIBLE_US, STEPS_MAX, ClockState, SteadyClock, steady_start_us
+from tests.support.clock import START_US, VirtualClock
 
 YEAR_US = 365 * 86_400_000_000
 BOOT_US = 60_000_000

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+
 from tests import servers
 from tests.wire.clients import Clients
 from tests.wire.harness import Broker, Options

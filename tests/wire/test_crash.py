@@ -7,6 +7,7 @@ state at intervals and fails most of these when it is killed.
 from __future__ import annotations
 
 import pytest
+
 from tests.wire.clients import (
     UNLIMITED,
     Clients,

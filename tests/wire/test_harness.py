@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.wire.harness import Broker
 from tests.wire.packets import V3, V5, Kind, Prop, packet, varint
 from tests.wire.reader import BadPacket, read

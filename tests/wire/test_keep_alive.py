@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+
 from tests.wire.clients import Clients
 from tests.wire.harness import Broker, Options
 from tests.wire.packets import Kind, Packets, Reason

@@ -7,6 +7,7 @@ changes, and for which messages.
 from __future__ import annotations
 
 import pytest
+
 from tests import servers
 from tests.wire.clients import UNLIMITED, Clients
 from tests.wire.harness import Broker

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.wire.clients import UNLIMITED, Clients, numbered, payloads_of, take_publishes
 from tests.wire.packets import Kind
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 import pytest
+
 from tests.wire.clients import Clients
 from tests.wire.harness import Broker
 from tests.wire.packets import Kind, Prop

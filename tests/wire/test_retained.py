@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+
 from tests.wire.clients import UNLIMITED, Clients, numbered
 from tests.wire.packets import Kind
 from tests.wire.peer import Peer

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.wire.clients import UNLIMITED, Clients, numbered, payloads_of
 from tests.wire.harness import Broker
 from tests.wire.packets import Kind, Reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests import servers
 from tests.wire.clients import (
     UNLIMITED,

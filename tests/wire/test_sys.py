@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.wire.clients import Clients
 from tests.wire.harness import Options
 from tests.wire.packets import Kind

@@ -7,6 +7,7 @@ sends one more than its setting says once the first is acknowledged.
 from __future__ import annotations
 
 import pytest
+
 from tests.wire.clients import (
     Clients,
     numbered,

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from perdure.broker.auth.authenticate import AnonymousPolicy
+from perdure.config.load import load
 from tests.support.network import NetworkProfile, Wire
 from tests.support.sim_broker import SimBroker
 from tests.wire.harness import Broker, Options
 from tests.wire.transport import Transport
-
-from perdure.broker.auth.authenticate import AnonymousPolicy
-from perdure.config.load import load
 
 SECOND_US: Final = 1_000_000
 

@@ -51,7 +51,8 @@ async def open_tokens(
     from perdure.storage.redis.url import parse_url
     from perdure.tokens.redis.keyed import HashTokens, JsonTokens, PackedTokens
     from perdure.tokens.redis.partitioned import SWEEP, PartitionedTokens
-    from perdure.tokens.redis.planned import SCRIPTS, PlannedTokens
+    from perdure.tokens.redis.planned import PlannedTokens
+    from perdure.tokens.redis.scripts import SCRIPTS
 
     address = parse_url(place)
     digits = {"partitioned:256": 2, "partitioned:65536": 4}.get(layout, 0)

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.clock import VirtualClock
-from tests.unit.auth_methods.helpers import asking, make_context
 
 from perdure.auth_methods import tokens
 from perdure.auth_methods.tokens import TokensMethod
@@ -21,6 +19,8 @@ from perdure.cli.main import run
 from perdure.config.schema.auth_methods import TokensAuthConfig
 from perdure.errors import ConfigError
 from perdure.tokens import Token, TokenStore, open_tokens
+from tests.support.clock import VirtualClock
+from tests.unit.auth_methods.helpers import asking, make_context
 
 ID = bytes(range(20))
 HELD = ID.hex()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.bench.helpers import connack, output, packets_of
 
 from perdure.bench.client import KEEP_ALIVE_S, Client
 from perdure.bench.errors import BenchError
@@ -19,6 +18,7 @@ from perdure.mqtt.packets import (
     Subscribe,
     SubscribeFilter,
 )
+from tests.unit.bench.helpers import connack, output, packets_of
 
 
 def sent(client: Client) -> list[Packet]:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.bench.samples import result
 
 from perdure.bench import compare
 from perdure.bench.compare import Comparison, Spread, available, markdown, record, summarise
@@ -18,6 +17,7 @@ from perdure.bench.peer import Launch, Peer
 from perdure.bench.result import Broker, Result, Totals
 from perdure.bench.settings import Settings
 from perdure.bench.target import Target
+from tests.unit.bench.samples import result
 
 ROUNDS = ((900.0, 300.0), (1000.0, 500.0), (1200.0, 400.0))
 

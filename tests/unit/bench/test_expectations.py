@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
-from tests.unit.bench.samples import result
 
 from perdure.bench.expectations import judge, parse
 from perdure.bench.result import Phase
 from perdure.errors import UsageError
+from tests.unit.bench.samples import result
 
 
 def met(text: str) -> list[bool]:

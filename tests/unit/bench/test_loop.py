@@ -6,11 +6,11 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from tests.unit.bench.helpers import connack
 
 from perdure.bench.client import Client
 from perdure.bench.errors import BenchError
 from perdure.bench.loop import Link, Loop, allow_files
+from tests.unit.bench.helpers import connack
 
 
 class Peer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.unit.bench.helpers import publisher, ready
 
 from perdure.bench.loop import Link, Loop
 from perdure.bench.meter import Meter
@@ -13,6 +12,7 @@ from perdure.bench.pacing import QOS0_STALL_NS, ClosedLoop, OpenLoop
 from perdure.bench.publisher import Publisher
 from perdure.mqtt.encode import ack_bytes
 from perdure.mqtt.packets import PUBACK
+from tests.unit.bench.helpers import publisher, ready
 
 MS = 1_000_000
 

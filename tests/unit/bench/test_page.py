@@ -5,9 +5,9 @@ from __future__ import annotations
 from html.parser import HTMLParser
 
 import msgspec
-from tests.unit.bench.samples import result
 
 from perdure.bench.page import render
+from tests.unit.bench.samples import result
 
 VOID = {"meta", "line", "circle", "rect", "polyline", "path", "br"}
 

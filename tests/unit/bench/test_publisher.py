@@ -7,11 +7,11 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.bench.helpers import output, packets_of, publisher
 
 from perdure.bench.publisher import Publisher
 from perdure.mqtt.encode import ack_bytes
 from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
+from tests.unit.bench.helpers import output, packets_of, publisher
 
 
 def published(client: Publisher) -> list[Publish]:

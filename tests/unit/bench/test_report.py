@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
-from tests.unit.bench.samples import result
 
 from perdure.bench import report
 from perdure.bench.expectations import Verdict
 from perdure.bench.result import Totals
 from perdure.bench.settings import Settings
+from tests.unit.bench.samples import result
 
 
 def test_the_header_names_the_run() -> None:

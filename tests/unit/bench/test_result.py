@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import msgspec
-from tests.unit.bench.samples import result
 
 from perdure.bench.histogram import Histogram
 from perdure.bench.result import Latency, Result
+from tests.unit.bench.samples import result
 
 
 def test_a_record_is_read_as_it_was_written() -> None:

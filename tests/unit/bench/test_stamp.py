@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.bench.helpers import packets_of
 
 from perdure.bench.stamp import (
     NO_SHAPE,
@@ -17,6 +16,7 @@ from perdure.bench.stamp import (
 )
 from perdure.mqtt.encode import encode
 from perdure.mqtt.packets import Publish
+from tests.unit.bench.helpers import packets_of
 
 TAG = 0xBEEF
 

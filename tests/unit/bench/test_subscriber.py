@@ -7,12 +7,12 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.bench.helpers import TAG, output, packets_of, subscriber
 
 from perdure.bench.stamp import Stream
 from perdure.bench.subscriber import Subscriber
 from perdure.mqtt.encode import encode
 from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
+from tests.unit.bench.helpers import TAG, output, packets_of, subscriber
 
 
 def acks(client: Subscriber) -> list[tuple[int, int]]:

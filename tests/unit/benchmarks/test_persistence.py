@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks import persistence
+
 from tests.unit.storebench.fakes import comparison
 
 

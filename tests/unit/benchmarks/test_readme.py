@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from benchmarks.readme import BEGIN, END, block, replaced
 from benchmarks.targets import Findings, figure
+
 from tests.unit.bench.samples import latency
 from tests.unit.benchmarks.test_targets import comparison
 

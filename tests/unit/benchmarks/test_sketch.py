@@ -6,6 +6,7 @@ import msgspec
 from benchmarks.record import Record, check
 from benchmarks.sketch import render
 from benchmarks.stages import Found
+
 from tests.unit.bench.samples import result
 
 

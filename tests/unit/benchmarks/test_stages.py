@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from benchmarks import stages
 from benchmarks.stages import Found, Observer
+
 from tests.unit.bench.samples import result
 
 

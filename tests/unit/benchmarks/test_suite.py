@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from benchmarks import record, suite
 from benchmarks.suite import Part, is_clean, told
-from tests.unit.bench.samples import result
 
 from perdure.bench import compare
 from perdure.bench.compare import Comparison
 from perdure.bench.result import Totals
 from perdure.bench.settings import Settings
+from tests.unit.bench.samples import result
 
 
 @pytest.mark.slow

@@ -8,10 +8,10 @@ import msgspec
 from benchmarks import readme
 from benchmarks.record import DIRECTORY, Record, check
 from benchmarks.summary import PAGE, gathered, newest, render
-from tests.unit.bench.samples import result
 
 from perdure.bench.compare import Comparison, record, summarise
 from perdure.bench.result import Result
+from tests.unit.bench.samples import result
 
 
 def comparison(*, rate: float = 0.0) -> Comparison:

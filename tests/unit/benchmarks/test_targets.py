@@ -6,11 +6,11 @@ import pytest
 from benchmarks.record import Record, check
 from benchmarks.suite import PARTS, PURE
 from benchmarks.targets import TARGETS, Findings, Target, figure, table
-from tests.unit.bench.samples import result
 
 from perdure.bench.compare import Comparison, Spread, summarise
 from perdure.bench.contestants import vary
 from perdure.bench.result import Totals
+from tests.unit.bench.samples import result
 
 EMPTY = Findings({}, {})
 

@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar, final
 
-from tests.support.network import NetworkProfile, Wire
-from tests.support.sim_broker import SimBroker
-from tests.support.storage import FaultyDatabase
-
 from perdure.config.schema import Config, StorageConfig, SysConfig
 from perdure.limits import SESSION_EXPIRY_NEVER_S
 from perdure.model import Will
@@ -33,6 +29,9 @@ from perdure.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
+from tests.support.network import NetworkProfile, Wire
+from tests.support.sim_broker import SimBroker
+from tests.support.storage import FaultyDatabase
 
 PacketT = TypeVar("PacketT", bound=Packet)
 

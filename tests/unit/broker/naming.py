@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import NO_DELAY, Client
-
 from perdure.broker.auth.acl import AclAuthorizer
 from perdure.broker.auth.acl_rules import AclRules
 from perdure.broker.auth.authenticate import AllStand, AuthRequest, AuthResult, accepted
@@ -12,6 +9,8 @@ from perdure.broker.auth.authorize import Identity
 from perdure.config.schema import AuthConfig, Config, SysConfig
 from perdure.model import Will
 from perdure.mqtt.packets import Connack, Connect, Properties
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import NO_DELAY, Client
 
 
 class Users(AllStand):

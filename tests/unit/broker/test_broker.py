@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import Client, make_sim
 
 from perdure.errors import StorageFull, StorageUnavailable
 from perdure.model import Will
 from perdure.mqtt.packets import PUBACK, PUBREC, Ack, Connack, Disconnect, Properties, Publish
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import Client, make_sim
 
 FULL = Properties(reason_string="the broker's storage is full")
 AWAY = Properties(reason_string="storage is not available")

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.contract.values import record
-from tests.support.ordered_log import LateDatabase, OrderedLog
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import Client, make_sim
 
 from perdure.mqtt.packets import (
     EMPTY,
@@ -22,6 +18,10 @@ from perdure.mqtt.packets import (
 )
 from perdure.mqtt.reason_codes import SESSION_TAKEN_OVER
 from perdure.storage.batch import Batch
+from tests.contract.values import record
+from tests.support.ordered_log import LateDatabase, OrderedLog
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import Client, make_sim
 
 
 def held_sim() -> tuple[SimBroker, LateDatabase, LateDatabase]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.config.schema import Config, SessionConfig, StorageConfig
 from perdure.errors import StorageCorrupt, StorageError, StorageUnavailable
 from perdure.mqtt.packets import Connack, Disconnect, Publish
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import QUIET, Client, make_sim
 
 ERRORS = [StorageUnavailable("broken"), StorageCorrupt("damaged")]
 SMALL = Config(

@@ -8,10 +8,6 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.staged import Staged, take_offset
-from tests.unit.cli.mini_broker import MiniBroker
-from tests.unit.fixtures import logging_as_before
-from tests.unit.server.fake_admin import FakeAdmin
 
 from perdure.errors import PerdureError, StorageFull
 from perdure.model import GroupRecord, Message, SessionRecord, Subscription, Will
@@ -19,6 +15,10 @@ from perdure.server.admin import AdminServer, Row
 from perdure.server.explain import What
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.topic.proposal import Structure
+from tests.support.staged import Staged, take_offset
+from tests.unit.cli.mini_broker import MiniBroker
+from tests.unit.fixtures import logging_as_before
+from tests.unit.server.fake_admin import FakeAdmin
 
 __all__ = ["logging_as_before"]
 

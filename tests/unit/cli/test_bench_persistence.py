@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.storebench.fakes import comparison
 
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.main import run
 from perdure.storebench import run as job
+from tests.unit.storebench.fakes import comparison
 
 
 @pytest.fixture(autouse=True)

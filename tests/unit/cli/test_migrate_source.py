@@ -6,12 +6,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from tests.support.staged import Staged
 
 pytest.importorskip("pyarrow")
-from tests.unit.pipeline.jobs.migrate.samples import HOUR_US, NOW_US, SETTINGS, owed, pages
-from tests.unit.pipeline.jobs.migrate.test_directory import each
-
 from perdure.cli import migrate_source
 from perdure.cli.migrate_source import DatabaseSource, open_directory_source
 from perdure.model import Message, Subscription
@@ -21,6 +19,8 @@ from perdure.pipeline.jobs.migrate.task import copy_range, put_pages
 from perdure.pipeline.tbmq.owed import OwedPage
 from perdure.storage.memory import MemoryDatabase, MemoryDeviceQueue
 from perdure.storage.rocksdb import RocksDatabase
+from tests.unit.pipeline.jobs.migrate.samples import HOUR_US, NOW_US, SETTINGS, owed, pages
+from tests.unit.pipeline.jobs.migrate.test_directory import each
 
 ENTRIES = [
     owed(1, 65_535, expires_at_us=NOW_US + HOUR_US),

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pyarrow")
-from tests.unit.pipeline.jobs.migrate.samples import ListSource, owed, pages
-
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.main import run
 from perdure.pipeline.jobs.migrate import stores
 from perdure.pipeline.jobs.migrate.endpoints import Endpoint
 from perdure.pipeline.tbmq.owed import Losses, OwedPage
 from perdure.storage.rocksdb import RocksDatabase
+from tests.unit.pipeline.jobs.migrate.samples import ListSource, owed, pages
 
 FROM = "postgresql://u:secret@h/d"
 

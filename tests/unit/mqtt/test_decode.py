@@ -5,6 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from perdure.mqtt import packets as p
+from perdure.mqtt.decode import Decoder
+from perdure.mqtt.decode_cache import TOPIC_CACHED_BYTES_MAX, message_properties
+from perdure.mqtt.encode import encode
+from perdure.mqtt.packets import Packet, Publish
 from tests.unit.mqtt.feeding import (
     CONNECT_BYTES,
     decoded,
@@ -15,12 +21,6 @@ from tests.unit.mqtt.feeding import (
     refused_connect,
 )
 from tests.unit.mqtt.vectors import VECTORS, Vector
-
-from perdure.mqtt import packets as p
-from perdure.mqtt.decode import Decoder
-from perdure.mqtt.decode_cache import TOPIC_CACHED_BYTES_MAX, message_properties
-from perdure.mqtt.encode import encode
-from perdure.mqtt.packets import Packet, Publish
 
 
 @pytest.mark.parametrize("vector", [pytest.param(v, marks=v.statement, id=v.name) for v in VECTORS])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.mqtt.feeding import decoded, refused, refused_connect
-from tests.unit.mqtt.test_reason_codes import FROM_CLIENT, FROM_SERVER
-from tests.unit.mqtt.vectors import VECTORS, Vector
 
 from perdure.mqtt import packets as p
 from perdure.mqtt.packets import Packet
+from tests.unit.mqtt.feeding import decoded, refused, refused_connect
+from tests.unit.mqtt.test_reason_codes import FROM_CLIENT, FROM_SERVER
+from tests.unit.mqtt.vectors import VECTORS, Vector
 
 
 def _framed(first: int, body: str) -> bytes:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from perdure.mqtt import decode_cache as room
+from perdure.mqtt.packets import Publish
 from tests.unit.mqtt.feeding import (
     decoded,
     decoder,
 )
-
-from perdure.mqtt import decode_cache as room
-from perdure.mqtt.packets import Publish
 
 
 def test_topic_names_are_shared_and_the_cache_is_bounded() -> None:

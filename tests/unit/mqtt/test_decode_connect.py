@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+
+from perdure.mqtt import packets as p
 from tests.unit.mqtt.feeding import (
     CONNECT_BYTES,
     decoded,
@@ -10,8 +12,6 @@ from tests.unit.mqtt.feeding import (
     fresh,
     refused_connect,
 )
-
-from perdure.mqtt import packets as p
 
 
 def test_connect_names_the_version() -> None:

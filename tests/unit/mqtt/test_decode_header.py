@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+
+from perdure.mqtt import packets as p
 from tests.unit.mqtt.feeding import (
     CONNECT_BYTES,
     refused,
     refused_connect,
 )
-
-from perdure.mqtt import packets as p
 
 
 @pytest.mark.spec("MQTT-3.1.0-1")

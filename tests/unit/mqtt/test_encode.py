@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.mqtt.vectors import VECTORS, Vector
 
 from perdure.model import Message
 from perdure.mqtt import packets as p
@@ -16,6 +15,7 @@ from perdure.mqtt.encode import (
     publish_size,
 )
 from perdure.mqtt.packets import Properties, Publish
+from tests.unit.mqtt.vectors import VECTORS, Vector
 
 
 @pytest.mark.parametrize("vector", [pytest.param(v, marks=v.statement, id=v.name) for v in VECTORS])

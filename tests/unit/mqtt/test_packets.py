@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.mqtt.vectors import VECTORS
 
 from perdure.mqtt import packets as p
 from perdure.mqtt.packets import Connect, Publish
+from tests.unit.mqtt.vectors import VECTORS
 
 
 def test_kinds_have_their_numbers_and_names() -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from cryptography.hazmat.primitives import serialization
+
 from tests.unit.fixtures import no_leaks, pytest_asyncio_loop_factories
 from tests.unit.net.helpers import Bench, Certificates, issue
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypeVar
 
-from tests.unit.net.helpers import Bench
-
 from perdure.broker.runtime.stream import ByteStream, PeerInfo
 from perdure.mqtt.decode import Decoder
 from perdure.mqtt.encode import encode
 from perdure.mqtt.packets import Connack, Connect, Packet, Properties
 from perdure.net.client_link import Endpoint
 from perdure.net.listener import Listener
+from tests.unit.net.helpers import Bench
 
 P = TypeVar("P")
 

@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 import pytest
 import pytest_asyncio
-from tests.unit.net.fake_broker import FakeBroker, FakeConnection, endpoint
-from tests.unit.net.helpers import Bench, Certificates
 
 from perdure.errors import MqttError, UsageError
 from perdure.mqtt.client_events import Connected, Published
@@ -35,6 +33,8 @@ from perdure.mqtt.packets import (
 from perdure.net.client import Client
 from perdure.net.listener import Listener
 from perdure.net.tls import client_context
+from tests.unit.net.fake_broker import FakeBroker, FakeConnection, endpoint
+from tests.unit.net.helpers import Bench, Certificates
 
 T = TypeVar("T")
 FILTER = SubscribeFilter("a/#", 1, False, False, 0)

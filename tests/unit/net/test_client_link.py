@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.unit.net.fake_broker import endpoint
-from tests.unit.net.helpers import Bench, Certificates
 
 from perdure.net.client_link import Endpoint
 from perdure.net.client_open import open_link
 from perdure.net.tls import client_context
+from tests.unit.net.fake_broker import endpoint
+from tests.unit.net.helpers import Bench, Certificates
 
 
 class Owner:

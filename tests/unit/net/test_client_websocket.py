@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 import pytest
-from tests.unit.net.test_client_link import Owner
 from websockets.frames import Frame, Opcode
 from websockets.utils import accept_key
 
 from perdure.net.client_link import Endpoint, Link
 from perdure.net.client_open import open_link
+from tests.unit.net.test_client_link import Owner
 
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter, str], Awaitable[None]]
 

@@ -8,7 +8,6 @@ import socket
 from typing import Any
 
 import pytest
-from tests.unit.net.helpers import Bench, Certificates
 from websockets.asyncio.client import connect
 from websockets.typing import Subprotocol
 
@@ -18,6 +17,7 @@ from perdure.net.listener import Listener
 from perdure.net.settings import ListenerSettings
 from perdure.net.tls import client_context
 from perdure.server.listeners import open_listeners
+from tests.unit.net.helpers import Bench, Certificates
 
 HEADER = b"PROXY TCP4 203.0.113.7 192.0.2.1 56324 1883\r\n"
 

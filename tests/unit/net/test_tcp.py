@@ -9,9 +9,9 @@ import struct
 from pathlib import Path
 
 import pytest
-from tests.unit.net.helpers import Bench, Certificates
 
 from perdure.net.tls import client_context
+from tests.unit.net.helpers import Bench, Certificates
 
 
 async def test_bytes_travel_both_ways_and_the_peer_is_known(bench: Bench) -> None:

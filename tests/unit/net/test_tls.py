@@ -5,10 +5,10 @@ from __future__ import annotations
 import ssl
 
 import pytest
-from tests.unit.net.helpers import Certificates
 
 from perdure.errors import ConfigError
 from perdure.net.tls import certificate_subject, client_context, server_context
+from tests.unit.net.helpers import Certificates
 
 
 def test_server_context_demands(certificates: Certificates) -> None:

@@ -6,13 +6,13 @@ import asyncio
 from typing import Any, TypeAlias, final
 
 import pytest
-from tests.unit.net.helpers import Recorder
 
 from perdure.broker.runtime.stream import PeerInfo
 from perdure.net.settings import ListenerSettings
 from perdure.net.shell import NO_HANDLER
 from perdure.net.tcp import TcpShell
 from perdure.net.websocket import WebSocketShell
+from tests.unit.net.helpers import Recorder
 
 ShellType: TypeAlias = type[TcpShell] | type[WebSocketShell]
 BOTH = pytest.mark.parametrize("kind", [TcpShell, WebSocketShell])

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
-from tests.unit.net.helpers import Bench, Certificates
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.client import ClientProtocol
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -19,6 +18,7 @@ from websockets.uri import parse_uri
 from perdure.net.listener import Listener
 from perdure.net.tls import client_context
 from perdure.net.websocket import FRAMES_PER_SLICE
+from tests.unit.net.helpers import Bench, Certificates
 
 MQTT = Subprotocol("mqtt")
 

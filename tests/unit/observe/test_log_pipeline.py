@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import structlog
-from tests.unit.fixtures import logging_as_before
 
 from perdure.observe import log_pipeline as pipeline
 from perdure.observe.logs import get_logger
+from tests.unit.fixtures import logging_as_before
 
 __all__ = ["logging_as_before"]
 

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.fixtures import logging_as_before
 
 from perdure.observe import logs
+from tests.unit.fixtures import logging_as_before
 
 __all__ = ["logging_as_before"]
 

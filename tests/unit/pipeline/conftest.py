@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.pipeline.logs import open_log
 
 from perdure.pipeline.options import ReadOptions
 from perdure.storage.rocksdb import RocksDatabase
+from tests.unit.pipeline.logs import open_log
 
 
 @pytest.fixture

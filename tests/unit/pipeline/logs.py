@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.staged import Staged
-
 from perdure.config.schema import RocksdbConfig
 from perdure.model import Message
 from perdure.storage.rocksdb import RocksDatabase
+from tests.support.staged import Staged
 
 START = 1_700_000_000_000_000
 SECOND = 1_000_000

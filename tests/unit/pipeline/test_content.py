@@ -6,7 +6,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.support.staged import Staged
 
 from perdure.config.schema import RocksdbConfig
 from perdure.content import parse_filter
@@ -18,6 +17,7 @@ from perdure.pipeline.conditions import Narrowing
 from perdure.pipeline.options import ReadOptions
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.bulk import LogFiles
+from tests.support.staged import Staged
 
 pytest.importorskip("pyarrow")
 from perdure.pipeline.content import ContentKernel

@@ -9,18 +9,16 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.staged import Staged, take_offset
-from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 from perdure.model import Message
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.topic.matching import matches
+from tests.support.staged import Staged, take_offset
+from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyiceberg")
 pytest.importorskip("deltalake")
-from tests.unit.pipeline.jobs.test_archive import FORMATS, sink_of
-
 from perdure.errors import ConfigError, StorageUnavailable
 from perdure.pipeline import history, offsets
 from perdure.pipeline.archive_state import load_state
@@ -31,6 +29,7 @@ from perdure.pipeline.jobs.maintain import maintain
 from perdure.pipeline.options import ReadOptions, parse_options
 from perdure.pipeline.schema import BY_NAME
 from perdure.storage.rocksdb.bulk import LogFiles
+from tests.unit.pipeline.jobs.test_archive import FORMATS, sink_of
 
 pytestmark = pytest.mark.filterwarnings("default")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.pipeline.logs import START, append, open_log
 
 from perdure.errors import StorageUnavailable
 from perdure.pipeline.log_index import opened
 from perdure.pipeline.options import ReadOptions, Remote
+from tests.unit.pipeline.logs import START, append, open_log
 
 
 def test_a_directory(tmp_path: Path) -> None:

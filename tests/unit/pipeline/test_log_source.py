@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 from perdure.config.units import format_time
 from perdure.errors import StorageUnavailable
@@ -15,6 +14,7 @@ from perdure.pipeline.conditions import Narrowing
 from perdure.pipeline.options import ReadOptions, parse_options
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.bulk import LogFiles
+from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 pytest.importorskip("pyarrow")
 from perdure.pipeline.log_source import Part, plan, read

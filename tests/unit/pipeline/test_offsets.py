@@ -6,8 +6,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.support.staged import take_offset
-from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 from perdure.errors import ConfigError, StorageCorrupt
 from perdure.limits import OFFSET_MAX
@@ -16,6 +14,8 @@ from perdure.pipeline.offsets import StreamPosition
 from perdure.pipeline.options import ReadOptions
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.bulk import LogFiles
+from tests.support.staged import take_offset
+from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 
 def step(

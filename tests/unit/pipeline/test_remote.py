@@ -11,9 +11,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.pipeline.logs import SECOND, START, append, open_log
-from tests.unit.web.asgi import TOKEN
-from tests.unit.web.child import WebProcess
 
 from perdure.errors import ConfigError, PerdureError, StorageCorrupt, StorageUnavailable
 from perdure.pipeline import remote as remote_log
@@ -21,6 +18,9 @@ from perdure.pipeline.conditions import Narrowing
 from perdure.pipeline.log_index import opened
 from perdure.pipeline.options import ReadOptions, Remote
 from perdure.pipeline.remote import Patience, RemoteLog
+from tests.unit.pipeline.logs import SECOND, START, append, open_log
+from tests.unit.web.asgi import TOKEN
+from tests.unit.web.child import WebProcess
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("uvicorn")

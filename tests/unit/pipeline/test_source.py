@@ -9,11 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from perdure.storage.rocksdb import RocksDatabase
 from tests.unit.pipeline.logs import START, append
 from tests.unit.web.asgi import TOKEN as HTTP_TOKEN
 from tests.unit.web.child import WebProcess
-
-from perdure.storage.rocksdb import RocksDatabase
 
 pytest.importorskip("pyspark")
 from pyspark.sql import datasource as spark

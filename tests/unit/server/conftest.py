@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterator
 
 import pytest
+
 from tests.unit.fixtures import no_leaks, pytest_asyncio_loop_factories
 
 __all__ = ["no_leaks", "pytest_asyncio_loop_factories"]

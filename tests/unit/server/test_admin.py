@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.server.fake_admin import FakeAdmin
 
 from perdure.errors import ConfigError, StorageFull
 from perdure.observe.admin_socket import SOCKET_NAME, SOCKET_PATH_BYTES_MAX, socket_address
@@ -19,6 +18,7 @@ from perdure.server import admin
 from perdure.server.admin import AdminServer, Row
 from perdure.server.explain import What
 from perdure.topic.proposal import Structure
+from tests.unit.server.fake_admin import FakeAdmin
 
 
 class Broker(FakeAdmin):

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.support.sim_broker import SimBroker
 
 from perdure.broker.auth import AccessControl, Identity, read_files
 from perdure.config.schema import AuthConfig, Config, LimitsConfig
@@ -15,6 +14,7 @@ from perdure.errors import ConfigError
 from perdure.net.admission import Admission
 from perdure.server import app
 from perdure.server.bans import BanKeeper
+from tests.support.sim_broker import SimBroker
 
 
 async def test_who_is_no_superuser_any_more_is_none_at_once(tmp_path: Path) -> None:

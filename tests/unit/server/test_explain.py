@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.support.staged import Staged, take_offset
 
 from perdure.errors import MqttError
 from perdure.model import BackfillProgress, Cursor, InboxEntry, Message, SessionRecord, Subscription
 from perdure.server.explain import Explanation, explain
 from perdure.server.inspect import LiveView
 from perdure.storage.memory import MemoryDatabase
+from tests.support.staged import Staged, take_offset
 
 NOW = 1_700_000_000_000_000
 FLOWING = LiveView(inflight=1, inflight_max=10, pending=2, catching_up=False, paused=False)

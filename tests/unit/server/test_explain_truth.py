@@ -6,8 +6,6 @@ import random
 from typing import Any, Final, final
 
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import NO_DELAY, QUIET, Client
 
 from perdure.broker.auth.acl import AclAuthorizer
 from perdure.broker.auth.acl_rules import AclRules
@@ -19,6 +17,8 @@ from perdure.mqtt.packets import Connack
 from perdure.server.admin_handler import BrokerAdmin
 from perdure.server.bans import BanKeeper
 from perdure.server.explain import ANY, What
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import NO_DELAY, QUIET, Client
 
 TOPICS: Final = ("t/a", "t/b", "u")
 FILTERS: Final = ("t/a", "t/+", "t/#", "#", "u", "t/b")

@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.pipeline.logs import open_log
 
 from perdure.config.schema import HttpConfig
 from perdure.errors import AddressUnavailable, ConfigError, StartTimeout
 from perdure.observe.metrics import Metrics
 from perdure.server import http_part
 from perdure.server.http_part import HttpPart
+from tests.unit.pipeline.logs import open_log
 
 ECHO = """
 import json, os, sys

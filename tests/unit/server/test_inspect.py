@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.support.staged import Staged, take_offset
 
 from perdure.limits import SESSION_EXPIRY_NEVER_S
 from perdure.model import (
@@ -27,6 +26,7 @@ from perdure.server.inspect import (
 )
 from perdure.session import pending_pages
 from perdure.storage.memory import MemoryDatabase
+from tests.support.staged import Staged, take_offset
 
 NOW = 1_700_000_000_000_000
 OFFLINE = SessionRecord(

@@ -11,9 +11,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.support.process import free_port
-from tests.unit.net.helpers import issue
-from tests.unit.net.test_certificate import pem
 
 from perdure.config.schema import (
     AuthConfig,
@@ -29,6 +26,9 @@ from perdure.config.schema import (
 from perdure.errors import ConfigError
 from perdure.server import preflight
 from perdure.server.preflight import look
+from tests.support.process import free_port
+from tests.unit.net.helpers import issue
+from tests.unit.net.test_certificate import pem
 
 ANY_PORT = ListenersConfig(tcp=(Listener(bind="127.0.0.1:0"),))
 

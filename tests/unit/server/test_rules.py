@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import NO_DELAY, QUIET, Client
-
 from perdure.broker.auth.acl import AclAuthorizer
 from perdure.broker.auth.acl_rules import AclRules
 from perdure.broker.auth.grant import grant_of
 from perdure.config.schema import Config
 from perdure.model import Message, SessionRecord
 from perdure.server.rules import Rules
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import NO_DELAY, QUIET, Client
 
 
 def make_sim(acl: str) -> SimBroker:

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
-from tests.contract.values import append_all, message
-from tests.support.process import free_port
 
 from perdure.config.schema import Config, PostgresConfig, RedisConfig, StorageConfig
 from perdure.errors import ConfigError, StorageError, StorageLocked
@@ -16,6 +14,8 @@ from perdure.server import stores
 from perdure.storage.memory import MemoryDatabase
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.layout import table_names
+from tests.contract.values import append_all, message
+from tests.support.process import free_port
 
 
 def configured(path: Path, **fields: object) -> Config:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from tests.support.staged import Staged
-
 from perdure.limits import OFFSET_MAX
 from perdure.model import InboxEntry, Message, SessionRecord, Subscription
 from perdure.session.pending_pages import read_page
 from perdure.session.subscriptions import SessionSubscriptions
 from perdure.storage.memory import MemoryDatabase
+from tests.support.staged import Staged
 
 NOW_US = 1_700_000_000_000_000
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.contract.values import NOW_US, entry, message, record
-from tests.unit.storage.recorder import told
 
 from perdure.errors import UsageError
 from perdure.model import Cursor, GroupRecord, InboxEntry, Subscription
 from perdure.storage.batch import Batch, Placed, give_offsets
 from perdure.storage.offsets import Offsets
+from tests.contract.values import NOW_US, entry, message, record
+from tests.unit.storage.recorder import told
 
 SUB = Subscription("a/#", since_offset=3)
 

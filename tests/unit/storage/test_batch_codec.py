@@ -13,9 +13,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.contract.values import NOW_US, entry, message, record
-from tests.unit.storage.recorder import told
-from tests.unit.storage.test_codec import ENTRIES, MESSAGES, OFFSETS, TEXTS
 
 from perdure.errors import FormatTooNew, StorageCorrupt
 from perdure.model import BackfillProgress, Cursor, GroupRecord, InboxEntry, Subscription, Will
@@ -23,6 +20,9 @@ from perdure.storage.batch import Batch, give_offsets
 from perdure.storage.batch_codec import decode, encode, placed_at
 from perdure.storage.offsets import Offsets
 from perdure.storage.operations import DeleteGroupEntry, PutRetained
+from tests.contract.values import NOW_US, entry, message, record
+from tests.unit.storage.recorder import told
+from tests.unit.storage.test_codec import ENTRIES, MESSAGES, OFFSETS, TEXTS
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "batch.jsonl"
 EPOCHS = st.integers(0, 2**62)

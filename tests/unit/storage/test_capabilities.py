@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.contract.values import NOW_US
-from tests.support.remote import ServerState
-from tests.unit.storage.remote.helpers import opened
-
 from perdure.storage.capabilities import EMBEDDED
 from perdure.storage.memory import MemoryDatabase
 from perdure.storage.rocksdb import RocksDatabase
+from tests.contract.values import NOW_US
+from tests.support.remote import ServerState
+from tests.unit.storage.remote.helpers import opened
 
 
 def test_a_store_in_this_process_needs_nothing_of_its_own(tmp_path: Path) -> None:

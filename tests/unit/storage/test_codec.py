@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.contract.values import record
 
 from perdure.errors import FormatTooNew, StorageCorrupt
 from perdure.model import Cursor, GroupRecord, InboxEntry, Message, Subscription
 from perdure.storage import codec
+from tests.contract.values import record
 
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 OFFSETS = st.integers(0, 2**63 - 1)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.contract.values import record
 
 from perdure.model import Cursor, GroupRecord
 from perdure.storage.batch import Batch
 from perdure.storage.fencing import stale
+from tests.contract.values import record
 
 
 @pytest.fixture

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tests.unit.storebench.fakes import comparison
-
 from perdure.storebench import report
+from tests.unit.storebench.fakes import comparison
 
 
 def test_rows() -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.storebench.fakes import FakeStore, comparison, row
 
 from perdure.storebench import run
 from perdure.storebench.contestants import Contestant, Servers, Stage
 from perdure.storebench.run import Settings, compare, ratios
+from tests.unit.storebench.fakes import FakeStore, comparison, row
 
 
 def test_contestants_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:

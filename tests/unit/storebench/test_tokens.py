@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from tests import servers
 
 from perdure.bench.errors import BenchError
 from perdure.cli.main import run
 from perdure.storebench import token_report
 from perdure.storebench.tokens import compare
 from perdure.tokens import LAYOUTS
+from tests import servers
 
 pytestmark = pytest.mark.redis
 

@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 
 import pytest
-from tests.unit.storebench.fakes import FakeStore, stretch
 
 from perdure.bench.errors import BenchError
 from perdure.storebench.workload import BATCHED, SINGLE, Shape, bytes_each, run_stretch
+from tests.unit.storebench.fakes import FakeStore, stretch
 
 
 @pytest.mark.parametrize("shape", [SINGLE, BATCHED, Shape("odd", 7, 3)])

@@ -8,11 +8,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.support.disk import BROKEN, FULL, Disk, OrderedEngine, read_synced
 
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageFull, StorageUnavailable
 from perdure.storage.rocksdb.engine import META
+from tests.support.disk import BROKEN, FULL, Disk, OrderedEngine, read_synced
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.support.disk import BROKEN, Disk
 from tests.support.disk_broker import disk_command, main
 from tests.unit.fixtures import logging_as_before

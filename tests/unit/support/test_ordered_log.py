@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.contract.values import NOW_US, entry, message, record
-from tests.support.ordered_log import LateDatabase, Neighbour, OrderedLog, digest, messages_of
-from tests.support.storage import ProcessDied
 
 from perdure.model import Cursor, InboxEntry, Subscription
 from perdure.storage.batch import Batch
+from tests.contract.values import NOW_US, entry, message, record
+from tests.support.ordered_log import LateDatabase, Neighbour, OrderedLog, digest, messages_of
+from tests.support.storage import ProcessDied
 
 
 def nodes(seed: int = 0) -> tuple[OrderedLog, LateDatabase, LateDatabase]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import packets
-from tests.support.packets import Packet, Publication, Splitter
 
 from perdure.errors import MalformedPacket
+from tests.support import packets
+from tests.support.packets import Packet, Publication, Splitter
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
 

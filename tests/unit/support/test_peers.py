@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 
 import pytest
+
 from tests.support import packets
 from tests.support.delivery import Ledger, Stamp, audit
 from tests.support.packets import Packet, Publication, Splitter

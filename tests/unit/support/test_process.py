@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.support.process import BrokerProcess, ProcessError, free_port, perdure_command
 
 LISTENER = """

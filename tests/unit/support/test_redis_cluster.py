@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.support.redis_cluster import CLUSTER_SLOTS, RedisCluster
 from tests.support.resp import ReplyError
 

@@ -6,6 +6,7 @@ import random
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
+
 from tests.support.clock import START_US, VirtualClock
 from tests.support.scheduler import VirtualLoop, VirtualScheduler
 

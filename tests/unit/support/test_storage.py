@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.support.storage import FaultyDatabase, ProcessDied
 
 from perdure.errors import StorageFull, StorageUnavailable
 from perdure.model import Message
 from perdure.storage.batch import Batch
+from tests.support.storage import FaultyDatabase, ProcessDied
 
 
 def _write(store: FaultyDatabase, name: str) -> None:

@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import Any
 
 import msgspec
-from tests.unit.web.asgi import TOKEN
 
 from perdure.web.settings import WebSettings
+from tests.unit.web.asgi import TOKEN
 
 
 class WebProcess:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.unit.pipeline.logs import open_log
-from tests.unit.web.asgi import TOKEN
 
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.web.settings import WebSettings
+from tests.unit.pipeline.logs import open_log
+from tests.unit.web.asgi import TOKEN
 
 
 @pytest.fixture

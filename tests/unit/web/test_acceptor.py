@@ -6,11 +6,11 @@ import socket
 from pathlib import Path
 
 import pytest
-from tests.unit.web.child import WebProcess
-from tests.unit.web.test_main import get
 
 from perdure.pipeline.protocol import API, LOG_PATH
 from perdure.storage.rocksdb import RocksDatabase
+from tests.unit.web.child import WebProcess
+from tests.unit.web.test_main import get
 
 pytest.importorskip("uvicorn")
 pytestmark = pytest.mark.slow

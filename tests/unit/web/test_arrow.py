@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from tests.unit.pipeline.logs import START, append
 from tests.unit.web.asgi import ask
 

@@ -8,11 +8,11 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.unit.web.asgi import TOKEN
-from tests.unit.web.child import WebProcess
 
 from perdure.pipeline.protocol import API, LOG_PATH
 from perdure.storage.rocksdb import RocksDatabase
+from tests.unit.web.asgi import TOKEN
+from tests.unit.web.child import WebProcess
 
 pytest.importorskip("uvicorn")
 pytestmark = pytest.mark.slow

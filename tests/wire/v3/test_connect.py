@@ -5,6 +5,7 @@ from __future__ import annotations
 import string
 
 import pytest
+
 from tests.wire.clients import Clients
 from tests.wire.packets import V3, Kind, Will, packet, text, u16
 from tests.wire.v3.codes import BAD_IDENTIFIER, BAD_PROTOCOL, GRANTED

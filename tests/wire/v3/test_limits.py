@@ -7,6 +7,7 @@ Mosquitto has settings for few of these.
 from __future__ import annotations
 
 import pytest
+
 from tests.wire.clients import Clients, numbered
 from tests.wire.harness import Options
 from tests.wire.packets import V3, Kind, Will, packet, varint

@@ -9,6 +9,7 @@ QoS 0, and answers that only a server sends.
 from __future__ import annotations
 
 import pytest
+
 from tests.wire.clients import Clients
 from tests.wire.packets import V3, Kind, Will, packet, text, u16
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.wire.clients import Clients
 from tests.wire.packets import V3, Will, packet, text, u16
 

@@ -10,6 +10,7 @@ import contextlib
 import random
 
 import pytest
+
 from tests.wire.clients import UNLIMITED, Clients
 from tests.wire.harness import Broker
 from tests.wire.packets import V3, V5, Packets, Will, packet, u16, varint

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+
 from tests.wire.clients import Clients
 from tests.wire.packets import V3, Kind, Will
 

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 
 import pytest
+
 from tests.wire.harness import Broker
 from tests.wire.packets import V5, Kind, Prop, Reason, Value
 from tests.wire.peer import SUBJECT, Peer

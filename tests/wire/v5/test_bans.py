@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 from tests.wire.packets import V3, V5, Kind, Prop, Reason, Will
 from tests.wire.peer import SUBJECT
 from tests.wire.process_broker import ProcessBroker

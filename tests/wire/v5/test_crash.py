@@ -7,6 +7,7 @@ state at intervals and fails most of these.
 from __future__ import annotations
 
 import pytest
+
 from tests.wire.harness import Broker
 from tests.wire.packets import Prop, Will
 from tests.wire.peer import Peer

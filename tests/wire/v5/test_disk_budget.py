@@ -6,6 +6,7 @@ Section 3.4.2.1: 0x97, an implementation or administrative limit has been exceed
 from __future__ import annotations
 
 import pytest
+
 from tests.wire.harness import Broker, Options
 from tests.wire.packets import V5, Kind, Reason
 from tests.wire.peer import SUBJECT, Peer

@@ -7,6 +7,7 @@ Mosquitto takes an interval of 0 for none, sends what has expired behind a full 
 from __future__ import annotations
 
 import pytest
+
 from tests.wire.harness import Broker
 from tests.wire.packets import V5, Kind, Prop
 from tests.wire.peer import Peer

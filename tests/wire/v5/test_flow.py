@@ -8,6 +8,7 @@ byte larger than the client's limit [MQTT-3.1.2-24], which also keep their place
 from __future__ import annotations
 
 import pytest
+
 from tests.wire.harness import Broker, Options
 from tests.wire.packets import V5, Kind, Prop, Reason
 from tests.wire.peer import Peer

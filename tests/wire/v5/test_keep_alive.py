@@ -7,6 +7,7 @@ CONNECT may take.
 from __future__ import annotations
 
 import pytest
+
 from tests.wire.harness import Broker, Options
 from tests.wire.packets import V5, Kind, Prop, Reason
 

@@ -6,6 +6,7 @@ Sections 3.2.2.3.4 to 3.2.2.3.13, 3.9.3. Mosquitto has settings for two of these
 from __future__ import annotations
 
 import pytest
+
 from tests.wire.harness import Broker, Options
 from tests.wire.packets import V5, Kind, Prop, Reason, Will
 

@@ -11,6 +11,7 @@ and a Subscription Identifier in PUBLISH [MQTT-3.3.4-6] without a word, and answ
 from __future__ import annotations
 
 import pytest
+
 from tests.wire.harness import Broker
 from tests.wire.packets import V5, Kind, Prop, Reason, Value, packet, prop, text, u16, varint
 from tests.wire.v5.samples import (

@@ -7,6 +7,7 @@ CONNACK that bears the reason code.
 from __future__ import annotations
 
 import pytest
+
 from tests.wire.harness import Broker
 from tests.wire.packets import V5, Prop, Reason, Value, Will, packet, prop, text, u16, varint
 from tests.wire.peer import REASONS_REQUIRED

@@ -7,6 +7,7 @@ Mosquitto cuts a backlog off at 1,000 messages, sends one copy for each overlapp
 from __future__ import annotations
 
 import pytest
+
 from tests.wire.harness import Broker
 from tests.wire.packets import V5, Kind, Prop
 from tests.wire.peer import Peer

@@ -6,6 +6,7 @@ Mosquitto refuses Unicode non-characters, as 1.5.4 allows; we take and keep them
 from __future__ import annotations
 
 import pytest
+
 from tests.wire.harness import Broker
 from tests.wire.packets import V5, Kind, Prop, Reason, Value
 from tests.wire.v5.samples import SAMPLE

@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+
 from tests.wire.harness import Broker, Options
 from tests.wire.packets import V5, Kind, Prop, Reason, Value
 from tests.wire.peer import SUBJECT, Peer

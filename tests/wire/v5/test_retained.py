@@ -7,6 +7,7 @@ them off at its queue limit.
 from __future__ import annotations
 
 import pytest
+
 from tests.wire.harness import Broker
 from tests.wire.packets import V5, Kind, Prop
 from tests.wire.peer import Peer

@@ -6,6 +6,7 @@ Sections 3.1.2.4 (Clean Start), 3.1.2.11.2 (Session Expiry), 3.2.2.1.1, 3.14.2.2
 from __future__ import annotations
 
 import pytest
+
 from tests.wire.harness import Broker
 from tests.wire.packets import V5, Kind, Prop, Reason, Will
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.wire.harness import Broker
 from tests.wire.packets import V5, Kind, Prop, Reason, Will
 from tests.wire.peer import Peer

@@ -6,6 +6,7 @@ Sections 3.1.2.5 to 3.1.2.7, 3.1.3.2 to 3.1.3.4, 3.14.2.1 and 3.14.4.
 from __future__ import annotations
 
 import pytest
+
 from tests.wire.harness import Broker
 from tests.wire.packets import V5, Prop, Reason, Value, Will, packet, text
 from tests.wire.peer import Peer

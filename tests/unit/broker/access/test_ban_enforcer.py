@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import NO_DELAY, Client, make_sim
 
 from perdure.broker.auth.acl import AclAuthorizer
 from perdure.broker.auth.acl_rules import AclRules
@@ -14,6 +12,8 @@ from perdure.broker.auth.authenticate import AuthRequest, AuthResult, accepted
 from perdure.broker.auth.bans import BanList, make_ban
 from perdure.model import Will
 from perdure.mqtt.packets import Connack, Connect, Disconnect, Properties
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import NO_DELAY, Client, make_sim
 
 SECOND_US = 1_000_000
 

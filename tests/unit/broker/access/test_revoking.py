@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.broker.harness import Client
-from tests.unit.broker.naming import Users, connect_as, make_named_sim, use_acl
 
 from perdure.broker.access.revoking import revoke
 from perdure.broker.auth.bans import BanList, make_ban
 from perdure.model import Will
 from perdure.mqtt.packets import PUBACK, Ack, Disconnect
+from tests.unit.broker.harness import Client
+from tests.unit.broker.naming import Users, connect_as, make_named_sim, use_acl
 
 OPEN = "topic readwrite #\npattern readwrite #\n"
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.broker.auth import flapping as flapping_module
 from perdure.broker.auth.flapping import Flapping
 from perdure.config.schema import Config, LimitsConfig
+from tests.unit.broker.harness import QUIET, Client, make_sim
 
 S = 1_000_000
 LIMITS = LimitsConfig(flapping_max=3, flapping_window_s=10, flapping_ban_s=60)

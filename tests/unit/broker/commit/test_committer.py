@@ -6,10 +6,6 @@ import random
 from typing import Literal
 
 import pytest
-from tests.support.clock import VirtualClock
-from tests.support.scheduler import VirtualLoop, VirtualScheduler
-from tests.support.storage import FaultyDatabase
-from tests.unit.broker.harness import QUIET, Client, make_sim, stalled_sim
 
 from perdure.broker.commit.committer import Committer
 from perdure.broker.commit.cursors import CURSOR_DELAY_US
@@ -21,6 +17,10 @@ from perdure.errors import StorageError, StorageFull, StorageUnavailable
 from perdure.model import InboxEntry, Message
 from perdure.mqtt.packets import PUBACK, PUBREC, Ack, Publish
 from perdure.observe.metrics import Metrics
+from tests.support.clock import VirtualClock
+from tests.support.scheduler import VirtualLoop, VirtualScheduler
+from tests.support.storage import FaultyDatabase
+from tests.unit.broker.harness import QUIET, Client, make_sim, stalled_sim
 
 
 class Waiting:

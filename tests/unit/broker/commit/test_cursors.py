@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import random
 
-from tests.support.clock import VirtualClock
-from tests.support.scheduler import VirtualLoop, VirtualScheduler
-from tests.support.storage import FaultyDatabase
-
 from perdure.broker.commit.committer import Committer
 from perdure.broker.commit.cursors import (
     CURSOR_DELAY_US,
@@ -20,6 +16,9 @@ from perdure.broker.dispatch.router import GroupSubscriber, Subscriber
 from perdure.model import Message, SessionRecord
 from perdure.observe.metrics import Metrics
 from perdure.storage.batch import Batch
+from tests.support.clock import VirtualClock
+from tests.support.scheduler import VirtualLoop, VirtualScheduler
+from tests.support.storage import FaultyDatabase
 
 
 class Session(Subscriber):

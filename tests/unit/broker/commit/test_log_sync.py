@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 
-from tests.support.clock import VirtualClock
-from tests.support.scheduler import VirtualLoop, VirtualScheduler
-from tests.support.storage import FaultyDatabase
-
 from perdure.broker.commit.log_sync import BACKGROUND_SYNC_US, LogSync
 from perdure.broker.commit.waiters import Signal, Waiter
 from perdure.errors import StorageError, StorageUnavailable
 from perdure.observe.metrics import Metrics
+from tests.support.clock import VirtualClock
+from tests.support.scheduler import VirtualLoop, VirtualScheduler
+from tests.support.storage import FaultyDatabase
 
 SYNC_US = 400
 

@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.clock import VirtualClock
-from tests.support.scheduler import VirtualTimer
-from tests.support.storage import FaultyDatabase
 
 from perdure.broker.commit.committer import Committer
 from perdure.broker.commit.pipeline import MANY_SENDERS, CommitPipeline, Flushed
@@ -25,6 +22,9 @@ from perdure.errors import StorageError, StorageFull, StorageUnavailable
 from perdure.model import Message
 from perdure.observe.metrics import Metrics
 from perdure.storage.capabilities import Capabilities
+from tests.support.clock import VirtualClock
+from tests.support.scheduler import VirtualTimer
+from tests.support.storage import FaultyDatabase
 
 if TYPE_CHECKING:
     from perdure.storage.contract import Database

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.support.clock import VirtualClock
-from tests.support.scheduler import VirtualLoop, VirtualScheduler
 
 from perdure.broker.commit.spacing import CommitSpacing
+from tests.support.clock import VirtualClock
+from tests.support.scheduler import VirtualLoop, VirtualScheduler
 
 INTERVAL_US = 5_000
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import NO_DELAY, Client, make_sim
 
 from perdure.broker.auth.authenticate import AuthRequest, AuthResult, accepted
 from perdure.mqtt.encode import encode
 from perdure.mqtt.packets import Connack, Connect, Properties
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import NO_DELAY, Client, make_sim
 
 
 @pytest.mark.spec("MQTT-3.1.2-24")

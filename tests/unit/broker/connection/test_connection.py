@@ -5,9 +5,6 @@ from __future__ import annotations
 import struct
 
 import pytest
-from tests.support.network import BUFFER_HIGH_BYTES
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.broker.connection.connection import Connection
 from perdure.broker.connection.subscribe_handler import FILTERS_PER_STEP, SubscribeHandler
@@ -33,6 +30,9 @@ from perdure.mqtt.packets import (
     SubscribeFilter,
     Unsubscribe,
 )
+from tests.support.network import BUFFER_HIGH_BYTES
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import QUIET, Client, make_sim
 
 PINGS = BUFFER_HIGH_BYTES // 10
 """Whose answers fill a fifth of what a client may leave unread."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import Client, make_sim
 
 from perdure.broker.connection.disconnect_reply import (
     RETURN_CODE_OF,
@@ -17,6 +15,8 @@ from perdure.mqtt.decode import Decoder
 from perdure.mqtt.encode import encode
 from perdure.mqtt.packets import Connack, Connect, Disconnect, Packet
 from perdure.mqtt.reason_codes import RETURN_CODES_311
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import Client, make_sim
 
 
 class Sink:

@@ -8,9 +8,6 @@ import hashlib
 import hmac
 
 import pytest
-from tests.support.network import PEER
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import Client, make_sim
 
 from perdure.broker.auth.authenticate import AllStand, AuthState, AuthStep
 from perdure.broker.auth.credentials import CredentialsFile
@@ -18,6 +15,9 @@ from perdure.broker.auth.guard import REFUSAL_DELAY_US, SUSPECT_FAILURES
 from perdure.broker.auth.scram import NAME, scram_factory
 from perdure.config.schema import AuthConfig
 from perdure.mqtt.packets import Auth, Connack, Connect, Disconnect, Properties, Publish
+from tests.support.network import PEER
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import Client, make_sim
 
 METHOD = "COUNT"
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 
+from perdure.broker.connection.inbound_frames import GRACE_US, PACE_BYTES, InboundFrames
 from tests.support.clock import VirtualClock
 from tests.support.scheduler import VirtualLoop, VirtualScheduler
-
-from perdure.broker.connection.inbound_frames import GRACE_US, PACE_BYTES, InboundFrames
 
 
 class Post:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.support.clock import VirtualClock
-from tests.support.scheduler import VirtualLoop, VirtualScheduler
-from tests.unit.mqtt.feeding import CONNECT_BYTES
 
 from perdure.broker.connection.inbound_gate import InboundGate
 from perdure.errors import MqttError
 from perdure.mqtt.decode import Decoder
 from perdure.mqtt.packets import Disconnect, Packet, Pingreq
+from tests.support.clock import VirtualClock
+from tests.support.scheduler import VirtualLoop, VirtualScheduler
+from tests.unit.mqtt.feeding import CONNECT_BYTES
 
 
 class Stream:

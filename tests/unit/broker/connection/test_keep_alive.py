@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import Client, make_sim, until
 
 from perdure.broker.auth.authenticate import AuthRequest, AuthResult
 from perdure.broker.connection.connection import Connection
 from perdure.mqtt.packets import Connack, Connect, Disconnect, Pingreq
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import Client, make_sim, until
 
 
 @pytest.mark.spec("MQTT-3.1.2-22")

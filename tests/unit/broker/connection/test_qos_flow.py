@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import Client, make_sim, stalled_sim
 
 from perdure.broker.auth.acl import AclAuthorizer
 from perdure.broker.auth.acl_rules import AclRules
@@ -26,6 +24,8 @@ from perdure.mqtt.packets import (
     Subscribe,
     SubscribeFilter,
 )
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import Client, make_sim, stalled_sim
 
 
 def _publish(number: int, *, qos: int = 1, topic: str = "t", packet_id: int = 0) -> Publish:

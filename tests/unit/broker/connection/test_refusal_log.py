@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.broker.auth.authorize import Identity
 from perdure.broker.connection.refusal_log import KEYS_MAX, RefusalLog, foreign, shortened
 from perdure.config.schema import Config, LogConfig, MqttConfig
 from perdure.mqtt.packets import Connack, Connect, Publish, Subscribe, SubscribeFilter
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import QUIET, Client, make_sim
 
 V31 = b"\x10\x12\x00\x06MQIsdp\x03\x02\x00\x3c\x00\x04abcd"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.broker.harness import Client, make_sim
 
 from perdure.errors import StorageFull, StorageUnavailable
 from perdure.mqtt.packets import (
@@ -17,6 +16,7 @@ from perdure.mqtt.packets import (
     SubscribeFilter,
     Unsubscribe,
 )
+from tests.unit.broker.harness import Client, make_sim
 
 
 @pytest.mark.spec("MQTT-4.7.1-1")

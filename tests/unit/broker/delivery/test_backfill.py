@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import QUIET, Client, make_sim, until
 
 from perdure.config.schema import Config, SessionConfig
 from perdure.mqtt.packets import PUBACK, Ack, Properties, Publish
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import QUIET, Client, make_sim, until
 
 PAGES = Config(sys=QUIET, session=SessionConfig(inflight_max=4, feed_chunk=3, memory_pending_max=4))
 

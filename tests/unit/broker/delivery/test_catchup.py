@@ -6,9 +6,6 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.support.staged import Staged, take_offset
-from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.broker.commit.cursors import CURSOR_DELAY_US
 from perdure.broker.delivery.catchup import CatchUp
@@ -24,6 +21,9 @@ from perdure.mqtt.packets import (
     Properties,
     Publish,
 )
+from tests.support.sim_broker import SimBroker
+from tests.support.staged import Staged, take_offset
+from tests.unit.broker.harness import QUIET, Client, make_sim
 
 if TYPE_CHECKING:
     from perdure.broker.delivery.live_session import LiveSession

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import NO_DELAY, Client, make_sim
 
 from perdure.broker.auth.authorize import Identity
 from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import NO_DELAY, Client, make_sim
 
 
 class Rules:

@@ -6,9 +6,6 @@ import asyncio
 import random
 
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.support.staged import Staged
-from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.broker.delivery.pending import PendingQueue
 from perdure.config.schema import Config, SessionConfig
@@ -19,6 +16,9 @@ from perdure.pipeline.jobs.slow import slow_sessions
 from perdure.server.inspect import session_details
 from perdure.storage.contract import Database
 from perdure.storage.device_queue import EntryState, QueuedEntry
+from tests.support.sim_broker import SimBroker
+from tests.support.staged import Staged
+from tests.unit.broker.harness import QUIET, Client, make_sim
 
 
 def leave_behind(seed: int) -> tuple[SimBroker, Client]:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.support.staged import Staged
-from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.broker.delivery.pending import PendingQueue
 from perdure.config.schema import Config, SessionConfig
@@ -15,6 +12,9 @@ from perdure.model import Cursor, InboxEntry, Message, SessionRecord
 from perdure.mqtt.packets import PUBACK, PUBREC, PUBREL, Ack, Properties, Publish
 from perdure.storage.device_queue import EntryState, QueuedEntry
 from perdure.storage.memory import MemoryDatabase
+from tests.support.sim_broker import SimBroker
+from tests.support.staged import Staged
+from tests.unit.broker.harness import QUIET, Client, make_sim
 
 NOW_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.config.schema import Config, SessionConfig
 from perdure.mqtt.encode import properties_from_forward
 from perdure.mqtt.packets import Publish
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import QUIET, Client, make_sim
 
 
 def _sim(**limits: int) -> SimBroker:

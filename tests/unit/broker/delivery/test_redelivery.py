@@ -6,11 +6,11 @@ import random
 from typing import Final, final
 
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.config.schema import Config, SessionConfig
 from perdure.mqtt.packets import EMPTY, PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Properties, Publish
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import QUIET, Client, make_sim
 
 FILTERS: Final = ("#", "t/#", "t/+", "t/a", "t/b", "+/a", "t/a/#", "+/b", "+/+", "t/c", "+/c")
 TOPICS: Final = ("t/a", "t/b", "t/c")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.broker.harness import make_sim
 
 from perdure.broker.delivery.sender import SENT, Sender
 from perdure.model import Message
@@ -11,6 +10,7 @@ from perdure.mqtt.encode import ack_bytes
 from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL
 from perdure.mqtt.primitives import UINT16_BYTES
 from perdure.observe.metrics import Metrics
+from tests.unit.broker.harness import make_sim
 
 
 class Sink:

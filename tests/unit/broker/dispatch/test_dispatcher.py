@@ -6,8 +6,6 @@ import random
 from collections.abc import Callable, Generator
 
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import QUIET, Client, make_sim, stalled_sim
 
 from perdure.broker.dispatch import dispatcher as dispatch
 from perdure.broker.dispatch.dispatcher import UNMATCHED_MAX, Barrier, Dispatcher
@@ -16,6 +14,8 @@ from perdure.config.schema import Config, SessionConfig, StorageConfig
 from perdure.model import Message, SessionRecord, Subscription
 from perdure.mqtt.packets import PUBACK, PUBREC, Ack, Packet, Properties, Publish
 from perdure.observe.metrics import Metrics
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import QUIET, Client, make_sim, stalled_sim
 
 NOBODY = 0x10
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.broker.monitor.clock_watch import LOOK_INTERVAL_US
 from perdure.clock import ClockState
 from perdure.config.schema import Config, RetentionConfig, SessionConfig
 from perdure.model import Will
 from perdure.mqtt.packets import Publish
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import QUIET, Client, make_sim
 
 SECOND_US = 1_000_000
 HOUR_US = 3600 * SECOND_US

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import Client, make_sim
 
 from perdure.errors import StorageUnavailable
 from perdure.model import Message
 from perdure.mqtt.packets import PUBACK, Ack
 from perdure.session.seqno import PACKET_IDS, packet_id_of
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import Client, make_sim
 
 
 def _publisher(sim: SimBroker) -> Client:

@@ -6,15 +6,15 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.support.storage import FaultyDatabase
-from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.broker.retention.disk_budget import DiskBudget, generation_bytes_max
 from perdure.config.schema import GIB, MIB, Config, RetentionConfig
 from perdure.model import SessionRecord
 from perdure.mqtt.encode import properties_from_forward
 from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
+from tests.support.sim_broker import SimBroker
+from tests.support.storage import FaultyDatabase
+from tests.unit.broker.harness import QUIET, Client, make_sim
 
 T = TypeVar("T")
 

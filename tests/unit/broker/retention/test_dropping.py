@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import Client, make_sim
 
 from perdure.broker.delivery.live_session import LiveSession
 from perdure.broker.retention.dropping import make_durable, visit_session
 from perdure.errors import StorageError, StorageUnavailable
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import Client, make_sim
 
 
 class Visit:

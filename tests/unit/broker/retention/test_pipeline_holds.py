@@ -6,13 +6,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.support.staged import take_offset
-from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.broker.retention.disk_budget import DiskBudget
 from perdure.config.schema import Config, RetentionConfig, StorageConfig
 from perdure.storage.cursors import DIRECTORY, PipelineCursor, save_cursor
+from tests.support.sim_broker import SimBroker
+from tests.support.staged import take_offset
+from tests.unit.broker.harness import QUIET, Client, make_sim
 
 DAY_S = 86_400
 DAY_US = DAY_S * 1_000_000

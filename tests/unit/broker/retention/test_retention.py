@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.config.schema import Config, RetentionConfig
 from perdure.mqtt.packets import PUBACK, PUBREC, Ack, Publish
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import QUIET, Client, make_sim
 
 DAY_S = 86_400
 DAYS = Config(

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import random
 
-from tests.support.clock import VirtualClock
-from tests.support.scheduler import VirtualLoop, VirtualScheduler
-
 from perdure.broker.runtime.turn_budget import (
     DELIVERIES_MAX,
     FEW,
@@ -18,6 +15,8 @@ from perdure.broker.runtime.turn_budget import (
     FanOut,
     TurnBudget,
 )
+from tests.support.clock import VirtualClock
+from tests.support.scheduler import VirtualLoop, VirtualScheduler
 
 
 class Hall:

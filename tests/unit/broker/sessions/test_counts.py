@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import QUIET, Client, make_sim
 
 from perdure.broker.sessions.counts import SessionCounts
 from perdure.config.schema import Config, LimitsConfig
 from perdure.observe.metrics import Metrics
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import QUIET, Client, make_sim
 
 
 def limited(**limits: int) -> SimBroker:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.network import PEER
-from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import Client, make_sim
 
 from perdure.broker.connection.connection import Connection
 from perdure.limits import SESSION_EXPIRY_NEVER_S
@@ -22,6 +19,9 @@ from perdure.mqtt.packets import (
     Subscribe,
     SubscribeFilter,
 )
+from tests.support.network import PEER
+from tests.support.sim_broker import SimBroker
+from tests.unit.broker.harness import Client, make_sim
 
 
 def _watch(sim: SimBroker) -> Client:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.broker.harness import Client
-from tests.unit.broker.naming import Users, connect_as, make_named_sim
 
 from perdure.mqtt.packets import Connack, Connect, Properties
+from tests.unit.broker.harness import Client
+from tests.unit.broker.naming import Users, connect_as, make_named_sim
 
 
 @pytest.mark.parametrize("stranger", ["bob", None])

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import pytest
+
+from perdure.broker.access.revoking import revoke
+from perdure.config.schema import Config, SessionConfig
+from perdure.mqtt.packets import PUBACK, Ack, Publish
 from tests.unit.broker.harness import QUIET, Client, make_sim
 from tests.unit.broker.naming import connect_as, make_named_sim, use_acl
 from tests.unit.broker.sharing import (
@@ -12,10 +16,6 @@ from tests.unit.broker.sharing import (
     payloads_of,
     send_numbers,
 )
-
-from perdure.broker.access.revoking import revoke
-from perdure.config.schema import Config, SessionConfig
-from perdure.mqtt.packets import PUBACK, Ack, Publish
 
 
 @pytest.mark.parametrize("qos", [1, 2])

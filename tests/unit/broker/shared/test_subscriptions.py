@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+
+from perdure.mqtt.packets import PUBCOMP, PUBREC, Ack, Publish
 from tests.unit.broker.harness import Client, make_sim
 from tests.unit.broker.sharing import (
     NAME,
@@ -11,8 +13,6 @@ from tests.unit.broker.sharing import (
     payloads_of,
     send_numbers,
 )
-
-from perdure.mqtt.packets import PUBCOMP, PUBREC, Ack, Publish
 
 
 @pytest.mark.trap(39)

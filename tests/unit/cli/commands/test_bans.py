@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.cli.conftest import FakeBroker
 
 from perdure.broker.auth.bans import BanFile
 from perdure.cli.commands.bans import _end
 from perdure.cli.main import run
+from tests.unit.cli.conftest import FakeBroker
 
 Capture = pytest.CaptureFixture[str]
 

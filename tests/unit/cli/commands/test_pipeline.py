@@ -10,8 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.pipeline.logs import SECOND, START, append, open_log
-from tests.unit.web.child import WebProcess
 
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.main import run
@@ -19,6 +17,8 @@ from perdure.config.schema import RocksdbConfig
 from perdure.storage.rocksdb import RocksDatabase, keys
 from perdure.storage.rocksdb.engine import META, Engine
 from perdure.topic.proposal import parse_proposal
+from tests.unit.pipeline.logs import SECOND, START, append, open_log
+from tests.unit.web.child import WebProcess
 
 pytest.importorskip("pyspark")
 pytest.importorskip("pyiceberg")

@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.cli.mini_broker import MiniBroker
 
 from perdure.cli.main import run
 from perdure.mqtt.encode import properties_from_forward
 from perdure.mqtt.packets import Connect, Disconnect, Properties, Publish
+from tests.unit.cli.mini_broker import MiniBroker
 
 
 def stdin(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:

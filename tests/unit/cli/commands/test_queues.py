@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.database_servers import PostgresServer, RedisServer
 
 from perdure.cli.main import run
 from perdure.model import Message
 from perdure.storage.device_queue import DeviceQueue, NewEntry
 from perdure.storage.postgres import PostgresDeviceQueue
 from perdure.storage.redis import open_device_queue
+from tests.support.database_servers import PostgresServer, RedisServer
 
 Capture = pytest.CaptureFixture[str]
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.staged import Staged, take_offset
 
 from perdure.cli.main import run
 from perdure.errors import PerdureError
 from perdure.model import InboxEntry, Message, StoredSession
 from perdure.storage.rocksdb import RocksDatabase
+from tests.support.staged import Staged, take_offset
 
 Capture = pytest.CaptureFixture[str]
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.staged import Staged
 
 from perdure.cli.commands import storage
 from perdure.cli.main import run
@@ -20,6 +19,7 @@ from perdure.mqtt.packets import Properties
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.engine import RETAINED, Engine
 from perdure.topic.proposal import Structure
+from tests.support.staged import Staged
 
 Capture = pytest.CaptureFixture[str]
 

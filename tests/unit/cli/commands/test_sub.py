@@ -7,7 +7,6 @@ import os
 import signal
 
 import pytest
-from tests.unit.cli.mini_broker import MiniBroker, MiniConnection
 
 from perdure.cli.main import run
 from perdure.mqtt.packets import (
@@ -20,6 +19,7 @@ from perdure.mqtt.packets import (
     SubscribeFilter,
     Unsubscribe,
 )
+from tests.unit.cli.mini_broker import MiniBroker, MiniConnection
 
 Captured = pytest.CaptureFixture[bytes]
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.pipeline.logs import SECOND, START, append
 
 from perdure.errors import ConfigError, StorageConflict
 from perdure.model import Message
 from perdure.pipeline.options import ReadOptions
 from perdure.storage.rocksdb import RocksDatabase
+from tests.unit.pipeline.logs import SECOND, START, append
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyiceberg")

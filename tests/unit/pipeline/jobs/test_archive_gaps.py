@@ -8,18 +8,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.pipeline.logs import SECOND, START
 
 from perdure.errors import ConfigError, StorageUnavailable
 from perdure.model import Message
 from perdure.pipeline.options import ReadOptions
 from perdure.storage.rocksdb import RocksDatabase
+from tests.unit.pipeline.logs import SECOND, START
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyiceberg")
 pytest.importorskip("deltalake")
-from tests.unit.pipeline.jobs.test_archive import archive_of, record, rows, sink_of
-
 from perdure.pipeline import log_source, offsets
 from perdure.pipeline.archive_state import ArchiveState, load_state
 from perdure.pipeline.conditions import Narrowing
@@ -30,6 +28,7 @@ from perdure.pipeline.jobs.archive_files import WriteTask, Written
 from perdure.pipeline.log_index import opened
 from perdure.pipeline.offsets import DATA_LOSS, StreamPosition
 from perdure.pipeline.sinks.contract import Sink
+from tests.unit.pipeline.jobs.test_archive import archive_of, record, rows, sink_of
 
 pytestmark = pytest.mark.filterwarnings("default")
 

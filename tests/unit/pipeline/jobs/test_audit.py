@@ -8,8 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.support.staged import Staged, take_offset
-from tests.unit.pipeline.logs import SECOND, START, append
 
 from perdure.config.schema import RocksdbConfig
 from perdure.model import Cursor, InboxEntry, Message, SessionRecord, Subscription
@@ -17,6 +15,8 @@ from perdure.storage.codec import encode_message
 from perdure.storage.rocksdb import RocksDatabase, keys
 from perdure.storage.rocksdb.engine import STATE, Engine
 from perdure.storage.rocksdb.layout import table_names
+from tests.support.staged import Staged, take_offset
+from tests.unit.pipeline.logs import SECOND, START, append
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyiceberg")

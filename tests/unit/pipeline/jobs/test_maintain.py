@@ -9,22 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.pipeline.logs import SECOND, START, append
 
 from perdure.model import Message
 from perdure.storage.rocksdb import RocksDatabase
+from tests.unit.pipeline.logs import SECOND, START, append
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyiceberg")
 pytest.importorskip("deltalake")
-from tests.unit.pipeline.jobs.test_archive import FORMATS, archive_of, check, rows, sink_of
-
 from perdure.errors import StorageConflict
 from perdure.pipeline.archive_state import load_state
 from perdure.pipeline.jobs import maintain as job
 from perdure.pipeline.jobs.maintain import maintain, small_groups
 from perdure.pipeline.sinks.contract import DataFile, Sink
 from perdure.pipeline.tables import TableSpec
+from tests.unit.pipeline.jobs.test_archive import FORMATS, archive_of, check, rows, sink_of
 
 pytestmark = pytest.mark.filterwarnings("default")
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from tests.support.staged import Staged, take_offset
-from tests.unit.pipeline.logs import SECOND, START, append
-
 from perdure.model import Cursor, InboxEntry, SessionRecord, Subscription
 from perdure.pipeline.jobs.slow import slow_sessions
 from perdure.storage.rocksdb import RocksDatabase
+from tests.support.staged import Staged, take_offset
+from tests.unit.pipeline.logs import SECOND, START, append
 
 
 def session(

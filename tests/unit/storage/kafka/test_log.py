@@ -13,11 +13,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ConfigResource,
     ResourceType,
 )
-from tests import servers
-from tests.contract.logs import Collected
 
 from perdure.errors import ConfigError, LogShorter, LogTruncated, StorageUnavailable
 from perdure.storage.kafka import KafkaLog, KafkaSettings
+from tests import servers
+from tests.contract.logs import Collected
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

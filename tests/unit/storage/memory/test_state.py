@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.contract.values import entry, message, record
 
 from perdure.errors import UsageError
 from perdure.storage.memory.state import GenerationState, State, retained_key
+from tests.contract.values import entry, message, record
 
 
 def test_bounds_of_a_generation() -> None:

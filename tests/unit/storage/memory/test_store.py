@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.contract.values import NOW_US, append_all, create_session, message, read_all
-from tests.support.staged import Staged, take_offset
 
 from perdure.errors import StorageFull, StorageUnavailable, UsageError
 from perdure.model import Cursor
 from perdure.storage.memory import MemoryDatabase
+from tests.contract.values import NOW_US, append_all, create_session, message, read_all
+from tests.support.staged import Staged, take_offset
 
 
 async def test_it_fails_on_request_until_recovered() -> None:

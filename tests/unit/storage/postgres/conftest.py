@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import pytest_asyncio
-from tests.support.database_servers import PostgresServer
 
 from perdure.storage.postgres import Pool, Statement
 from perdure.storebench.servers.postgres import find_postgres
+from tests.support.database_servers import PostgresServer
 
 _numbers = itertools.count(1)
 

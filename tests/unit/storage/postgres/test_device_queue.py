@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from tests.support.database_servers import PostgresServer
-from tests.unit.storage.postgres import tbmq
 
 from perdure.errors import ConfigError, Fenced, StorageUnavailable, UsageError
 from perdure.model import Message
@@ -17,6 +15,8 @@ from perdure.storage.postgres import Pool, PostgresDeviceQueue, Statement, state
 from perdure.storage.postgres.device_queue import list_rows
 from perdure.storage.postgres.queries import Queries, Shape
 from perdure.storage.postgres.schema import migrate
+from tests.support.database_servers import PostgresServer
+from tests.unit.storage.postgres import tbmq
 
 pytestmark = pytest.mark.postgres
 

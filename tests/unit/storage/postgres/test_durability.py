@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.database_servers import PostgresServer
 
 from perdure.errors import ConfigError
 from perdure.storage.postgres import Pool
 from perdure.storage.postgres.durability import check, gaps
+from tests.support.database_servers import PostgresServer
 
 SAFE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
 

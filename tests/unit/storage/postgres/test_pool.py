@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 
 import pytest
-from tests.support.database_servers import PostgresServer
 
 from perdure.bench.process import free_port
 from perdure.errors import ConfigError, StorageError, StorageTimeout, StorageUnavailable
 from perdure.storage.postgres import Pool, Statement
+from tests.support.database_servers import PostgresServer
 
 pytestmark = pytest.mark.postgres
 

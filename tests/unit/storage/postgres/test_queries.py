@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.storage.postgres import tbmq
 
 from perdure.model import Message
 from perdure.storage.device_queue import EntryState, QueuedEntry
@@ -18,6 +17,7 @@ from perdure.storage.postgres.queries import (
     stretch_of,
 )
 from perdure.storage.postgres.schema import look, migrate
+from tests.unit.storage.postgres import tbmq
 
 NOW_US = 1_700_000_000_000_000
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.storage.postgres import tbmq
 
 from perdure.errors import ConfigError
 from perdure.model import Message
@@ -11,6 +10,7 @@ from perdure.storage.device_queue import NewEntry
 from perdure.storage.postgres import Pool, PostgresDeviceQueue, Statement
 from perdure.storage.postgres.reader import PostgresQueueReader
 from perdure.storage.postgres.schema import migrate
+from tests.unit.storage.postgres import tbmq
 
 pytestmark = pytest.mark.postgres
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.unit.storage.postgres import tbmq
 
 from perdure.errors import ConfigError, FormatTooNew, StorageCorrupt
 from perdure.model import Message
 from perdure.storage.device_queue import NewEntry
 from perdure.storage.postgres import Pool, PostgresDeviceQueue, Statement
 from perdure.storage.postgres.schema import Migration, look, migrate, migrations, missing
+from tests.unit.storage.postgres import tbmq
 
 pytestmark = pytest.mark.postgres
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+
 from tests.support.database_servers import RedisServer
 
 

@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 from hiredis import ReplyError
-from tests.unit.storage.redis.fake import OK, FakeRedis, Handler, array, bulk, fake_redis
 
 from perdure.bench.process import free_port
 from perdure.errors import ConfigError, Fenced, StorageError, StorageUnavailable
@@ -17,6 +16,7 @@ from perdure.storage.redis.client import RedisClient
 from perdure.storage.redis.commands import Command, Script, slot_of
 from perdure.storage.redis.node import ClientSettings, Code
 from perdure.storage.redis.url import RedisAddress
+from tests.unit.storage.redis.fake import OK, FakeRedis, Handler, array, bulk, fake_redis
 
 QUICK = ClientSettings(connect_timeout_s=5, timeout_s=5, wait_s=0.5)
 SCRIPT = Script("return 1")

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 from hiredis import ReplyError
-from tests.unit.storage.redis.fake import OK, FakeRedis, Handler, array, bulk, fake_redis
 
 from perdure.bench.process import free_port
 from perdure.errors import StorageTimeout, StorageUnavailable
 from perdure.storage.redis.commands import Argument, pack
 from perdure.storage.redis.connection import Connection, is_error, open_connection
+from tests.unit.storage.redis.fake import OK, FakeRedis, Handler, array, bulk, fake_redis
 
 
 async def connected(port: int, *, timeout_s: float = 10, bytes_max: int = 1 << 20) -> Connection:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.database_servers import RedisServer
-from tests.unit.storage.redis.fake import array, bulk, fake_redis
 
 from perdure.errors import ConfigError
 from perdure.storage.redis.client import RedisClient
 from perdure.storage.redis.durability import advice, check, gaps
 from perdure.storage.redis.url import RedisAddress, parse_url
+from tests.support.database_servers import RedisServer
+from tests.unit.storage.redis.fake import array, bulk, fake_redis
 
 SAFE = {
     "appendonly": "yes",

@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from tests.contract.queues import NOW_US, PROPERTIES, SECOND_US
 
 from perdure.errors import StorageCorrupt
 from perdure.model import Message
 from perdure.storage.device_queue import EntryState, NewEntry, QueuedEntry
 from perdure.storage.redis import tbmq_record
+from tests.contract.queues import NOW_US, PROPERTIES, SECOND_US
 
 TIME_MS = 1_736_333_110_026
 PLAIN: dict[str, Any] = {

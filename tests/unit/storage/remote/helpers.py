@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.support.remote import MemoryDriver, ServerState
-from tests.support.staged import Staged
-
 from perdure.model import Message, SessionRecord, Subscription
 from perdure.storage.remote.store import RemoteDatabase, Settings
+from tests.support.remote import MemoryDriver, ServerState
+from tests.support.staged import Staged
 
 NOW_US = 1_700_000_000_000_000
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.support.remote import MemoryDriver, ServerState
-from tests.support.staged import Staged
 
 from perdure.model import Cursor, GroupRecord, InboxEntry, Message, SessionRecord, Subscription
 from perdure.storage.codec import decode_record, encode_cursor, encode_record
@@ -27,6 +25,8 @@ from perdure.storage.remote.driver import (
     Row,
 )
 from perdure.storage.remote.store import RemoteDatabase
+from tests.support.remote import MemoryDriver, ServerState
+from tests.support.staged import Staged
 
 NOW_US = 1_700_000_000_000_000
 FIRST = rows.generation_owner(1)

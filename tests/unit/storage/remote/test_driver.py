@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.remote import ServerState
 
 from perdure.model import Message
 from perdure.storage.device_queue import EntryState, NewEntry, QueuedEntry
 from perdure.storage.remote.driver import INBOX, TABLES, Kind, Transaction, messages_of
+from tests.support.remote import ServerState
 
 KEYS = st.sampled_from([b"1", b"2", b"3", b"4"])
 OWNERS = st.sampled_from([b"a", b"b"])

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.remote import ServerState
-from tests.support.staged import Staged, take_offset
-from tests.unit.storage.remote.helpers import NOW_US, append, opened, subscribe, synced
 
 from perdure.errors import FormatTooNew
 from perdure.model import Cursor, Message, SessionRecord
@@ -13,6 +10,9 @@ from perdure.storage.batch import Batch
 from perdure.storage.remote import rows
 from perdure.storage.remote.driver import META
 from perdure.storage.remote.reader import PAGE
+from tests.support.remote import ServerState
+from tests.support.staged import Staged, take_offset
+from tests.unit.storage.remote.helpers import NOW_US, append, opened, subscribe, synced
 
 
 async def test_memory_is_what_the_server_has_after_a_start() -> None:

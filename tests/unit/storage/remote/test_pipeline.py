@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from tests.support.remote import MemoryDriver, ServerState
 
 from perdure.errors import Fenced, StorageCorrupt, StorageError, StorageFull, StorageUnavailable
 from perdure.storage.remote.driver import META, Transaction
 from perdure.storage.remote.pipeline import Pipeline
+from tests.support.remote import MemoryDriver, ServerState
 
 
 class Bench:

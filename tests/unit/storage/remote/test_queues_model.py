@@ -13,13 +13,13 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.remote import MemoryDriver, ServerState
 
 from perdure.model import Cursor, Message, SessionRecord, Subscription
 from perdure.session.pending import PendingMessages
 from perdure.session.subscriptions import SessionSubscriptions
 from perdure.storage.batch import Batch
 from perdure.storage.remote.store import RemoteDatabase
+from tests.support.remote import MemoryDriver, ServerState
 
 NOW_US = 1_700_000_000_000_000
 TOPICS = st.sampled_from(["a", "a/b", "b"])

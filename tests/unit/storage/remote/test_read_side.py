@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.support.remote import ServerState
-from tests.support.staged import Staged, take_offset
-from tests.unit.storage.remote.helpers import NOW_US, append, opened, subscribe, synced
 
 from perdure.errors import UsageError
 from perdure.model import Message
+from tests.support.remote import ServerState
+from tests.support.staged import Staged, take_offset
+from tests.unit.storage.remote.helpers import NOW_US, append, opened, subscribe, synced
 
 
 async def test_a_short_outage_is_nobodys_business() -> None:

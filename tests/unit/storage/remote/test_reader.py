@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.remote import MemoryDriver, ServerState
-from tests.support.staged import Staged
-from tests.unit.storage.remote.helpers import NOW_US, looking
 
 from perdure.errors import FormatTooNew, UsageError
 from perdure.model import Cursor, InboxEntry, Message, SessionRecord, Subscription
@@ -13,6 +10,9 @@ from perdure.storage.remote import rows
 from perdure.storage.remote.driver import META
 from perdure.storage.remote.reader import StateReader
 from perdure.storage.remote.store import RemoteDatabase
+from tests.support.remote import MemoryDriver, ServerState
+from tests.support.staged import Staged
+from tests.unit.storage.remote.helpers import NOW_US, looking
 
 
 def record(client_id: str) -> SessionRecord:

@@ -6,13 +6,13 @@ import asyncio
 import threading
 
 import pytest
-from tests.support.remote import MemoryDriver, ServerState
-from tests.support.staged import Staged
-from tests.unit.storage.remote.helpers import NOW_US, append, opened, subscribe, synced
 
 from perdure.errors import StorageLocked, StorageUnavailable, UsageError
 from perdure.model import Cursor
 from perdure.storage.remote.store import RemoteDatabase
+from tests.support.remote import MemoryDriver, ServerState
+from tests.support.staged import Staged
+from tests.unit.storage.remote.helpers import NOW_US, append, opened, subscribe, synced
 
 
 async def test_a_sync_waits_for_the_server() -> None:

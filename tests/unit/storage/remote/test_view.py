@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.remote import MemoryDriver, ServerState
-from tests.support.staged import Staged, take_offset
-from tests.unit.storage.remote.helpers import NOW_US, looking
 
 from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord
 from perdure.storage.remote.store import RemoteDatabase
 from perdure.storage.remote.view import StateView
+from tests.support.remote import MemoryDriver, ServerState
+from tests.support.staged import Staged, take_offset
+from tests.unit.storage.remote.helpers import NOW_US, looking
 
 
 async def test_it_has_what_the_database_has() -> None:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.contract.values import NOW_US
-from tests.unit.storage.rocksdb.faults import Disk
 
 from perdure.storage.rocksdb import RocksDatabase
+from tests.contract.values import NOW_US
+from tests.unit.storage.rocksdb.faults import Disk
 
 
 @pytest.fixture

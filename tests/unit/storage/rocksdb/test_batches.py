@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.contract.values import NOW_US, append_all, create_session, message
 
 from perdure.config.schema import RocksdbConfig
 from perdure.model import Cursor
 from perdure.storage.batch import Batch
 from perdure.storage.rocksdb import RocksDatabase
+from tests.contract.values import NOW_US, append_all, create_session, message
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.staged import Staged, take_offset
 
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import FormatTooNew, StorageUnavailable
@@ -27,6 +26,7 @@ from perdure.storage.rocksdb.bulk import (
 from perdure.storage.rocksdb.bulk_slices import Slice
 from perdure.storage.rocksdb.layout_v1_scan import unpack_data
 from perdure.topic.matching import matches
+from tests.support.staged import Staged, take_offset
 
 START = 1_700_000_000_000_000
 LEVELS = st.sampled_from(["a", "b", "c", "d", "e", "", "$x", "42"])

@@ -8,7 +8,6 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.storage.rocksdb.test_bulk import START, read, write
 
 from perdure.config.schema import RocksdbConfig
 from perdure.storage.rocksdb import RocksDatabase
@@ -21,6 +20,7 @@ from perdure.storage.rocksdb.bulk_slices import (
     pack_slices,
     picked_cost,
 )
+from tests.unit.storage.rocksdb.test_bulk import START, read, write
 
 MESSAGES = 40_000
 DEVICES = 200

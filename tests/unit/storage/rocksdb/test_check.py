@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.contract.values import NOW_US, entry, message, record
-from tests.support.staged import Staged
 
 from perdure.config.schema import RocksdbConfig
 from perdure.model import Cursor, GroupRecord, Subscription
@@ -16,6 +14,8 @@ from perdure.storage.rocksdb import RocksDatabase, keys
 from perdure.storage.rocksdb.engine import INBOX, META, RETAINED, STATE, Engine
 from perdure.storage.rocksdb.layout import table_names
 from perdure.storage.rocksdb.marks import Marks
+from tests.contract.values import NOW_US, entry, message, record
+from tests.support.staged import Staged
 
 DATA, INDEX = table_names(1)
 ROWS = keys.session_rows("c1")

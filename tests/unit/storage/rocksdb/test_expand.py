@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.contract.values import NOW_US, create_session, entry, record
-from tests.support.staged import Staged
-
 from perdure.config.schema import RocksdbConfig
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.engine import INBOX, Engine
 from perdure.storage.rocksdb.expand import InboxFloors
+from tests.contract.values import NOW_US, create_session, entry, record
+from tests.support.staged import Staged
 
 
 class CountingEngine(Engine):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.contract.values import NOW_US, append_all, message, read_all
 
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import ConfigError, FormatTooNew, StorageCorrupt
@@ -18,6 +17,7 @@ from perdure.storage.rocksdb.layout import table_generation, table_names
 from perdure.storage.rocksdb.layout_bitmask import BitmaskLayout
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
 from perdure.topic.proposal import Structure
+from tests.contract.values import NOW_US, append_all, message, read_all
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from tests.contract.values import NOW_US, append_all, message, read_all, record
 
 from perdure.config.schema import RocksdbConfig
 from perdure.model import (
@@ -30,6 +29,7 @@ from perdure.storage.batch import Batch
 from perdure.storage.rocksdb import RocksDatabase, keys
 from perdure.storage.rocksdb.engine import META, Engine
 from perdure.storage.rocksdb.layout import table_names
+from tests.contract.values import NOW_US, append_all, message, read_all, record
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 LAYOUTS: tuple[Literal["skipscan", "bitmask"], ...] = ("skipscan", "bitmask")

@@ -9,8 +9,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.contract.values import NOW_US, append_all, create_session, entry, message, read_all
-from tests.unit.storage.rocksdb.faults import Disk
 
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import (
@@ -21,6 +19,8 @@ from perdure.errors import (
 )
 from perdure.storage.batch import Batch
 from perdure.storage.rocksdb import RocksDatabase
+from tests.contract.values import NOW_US, append_all, create_session, entry, message, read_all
+from tests.unit.storage.rocksdb.faults import Disk
 
 
 async def test_recover_waits_for_the_disk(database: RocksDatabase, disk: Disk) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.contract.values import NOW_US, append_all, message
 
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageCorrupt
@@ -13,6 +12,7 @@ from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.engine import Engine
 from perdure.storage.rocksdb.layout import table_names
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
+from tests.contract.values import NOW_US, append_all, message
 
 
 async def test_fresh_reads_ask_no_table(tmp_path: Path) -> None:

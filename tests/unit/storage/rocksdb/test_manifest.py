@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.contract.values import NOW_US, append_all, message
-
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.layout import table_names
 from perdure.storage.rocksdb.manifest import current_manifest, forget_files, read_manifest
+from tests.contract.values import NOW_US, append_all, message
 
 
 def test_it_says_what_rocksdb_says(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.contract.values import NOW_US, append_all, message, read_all
 
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import (
@@ -21,6 +20,7 @@ from perdure.errors import (
 from perdure.storage.batch import Batch
 from perdure.storage.rocksdb import RocksDatabase, keys
 from perdure.storage.rocksdb.engine import META, Engine
+from tests.contract.values import NOW_US, append_all, message, read_all
 
 NO_TAIL = RocksdbConfig(tail_messages=0)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.contract.values import record
 
 from perdure.config.schema import RocksdbConfig
 from perdure.storage.codec import encode_record
 from perdure.storage.rocksdb import keys, owners
 from perdure.storage.rocksdb.engine import STATE, Engine
 from perdure.storage.rocksdb.owners import Owners
+from tests.contract.values import record
 
 
 def test_forgotten_epochs_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.contract.values import NOW_US, append_all, message, read_all, record
-from tests.support.staged import Staged
 
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageCorrupt, StorageLocked
@@ -24,6 +22,8 @@ from perdure.storage.rocksdb.manifest import TableFile, read_manifest
 from perdure.storage.rocksdb.repair import repair_directory
 from perdure.storage.rocksdb.skipping import SkippingEngine
 from perdure.storage.rocksdb.synced import SyncedFile, read_synced
+from tests.contract.values import NOW_US, append_all, message, read_all, record
+from tests.support.staged import Staged
 
 CONFIG = RocksdbConfig()
 MESSAGES = 2_000

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.contract.values import NOW_US, create_session, entry, record
-from tests.support.staged import Staged
 
 from perdure.errors import StorageCorrupt
 from perdure.storage.rocksdb import RocksDatabase, keys
 from perdure.storage.rocksdb.engine import STATE
+from tests.contract.values import NOW_US, create_session, entry, record
+from tests.support.staged import Staged
 
 
 @pytest.fixture

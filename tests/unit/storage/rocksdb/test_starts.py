@@ -10,11 +10,11 @@ from typing import NamedTuple
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.contract.values import NOW_US, append_all, message, read_all
 
 from perdure.config.schema import RocksdbConfig
 from perdure.model import Message
 from perdure.storage.rocksdb import RocksDatabase
+from tests.contract.values import NOW_US, append_all, message, read_all
 
 
 class Burst(NamedTuple):

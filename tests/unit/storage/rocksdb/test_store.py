@@ -5,9 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.contract.values import NOW_US, append_all, create_session, message, read_all
-from tests.contract.values import record as session_record
-from tests.unit.storage.rocksdb.faults import Disk
 
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import (
@@ -18,6 +15,9 @@ from perdure.model import Cursor
 from perdure.storage.batch import Batch
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.engine import FIXED_TABLES, Engine
+from tests.contract.values import NOW_US, append_all, create_session, message, read_all
+from tests.contract.values import record as session_record
+from tests.unit.storage.rocksdb.faults import Disk
 
 NO_TAIL = RocksdbConfig(tail_messages=0)
 

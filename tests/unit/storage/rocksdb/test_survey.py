@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.contract.values import NOW_US, append_all, message, read_all
 
 from perdure.errors import StorageCorrupt
 from perdure.storage.rocksdb import RocksDatabase
@@ -16,6 +15,7 @@ from perdure.storage.rocksdb.frames import Frames
 from perdure.storage.rocksdb.survey import survey
 from perdure.storage.rocksdb.synced import FILE_NAME
 from perdure.storage.rocksdb.wal import batch_writes, log_batches, scan_log
+from tests.contract.values import NOW_US, append_all, message, read_all
 
 BATCHES = 12
 

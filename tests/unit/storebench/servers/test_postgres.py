@@ -8,12 +8,12 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from tests.support.database_servers import PostgresServer
 
 from perdure.bench.errors import BenchError
 from perdure.bench.process import ProcessProbe
 from perdure.storebench.servers import postgres
 from perdure.storebench.servers.postgres import find_postgres
+from tests.support.database_servers import PostgresServer
 
 
 @pytest.fixture(scope="module")

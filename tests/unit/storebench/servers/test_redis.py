@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.database_servers import RedisServer, TlsFiles
-from tests.support.resp import ReplyError
-from tests.unit.net.helpers import issue
 
 from perdure.bench.errors import BenchError
 from perdure.bench.process import ProcessProbe
 from perdure.storebench.servers import redis
+from tests.support.database_servers import RedisServer, TlsFiles
+from tests.support.resp import ReplyError
+from tests.unit.net.helpers import issue
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import ClassVar, final
 
 import pytest
-from tests.support.database_servers import Pausable as Server
 
 from perdure.bench.errors import BenchError
+from tests.support.database_servers import Pausable as Server
 
 LISTENER = """
 import pathlib, socket, sys

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from tests.unit.web.asgi import ask
 
 pytest.importorskip("starlette")

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from tests.unit.pipeline.logs import SECOND, START, append
 from tests.unit.web.asgi import ask
 

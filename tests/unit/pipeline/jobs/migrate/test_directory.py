@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 
 import pytest
-from tests.unit.pipeline.jobs.migrate.samples import HOUR_US, NOW_US, owed, pages
 
 from perdure.errors import StorageError
 from perdure.model import Cursor, Subscription
@@ -15,6 +14,7 @@ from perdure.pipeline.jobs.migrate.task import put_pages
 from perdure.pipeline.tbmq.owed import OwedPage
 from perdure.session.seqno import packet_id_of
 from perdure.storage.memory import MemoryDatabase
+from tests.unit.pipeline.jobs.migrate.samples import HOUR_US, NOW_US, owed, pages
 
 MIGRATION = Sessions(NOW_US)
 

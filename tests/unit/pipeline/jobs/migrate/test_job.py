@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.pipeline.jobs.migrate.samples import NOW_US, ListSource, owed, pages
 
 from perdure.errors import ConfigError, StorageError, StorageLocked, StorageUnavailable
 from perdure.model import Subscription
@@ -27,6 +26,7 @@ from perdure.pipeline.jobs.migrate.ledger import Ledger
 from perdure.pipeline.jobs.migrate.queues import QueueTarget
 from perdure.storage.memory import MemoryDeviceQueue
 from perdure.storage.rocksdb import RocksDatabase
+from tests.unit.pipeline.jobs.migrate.samples import NOW_US, ListSource, owed, pages
 
 SOURCE = Endpoint("postgres", "postgresql://u:secret@h/d")
 CLIENTS = [f"c{number}" for number in range(6)]

@@ -8,14 +8,14 @@ from typing import Any
 import asyncpg
 import msgspec
 import pytest
-from tests.support.database_servers import PostgresServer
-from tests.unit.pipeline.jobs.migrate.samples import NOW_US, SETTINGS, numbers
 
 from perdure.errors import ConfigError, StorageUnavailable
 from perdure.pipeline.jobs.migrate import postgres
 from perdure.pipeline.jobs.migrate.contract import Range
 from perdure.pipeline.jobs.migrate.postgres import PostgresSource
 from perdure.pipeline.tbmq.owed import OwedPage
+from tests.support.database_servers import PostgresServer
+from tests.unit.pipeline.jobs.migrate.samples import NOW_US, SETTINGS, numbers
 
 pytestmark = [
     pytest.mark.postgres,

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.unit.pipeline.jobs.migrate.samples import HOUR_US, NOW_US, SETTINGS, owed, pages
-from tests.unit.pipeline.jobs.migrate.test_directory import each
 
 from perdure.errors import StorageUnavailable
 from perdure.pipeline.jobs.migrate import queues
@@ -18,6 +16,8 @@ from perdure.pipeline.jobs.migrate.task import put_pages
 from perdure.pipeline.tbmq.owed import OwedPage
 from perdure.storage.device_queue import Appended, NewEntry
 from perdure.storage.memory import MemoryDeviceQueue
+from tests.unit.pipeline.jobs.migrate.samples import HOUR_US, NOW_US, SETTINGS, owed, pages
+from tests.unit.pipeline.jobs.migrate.test_directory import each
 
 ENTRIES = [
     owed(1, 65_535, expires_at_us=NOW_US + HOUR_US),

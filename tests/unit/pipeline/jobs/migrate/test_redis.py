@@ -11,10 +11,6 @@ import msgspec
 import pytest
 
 pytest.importorskip("hiredis")
-from tests.support.database_servers import RedisServer
-from tests.support.redis_cluster import RedisCluster
-from tests.unit.pipeline.jobs.migrate.samples import SETTINGS, numbers
-
 from perdure.clock import SystemClock
 from perdure.errors import StorageUnavailable
 from perdure.pipeline.jobs.migrate import redis
@@ -24,6 +20,9 @@ from perdure.pipeline.tbmq.owed import OwedPage
 from perdure.storage.redis.client import RedisClient
 from perdure.storage.redis.commands import Command
 from perdure.storage.redis.url import parse_url
+from tests.support.database_servers import RedisServer
+from tests.support.redis_cluster import RedisCluster
+from tests.unit.pipeline.jobs.migrate.samples import SETTINGS, numbers
 
 pytestmark = [
     pytest.mark.redis,

@@ -11,11 +11,6 @@ import msgspec
 import pytest
 
 pytest.importorskip("hiredis")
-from tests.support.database_servers import PostgresServer, RedisServer
-from tests.unit.pipeline.jobs.migrate.samples import SETTINGS, owed, pages
-from tests.unit.pipeline.jobs.migrate.test_directory import each
-from tests.unit.pipeline.jobs.migrate.test_postgres import SESSIONS, V1_0, V1_2, V1_3
-
 from perdure.cli.migrate_source import open_directory_source
 from perdure.clock import SystemClock
 from perdure.errors import ConfigError
@@ -27,6 +22,10 @@ from perdure.pipeline.jobs.migrate.job import Migration, Options, Summary, execu
 from perdure.pipeline.jobs.migrate.ledger import Ledger
 from perdure.pipeline.jobs.migrate.task import put_pages
 from perdure.storage.memory import MemoryDatabase
+from tests.support.database_servers import PostgresServer, RedisServer
+from tests.unit.pipeline.jobs.migrate.samples import SETTINGS, owed, pages
+from tests.unit.pipeline.jobs.migrate.test_directory import each
+from tests.unit.pipeline.jobs.migrate.test_postgres import SESSIONS, V1_0, V1_2, V1_3
 
 pytestmark = [
     pytest.mark.redis,

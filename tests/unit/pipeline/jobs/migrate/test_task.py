@@ -6,7 +6,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.pipeline.jobs.migrate.samples import NOW_US, SETTINGS, ListSource, owed, pages
 
 from perdure.errors import StorageUnavailable
 from perdure.pipeline.jobs.migrate.contract import Range
@@ -20,6 +19,7 @@ from perdure.pipeline.jobs.migrate.task import (
 )
 from perdure.pipeline.tbmq.owed import Losses, OwedPage, QueueSum, Summing
 from perdure.storage.memory import MemoryDeviceQueue
+from tests.unit.pipeline.jobs.migrate.samples import NOW_US, SETTINGS, ListSource, owed, pages
 
 QUEUE = pages("c", [owed(1, 1), owed(2, 2, released=True), owed(3, 3)])
 PART = Range(0, 3)
