@@ -1,10 +1,10 @@
 """The newest messages of the log, in memory, so that a fresh read asks no disk.
 
 Holds the rows that were written last, as they were written, within a count and a size; knows no
-filters. Messages are made of them when they are asked for: 100,000 of them as objects would be
-nearly a million small pieces of memory in no order, and every new message would be made of cold
-ones. When somebody asks for single topics the tail begins an index of them, which costs the writing
-of messages nothing: it is brought up to date when it is asked, and thrown away when half of what it
+filters. Messages are made of them when they are asked for: as objects they would be hundreds of
+thousands of small pieces of memory in no order, and every new message would be made of cold ones.
+When somebody asks for single topics the tail begins an index of them, which costs the writing of
+messages nothing: it is brought up to date when it is asked, and thrown away when half of what it
 holds is gone.
 
 Invariant: every recorded message with an offset above ``floor`` is in the tail, in order.

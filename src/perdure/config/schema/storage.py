@@ -21,13 +21,13 @@ class RocksdbConfig(Section, frozen=True):
     ] = "skipscan"
     write_buffer_bytes: Annotated[
         int, about("Memory for writes not yet in a table file.", unit="bytes", ge=1 * MIB)
-    ] = 48 * MIB
+    ] = 64 * MIB
     block_cache_bytes: Annotated[
         int, about("Memory for blocks read from table files.", unit="bytes", ge=1 * MIB)
     ] = 32 * MIB
     tail_messages: Annotated[
         int, about("Recent messages kept in memory for fresh reads.", ge=0)
-    ] = 100_000
+    ] = 50_000
     tail_bytes: Annotated[
         int, about("Payload bytes of recent messages kept in memory.", unit="bytes", ge=0)
     ] = 32 * MIB
