@@ -7,8 +7,8 @@ all of this (``run``), but while the open batch gathers (``Committer.gathers``) 
 1. cursors that moved join the batch (``cursors``); the batch is submitted (``committer``);
 2. a sync is started if something waits for one, and runs beside all that follows;
 3. messages that are sequenced are dispatched, in log order; QoS 2 ones once they are synced;
-4. each connection with something to say is written to, once. Where they are many, who waits for a
-   sync that has finished meanwhile comes first: publishers go on while their messages are sent.
+4. each connection with something to say is written to, once. Where a message goes to many, who
+   waits for a sync that has finished meanwhile comes first: its publisher goes on while it is sent.
 
 Dispatching may add to the next batch (shares of groups), so 1 to 3 repeat until nothing is left.
 In the end the loop lingers if that pays (``Committer.linger``). Whoever calls ``run`` from
@@ -46,8 +46,8 @@ GATHERED_MAX: Final = 256
 """Items that are written and dispatched at once: more of them would share nothing that counts."""
 
 
-MANY_SENDERS: Final = 16
-"""Connections to write to before which it pays to ask whether the sync has finished."""
+MANY_SESSIONS: Final = 16
+"""Sessions that one message goes to, before which it pays to ask whether the sync has finished."""
 
 
 class Flushed:
@@ -258,14 +258,17 @@ class CommitPipeline:
         Args:
             polls: what a sync has done may be answered before the others are sent to.
         """
-        assert self.dispatcher is not None
-        if self.dispatcher.waits_for_sync():
+        dispatcher = self.dispatcher
+        assert dispatcher is not None
+        if dispatcher.waits_for_sync():
             self._committer.log_sync.is_wanted = True
         self._committer.sync_if_due()
         self._scheduled = False
         senders = self._senders
         self._senders = []
-        if polls and len(senders) >= MANY_SENDERS and self._scheduler.poll_finished():
+        widest = dispatcher.widest
+        dispatcher.widest = 0
+        if polls and widest >= MANY_SESSIONS and self._scheduler.poll_finished():
             answering = self._senders
             self._senders = []
             for sender in answering:

@@ -112,6 +112,7 @@ class Dispatcher:
         "caused",
         "offset",
         "unmatched",
+        "widest",
     )
 
     def __init__(self, router: Router, metrics: Metrics, *, offset: int, gate_qos2: bool) -> None:
@@ -128,6 +129,8 @@ class Dispatcher:
         self.caused: dict[str, int] = {}
         """Deliveries by publisher that went to several sessions each; who publishes takes its own
         away (``fan_out``)."""
+        self.widest: int = 0
+        """Most sessions that one message went to, since whoever asks has set it to 0."""
 
     def accept(self, items: list[Item]) -> None:
         """Items that are sequenced (or not recorded), in log order."""
@@ -273,7 +276,7 @@ class Dispatcher:
         count = len(run)
         if count < 2:
             return False
-        self._charge(first, count * len(subscriber_set.sessions))
+        self._charge(first, len(subscriber_set.sessions), count)
         slow: list[SubscriberEntry] = []
         given: list[int] = []
         for entry in subscriber_set.sessions.values():
@@ -344,12 +347,14 @@ class Dispatcher:
                     except Exception as error:  # noqa: BLE001 - it reads the message again
                         group.failed(message, error)
 
-    def _charge(self, message: Message, deliveries: int) -> None:
-        """Remember who has caused deliveries to several sessions."""
+    def _charge(self, message: Message, sessions: int, count: int = 1) -> None:
+        """Remember who has caused deliveries of so many messages to several sessions."""
+        if sessions > self.widest:
+            self.widest = sessions
         caused = self.caused
         if len(caused) >= CAUSED_MAX:
             caused.clear()
-        caused[message.publisher] = caused.get(message.publisher, 0) + deliveries
+        caused[message.publisher] = caused.get(message.publisher, 0) + sessions * count
 
     def _failed(self, session: Subscriber, offset: int, error: Exception) -> None:
         """Giving something to one session failed as nobody expected: that one ends, and takes

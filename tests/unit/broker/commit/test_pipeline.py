@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.broker.commit.committer import Committer
-from perdure.broker.commit.pipeline import MANY_SENDERS, CommitPipeline, Flushed
+from perdure.broker.commit.pipeline import MANY_SESSIONS, CommitPipeline, Flushed
 from perdure.broker.commit.spacing import LINGER_US_MAX, LINGER_US_MIN
 from perdure.broker.commit.waiters import LEVEL_FSYNC, LEVEL_MEMORY, LEVEL_OS
 from perdure.broker.dispatch.dispatcher import Barrier, Dispatcher
@@ -271,7 +271,9 @@ class Desk:
         work.close()
 
     def flush_many(self, count: int) -> None:
-        """Connections have something to be sent at the end of the turn."""
+        """Connections have something to be sent at the end of the turn: all the same message."""
+        assert self.pipeline.dispatcher is not None
+        self.pipeline.dispatcher.widest = count
         for _ in range(count):
             self.pipeline.flush_later(Written(self))
 
@@ -305,7 +307,7 @@ STEPS = {
     "spaced": lambda desk: desk.pace(spaced=True, rests=False),
     "rests": lambda desk: desk.pace(spaced=True, rests=True),
     "close": lambda desk: desk.pace(spaced=False, rests=True),
-    "flush many": lambda desk: desk.flush_many(MANY_SENDERS),
+    "flush many": lambda desk: desk.flush_many(MANY_SESSIONS),
     "polls": lambda desk: setattr(desk.scheduler, "polls", True),
     "no polls": lambda desk: setattr(desk.scheduler, "polls", False),
     "write fails": lambda desk: setattr(desk.store, "write_error", StorageFull("full")),
@@ -433,16 +435,28 @@ def test_there_is_no_rest_where_it_does_not_pay(spaced: bool, rests: bool) -> No
     assert not desk.scheduler.rests_us
 
 
-@pytest.mark.parametrize("count", [MANY_SENDERS - 1, MANY_SENDERS])
+@pytest.mark.parametrize("count", [MANY_SESSIONS - 1, MANY_SESSIONS])
 def test_who_waits_for_a_sync_does_not_wait_for_many_others_to_be_sent_to(count: int) -> None:
     desk = Desk()
     desk.pace(spaced=False, rests=False)
     desk.publish()
     desk.flush_many(count)
     desk.scheduler.poll()
-    assert desk.written == [int(count == MANY_SENDERS)] * count
+    assert desk.written == [int(count == MANY_SESSIONS)] * count
     desk.scheduler.drain()
     desk.check()
+
+
+def test_many_who_are_sent_something_of_their_own_wait_for_no_sync() -> None:
+    """They may be the publishers whom the last sync has answered."""
+    desk = Desk()
+    desk.pace(spaced=False, rests=False)
+    desk.publish()
+    desk.flush_many(MANY_SESSIONS)
+    assert desk.pipeline.dispatcher is not None
+    desk.pipeline.dispatcher.widest = 1
+    desk.scheduler.poll()
+    assert desk.written == [0] * MANY_SESSIONS
 
 
 def test_a_turn_within_a_turn_answers_nobody() -> None:
@@ -450,9 +464,9 @@ def test_a_turn_within_a_turn_answers_nobody() -> None:
     desk = Desk()
     desk.pace(spaced=False, rests=False)
     desk.publish()
-    desk.flush_many(MANY_SENDERS)
+    desk.flush_many(MANY_SESSIONS)
     desk.pipeline.run()
-    assert desk.written == [0] * MANY_SENDERS
+    assert desk.written == [0] * MANY_SESSIONS
     assert desk.scheduler.works
 
 

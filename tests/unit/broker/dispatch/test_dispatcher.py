@@ -421,3 +421,4 @@ def test_a_run_for_many_moves_the_fence_with_those_who_take_it_one_by_one() -> N
     assert broken.cut == [4, -1]
     assert dispatcher.offset == 11
     assert dispatcher.caused == {"p": 16, "another": 4}
+    assert dispatcher.widest == 4
