@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from perdure.model import BackfillProgress, Cursor, InboxEntry, Message, SessionRecord, Subscription
@@ -233,6 +233,15 @@ class ListedRows:
     st.integers(0, LAST),
     st.sets(st.integers(1, 8)),
     st.integers(1, 4),
+)
+@example(
+    # It ended before it began: what begins after it is counted by no filter.
+    [Subscription("a", qos=1, since_offset=8, until_offset=6)],
+    [Message("a", b"", qos=1, offset=9)],
+    [],
+    0,
+    set(),
+    1,
 )
 def test_what_is_read_and_counted_of_a_stored_session(
     subs: list[Subscription],

@@ -248,7 +248,7 @@ async def count_pending(
     cursor = stored.cursor
     subscriptions = SessionSubscriptions(stored.record.client_id, stored.subscriptions)
     after = subscriptions.begin(cursor.offset)
-    filters = subscriptions.filters(cursor.offset)
+    filters = subscriptions.filters(after)
     count = 0
     if filters and after < until:
         count = await rows.count(filters, after_offset=after, until_offset=until, limit=limit)
