@@ -264,15 +264,13 @@ class CommitPipeline:
             self._committer.log_sync.is_wanted = True
         self._committer.sync_if_due()
         self._scheduled = False
-        senders = self._senders
-        self._senders = []
+        before = len(self._senders)
         widest = dispatcher.widest
         dispatcher.widest = 0
+        senders = self._senders
         if polls and widest >= MANY_SESSIONS and self._scheduler.poll_finished():
-            answering = self._senders
-            self._senders = []
-            for sender in answering:
-                sender.flush_turn()
+            senders = senders[before:] + senders[:before]
+        self._senders = []
         for sender in senders:
             sender.flush_turn()
 
