@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
@@ -178,6 +177,7 @@ def _redis_bytes(url: str) -> int:
     """Memory that a Redis uses for its data."""
     from perdure.storage.redis.client import RedisClient
     from perdure.storage.redis.commands import Command
+    from perdure.storage.redis.replies import info_of
     from perdure.storage.redis.url import parse_url
 
     async def ask() -> int:
@@ -186,10 +186,7 @@ def _redis_bytes(url: str) -> int:
             reply = await client.call(Command(("INFO", "memory")))
         finally:
             await client.close()
-        assert isinstance(reply, bytes)
-        found = re.search(rb"used_memory:(\d+)", reply)
-        assert found is not None
-        return int(found[1])
+        return int(info_of(reply)["used_memory"])
 
     return asyncio.run(ask())
 

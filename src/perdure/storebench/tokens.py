@@ -23,7 +23,8 @@ from perdure.bench.errors import BenchError
 from perdure.bench.machine import describe
 from perdure.bench.result import Machine
 from perdure.storage.redis.client import RedisClient
-from perdure.storage.redis.commands import Command, check
+from perdure.storage.redis.commands import Command
+from perdure.storage.redis.replies import info_of
 from perdure.storage.redis.url import parse_url
 from perdure.storebench.servers.redis import RedisServer
 from perdure.tokens import LAYOUTS, Token, TokenStore, open_tokens
@@ -255,7 +256,4 @@ async def _cpu_us(client: RedisClient) -> float:
 
 
 async def _info(client: RedisClient, section: str) -> dict[str, str]:
-    text = check((await client.execute([Command(("INFO", section))]))[0])
-    assert isinstance(text, bytes)
-    lines = (line.partition(":") for line in text.decode().splitlines() if ":" in line)
-    return {name: value for name, _, value in lines}
+    return info_of((await client.execute([Command(("INFO", section))]))[0])

@@ -14,7 +14,8 @@ from hiredis import ReplyError
 from perdure.errors import ConfigError
 from perdure.observe.logs import get_logger
 from perdure.storage.redis.client import RedisClient
-from perdure.storage.redis.commands import Command, Reply
+from perdure.storage.redis.commands import Command
+from perdure.storage.redis.replies import settings_of
 
 Policy: TypeAlias = Literal["warn", "refuse", "ignore"]
 """What to do about a server that may lose what it has acknowledged."""
@@ -80,7 +81,7 @@ async def check(client: RedisClient, policy: Policy, *, compact: bool = True) ->
             # Managed servers often forbid CONFIG.
             lost["its settings cannot be read (CONFIG GET is refused)"] = None
             continue
-        settings = _settings_of(reply)
+        settings = settings_of(reply)
         lost.update(dict.fromkeys(gaps(settings)))
         if compact:
             costs.update(dict.fromkeys(advice(settings)))
@@ -94,9 +95,3 @@ async def check(client: RedisClient, policy: Policy, *, compact: bool = True) ->
     for reason in costs:
         log.warning("redis.wasteful", reason=reason)
     return [*lost, *costs]
-
-
-def _settings_of(reply: Reply) -> dict[str, str]:
-    assert isinstance(reply, list)
-    texts = [part.decode() for part in reply if isinstance(part, bytes)]
-    return dict(zip(texts[::2], texts[1::2], strict=True))

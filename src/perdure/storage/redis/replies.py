@@ -1,4 +1,4 @@
-"""What both layouts answer."""
+"""What layouts and the server answer."""
 
 from __future__ import annotations
 
@@ -42,6 +42,30 @@ def number_of(reply: object) -> int:
     """A count."""
     assert isinstance(reply, int)
     return reply
+
+
+def settings_of(reply: Reply) -> dict[str, str]:
+    """What CONFIG GET has answered.
+
+    Raises:
+        StorageError, UsageError: it was refused.
+    """
+    found = check(reply)
+    assert isinstance(found, list)
+    texts = [part.decode() for part in found if isinstance(part, bytes)]
+    return dict(zip(texts[::2], texts[1::2], strict=True))
+
+
+def info_of(reply: Reply) -> dict[str, str]:
+    """The fields that INFO has answered.
+
+    Raises:
+        StorageError, UsageError: it was refused.
+    """
+    text = check(reply)
+    assert isinstance(text, bytes)
+    lines = (line.partition(":") for line in text.decode().splitlines() if ":" in line)
+    return {name: value for name, _, value in lines}
 
 
 def _trimmed(data: bytes) -> Trimmed:

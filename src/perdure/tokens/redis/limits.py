@@ -7,7 +7,8 @@ from typing import NamedTuple, final
 
 from perdure.errors import StorageError, UsageError
 from perdure.storage.redis.client import RedisClient
-from perdure.storage.redis.commands import Command, Reply, check
+from perdure.storage.redis.commands import Command, Reply
+from perdure.storage.redis.replies import settings_of
 
 
 @final
@@ -41,9 +42,4 @@ async def learn_limits(client: RedisClient) -> ListpackLimits:
 
 def _numbers(replies: Sequence[Reply]) -> list[int]:
     """The numbers of CONFIG GET, of all nodes."""
-    found: list[int] = []
-    for reply in replies:
-        settings = check(reply)
-        assert isinstance(settings, list)
-        found += [int(value) for value in settings[1::2] if isinstance(value, bytes)]
-    return found
+    return [int(value) for reply in replies for value in settings_of(reply).values()]

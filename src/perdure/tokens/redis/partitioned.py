@@ -16,13 +16,13 @@ import msgspec
 from perdure.errors import StorageCorrupt
 from perdure.storage.redis.client import RedisClient
 from perdure.storage.redis.commands import Command, Script, check
+from perdure.tokens.redis.batches import count_fields, in_batches, numbers
 from perdure.tokens.redis.keyed import SHORT_NAMES, unpack
 from perdure.tokens.store import TokenStore
 from perdure.tokens.token import Token
 from perdure.tokens.values import fields
 
 _SWEPT_AT_ONCE: Final = 500
-_PARTITIONS_AT_ONCE: Final = 256
 
 # By score, and again in the script: a token may have been saved anew since it was looked at.
 SWEEP: Final = Script(
@@ -88,35 +88,26 @@ class PartitionedTokens(TokenStore):
         todo = [self._keys(number) for number in range(16**self._digits)]
         while todo:
             again: list[tuple[bytes, bytes]] = []
-            for first in range(0, len(todo), _PARTITIONS_AT_ONCE):
-                page = todo[first : first + _PARTITIONS_AT_ONCE]
-                replies = await self._client.execute(
+            for batch in in_batches(todo):
+                counts = await numbers(
+                    self._client,
                     [
                         Command(("EVALSHA", SWEEP.sha, 2, data, expiry, now_s, _SWEPT_AT_ONCE))
-                        for data, expiry in page
-                    ]
+                        for data, expiry in batch
+                    ],
                 )
-                for keys, reply in zip(page, replies, strict=True):
-                    count = check(reply)
-                    assert isinstance(count, int)
-                    removed += count
-                    if count == _SWEPT_AT_ONCE:
-                        again.append(keys)
+                removed += sum(counts)
+                again += [
+                    keys
+                    for keys, count in zip(batch, counts, strict=True)
+                    if count == _SWEPT_AT_ONCE
+                ]
             todo = again
         return removed
 
     async def count(self) -> int:
-        total = 0
-        numbers = range(16**self._digits)
-        for first in range(0, len(numbers), _PARTITIONS_AT_ONCE):
-            page = numbers[first : first + _PARTITIONS_AT_ONCE]
-            for reply in await self._client.execute(
-                [Command(("HLEN", self._keys(number)[0])) for number in page]
-            ):
-                size = check(reply)
-                assert isinstance(size, int)
-                total += size
-        return total
+        everything = range(16**self._digits)
+        return await count_fields(self._client, (self._keys(number)[0] for number in everything))
 
     async def close(self) -> None:
         await self._client.close()

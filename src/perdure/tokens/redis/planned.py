@@ -21,14 +21,16 @@ first, and each partition moves in one step, so that nobody finds it in neither.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, TypeVar, final
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final, final
 
 import msgspec
 
 from perdure.errors import ConfigError, StorageCorrupt
 from perdure.storage.redis.client import RedisClient
 from perdure.storage.redis.commands import Command, Reply, check
+from perdure.tokens.redis.batches import count_fields, in_batches, numbers
 from perdure.tokens.redis.keyed import SHORT_NAMES, literal, unpack
 from perdure.tokens.redis.limits import ListpackLimits, learn_limits
 from perdure.tokens.redis.plan import (
@@ -53,11 +55,6 @@ from perdure.tokens.values import (
     pack_stub,
     unpack_short,
 )
-
-T = TypeVar("T")
-
-_AT_ONCE: Final = 128
-"""Partitions that are read, swept or split in one batch."""
 
 _SAMPLED: Final = 64
 """Partitions whose size tells how crowded all are."""
@@ -207,12 +204,8 @@ class PlannedTokens(TokenStore):
         return removed
 
     async def count(self) -> int:
-        total = 0
         bits = {self.plan.bits, self.plan.bits + self.plan.is_splitting}
-        for keys in (self._keys(each) for each in sorted(bits)):
-            for page in _pages(keys):
-                total += sum(await self._integers([Command(("HLEN", key), key) for key in page]))
-        return total
+        return sum([await count_fields(self._client, self._keys(each)) for each in bits])
 
     async def close(self) -> None:
         await self._client.close()
@@ -247,16 +240,12 @@ class PlannedTokens(TokenStore):
 
     async def _mean(self) -> float:
         """Entries of a partition, by some that stand for all: identifiers are random."""
-        keys = []
-        for key in self._keys(self.plan.bits):
-            keys.append(key)
-            if len(keys) == _SAMPLED:
-                break
-        sizes = await self._integers([Command(("HLEN", key), key) for key in keys])
+        keys = list(islice(self._keys(self.plan.bits), _SAMPLED))
+        sizes = await numbers(self._client, [Command(("HLEN", key), key) for key in keys])
         return sum(sizes) / len(sizes)
 
     async def _split_all(self, bits: int, now_s: int) -> None:
-        for page in _pages(range(1 << bits)):
+        for page in in_batches(range(1 << bits)):
             olds = [self._key(bits, number) for number in page]
             replies = await self._client.execute([Command(("HVALS", key), key) for key in olds])
             marks: list[Command] = []
@@ -282,7 +271,7 @@ class PlannedTokens(TokenStore):
                 )
                 for number, old in zip(page, olds, strict=True)
             ]
-            await self._integers(moves)
+            await numbers(self._client, moves)
 
     async def _forget_hours(self, bits: int) -> None:
         """The marks of a plan that has ended."""
@@ -304,12 +293,12 @@ class PlannedTokens(TokenStore):
             return 0
         assert isinstance(marks, bytes)
         removed = 0
-        for page in _pages(_ones(marks)):
+        for page in in_batches(_ones(marks)):
             commands = []
             for number in page:
                 place = self._key(bits, number)
                 commands.append(Command(("EVALSHA", SWEEP.sha, 1, place, now_s), place))
-            removed += sum(await self._integers(commands))
+            removed += sum(await numbers(self._client, commands))
         await self._client.call(Command(("UNLINK", key), key))
         return removed
 
@@ -351,25 +340,6 @@ class PlannedTokens(TokenStore):
             raise StorageCorrupt("the plan of the token store has gone")
         self.plan = found
         return found == plan
-
-    async def _integers(self, commands: Sequence[Command]) -> list[int]:
-        found = []
-        for reply in await self._client.execute(commands):
-            value = check(reply)
-            assert isinstance(value, int)
-            found.append(value)
-        return found
-
-
-def _pages(items: Iterable[T]) -> Iterator[list[T]]:
-    page: list[T] = []
-    for item in items:
-        page.append(item)
-        if len(page) == _AT_ONCE:
-            yield page
-            page = []
-    if page:
-        yield page
 
 
 def _ones(marks: bytes) -> Iterator[int]:
