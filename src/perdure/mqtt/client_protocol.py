@@ -59,6 +59,7 @@ from perdure.mqtt.packets import (
     Unsubscribe,
 )
 from perdure.mqtt.primitives import text
+from perdure.mqtt.puback_run import PubackRun
 
 IDLE: Final = 0
 """No connection."""
@@ -319,7 +320,7 @@ class ClientProtocol:
             text = reason_codes.name(packet.reason)
             self._events.append(Disconnected(packet.reason, text, packet.properties))
             self._closed()
-        elif isinstance(packet, Connect | Subscribe | Unsubscribe | Pingreq):
+        elif isinstance(packet, Connect | Subscribe | Unsubscribe | Pingreq | PubackRun):
             raise UsageError("the decoder of a client returned a client's packet")
         else:
             assert_never(packet)

@@ -37,6 +37,7 @@ from perdure.mqtt.decode_header import (
 )
 from perdure.mqtt.packets import CONNECT, PUBLISH, V5, Ack, Packet, Publish
 from perdure.mqtt.properties import read_length
+from perdure.mqtt.puback_run import PUBACK_SIZE, PubackRun, end_of_pubacks
 
 if TYPE_CHECKING:
     # A machine word in the compiled build; an int is asked at each step whether it is one.
@@ -63,12 +64,14 @@ class Decoder:
         version: 4 or 5, on the client's side.
         filters_max: topic filters that one SUBSCRIBE or UNSUBSCRIBE may have.
         properties_max: properties that one packet may have (the will's are counted apart).
+        joins_pubacks: PUBACKs in a row become one ``PubackRun``, as far as they came together.
     """
 
     __slots__ = (
         "_body_at",
         "_extra",
         "_filters_max",
+        "_joins_pubacks",
         "_needed",
         "_padded",
         "_properties_max",
@@ -94,6 +97,7 @@ class Decoder:
         version: int = 0,
         filters_max: int = UNBOUNDED,
         properties_max: int = UNBOUNDED,
+        joins_pubacks: bool = False,
     ) -> None:
         self.failure: MqttError | None = None
         self.version: int = version
@@ -111,6 +115,7 @@ class Decoder:
         self._padded: bool = False
         self._filters_max: int = filters_max
         self._properties_max: int = properties_max
+        self._joins_pubacks: bool = joins_pubacks
         # What the budget had no room for, and from where on.
         self._rest: bytes | None = None
         self._rest_at: int = 0
@@ -142,9 +147,8 @@ class Decoder:
 
         Args:
             data: more bytes, perhaps none.
-            budget: units of work after which decoding stops (``decode_header``); what is
-                left is kept and ``has_more`` says so. With 0 everything is kept. A CONNECT ends
-                any budget: what follows it is held to other limits.
+            budget: units of work after which decoding stops (``decode_header``); what is left is
+                kept (``has_more``). A CONNECT ends any: what follows it is held to other limits.
 
         Returns:
             The packets that became complete, in order, up to the first bad one.
@@ -227,8 +231,13 @@ class Decoder:
                 packet_id = data[body] << 8 | data[body + 1]
                 if packet_id == 0:
                     raise ProtocolViolation("an acknowledgement has the packet identifier 0")
-                packets.append(Ack(first >> 4, packet_id))
-                left -= 1
+                if first == 0x40 and self._joins_pubacks:
+                    stop = end_of_pubacks(data, stop, end, left - 1)
+                if stop - at == PUBACK_SIZE:
+                    packets.append(Ack(first >> 4, packet_id))
+                else:
+                    packets.append(PubackRun(data[at:stop]))
+                left -= (stop - at) // PUBACK_SIZE
             else:
                 was_connected = self.connected
                 packets.append(self._other(first, data, body, stop, stop - at))

@@ -55,6 +55,7 @@ from perdure.mqtt.packets import (
 )
 from perdure.mqtt.primitives import BYTES, UINT16_BYTES, text, uint16, uint32, varint, varint_size
 from perdure.mqtt.properties import read_properties, write_properties
+from perdure.mqtt.puback_run import PubackRun
 
 PINGREQ_BYTES: Final = b"\xc0\x00"
 PINGRESP_BYTES: Final = b"\xd0\x00"
@@ -152,6 +153,8 @@ def encode(packet: Packet, version: int) -> bytes:
         if version != V5:
             return b"\xe0\x00"
         return framed(DISCONNECT << 4, reasoned(packet.reason, packet.properties, DISCONNECT))
+    if isinstance(packet, PubackRun):
+        return packet.raw
     if isinstance(packet, Auth):
         if version != V5:
             raise UsageError("MQTT 3.1.1 has no AUTH")

@@ -15,6 +15,7 @@ from perdure.model import Will
 from perdure.mqtt.property_values import EMPTY as EMPTY
 from perdure.mqtt.property_values import Properties as Properties
 from perdure.mqtt.property_values import Value
+from perdure.mqtt.puback_run import PubackRun
 
 CONNECT: Final = 1
 CONNACK: Final = 2
@@ -388,4 +389,5 @@ Packet: TypeAlias = (
     | Pingresp
     | Disconnect
     | Auth
+    | PubackRun
 )

@@ -42,6 +42,7 @@ from perdure.mqtt.packets import (
     Packet,
     Publish,
 )
+from perdure.mqtt.puback_run import PubackRun
 from perdure.mqtt.reason_codes import (
     QUOTA_EXCEEDED,
 )
@@ -89,6 +90,7 @@ class Connection(EndingConnection):
             ),
             filters_max=config.subscribe_filters_max,
             properties_max=config.properties_max,
+            joins_pubacks=True,
         )
         self._fan: FanOut | None = None
         """None = no message of this client was seen to go to many."""
@@ -334,6 +336,9 @@ class Connection(EndingConnection):
                     else:
                         received[packet.kind] += 1
                     flow.acknowledged(packet)
+                elif isinstance(packet, PubackRun):
+                    pubacks += len(packet)
+                    flow.pubacks(packet)
                 else:
                     received[packet.kind] += 1
                     flow.end_run()

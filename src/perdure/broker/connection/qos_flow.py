@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from perdure.broker.connection.pending_acks import PublishAcks, RefusalAck, StateAcks
+from perdure.broker.connection.publish_rate import PublishRate
 from perdure.broker.connection.publish_refusals import RefusingFlow
 from perdure.broker.delivery.held_session import CURSOR_MESSAGES_MAX
 from perdure.broker.publish.path import REFUSALS
@@ -22,6 +23,7 @@ from perdure.model import Message
 from perdure.mqtt.aliases import InboundAliases
 from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Properties, Publish
 from perdure.mqtt.primitives import UINT16_BYTES
+from perdure.mqtt.puback_run import PUBACK_SIZE, PubackRun
 from perdure.mqtt.reason_codes import (
     NO_MATCHING_SUBSCRIBERS,
     PACKET_IDENTIFIER_NOT_FOUND,
@@ -59,8 +61,7 @@ class QosFlow(RefusingFlow):
         "_parts",
         "_pending_ack_ids",
         "_pending_ack_kind",
-        "_publish_bucket",
-        "_publish_bytes_bucket",
+        "_rate",
         "_run",
         "_run_ids",
         "_run_qos",
@@ -74,8 +75,7 @@ class QosFlow(RefusingFlow):
         self._sender: Sender = connection.sender
         self._level: int = level
         self._aliases: InboundAliases | None = None
-        self._publish_bucket: TokenBucket | None = None
-        self._publish_bytes_bucket: TokenBucket | None = None
+        self._rate: PublishRate | None = None
         # The messages that were taken and not handed on yet, and their packet identifiers.
         self._run: list[Message] | None = None
         self._run_ids: list[bytes] | None = None
@@ -83,8 +83,8 @@ class QosFlow(RefusingFlow):
         # Acknowledgements of one kind that wait for session state and were not queued yet.
         self._pending_ack_ids: list[bytes] | None = None
         self._pending_ack_kind: int = 0
+        # Acknowledgements have made room for messages that wait.
         self._window_has_room: bool = False
-        """Acknowledgements have made room for messages that wait."""
 
     @property
     def has_reason_codes(self) -> bool:
@@ -97,8 +97,8 @@ class QosFlow(RefusingFlow):
 
     def limit_rates(self, messages: TokenBucket | None, payload: TokenBucket | None) -> None:
         """Rates of messages and payload bytes that this client is held to."""
-        self._publish_bucket = messages
-        self._publish_bytes_bucket = payload
+        if messages is not None or payload is not None:
+            self._rate = PublishRate(messages, payload)
 
     def publish(self, packet: Publish) -> None:
         """PUBLISH: take the message, refuse it, or raise what ends the connection."""
@@ -142,8 +142,10 @@ class QosFlow(RefusingFlow):
                 raise MqttError(RECEIVE_MAXIMUM_EXCEEDED, "receive maximum exceeded")
         if not same_topic and topic not in publishing.topics:
             publishing.check_topic(topic)
-        if self._publish_bucket is not None or self._publish_bytes_bucket is not None:
-            self._take_rate(len(packet.payload))
+        if self._rate is not None:
+            wait_us = self._rate.take(len(packet.payload), connection.received_us)
+            if wait_us:
+                connection.inbound_gate.throttle(wait_us)
         if not same_topic:
             authorizer = parts.authorizer
             if (not authorizer.allow_all or topic[0] == "$") and not authorizer.publish(
@@ -213,30 +215,26 @@ class QosFlow(RefusingFlow):
         if run is None:
             return
         self._run = None
-        parts = self._parts
         qos = self._run_qos
-        parts.publish_path.take_run(run, qos)
-        ids = self._run_ids
+        self._parts.publish_path.take_run(run, qos)
+        ids, self._run_ids = self._run_ids, None
         if ids is None:
             return
-        self._run_ids = None
         kind = PUBACK if qos == 1 else PUBREC
         messages = run if qos == 1 and self._sender.version >= 5 else None
         acks = PublishAcks(self, kind, ids, messages, self._connection.received_us)
-        parts.committer.wait(acks, self._level, len(ids))
+        self._parts.committer.wait(acks, self._level, len(ids))
 
     def _wait_for_state(self, packet_ids: list[bytes]) -> None:
-        parts = self._parts
         session = self._connection.session
         if self._pending_ack_kind == PUBREL and session is not None and session.durable:
-            parts.cursors.put_now(session)
+            self._parts.cursors.put_now(session)
         self._wait(StateAcks(self, self._pending_ack_kind, packet_ids, 0), len(packet_ids))
 
     def _wait(self, waiter: Waiter, count: int = 1) -> None:
         """Answer after the open batch, whether or not a message is in it."""
-        parts = self._parts
-        parts.committer.wait(waiter, self._level, count)
-        parts.pipeline.schedule()
+        self._parts.committer.wait(waiter, self._level, count)
+        self._parts.pipeline.schedule()
 
     def acknowledge(
         self, kind: int, packet_ids: list[bytes], messages: list[Message] | None, started_us: int
@@ -314,9 +312,7 @@ class QosFlow(RefusingFlow):
         packet_id = packet.packet_id
         parts = self._parts
         if kind == PUBACK:
-            delivery = outbound.acknowledge(packet_id)
-            if delivery is not None and delivery.group_key:
-                parts.group_owners.settled(session, delivery.offset)
+            self._settle(session, packet_id)
         elif kind == PUBREL:
             self._release(session, packet)
             return
@@ -342,6 +338,25 @@ class QosFlow(RefusingFlow):
                 parts.cursors.moved_soon(session)
             if held is not None and held.group_key:
                 parts.group_owners.settled(session, held.offset)
+        self._moved(session)
+
+    def pubacks(self, run: PubackRun) -> None:
+        """As ``acknowledged`` for each of them; what they have moved is looked at once."""
+        session = self._connection.session
+        assert session is not None
+        raw = run.raw
+        for at in range(PUBACK_SIZE - 2, len(raw), PUBACK_SIZE):
+            self._settle(session, raw[at] << 8 | raw[at + 1])
+        self._moved(session)
+
+    def _settle(self, session: LiveSession, packet_id: int) -> None:
+        delivery = session.outbound.acknowledge(packet_id)
+        if delivery is not None and delivery.group_key:
+            self._parts.group_owners.settled(session, delivery.offset)
+
+    def _moved(self, session: LiveSession) -> None:
+        """Acknowledgements may have moved the cursor, and have made room for what waits."""
+        outbound = session.outbound
         if (
             not session.cursor_waits
             or outbound.acked_serial - session.cursor_serial >= CURSOR_MESSAGES_MAX
@@ -383,13 +398,3 @@ class QosFlow(RefusingFlow):
     def storage_lost(self, reason_code: int) -> None:
         """A commit that the client waits for has failed."""
         self._connection.storage_lost(reason_code)
-
-    def _take_rate(self, payload_bytes: int) -> None:
-        wait_us = 0
-        now_us = self._connection.received_us
-        if self._publish_bucket is not None:
-            wait_us = self._publish_bucket.take(1, now_us)
-        if self._publish_bytes_bucket is not None:
-            wait_us = max(wait_us, self._publish_bytes_bucket.take(payload_bytes, now_us))
-        if wait_us:
-            self._connection.inbound_gate.throttle(wait_us)
