@@ -32,5 +32,16 @@ BAN_REASON_MAX: Final = 256
 BAN_FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes of the ban file; 100,000 plain bans have about 15 MB."""
 
+CONTENT_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of a payload that content filters look into: decoding them takes some milliseconds of
+the loop. A larger one has no fields for them. No setting: what a session is owed may not change."""
+
+CONTENT_DEPTH_MAX: Final = 64
+"""Objects and arrays in each other that content filters look into; a payload with more has no
+fields. It is far from where Python's own bound depends on who calls the decoder."""
+
+CONTENT_FILTER_ID_MAX: Final = 64
+"""Characters of a stored content filter's id, which is a level of a topic filter."""
+
 assert PACKET_ID_MAX == 2**16 - 1
 assert REMAINING_LENGTH_MAX == 128**4 - 1

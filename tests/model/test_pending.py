@@ -38,6 +38,7 @@ SUBSCRIPTIONS = st.lists(
         since_offset=st.sampled_from([0, 0, 4, 8]),
         until_offset=st.sampled_from([0, 0, 0, 6]),
         feed=st.sampled_from([None, None, None, BackfillProgress(False, "", 0, 0)]),
+        where=st.sampled_from(["", "", "", '{"$payload":1}', '{"$payload":{"$ne":1}}']),
     ),
     min_size=1,
     max_size=4,
@@ -46,7 +47,7 @@ MESSAGES = st.lists(
     st.builds(
         Message,
         st.sampled_from(["a", "a", "a", "a/b", "$x"]),
-        st.just(b""),
+        st.sampled_from([b"", b"1", b"2"]),
         qos=st.sampled_from([0, 1, 1, 1, 2]),
         retain=st.sampled_from([False, False, True]),
         publisher=st.sampled_from([CLIENT, "other"]),
@@ -93,6 +94,7 @@ def naive(
                 and sub.since_offset < offset <= (sub.until_offset or LAST)
                 and matches(sub.filter, message.topic)
                 and not (sub.no_local and message.publisher == CLIENT)
+                and (not sub.where or ("ne" in sub.where) is (message.payload != b"1"))
             ]
             qos = max((min(sub.qos, message.qos) for sub in mine), default=0)
             if qos:

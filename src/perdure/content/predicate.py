@@ -2,7 +2,7 @@
 
 Every leaf is positive: it holds if a value is there and passes its test. ``$ne``, ``$nin`` and
 ``$exists: false`` are the negation of a leaf, so that they hold where there is no value. A payload
-that is not JSON has no fields.
+that does not decode has no fields.
 
 Invariant: trying a filter never raises, whatever the payload is.
 """
@@ -14,9 +14,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
-import msgspec
-
-Pairs = Sequence[tuple[str, str]]
+from perdure.content.document import MISSING, Content, Pairs, content_of
+from perdure.model import Message
 
 # A number as JSON writes it; float() takes more.
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
@@ -28,43 +27,6 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "$lt": operator.lt,
     "$lte": operator.le,
 }
-
-
-@final
-class Missing:
-    """Stands for a value that is not there; null is one that is."""
-
-    __slots__ = ()
-
-
-MISSING: Final = Missing()
-
-
-class Content:
-    """What filters look at in one message. The payload is decoded once at most.
-
-    Args:
-        payload: application bytes.
-        properties: user properties, in order.
-    """
-
-    __slots__ = ("_decoded", "_payload", "_root", "properties")
-
-    def __init__(self, payload: bytes, properties: Pairs) -> None:
-        self._payload = payload
-        self._root: object = MISSING
-        self._decoded = False
-        self.properties = properties
-
-    def root(self) -> object:
-        """The payload as JSON, or ``MISSING``."""
-        if not self._decoded:
-            self._decoded = True
-            try:
-                self._root = msgspec.json.decode(self._payload)
-            except (ValueError, RecursionError):
-                self._root = MISSING
-        return self._root
 
 
 class Node:
@@ -180,7 +142,7 @@ class PropertyIs(Node):
         self._test = test
 
     def holds(self, content: Content) -> bool:
-        for name, text in content.properties:
+        for name, text in content.pairs():
             if name == self._name:
                 if self._test.passes(text):
                     return True
@@ -312,8 +274,16 @@ class ContentFilter:
         self.uses_properties = uses_properties
 
     def holds(self, payload: bytes, properties: Pairs = ()) -> bool:
-        """Whether a message fulfils the filter."""
+        """Whether a payload with some user properties fulfils the filter."""
         return self._node.holds(Content(payload, properties))
+
+    def fulfilled_by(self, message: Message) -> bool:
+        """Whether a message fulfils the filter."""
+        return self._node.holds(content_of(message))
+
+    def holds_for(self, content: Content) -> bool:
+        """Whether what filters see of a message fulfils the filter."""
+        return self._node.holds(content)
 
     def __repr__(self) -> str:
         return f"ContentFilter({self.text!r})"

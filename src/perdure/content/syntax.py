@@ -73,6 +73,21 @@ def parse_filter(text: str) -> ContentFilter:
     return ContentFilter(text, node, uses_properties=parser.uses_properties)
 
 
+@lru_cache(maxsize=1024)
+def canonical(text: str) -> str:
+    """One text for all spellings of a filter: no blanks, members by name.
+
+    Raises:
+        ValueError: it is none.
+    """
+    parse_filter(text)
+    try:
+        return msgspec.json.encode(msgspec.json.decode(text), order="sorted").decode()
+    except (ValueError, OverflowError):
+        # A number that the encoder does not write. The filter stays as it was given.
+        return text
+
+
 @final
 class _Parser:
     """One parse: how much was seen so far."""

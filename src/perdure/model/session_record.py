@@ -6,7 +6,7 @@ import msgspec
 
 from perdure.model.cursor import Cursor
 from perdure.model.message import Message
-from perdure.model.subscription import Subscription
+from perdure.model.subscription import Subscription, group_key_of
 
 
 class Will(msgspec.Struct, frozen=True, array_like=True):
@@ -157,17 +157,20 @@ class GroupRecord(msgspec.Struct, frozen=True, array_like=True):
         filter: topic filter.
         position: every matching message up to this offset has been given to a member.
         created_at_us: wall time of creation.
+        where, where_id: its content filter, as in ``Subscription``.
     """
 
     group: str
     filter: str
     position: int
     created_at_us: int
+    where: str = ""
+    where_id: str = ""
 
     @property
     def key(self) -> str:
-        """``group/filter``."""
-        return f"{self.group}/{self.filter}"
+        """See ``group_key_of``."""
+        return group_key_of(self.group, self.filter, self.where, self.where_id)
 
 
 class StoredSession(msgspec.Struct, frozen=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
+
 import msgspec
 
 
@@ -42,6 +44,10 @@ class Subscription(msgspec.Struct, frozen=True, array_like=True):
             subscription is kept until the session's cursor has passed it, so that the
             session's enumeration never changes (DESIGN, serial numbers).
         feed: None once the subscription is live.
+        where: content filter that a message has to fulfil (``perdure.content``), canonical;
+            empty = none.
+        where_id: the stored content filter that it comes from, by ``$filter/{id}/``; empty = it
+            came with the SUBSCRIBE.
     """
 
     filter: str
@@ -54,13 +60,38 @@ class Subscription(msgspec.Struct, frozen=True, array_like=True):
     since_offset: int = 0
     until_offset: int = 0
     feed: BackfillProgress | None = None
+    where: str = ""
+    where_id: str = ""
 
     @property
     def name(self) -> str:
-        """The filter as the client wrote it, ``$share/`` prefix included."""
-        return f"$share/{self.group}/{self.filter}" if self.group else self.filter
+        """The filter as the client wrote it, ``$share/`` and ``$filter/`` prefixes included."""
+        name = f"$filter/{self.where_id}/{self.filter}" if self.where_id else self.filter
+        return f"$share/{self.group}/{name}" if self.group else name
 
     @property
     def group_key(self) -> str:
-        """Key of the shared group, ``group/filter``."""
-        return f"{self.group}/{self.filter}"
+        """Key of the shared group: see ``group_key_of``."""
+        return group_key_of(self.group, self.filter, self.where, self.where_id)
+
+
+def group_key_of(group: str, topic_filter: str, where: str, where_id: str) -> str:
+    """The key of a shared group.
+
+    Its content filter is part of what a group is, as its topic filter is: a group has one position
+    in the log, which means one thing only if all members want the same.
+
+    Args:
+        group: share name.
+        topic_filter: topic filter.
+        where: content filter; empty = none.
+        where_id: the stored one that it is; empty = it came with the SUBSCRIBE.
+
+    Returns:
+        ``group/filter``, ``group/$filter/{id}/filter``, or ``group/$filter/={hash}/filter`` (no
+        id begins with ``=``).
+    """
+    if not where:
+        return f"{group}/{topic_filter}"
+    told = where_id or "=" + blake2b(where.encode(), digest_size=16).hexdigest()
+    return f"{group}/$filter/{told}/{topic_filter}"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, final
 import msgspec
 
 from perdure.config.units import format_time
+from perdure.content import fulfils
 from perdure.limits import REMAINING_LENGTH_MAX
 from perdure.model import Message, SessionRecord, StoredSession, Subscription, combine
 from perdure.server.explain_record import (
@@ -146,6 +147,10 @@ async def explain_session(
         page, topic, publisher=what.publisher, qos=what.qos, size=what.size, now_us=now_us
     )
     findings += _explain_subscriptions(current, matching, topic, message, rules, online=online)
+    if any(sub.where for sub in matching):
+        fulfilled, finding = _explain_content(matching, page)
+        findings.append(finding)
+        matching = fulfilled or matching
     if matching:
         findings += _explain_rights(topic, message, rules)
         findings += _explain_message(stored, matching, message, rules, online=online)
@@ -270,6 +275,22 @@ def _near_misses(current: Sequence[Subscription], topic: str) -> list[str]:
         elif topic.startswith("$") and sub.filter[:1] in {"+", "#"}:
             found.append(f"{sub.name} (a leading wildcard does not match $-topics)")
     return found[:NEAR_MISSES_MAX]
+
+
+def _explain_content(
+    matching: Sequence[Subscription], page: Sequence[Message]
+) -> tuple[list[Subscription], Finding]:
+    """Which subscriptions want the newest message on the topic by its content, and in words."""
+    texts = ", ".join(dict.fromkeys(sub.where for sub in matching if sub.where))
+    if not page:
+        text = f"it depends on what is in a message: {texts}"
+        return list(matching), Finding("content", True, "content_decides", text)
+    fulfilled = [sub for sub in matching if fulfils(sub, page[-1])]
+    if fulfilled:
+        text = "the last message on the topic fulfils the content filter"
+        return fulfilled, Finding("content", True, "fulfilled", text)
+    text = f"the last message on the topic does not fulfil the content filter {texts}"
+    return [], Finding("content", False, "filtered", text)
 
 
 def _explain_rights(topic: str, message: Message, rules: Rules | None) -> list[Finding]:

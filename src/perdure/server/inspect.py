@@ -245,6 +245,7 @@ def _subscription_row(sub: Subscription) -> Row:
         "retain_as_published": sub.retain_as_published,
         "retain_handling": sub.retain_handling,
         "identifier": sub.identifier or None,
+        "where": sub.where or None,
         "since": format_time(sub.since_offset),
     }
     if sub.feed is not None:

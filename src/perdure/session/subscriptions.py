@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, final
 
+from perdure.content import Evaluation, are_filtered
 from perdure.model import DeliveryOptions, Message, Subscription, combine, holds, holds_within
 from perdure.topic.matching import matches
 from perdure.topic.shapes import FilterIndex
@@ -30,18 +31,20 @@ class _CachedMatch:
     Attributes:
         after, until: the subscriptions hold in ``(after, until]``.
         found: those that match.
-        for_all: what is delivered does not depend on the publisher.
+        filtered: some have a content filter, so that each message is looked into.
+        for_all: what is delivered depends on neither the publisher nor the content.
         qos, retain: of the message that ``options`` is for; QoS -1 = of none.
         options: how it is delivered.
     """
 
-    __slots__ = ("after", "for_all", "found", "options", "qos", "retain", "until")
+    __slots__ = ("after", "filtered", "for_all", "found", "options", "qos", "retain", "until")
 
     def __init__(self, found: list[Subscription], after: int, until: int) -> None:
         self.after: int = after
         self.until: int = until
         self.found: list[Subscription] = found
-        self.for_all: bool = not any(sub.no_local for sub in found)
+        self.filtered: bool = are_filtered(found)
+        self.for_all: bool = not self.filtered and not any(sub.no_local for sub in found)
         self.qos: int = -1
         self.retain: bool = False
         self.options: DeliveryOptions | None = None
@@ -56,10 +59,11 @@ class SessionSubscriptions:
         subs: all of them; those of shared groups are left out.
     """
 
-    __slots__ = ("_cached", "_index", "_subs", "client_id")
+    __slots__ = ("_cached", "_evaluation", "_index", "_subs", "client_id")
 
     def __init__(self, client_id: str, subs: Iterable[Subscription]) -> None:
         self._cached: dict[str, _CachedMatch] = {}
+        self._evaluation: Evaluation = Evaluation()
         self.client_id: str = client_id
         self._subs: list[Subscription] = [sub for sub in subs if not sub.group]
         self._index: FilterIndex[list[Subscription]] | None = None
@@ -84,9 +88,12 @@ class SessionSubscriptions:
 
     def are_filters(self, after_offset: int) -> bool:
         """Whether every QoS 1 and 2 message after an offset that matches a filter is pending: no
-        subscription begins or ends there or leaves out a publisher."""
+        subscription begins or ends there or leaves out a publisher or a content."""
         return all(
-            not sub.no_local and not sub.until_offset and sub.since_offset <= after_offset
+            not sub.no_local
+            and not sub.where
+            and not sub.until_offset
+            and sub.since_offset <= after_offset
             for sub in self._ordered(after_offset)
         )
 
@@ -109,6 +116,8 @@ class SessionSubscriptions:
         cached.qos = message.qos
         cached.retain = message.retain
         found = cached.found
+        if cached.filtered:
+            found = self._evaluation.fulfilled(found, message)
         cached.options = combine(found, message, self.client_id) if found else None
         return cached.options
 

@@ -270,6 +270,9 @@ _VERSION_BYTE = bytes([VERSION])
 
 def encode_record(record: msgspec.Struct) -> bytes:
     """The value of a session, subscription, group or other array-like struct."""
+    if isinstance(record, (Subscription, GroupRecord)) and not record.where:
+        # Without the fields of a content filter, which stand last: as releases before them wrote.
+        return _VERSION_BYTE + _encode(msgspec.structs.astuple(record)[:-2])
     return _VERSION_BYTE + _encode(record)
 
 

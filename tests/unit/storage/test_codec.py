@@ -105,6 +105,8 @@ VALUES: list[tuple[bytes, Callable[[bytes], Any]]] = [
     (codec.encode_record(record("c")), codec.decode_session),
     (codec.encode_record(Subscription("f")), codec.decode_subscription),
     (codec.encode_record(GroupRecord("g", "f", 1, 2)), codec.decode_group),
+    (codec.encode_record(Subscription("f", where="{}", where_id="i")), codec.decode_subscription),
+    (codec.encode_record(GroupRecord("g", "f", 1, 2, where="{}")), codec.decode_group),
 ]
 
 
@@ -133,10 +135,16 @@ def test_any_bytes_decode_or_are_refused(value: bytes, decode: Callable[[bytes],
 
 
 def test_fields_of_a_later_minor_release_are_ignored() -> None:
-    value = codec.encode_record(GroupRecord("g", "f", 1, 2))
-    assert value[1] == 0x94
-    longer = value[:1] + b"\x95" + value[2:] + b"\xa3new"
-    assert codec.decode_group(longer) == GroupRecord("g", "f", 1, 2)
+    record = GroupRecord("g", "f", 1, 2, where="{}", where_id="i")
+    value = codec.encode_record(record)
+    assert value[1] == 0x96
+    longer = value[:1] + b"\x97" + value[2:] + b"\xa3new"
+    assert codec.decode_group(longer) == record
+
+
+def test_records_without_a_content_filter_are_as_they_were() -> None:
+    assert codec.encode_record(GroupRecord("g", "f", 1, 2))[1] == 0x94
+    assert codec.encode_record(Subscription("f"))[1] == 0x9A
 
 
 def test_publishers_are_told_apart() -> None:

@@ -44,7 +44,7 @@ from perdure.storage.batch import Batch
 from perdure.storage.contract import Database
 
 if TYPE_CHECKING:
-    from perdure.broker.dispatch.dispatcher import Item
+    from perdure.broker.dispatch.items import Item
 
 
 @final

@@ -25,13 +25,8 @@ from typing import Final, Protocol, final
 from perdure.broker.commit.admission import Admission, Paused
 from perdure.broker.commit.committer import Committer
 from perdure.broker.commit.cursors import CursorWriter
-from perdure.broker.dispatch.dispatcher import (
-    Barrier,
-    Dispatcher,
-    InboxDelivery,
-    Item,
-    OffsetAdvance,
-)
+from perdure.broker.dispatch.dispatcher import Dispatcher
+from perdure.broker.dispatch.items import Barrier, InboxDelivery, Item, OffsetAdvance
 from perdure.broker.runtime.scheduler import Scheduler
 from perdure.broker.runtime.turn_budget import TurnBudget
 from perdure.clock import SteadyClock

@@ -13,7 +13,7 @@ from perdure.errors import StorageError
 from perdure.storage.batch import Batch
 
 if TYPE_CHECKING:
-    from perdure.broker.dispatch.dispatcher import Item
+    from perdure.broker.dispatch.items import Item
 
 LEVEL_MEMORY: Final = 0
 LEVEL_OS: Final = 1

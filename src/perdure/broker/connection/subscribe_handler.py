@@ -11,6 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from perdure.broker.commit.waiters import LEVEL_FSYNC
+from perdure.broker.connection.filter_request import (
+    FilterRefused,
+    check_count,
+    check_prefixes,
+    requested_where,
+)
 from perdure.broker.connection.replay_request import (
     REPLAY_PREFIX,
     requested_by_property,
@@ -18,7 +24,15 @@ from perdure.broker.connection.replay_request import (
 )
 from perdure.errors import MalformedPacket, MqttError, ProtocolViolation, StorageError
 from perdure.model import Subscription
-from perdure.mqtt.packets import EMPTY, Suback, Subscribe, SubscribeFilter, Unsuback, Unsubscribe
+from perdure.mqtt.packets import (
+    EMPTY,
+    Properties,
+    Suback,
+    Subscribe,
+    SubscribeFilter,
+    Unsuback,
+    Unsubscribe,
+)
 from perdure.mqtt.reason_codes import (
     NO_SUBSCRIPTION_EXISTED,
     NOT_AUTHORIZED,
@@ -130,24 +144,31 @@ class SubscribeHandler:
             return
         reasons: list[int] = []
         feeds: list[str] = []
+        said = ""
         for number, requested in enumerate(packet.filters, start=1):
             if not number % FILTERS_PER_STEP and not await self._next_step(connection):
                 return
             try:
+                where = requested_where(self._core, packet)
                 reasons.append(
-                    await self._subscribe(session, requested, identifier, replay_us, feeds)
+                    await self._subscribe(session, requested, identifier, replay_us, where, feeds)
                 )
             except MqttError as error:
                 if isinstance(error, (MalformedPacket, ProtocolViolation)):
                     raise
+                if isinstance(error, FilterRefused):
+                    said = said or error.message
                 self._refusal_log.subscribe(
                     connection, error.reason_code, error.message, requested.filter
                 )
                 reasons.append(self._reason(connection, error.reason_code))
             if connection.is_closed:
                 return
+        why = EMPTY
+        if said and connection.problem_information:
+            why = Properties(reason_string=said)
         ack = SubscriptionAck(
-            self._backfill, connection, Suback(packet.packet_id, reasons, EMPTY), feeds
+            self._backfill, connection, Suback(packet.packet_id, reasons, why), feeds
         )
         self._wait(session, ack)
 
@@ -221,6 +242,7 @@ class SubscribeHandler:
         requested: SubscribeFilter,
         identifier: int,
         replay_us: int,
+        where: str,
         feeds: list[str],
     ) -> int:
         """One filter. Returns the granted QoS; raises its reason code."""
@@ -231,6 +253,7 @@ class SubscribeHandler:
             replay_us = own_replay_us
         group, topic_filter = parse_shared(name)
         validate_topic_filter(topic_filter, levels_max=config.topic_levels_max)
+        check_prefixes(topic_filter)
         if group and not config.shared_subscription_available:
             raise MqttError(
                 SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, "shared subscriptions are not supported"
@@ -248,6 +271,7 @@ class SubscribeHandler:
             raise MqttError(QUOTA_EXCEEDED, "too many subscriptions")
         if existing is None:
             self._check_total()
+        check_count(core, where)
         sub = Subscription(
             topic_filter,
             group,
@@ -257,6 +281,7 @@ class SubscribeHandler:
             retain_handling=requested.retain_handling,
             identifier=identifier,
             since_offset=core.dispatcher.offset,
+            where=where,
         )
         if group:
             self._changes.join_group(session, existing, sub, replay_us)

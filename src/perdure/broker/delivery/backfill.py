@@ -256,6 +256,8 @@ class Backfill:
         now_us = core.pipeline.now_us
         if message.expires_at_us and message.expires_at_us <= now_us:
             return
+        if sub.where and not core.router.evaluation.holds(sub.where, message):
+            return
         options = combine([sub], message, session.client_id)
         if options is None:
             return

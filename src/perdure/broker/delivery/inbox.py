@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from perdure.broker.dispatch.dispatcher import InboxDelivery
+from perdure.broker.dispatch.items import InboxDelivery
 from perdure.model import InboxEntry, Message
 
 if TYPE_CHECKING:

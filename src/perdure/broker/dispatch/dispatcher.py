@@ -9,87 +9,20 @@ beyond it to none.
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias, final
+from typing import Final, final
 
+from perdure.broker.dispatch.items import Barrier, InboxDelivery, Item, is_plain
 from perdure.broker.dispatch.router import Router, Subscriber, SubscriberEntry, SubscriberSet
-from perdure.broker.runtime.scheduler import Gate
-from perdure.model import InboxEntry, Message, Subscription, combine
+from perdure.content import Evaluation
+from perdure.model import Message, Subscription, combine
 from perdure.observe.metrics import Metrics
 from perdure.topic.shapes import FilterIndex
-
-
-@final
-class InboxDelivery:
-    """An entry of a private stream on its way to the one session it is for.
-
-    It takes its place in the queue like a message, so that a session is offered its log and its
-    private stream in one ascending order of offsets.
-    """
-
-    __slots__ = ("entry", "qos", "session")
-
-    def __init__(self, session: Subscriber, entry: InboxEntry) -> None:
-        self.session: Subscriber = session
-        self.entry: InboxEntry = entry
-        self.qos: int = entry.qos
-
-    @property
-    def offset(self) -> int:
-        """Its place in the session's order; 0 = not sequenced yet."""
-        return self.entry.offset
-
-
-@final
-class OffsetAdvance:
-    """The offset of something that is not in the log, behind the messages of its batch.
-
-    A retained message that is not recorded has no place in the log, but what was dispatched before
-    a subscription is told from what comes after it by the fence, so the fence has to pass its
-    offset.
-    """
-
-    __slots__ = ("placed", "qos")
-
-    def __init__(self, placed: Message | InboxEntry) -> None:
-        self.placed: Message | InboxEntry = placed
-        self.qos: int = 0
-
-    @property
-    def offset(self) -> int:
-        """The offset; 0 = not sequenced yet."""
-        return self.placed.offset
-
-
-def is_plain(message: Message) -> bool:
-    """Whether a message may be one of a run: recorded, QoS 1, sent as it came."""
-    return (
-        message.qos == 1
-        and not message.retain
-        and not message.expires_at_us
-        and message.offset != 0
-    )
-
 
 CAUSED_MAX: Final = 10_000
 """Publishers whose deliveries are counted until they publish again: wills have none who does."""
 
 UNMATCHED_MAX: Final = 10_000
 """Messages without a subscriber that are remembered until they are acknowledged."""
-
-
-@final
-class Barrier:
-    """A place in the queue: its gate opens when everything taken before it was handed out."""
-
-    __slots__ = ("gate", "offset", "qos")
-
-    def __init__(self, gate: Gate) -> None:
-        self.gate: Gate = gate
-        self.offset: int = 0
-        self.qos: int = 0
-
-
-Item: TypeAlias = Message | InboxDelivery | OffsetAdvance | Barrier
 
 
 @final
@@ -105,6 +38,7 @@ class Dispatcher:
 
     __slots__ = (
         "_at",
+        "_evaluation",
         "_gate_qos2",
         "_index",
         "_metrics",
@@ -117,6 +51,7 @@ class Dispatcher:
 
     def __init__(self, router: Router, metrics: Metrics, *, offset: int, gate_qos2: bool) -> None:
         self._index: FilterIndex[SubscriberSet] = router.index
+        self._evaluation: Evaluation = router.evaluation
         self._metrics = metrics
         self._gate_qos2 = gate_qos2
         self._queue: list[Item] = []
@@ -211,7 +146,7 @@ class Dispatcher:
         if len(subscriber_sets) != 1:
             return False
         subscriber_set = subscriber_sets[0]
-        if subscriber_set.groups:
+        if not subscriber_set.runs:
             return False
         only = subscriber_set.only
         if only is None:
@@ -315,12 +250,7 @@ class Dispatcher:
     def _dispatch(self, message: Message) -> None:
         subscriber_sets = self._index.match(message.topic)
         if not subscriber_sets:
-            self._metrics.messages_dropped_no_subscriber += 1
-            if message.qos == 1 and message.offset:
-                if len(self.unmatched) >= UNMATCHED_MAX:
-                    # Publishers of 3.1.1 never ask. Whoever does is only told less by this.
-                    self.unmatched.clear()
-                self.unmatched.add(message.offset)
+            self._nobody(message)
             return
         if len(subscriber_sets) == 1:
             subscriber_set = subscriber_sets[0]
@@ -330,6 +260,8 @@ class Dispatcher:
                     only.session.deliver_one(message, only)
                 except Exception as error:  # noqa: BLE001 - see ``_failed``
                     self._failed(only.session, message.offset, error)
+            elif subscriber_set.filtered:
+                self._dispatch_overlapping(message, subscriber_sets)
             else:
                 self._charge(message, len(subscriber_set.sessions))
                 for entry in subscriber_set.sessions.values():
@@ -346,6 +278,15 @@ class Dispatcher:
                         group.deliver(message)
                     except Exception as error:  # noqa: BLE001 - it reads the message again
                         group.failed(message, error)
+
+    def _nobody(self, message: Message) -> None:
+        """No connected session and no group wants a message."""
+        self._metrics.messages_dropped_no_subscriber += 1
+        if message.qos == 1 and message.offset:
+            if len(self.unmatched) >= UNMATCHED_MAX:
+                # Publishers of 3.1.1 never ask. Whoever does is only told less by this.
+                self.unmatched.clear()
+            self.unmatched.add(message.offset)
 
     def _charge(self, message: Message, sessions: int, count: int = 1) -> None:
         """Remember who has caused deliveries of so many messages to several sessions."""
@@ -371,6 +312,10 @@ class Dispatcher:
                     found[session] = [entry]
                 else:
                     same.append(entry)
+            if subscriber_set.filtered:
+                self._add_filtered(message, subscriber_set, found)
+        if not found and not any(each.groups for each in subscriber_sets):
+            self._nobody(message)
         self._charge(message, len(found))
         for session, entries in found.items():
             try:
@@ -380,6 +325,22 @@ class Dispatcher:
                     _deliver_combined(session, message, entries)
             except Exception as error:  # noqa: BLE001 - see ``_failed``
                 self._failed(session, message.offset, error)
+
+    def _add_filtered(
+        self,
+        message: Message,
+        subscriber_set: SubscriberSet,
+        found: dict[Subscriber, list[SubscriberEntry]],
+    ) -> None:
+        """Add the subscriptions whose content filter a message fulfils."""
+        for text, filtered in subscriber_set.filtered.items():
+            if self._evaluation.holds(text, message, filtered.condition):
+                for entry in filtered.entries.values():
+                    same = found.get(entry.session)
+                    if same is None:
+                        found[entry.session] = [entry]
+                    else:
+                        same.append(entry)
 
 
 def _deliver_combined(

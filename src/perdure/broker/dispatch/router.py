@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import final
 
+from perdure.content import ContentFilter, Evaluation
+from perdure.content.evaluation import stored_filter
 from perdure.model import InboxEntry, Message, SessionRecord, Subscription
 from perdure.storage.batch import Batch
 from perdure.topic.shapes import FilterIndex
@@ -123,13 +125,15 @@ class GroupSubscriber:
     Attributes:
         filter: its topic filter.
         key: its name and filter.
+        where: its content filter; empty = none.
     """
 
-    __slots__ = ("filter", "key")
+    __slots__ = ("filter", "key", "where")
 
-    def __init__(self, key: str, topic_filter: str) -> None:
+    def __init__(self, key: str, topic_filter: str, where: str) -> None:
         self.key: str = key
         self.filter: str = topic_filter
+        self.where: str = where
 
     def deliver(self, message: Message) -> None:
         """A message was dispatched now."""
@@ -168,27 +172,77 @@ class SubscriberEntry:
 
 
 @final
+class FilteredSubscribers:
+    """The subscriptions to one topic filter that have the same content filter.
+
+    It is tried once on a message, however many they are.
+    """
+
+    __slots__ = ("condition", "entries", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text: str = text
+        self.condition: ContentFilter = stored_filter(text)
+        self.entries: dict[tuple[Subscriber, str], SubscriberEntry] = {}
+        """By session and name: a session may have the same filter by several."""
+
+
+@final
 class SubscriberSet:
     """All that subscribes to one filter."""
 
-    __slots__ = ("groups", "only", "sessions")
+    __slots__ = ("filtered", "groups", "only", "runs", "sessions")
 
     def __init__(self) -> None:
         self.sessions: dict[Subscriber, SubscriberEntry] = {}
+        """Subscriptions without a content filter."""
         self.only: SubscriberEntry | None = None
-        """The entry of the one session, if there is one: most topics have one subscriber."""
+        """The entry of the one session, if there is one and nothing else: most topics have one
+        subscriber."""
         self.groups: dict[str, GroupSubscriber] = {}
+        self.filtered: dict[str, FilteredSubscribers] = {}
+        """Subscriptions with a content filter, by its text."""
+        self.runs: bool = True
+        """Nothing has to be decided for each message: there are only ``sessions``."""
 
     def put(self, entry: SubscriberEntry) -> None:
-        """Add or replace the entry of a session."""
-        self.sessions[entry.session] = entry
-        self.only = entry if len(self.sessions) == 1 else None
+        """Add or replace an entry."""
+        where = entry.sub.where
+        if where:
+            same = self.filtered.get(where)
+            if same is None:
+                same = self.filtered[where] = FilteredSubscribers(where)
+            same.entries[(entry.session, entry.sub.name)] = entry
+        else:
+            self.sessions[entry.session] = entry
+        self._changed()
 
-    def remove(self, session: Subscriber) -> None:
-        """Take the entry of a session out."""
-        self.sessions.pop(session, None)
+    def remove(self, session: Subscriber, sub: Subscription) -> None:
+        """Take the entry of a session's subscription out."""
+        if sub.where:
+            same = self.filtered.get(sub.where)
+            if same is not None:
+                same.entries.pop((session, sub.name), None)
+                if not same.entries:
+                    del self.filtered[sub.where]
+        else:
+            self.sessions.pop(session, None)
+        self._changed()
+
+    def put_group(self, group: GroupSubscriber) -> None:
+        """Add a shared group."""
+        self.groups[group.key] = group
+        self._changed()
+
+    def remove_group(self, group: GroupSubscriber) -> None:
+        """Take a shared group out."""
+        self.groups.pop(group.key, None)
+        self._changed()
+
+    def _changed(self) -> None:
+        self.runs = not self.groups and not self.filtered
         self.only = None
-        if len(self.sessions) == 1:
+        if len(self.sessions) == 1 and not self.filtered:
             for entry in self.sessions.values():
                 self.only = entry
 
@@ -200,32 +254,57 @@ class Router:
     def __init__(self) -> None:
         self.index: FilterIndex[SubscriberSet] = FilterIndex()
         """Audiences by filter; the dispatch asks it for each message."""
+        self.evaluation: Evaluation = Evaluation()
+        """What content filters say of the message that is being dispatched."""
+        self.wheres: dict[str, int] = {}
+        """Content filters in use, and how many sets of subscribers each of them is in."""
 
     def match(self, topic: str) -> list[SubscriberSet]:
         """The subscriber_sets whose filter matches a topic."""
         return self.index.match(topic)
 
     def put(self, session: Subscriber, sub: Subscription) -> None:
-        """Add or replace an ordinary subscription of a connected session."""
-        self._subscriber_set(sub.filter).put(SubscriberEntry(session, sub))
+        """Add or replace an ordinary subscription of a connected session.
+
+        One that changes its content filter is taken out first.
+        """
+        subscriber_set = self._subscriber_set(sub.filter)
+        if sub.where and sub.where not in subscriber_set.filtered:
+            self.wheres[sub.where] = self.wheres.get(sub.where, 0) + 1
+        subscriber_set.put(SubscriberEntry(session, sub))
 
     def remove(self, session: Subscriber, sub: Subscription) -> None:
         """Take an ordinary subscription out."""
         subscriber_set = self.index.get(sub.filter)
         if subscriber_set is not None:
-            subscriber_set.remove(session)
+            was_filtered = sub.where in subscriber_set.filtered
+            subscriber_set.remove(session, sub)
+            if was_filtered and sub.where not in subscriber_set.filtered:
+                self._forget_where(sub.where)
             self._prune(sub.filter, subscriber_set)
 
     def put_group(self, group: GroupSubscriber) -> None:
         """Add a shared group."""
-        self._subscriber_set(group.filter).groups[group.key] = group
+        self._subscriber_set(group.filter).put_group(group)
+        if group.where:
+            self.wheres[group.where] = self.wheres.get(group.where, 0) + 1
 
     def remove_group(self, group: GroupSubscriber) -> None:
         """Take a shared group out."""
         subscriber_set = self.index.get(group.filter)
         if subscriber_set is not None:
-            subscriber_set.groups.pop(group.key, None)
+            if group.where and group.key in subscriber_set.groups:
+                self._forget_where(group.where)
+            subscriber_set.remove_group(group)
             self._prune(group.filter, subscriber_set)
+
+    def _forget_where(self, where: str) -> None:
+        """One set of subscribers with a content filter is gone."""
+        left = self.wheres.get(where, 0) - 1
+        if left > 0:
+            self.wheres[where] = left
+        else:
+            self.wheres.pop(where, None)
 
     def _subscriber_set(self, topic_filter: str) -> SubscriberSet:
         subscriber_set = self.index.get(topic_filter)
@@ -235,5 +314,5 @@ class Router:
         return subscriber_set
 
     def _prune(self, topic_filter: str, subscriber_set: SubscriberSet) -> None:
-        if not subscriber_set.sessions and not subscriber_set.groups:
+        if subscriber_set.runs and not subscriber_set.sessions:
             self.index.remove(topic_filter)

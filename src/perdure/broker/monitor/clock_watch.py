@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol, final
 
-from perdure.broker.dispatch.dispatcher import OffsetAdvance
+from perdure.broker.dispatch.items import OffsetAdvance
 from perdure.clock import PLAUSIBLE_US, STEP_US_MIN, ClockState
 from perdure.model import InboxEntry
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, final
 
-from perdure.broker.dispatch.dispatcher import OffsetAdvance
+from perdure.broker.dispatch.items import OffsetAdvance
 from perdure.errors import StorageError
 from perdure.model import Message
 from perdure.mqtt.decode_cache import TOPICS_CACHED_MAX

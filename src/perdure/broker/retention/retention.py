@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from perdure.broker.dispatch.dispatcher import OffsetAdvance
+from perdure.broker.dispatch.items import OffsetAdvance
 from perdure.broker.retention.disk_budget import DiskBudget, generation_bytes_max
 from perdure.broker.retention.dropping import make_durable, visit_session
 from perdure.broker.retention.pipeline_holds import PipelineHolds
+from perdure.content import fulfils
 from perdure.errors import StorageError
 from perdure.model import InboxEntry, Message, StoredSession, combine
 from perdure.session.pending import PendingMessages
@@ -271,7 +272,7 @@ class Retention:
                 batch = core.committer.batch
                 for message in page.messages:
                     options = combine([sub], message, client_id)
-                    if options is None or not options.qos:
+                    if options is None or not options.qos or not fulfils(sub, message):
                         continue
                     entry = InboxEntry(
                         0,
@@ -307,7 +308,7 @@ class Retention:
                 [group.filter], after_offset=after, until_offset=until, limit=CARRY_PAGE
             )
             for message in page.messages:
-                if message.qos:
+                if message.qos and group.wants(message):
                     entry = _group_entry(message)
                     core.committer.batch.put_group_entry(key, entry)
                     group.give_back(entry)

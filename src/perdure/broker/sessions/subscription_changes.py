@@ -53,6 +53,8 @@ class SubscriptionChanges:
             replay_us: where the group begins if it is new; -1 = now.
         """
         core = self._core
+        if existing is not None and existing.group_key != sub.group_key:
+            self._shared_subscriptions.leave(session, existing)  # another content filter
         if session.durable:
             if existing is not None:
                 core.committer.batch.delete_subscription(
@@ -139,6 +141,8 @@ class SubscriptionChanges:
         core = self._core
         if existing is not None:
             if existing.since_offset == sub.since_offset:
+                if existing.where != sub.where:
+                    core.router.remove(session, existing)
                 if existing.feed is not None:
                     session.feeding -= 1
                     session.joining.pop(sub.name, None)
@@ -201,4 +205,5 @@ def _same_options(one: Subscription, other: Subscription) -> bool:
         and one.no_local == other.no_local
         and one.retain_as_published == other.retain_as_published
         and one.identifier == other.identifier
+        and one.where == other.where
     )

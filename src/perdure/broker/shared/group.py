@@ -58,7 +58,7 @@ class SharedGroup(GroupSubscriber):
         inbox: Inbox,
         window_waiters: WindowWaiters,
     ) -> None:
-        super().__init__(record.key, record.filter)
+        super().__init__(record.key, record.filter, record.where)
         self._core = core
         self._inbox: Inbox = inbox
         self._window_waiters: WindowWaiters = window_waiters
@@ -85,6 +85,10 @@ class SharedGroup(GroupSubscriber):
             return
         if self.lagging:
             return
+        if self.where and not self.wants(message):
+            self.position = message.offset
+            self._core.cursors.group_moved(self)
+            return
         index = self._choose(message)
         if index == NOBODY:
             self.fall_behind(message.offset - 1)
@@ -94,6 +98,10 @@ class SharedGroup(GroupSubscriber):
             self._pass_over(message)
         else:
             self._give(self.members[index], message)
+
+    def wants(self, message: Message) -> bool:
+        """Whether a message fulfils the group's content filter."""
+        return not self.where or self._core.router.evaluation.holds(self.where, message)
 
     def use(self, members: list[GroupMember]) -> None:
         """Other members are connected from now on."""
@@ -192,6 +200,8 @@ class SharedGroup(GroupSubscriber):
 
     def _give_unrecorded(self, message: Message) -> None:
         """QoS 0, or not recorded: to whoever is there, with no promise."""
+        if self.where and not self.wants(message):
+            return
         index = self._choose(message)
         if index == NOBODY:
             self._core.metrics.messages_dropped_queue_full += 1
@@ -322,7 +332,7 @@ class SharedGroup(GroupSubscriber):
         is_through = False
         given = 0
         for message in messages:
-            if message.qos:
+            if message.qos and (not self.where or self.wants(message)):
                 index = self._choose(message)
                 if index == NOBODY:
                     break

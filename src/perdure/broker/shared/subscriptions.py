@@ -83,7 +83,14 @@ class SharedSubscriptions(GroupOwners):
             position = core.dispatcher.offset
             if replay_us >= 0:
                 position = min(max(0, replay_us - 1), position)
-            record = GroupRecord(sub.group, sub.filter, position, core.pipeline.wall_us())
+            record = GroupRecord(
+                sub.group,
+                sub.filter,
+                position,
+                core.pipeline.wall_us(),
+                where=sub.where,
+                where_id=sub.where_id,
+            )
             group = self._group(record)
             group.returned_loaded = True
             self.groups[key] = group

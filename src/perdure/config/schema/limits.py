@@ -46,6 +46,25 @@ class LimitsConfig(Section, frozen=True):
             ge=0,
         ),
     ] = 0
+    content_filters_max: Annotated[
+        int,
+        about(
+            "Distinct content filters of connected clients' subscriptions; a message on a topic "
+            "is tried with each of those that subscribe to it. 0 = there are no content filters.",
+            live=True,
+            ge=0,
+        ),
+    ] = 10_000
+    content_filter_bytes_max: Annotated[
+        int,
+        about(
+            "Bytes of one content filter in a SUBSCRIBE, or stored.",
+            unit="bytes",
+            live=True,
+            ge=2,
+            le=64 * 1024,
+        ),
+    ] = 4096
     flapping_max: Annotated[
         int,
         about(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeAlias, final
 
+from perdure.content import Evaluation, are_filtered, fulfils
 from perdure.model import DeliveryOptions, Message, Subscription, combine, holds
 from perdure.topic.matching import matches
 from perdure.topic.shapes import FilterIndex
@@ -25,6 +26,7 @@ class Interests:
     def __init__(self) -> None:
         self._index: FilterIndex[dict[str, dict[_Key, Subscription]]] = FilterIndex()
         self._filters: dict[str, dict[_Key, str]] = {}
+        self._evaluation = Evaluation()
 
     def __len__(self) -> int:
         return sum(len(kept) for kept in self._filters.values())
@@ -77,7 +79,10 @@ class Interests:
                     together.setdefault(client_id, []).extend(subs.values())
             found = together.items()
         deliveries: list[tuple[str, DeliveryOptions]] = []
-        for client_id, wanted in found:
+        for client_id, matching in found:
+            wanted = list(matching)
+            if are_filtered(wanted):
+                wanted = self._evaluation.fulfilled(wanted, message)
             options = combine(wanted, message, client_id)
             if options is not None and options.qos:
                 deliveries.append((client_id, options))
@@ -99,4 +104,4 @@ def wants(client_id: str, sub: Subscription, message: Message) -> bool:
     if not holds(sub, message.offset) or not matches(sub.filter, message.topic):
         return False
     options = combine([sub], message, client_id)
-    return options is not None and options.qos > 0
+    return options is not None and options.qos > 0 and fulfils(sub, message)

@@ -103,7 +103,7 @@ def test_members_are_written_with_their_groups() -> None:
         def put(self, batch: Batch) -> None:
             desk.put.append(self.key)
 
-    member, group = desk.session("member"), Group("g", "t")
+    member, group = desk.session("member"), Group("g", "t", "")
     member.groups["g"] = group
     desk.cursors.moved(member)
     desk.cursors.group_moved(group)

@@ -15,7 +15,8 @@ from perdure.broker.commit.committer import Committer
 from perdure.broker.commit.pipeline import MANY_SESSIONS, CommitPipeline, Flushed
 from perdure.broker.commit.spacing import LINGER_US_MAX, LINGER_US_MIN
 from perdure.broker.commit.waiters import LEVEL_FSYNC, LEVEL_MEMORY, LEVEL_OS
-from perdure.broker.dispatch.dispatcher import Barrier, Dispatcher
+from perdure.broker.dispatch.dispatcher import Dispatcher
+from perdure.broker.dispatch.items import Barrier
 from perdure.broker.dispatch.router import Router
 from perdure.clock import SteadyClock
 from perdure.errors import StorageError, StorageFull, StorageUnavailable

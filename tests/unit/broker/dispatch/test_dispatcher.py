@@ -8,7 +8,8 @@ from collections.abc import Callable, Generator
 import pytest
 
 from perdure.broker.dispatch import dispatcher as dispatch
-from perdure.broker.dispatch.dispatcher import UNMATCHED_MAX, Barrier, Dispatcher
+from perdure.broker.dispatch.dispatcher import UNMATCHED_MAX, Dispatcher
+from perdure.broker.dispatch.items import Barrier
 from perdure.broker.dispatch.router import Router, Subscriber, SubscriberEntry
 from perdure.config.schema import Config, SessionConfig, StorageConfig
 from perdure.model import Message, SessionRecord, Subscription
