@@ -6,19 +6,33 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, final
+from typing import Final, TypeVar, final
 
 import msgspec
 
+from perdure.admin.operation import Page, Request
+from perdure.admin.table import operation_of
+from perdure.admin.wire import Answer, Ask, encode_line
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.observe.admin_socket import SOCKET_NAME, socket_address
+
+R = TypeVar("R")
+T = TypeVar("T")
 
 TIMEOUT_S: Final = 30.0
 """Without a byte from the broker for so long, it is taken to hang."""
 
 _EXIT_CODES: Final = {
     "not_found": ExitCode.NOT_FOUND,
+    "unknown_operation": ExitCode.USAGE,
     "bad_request": ExitCode.DATA,
+    "too_large": ExitCode.DATA,
+    "forbidden": ExitCode.NOT_PERMITTED,
+    "not_available": ExitCode.CONFIG,
+    "conflict": ExitCode.DATA,
+    "precondition_failed": ExitCode.TEMPORARY,
+    "too_many_requests": ExitCode.TEMPORARY,
+    "busy": ExitCode.TEMPORARY,
     "config_invalid": ExitCode.CONFIG,
     "mqtt_error": ExitCode.DATA,
     "storage_unavailable": ExitCode.TEMPORARY,
@@ -79,47 +93,46 @@ class AdminClient:
         self._lines.close()
         self._socket.close()
 
-    def call(self, command: str, **arguments: str) -> dict[str, Any]:
+    def call(self, request: Request[R]) -> R:
         """Ask, and return the result.
 
         Raises:
             CommandFailed: the broker refused, or does not answer.
         """
-        self._ask(command, arguments)
-        answer = self._answer()
-        result: dict[str, Any] = answer["result"]
-        return result
-
-    def rows(self, command: str, **arguments: str) -> Iterator[dict[str, Any]]:
-        """Ask, and yield the rows as they come.
-
-        Raises:
-            CommandFailed: the broker refused, or does not answer.
-        """
-        self._ask(command, arguments)
-        while "row" in (answer := self._answer()):
-            yield answer["row"]
-
-    def _ask(self, command: str, arguments: dict[str, str]) -> None:
-        line = msgspec.json.encode({"command": command, "arguments": arguments}) + b"\n"
+        operation = operation_of(type(request))
+        line = encode_line(Ask(operation.name, msgspec.Raw(msgspec.json.encode(request))))
         try:
             self._socket.sendall(line)
         except OSError as error:
             raise _silent(error) from error
+        result: R = msgspec.json.decode(self._answer(), type=operation.result)
+        return result
 
-    def _answer(self) -> dict[str, Any]:
+    def items(self, request: Request[Page[T]]) -> Iterator[T]:
+        """Ask for a list, and yield its items, page by page.
+
+        Raises:
+            CommandFailed: the broker refused, or does not answer.
+        """
+        while True:
+            page = self.call(request)
+            yield from page.items
+            if page.next_cursor is None:
+                return
+            request = msgspec.structs.replace(request, cursor=page.next_cursor)
+
+    def _answer(self) -> bytes:
         try:
             line = self._lines.readline()
         except OSError as error:
             raise _silent(error) from error
         if not line.endswith(b"\n"):
             raise CommandFailed("the broker closed the connection", ExitCode.UNAVAILABLE)
-        answer: dict[str, Any] = msgspec.json.decode(line)
-        refusal = answer.get("error")
-        if refusal is not None:
-            code = _EXIT_CODES.get(refusal["code"], ExitCode.UNAVAILABLE)
-            raise CommandFailed(refusal["message"], code)
-        return answer
+        answer = msgspec.json.decode(line, type=Answer)
+        if answer.error is not None:
+            code = _EXIT_CODES.get(answer.error.code, ExitCode.UNAVAILABLE)
+            raise CommandFailed(answer.error.message, code, hint=answer.error.hint)
+        return bytes(answer.result)
 
 
 def _silent(error: OSError) -> CommandFailed:

@@ -19,7 +19,7 @@ a reader that lost its connection asks for the rest. The last batch is empty and
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -174,13 +174,13 @@ class Problem(msgspec.Struct, frozen=True):
 
     code: str
     message: str
-    details: dict[str, str] = {}
+    details: dict[str, Any] = {}
     request_id: str = ""
 
     @property
     def hint(self) -> str:
         """What to do, or empty."""
-        return self.details.get("hint", "")
+        return str(self.details.get("hint", ""))
 
 
 def problem_of(code: str, message: str, hint: str = "") -> Problem:

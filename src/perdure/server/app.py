@@ -26,8 +26,8 @@ from perdure.observe.logs import get_logger
 from perdure.observe.metrics import Metrics
 from perdure.pure import build
 from perdure.server import process
-from perdure.server.admin import AdminServer
-from perdure.server.admin_handler import BrokerAdmin
+from perdure.server.administration.assembly import Administration
+from perdure.server.administration.socket import AdminServer
 from perdure.server.auth_part import AuthPart
 from perdure.server.bans import BanKeeper, ban_file
 from perdure.server.clock_file import ClockFile
@@ -138,11 +138,20 @@ async def serve(
         "auth": methods.reload,
         **{listener.settings.name: listener.reload_tls for listener in listeners},
     }
+    administration = Administration(
+        broker.services,
+        config,
+        version=__version__,
+        metrics=metrics,
+        bans=keeper,
+        is_superuser=access.is_superuser,
+    )
     jobs: dict[str, Job] = {
         "tasks": watch.run,
         "gauges": functools.partial(keep_gauges, broker.services),
+        "history": administration.recorder.run,
     }
-    optional = _optional_parts(config, broker, metrics, keeper, access)
+    optional = _optional_parts(config, metrics, administration)
     lifecycle = Lifecycle(
         [BrokerPart(broker, scheduler, store), methods, *optional],
         listeners,
@@ -276,20 +285,11 @@ def _access(config: Config, files: AccessFiles, methods: AuthPart) -> AccessCont
     )
 
 
-def _optional_parts(
-    config: Config, broker: Broker, metrics: Metrics, bans: BanKeeper, access: AccessControl
-) -> list[Part]:
+def _optional_parts(config: Config, metrics: Metrics, administration: Administration) -> list[Part]:
     """The admin socket beside the data, Prometheus, and HTTP, which asks that socket."""
     parts: list[Part] = []
     if config.storage.traits.is_kept:
-        handler = BrokerAdmin(
-            broker.services,
-            version=__version__,
-            started_us=SystemClock().now_us(),
-            bans=bans,
-            is_superuser=access.is_superuser,
-        )
-        parts.append(AdminServer(handler, Path(config.storage.path)))
+        parts.append(AdminServer(administration.service, Path(config.storage.path)))
     if config.metrics.bind:
         parts.append(
             MetricsPart(

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any, Final, TypeAlias, final
+from typing import Final, Protocol, final
 
+import msgspec
+
+from perdure.admin.records import bans as records
 from perdure.broker.access.ban_enforcer import BanEnforcer
-from perdure.broker.auth.bans import Ban, BanFile, BanList, make_ban
+from perdure.broker.auth.bans import BanFile, BanList, make_ban
 from perdure.clock import Clock
 from perdure.config.schema import Config
 from perdure.config.units import format_time
@@ -24,8 +27,6 @@ BAN_FILE: Final = "bans"
 
 TEMPORARY_KIND: Final = "login"
 """A ban that the broker alone makes, and that stands in no file."""
-
-Row: TypeAlias = dict[str, Any]
 
 
 def ban_file(config: Config) -> BanFile | None:
@@ -47,15 +48,46 @@ def read_bans(config: Config) -> BanList:
     return BanList() if file is None else file.load()
 
 
-def ban_row(ban: Ban) -> Row:
-    """A ban as commands show it."""
-    return {
-        "kind": ban.kind,
-        "value": ban.value,
-        "until": format_time(ban.until_us),
-        "since": format_time(ban.since_us),
-        "reason": ban.reason,
-    }
+class AnyBan(Protocol):
+    """A ban of the file, or one that the broker has made by itself."""
+
+    @property
+    def kind(self) -> str:
+        """What the value is."""
+        ...
+
+    @property
+    def value(self) -> str:
+        """Whom it means."""
+        ...
+
+    @property
+    def until_us(self) -> int:
+        """Wall time; 0 = for ever."""
+        ...
+
+    @property
+    def since_us(self) -> int:
+        """Wall time."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """For operators."""
+        ...
+
+
+def ban_row(ban: AnyBan) -> records.Ban:
+    """A ban as it is shown."""
+    return records.Ban(
+        kind=ban.kind,
+        value=ban.value,
+        until=format_time(ban.until_us),
+        until_us=ban.until_us or None,
+        since=format_time(ban.since_us),
+        since_us=ban.since_us,
+        reason=ban.reason,
+    )
 
 
 @final
@@ -74,21 +106,14 @@ class BanKeeper:
         self._clock = clock
         self._lock = asyncio.Lock()
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[records.Ban]:
         """The bans in force, those that the broker has made by itself included, and those that are
         over and not yet taken out."""
-        rows = [ban_row(ban) for ban in self._enforcer.bans]
-        rows += [
-            {
-                "kind": ban.kind,
-                "value": ban.value,
-                "until": format_time(ban.until_us),
-                "since": format_time(ban.since_us),
-                "reason": ban.reason,
-            }
-            for ban in self._enforcer.temporary()
-        ]
-        return rows
+        return [ban_row(ban) for ban in (*self._enforcer.bans, *self._enforcer.temporary())]
+
+    def get(self, kind: str, value: str) -> records.Ban | None:
+        """One ban, as it was made."""
+        return next((ban for ban in self.rows() if (ban.kind, ban.value) == (kind, value)), None)
 
     def read(self, file: BanFile | None) -> BanList:
         """What a reload will have in force: the file's bans, or without one those of now.
@@ -104,7 +129,7 @@ class BanKeeper:
         closed = self._enforcer.use(bans)
         log.info("bans.loaded", bans=len(bans), closed=closed)
 
-    async def add(self, kind: str, value: str, *, reason: str, until_us: int) -> Row:
+    async def add(self, kind: str, value: str, *, reason: str, until_us: int) -> records.BanMade:
         """Ban, durably, and disconnect whom it means.
 
         Raises:
@@ -119,10 +144,19 @@ class BanKeeper:
             else:
                 bans = BanList([*self._enforcer.bans, ban])
             closed = self._enforcer.use(bans)
-        log.warning("ban.added", **ban_row(ban), closed=closed)
-        return {**ban_row(ban), "closed": closed}
+        row = ban_row(ban)
+        log.warning(
+            "ban.added",
+            kind=row.kind,
+            value=row.value,
+            until=row.until,
+            since=row.since,
+            reason=row.reason,
+            closed=closed,
+        )
+        return records.BanMade(**msgspec.structs.asdict(row), closed=closed)
 
-    async def remove(self, kind: str, value: str) -> Row | None:
+    async def remove(self, kind: str, value: str) -> records.BanRemoved | None:
         """Take a ban back, durably; None = there was none.
 
         Raises:
@@ -133,7 +167,7 @@ class BanKeeper:
             if not lifted:
                 return None
             log.warning("ban.removed", kind=kind, value=value)
-            return {"kind": kind, "value": value, "action": "removed"}
+            return records.BanRemoved(kind, value)
         wanted = make_ban(kind, value)
         async with self._lock:
             file = self._file
@@ -151,4 +185,4 @@ class BanKeeper:
         if not found and not lifted:
             return None
         log.warning("ban.removed", kind=wanted.kind, value=wanted.value)
-        return {"kind": wanted.kind, "value": wanted.value, "action": "removed"}
+        return records.BanRemoved(wanted.kind, wanted.value)

@@ -9,16 +9,16 @@ recorded on the topic.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Final, final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from perdure.admin.records.explain import ANY, Explanation, Finding, What
+from perdure.admin.records.sessions import LiveView
 from perdure.config.units import format_time
 from perdure.content import fulfils
-from perdure.limits import REMAINING_LENGTH_MAX
 from perdure.model import Message, SessionRecord, StoredSession, Subscription, combine
 from perdure.server.explain_record import (
-    Finding,
     addressed,
     backlog,
     newest,
@@ -26,7 +26,6 @@ from perdure.server.explain_record import (
     recorded,
 )
 from perdure.server.inspect import (
-    LiveView,
     Stored,
     deadline,
     state_of,
@@ -44,43 +43,6 @@ NEAR_MISSES_MAX: Final = 3
 """Subscriptions named when none matches."""
 
 MEMBERS_NAMED_MAX: Final = 3
-
-
-@final
-class What(msgspec.Struct, frozen=True):
-    """The message that is asked about; None = as the last recorded one, or QoS 1 and empty.
-
-    Attributes:
-        publisher: client identifier.
-        qos: as published.
-        size: payload bytes.
-    """
-
-    publisher: str | None = None
-    qos: Annotated[int, msgspec.Meta(ge=0, le=2)] | None = None
-    size: Annotated[int, msgspec.Meta(ge=0, le=REMAINING_LENGTH_MAX)] | None = None
-
-
-ANY: Final = What()
-
-
-@final
-class Explanation(msgspec.Struct, frozen=True):
-    """Why a message on a topic is, or is not, delivered to a session.
-
-    Attributes:
-        client_id, topic: what was asked.
-        verdict: code of the first finding that is in the way, or ``delivered``; ``shared`` = it
-            goes to one of several members of a group.
-        reason: its sentence.
-        findings: all, in the order of a message's way.
-    """
-
-    client_id: str
-    topic: str
-    verdict: str
-    reason: str
-    findings: list[Finding]
 
 
 async def explain(

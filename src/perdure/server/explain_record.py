@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
-import msgspec
-
+from perdure.admin.records.explain import Finding
 from perdure.broker.delivery.pending_limits import excess
 from perdure.config.units import format_time
 from perdure.model import Message, StoredSession, Subscription
@@ -29,23 +28,6 @@ BACKLOG_MAX: Final = 10_000
 
 _BACK_US: Final = (1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000)
 """How far back the newest messages are looked for, before all of the log is read."""
-
-
-@final
-class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at on a message's way.
-
-    Attributes:
-        check: session, subscription, rights, message, record, limits or delivery.
-        ok: nothing in the way here.
-        code: stable word for programs.
-        detail: a sentence.
-    """
-
-    check: str
-    ok: bool
-    code: str
-    detail: str
 
 
 async def newest(database: Stored, topic: str) -> list[Message]:

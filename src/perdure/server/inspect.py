@@ -1,26 +1,31 @@
 """Sessions as an operator sees them, read from a database.
 
 Works on the state of a stopped broker and beside a running one, and serves the admin socket.
-It writes nothing. Rows have the field names of the API; what only memory knows (the window of a
-connected session) comes as ``LiveView``.
+It writes nothing. What only memory knows (the window of a connected session) comes as ``LiveView``.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Final, Literal, Protocol, TypeAlias, final
+from typing import Final, Protocol
 
 import msgspec
 
+from perdure.admin.records.sessions import (
+    HeldSubscription,
+    LiveView,
+    OldestUnacknowledged,
+    SessionDetail,
+    SessionRow,
+    SessionWill,
+    State,
+)
 from perdure.config.units import format_time
 from perdure.limits import SESSION_EXPIRY_NEVER_S
 from perdure.model import InboxEntry, SessionRecord, StoredSession, Subscription
 from perdure.session.head import unacknowledged_head
 from perdure.session.pending_pages import count_pending, oldest_pending
 from perdure.storage.contract import ReadResult
-
-Row: TypeAlias = dict[str, Any]
-State: TypeAlias = Literal["connected", "offline", "expired"]
 
 PENDING_COUNT_MAX: Final = 10_000
 """Messages counted for one session; beyond it is "at least"."""
@@ -67,25 +72,6 @@ class Stored(Protocol):
         ...
 
 
-@final
-class LiveView(msgspec.Struct, frozen=True):
-    """What memory knows of a connected session.
-
-    Attributes:
-        inflight: messages sent and not yet acknowledged.
-        inflight_max: the window.
-        pending: messages in memory that wait for the window.
-        catching_up: it reads the log, and is not in the live flow yet.
-        paused: its socket takes no more bytes now.
-    """
-
-    inflight: int
-    inflight_max: int
-    pending: int
-    catching_up: bool
-    paused: bool
-
-
 def state_of(record: SessionRecord, now_us: int, *, running: bool) -> State:
     """Connected, offline, or expired and not yet deleted.
 
@@ -111,7 +97,15 @@ def deadline(steady_us: int, skew_us: int) -> str | None:
     return format_time(steady_us + skew_us) if steady_us else None
 
 
-def session_row(record: SessionRecord, now_us: int, *, running: bool, skew_us: int = 0) -> Row:
+def session_row(
+    record: SessionRecord,
+    now_us: int,
+    *,
+    running: bool,
+    skew_us: int = 0,
+    node: str | None = None,
+    subscription_count: int | None = None,
+) -> SessionRow:
     """What a list shows of a session.
 
     Args:
@@ -119,50 +113,30 @@ def session_row(record: SessionRecord, now_us: int, *, running: bool, skew_us: i
         now_us: steady time.
         running: see ``state_of``.
         skew_us: what the wall clock is ahead of it.
+        node: that holds it.
+        subscription_count: of a session in memory, whose record is behind in this.
     """
-    never = record.expiry_s == SESSION_EXPIRY_NEVER_S
-    return {
-        "client_id": record.client_id,
-        "state": state_of(record, now_us, running=running),
-        "username": record.username or None,
-        "protocol": "5.0" if record.protocol == 5 else "3.1.1",
-        "created_at": format_time(record.created_at_us),
-        "changed_at": format_time(record.changed_at_us),
-        "changed_at_us": record.changed_at_us,
-        "expiry_s": None if never else record.expiry_s,
-        "expires_at": deadline(record.expires_at_us, skew_us),
-        "dropped_count": record.dropped_count,
-        "has_will": record.will is not None,
-        "epoch": record.epoch,
-    }
-
-
-async def session_rows(
-    database: Stored,
-    now_us: int,
-    *,
-    running: bool,
-    prefix: str = "",
-    state: State | None = None,
-    skew_us: int = 0,
-) -> AsyncIterator[Row]:
-    """Sessions in client-id order.
-
-    Args:
-        database: where they are.
-        now_us: steady time.
-        running: see ``state_of``.
-        prefix: only client ids that begin so.
-        state: only sessions in this state.
-        skew_us: what the wall clock is ahead of steady time.
-    """
-    # Starting above the prefix without its last character skips what cannot begin with it.
-    async for record in database.sessions(after=prefix[:-1]):
-        if record.client_id.startswith(prefix):
-            if state in {None, state_of(record, now_us, running=running)}:
-                yield session_row(record, now_us, running=running, skew_us=skew_us)
-        elif record.client_id.encode() > prefix.encode():
-            return
+    if subscription_count is None:
+        subscription_count = record.subscription_count
+    ends_at_us = record.expires_at_us
+    return SessionRow(
+        client_id=record.client_id,
+        state=state_of(record, now_us, running=running),
+        node=node,
+        username=record.username or None,
+        protocol="5.0" if record.protocol == 5 else "3.1.1",
+        created_at=format_time(record.created_at_us),
+        created_at_us=record.created_at_us,
+        changed_at=format_time(record.changed_at_us),
+        changed_at_us=record.changed_at_us,
+        expiry_s=None if record.expiry_s == SESSION_EXPIRY_NEVER_S else record.expiry_s,
+        expires_at=deadline(ends_at_us, skew_us),
+        expires_at_us=ends_at_us + skew_us if ends_at_us else None,
+        subscription_count=subscription_count,
+        dropped_count=record.dropped_count,
+        has_will=record.will is not None,
+        epoch=record.epoch,
+    )
 
 
 async def session_details(
@@ -171,14 +145,13 @@ async def session_details(
     now_us: int,
     *,
     running: bool,
-    live: LiveView | None = None,
     skew_us: int = 0,
-) -> Row | None:
-    """Everything about one session; None if there is no such session."""
+) -> SessionDetail | None:
+    """Everything about one stored session; None if there is no such session."""
     stored = await database.open_session(client_id)
     if stored is None:
         return None
-    return await describe(database, stored, now_us, running=running, live=live, skew_us=skew_us)
+    return await describe(database, stored, now_us, running=running, skew_us=skew_us)
 
 
 async def describe(
@@ -189,68 +162,89 @@ async def describe(
     running: bool,
     live: LiveView | None = None,
     skew_us: int = 0,
-) -> Row:
+    node: str | None = None,
+) -> SessionDetail:
     """Everything about a session; one in memory is described by what it would store now."""
     cursor = stored.cursor
-    details = session_row(stored.record, now_us, running=running, skew_us=skew_us)
-    details["subscriptions"] = [
-        _subscription_row(sub) for sub in stored.subscriptions if not sub.until_offset
-    ]
-    details["acked_offset"] = cursor.offset
-    details["acked_at"] = format_time(cursor.offset)
-    details["acked_serial"] = cursor.serial
-    details["sent_serial"] = cursor.sent
-    details["unacknowledged"] = unacknowledged(stored)
-    head = unacknowledged_head(cursor)
-    details["oldest_unacknowledged"] = None
-    if head is not None:
-        oldest = await oldest_pending(database, stored, until=database.last_offset)
-        message = None if oldest is None else oldest.message
-        details["oldest_unacknowledged"] = {
-            **msgspec.to_builtins(head),
-            "awaits": head.awaits,
-            "topic": None if message is None else message.topic,
-            "published_at": None if message is None else format_time(message.published_at_us),
-        }
-    details["awaiting_release"] = list(stored.awaiting_release)
-    details["awaiting_completion"] = len(cursor.released)
+    current = [sub for sub in stored.subscriptions if not sub.until_offset]
+    row = session_row(
+        stored.record,
+        now_us,
+        running=running,
+        skew_us=skew_us,
+        node=node,
+        subscription_count=len(current),
+    )
     if live is None or live.catching_up:
         pending, exact = await count_pending(
             database, stored, until=database.last_offset, limit=PENDING_COUNT_MAX
         )
     else:
         pending, exact = live.inflight + live.pending, True
-    details["owed_messages"] = pending
-    details["owed_is_exact"] = exact
-    will = stored.record.will
-    if will is not None:
-        details["will"] = {
-            "topic": will.topic,
-            "qos": will.qos,
-            "retain": will.retain,
-            "delay_s": will.delay_s,
-            "payload_bytes": len(will.payload),
-            "due_at": deadline(stored.record.will_at_us, skew_us),
-        }
-    if live is not None:
-        details["live"] = msgspec.to_builtins(live)
-    return details
+    return SessionDetail(
+        **msgspec.structs.asdict(row),
+        subscriptions=[held_subscription(sub) for sub in current],
+        acked_offset=cursor.offset,
+        acked_at=format_time(cursor.offset),
+        acked_serial=cursor.serial,
+        sent_serial=cursor.sent,
+        unacknowledged=unacknowledged(stored),
+        oldest_unacknowledged=await _oldest(database, stored),
+        awaiting_release=list(stored.awaiting_release),
+        awaiting_completion=len(cursor.released),
+        owed_messages=pending,
+        owed_is_exact=exact,
+        will=_will(stored.record, skew_us),
+        live=live,
+    )
 
 
-def _subscription_row(sub: Subscription) -> Row:
-    row: Row = {
-        "filter": sub.name,
-        "qos": sub.qos,
-        "no_local": sub.no_local,
-        "retain_as_published": sub.retain_as_published,
-        "retain_handling": sub.retain_handling,
-        "identifier": sub.identifier or None,
-        "where": sub.where or None,
-        "since": format_time(sub.since_offset),
-    }
+async def _oldest(database: Stored, stored: StoredSession) -> OldestUnacknowledged | None:
+    head = unacknowledged_head(stored.cursor)
+    if head is None:
+        return None
+    oldest = await oldest_pending(database, stored, until=database.last_offset)
+    message = None if oldest is None else oldest.message
+    return OldestUnacknowledged(
+        **msgspec.structs.asdict(head),
+        awaits=head.awaits,
+        topic=None if message is None else message.topic,
+        published_at=None if message is None else format_time(message.published_at_us),
+        published_at_us=None if message is None else message.published_at_us,
+    )
+
+
+def _will(record: SessionRecord, skew_us: int) -> SessionWill | None:
+    will = record.will
+    if will is None:
+        return None
+    return SessionWill(
+        topic=will.topic,
+        qos=will.qos,
+        retain=will.retain,
+        delay_s=will.delay_s,
+        payload_bytes=len(will.payload),
+        due_at=deadline(record.will_at_us, skew_us),
+    )
+
+
+def held_subscription(sub: Subscription) -> HeldSubscription:
+    """A subscription as it is shown."""
+    feeding = None
     if sub.feed is not None:
-        row["feeding"] = "retained" if sub.feed.retained else "recorded"
-    return row
+        feeding = "retained" if sub.feed.retained else "recorded"
+    return HeldSubscription(
+        filter=sub.name,
+        qos=sub.qos,
+        no_local=sub.no_local,
+        retain_as_published=sub.retain_as_published,
+        retain_handling=sub.retain_handling,
+        identifier=sub.identifier or None,
+        where=sub.where or None,
+        since=format_time(sub.since_offset),
+        since_us=sub.since_offset,
+        feeding=feeding,
+    )
 
 
 def unacknowledged(stored: StoredSession) -> int:

@@ -122,6 +122,7 @@ async def serve(settings: WebSettings, stopping: asyncio.Event) -> None:
         task.cancel()
     await running
     context.report_traffic()
+    await context.admin.close()
     context.close()
 
 

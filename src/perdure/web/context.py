@@ -12,7 +12,9 @@ from typing import Any, Final, TypeAlias, TypeVar, final
 
 import msgspec
 
+from perdure.admin.client import AsyncAdmin
 from perdure.web.health import Health
+from perdure.web.principals import Principals, TokenSource
 from perdure.web.settings import WebSettings
 from perdure.web.tokens import Tokens
 from perdure.web.traffic import TRAFFIC, Traffic
@@ -80,7 +82,9 @@ class Context:
         self._report = report
         self.views = Views(Path(settings.data))
         self.tokens = Tokens(Path(settings.token_file))
-        self.health = Health(Path(settings.data))
+        self.admin = AsyncAdmin(Path(settings.data))
+        self.principals = Principals([TokenSource(self.tokens, self.report)])
+        self.health = Health(self.admin)
         self.traffic = Traffic()
         self.reads = asyncio.Semaphore(settings.reads_max)
         self._threads = ThreadPoolExecutor(

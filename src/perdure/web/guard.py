@@ -1,4 +1,4 @@
-"""Around every request: its token, its name, its count, and an answer whatever goes wrong in it."""
+"""Around every request: its route, who sent it, its name and count, an answer whatever happens."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Final, final
 from urllib.parse import unquote
 
 import msgspec
-from starlette.datastructures import Headers
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 
+from perdure.admin.rights import may
 from perdure.errors import PerdureError
 from perdure.pipeline.protocol import API, LOG_PATH, Problem
 from perdure.web.context import Context
 from perdure.web.problems import CODES, ApiError, answer, as_problem
+from perdure.web.routing import Found, RouteTable, WebRoute
 from perdure.web.traffic import CUT, GONE, METHODS, OTHER, Kind
 
-OPEN_PATHS: Final = frozenset(
-    f"{API}/{name}" for name in ("livez", "readyz", "version", "error-codes")
+PROBES: Final = frozenset(
+    f"{API}/{name}" for name in ("livez", "readyz", "status", "version", "error-codes")
 )
-"""What is answered without a token: it tells nothing of messages or clients."""
-
+"""What tells nothing of messages or clients; a probe that finds the broker away is no refusal."""
 
 READS: Final = frozenset({f"{LOG_PATH}/read"})
 """What is answered with messages."""
@@ -38,27 +38,23 @@ PATH_MAX: Final = 200
 
 @final
 class Guard:
-    """The outermost application.
+    """The outermost application: finds the route, checks who asks, and has it answered.
 
     Args:
-        inner: what answers.
+        routes: what is served; anything else is counted as one.
         context: of the process.
-        paths: what is served; anything else is counted as one.
     """
 
-    def __init__(self, inner: ASGIApp, context: Context, *, paths: Iterable[str] = ()) -> None:
-        self._inner = inner
+    def __init__(self, routes: Iterable[WebRoute], context: Context) -> None:
+        self._table = RouteTable(routes)
         self._context = context
-        self._paths = frozenset(paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, and count it."""
         if scope["type"] != "http":
             return
         _to_origin_form(scope)
-        # Starlette's routes raise, instead of answering by themselves, inside an application.
-        scope["app"] = self
-        answering = _Answering(self._context, scope, self._route(scope["path"]), send)
+        answering = _Answering(self._context, scope, send)
         try:
             await self._answer(answering, receive)
         except BaseException:
@@ -66,14 +62,13 @@ class Guard:
             raise
         answering.ended()
 
-    def _route(self, path: str) -> str:
-        return path.removeprefix(API) if path in self._paths else OTHER
-
     async def _answer(self, answering: _Answering, receive: Receive) -> None:
         scope = answering.scope
         try:
-            self._check(scope)
-            await self._inner(scope, receive, answering.send)
+            found = await self._admit(answering)
+            scope["path_params"] = found.params
+            response = await found.route.endpoint(Request(scope, receive))
+            await response(scope, receive, answering.send)
         except ClientDisconnect:
             return
         except Exception as error:
@@ -83,35 +78,63 @@ class Guard:
                     "http.cut", request_id=answering.name, error=repr(error)[:ERROR_MAX]
                 )
                 raise
-            status, problem = self._problem(error, answering.name)
-            self._report(scope, status, problem, answering.name)
-            problem = msgspec.structs.replace(problem, request_id=answering.name)
-            await answer(status, problem)(scope, receive, answering.send)
+            await self._refuse(answering, receive, error)
 
-    def _check(self, scope: Scope) -> None:
-        # The path that the routes go by. The URL of a request has the Host header in it, which a
-        # client can write so that it seems to ask for another path (CVE-2026-48710).
-        if scope["path"] in OPEN_PATHS:
-            return
-        if scope.get("state", {}).get("is_reserve"):
+    async def _refuse(self, answering: _Answering, receive: Receive, error: Exception) -> None:
+        scope = answering.scope
+        status, problem = self._problem(error, answering.name)
+        self._report(scope, status, problem, answering.name)
+        elsewhere = answering.found.route.on_unauthorized if answering.found is not None else ""
+        if status == CODES["unauthorized"] and elsewhere:
+            response = Response(b"", 303, headers={"Location": elsewhere})
+        else:
+            problem = msgspec.structs.replace(problem, request_id=answering.name)
+            response = answer(status, problem)
+        await response(scope, receive, answering.send)
+
+    async def _admit(self, answering: _Answering) -> Found:
+        """The route of a request, once it is clear that whoever sent it may have it.
+
+        Raises:
+            ApiError: nothing is there, or it is not for this one.
+        """
+        scope, missing = answering.scope, None
+        state = scope.setdefault("state", {})
+        state["request_id"] = answering.name
+        try:
+            # The path as it was sent. The URL of a request has the Host header in it, which a
+            # client can write so that it seems to ask for another path (CVE-2026-48710).
+            answering.found = self._table.find(scope["method"], scope.get("raw_path") or b"")
+        except ApiError as error:
+            missing = error
+        found = answering.found
+        if found is not None and found.route.right is None:
+            return found
+        if state.get("is_reserve"):
             raise ApiError(
                 "busy", "all connections are being answered", hint="see http.connections_max"
             )
-        tokens = self._context.tokens
-        if tokens.knows(Headers(scope=scope).get("authorization", "")):
-            return
-        if tokens.problem:
-            self._context.report("http.token_file_unreadable", reason=tokens.problem)
-        raise ApiError(
-            "unauthorized",
-            "this needs a token: Authorization: Bearer TOKEN",
-            hint="http.token_file holds the tokens",
-        )
+        # Who is not known is not told either what there is.
+        principal = state["principal"] = await self._context.principals.resolve(scope)
+        if missing is not None:
+            raise missing
+        if found is None:
+            raise ApiError("not_found", "there is no such resource")
+        route = found.route
+        assert route.right is not None
+        narrowed = principal.topic_filters and not route.broker_decides
+        if not may(principal, route.right, route.operation) or narrowed:
+            raise ApiError(
+                "forbidden",
+                f"{principal.name} ({principal.role}) may not have this",
+                hint=f"this needs the role {route.right}",
+            )
+        return found
 
     def _report(self, scope: Scope, status: int, problem: Problem, name: str) -> None:
         """One line for each refusal. A probe that finds the broker away is none."""
         path: str = scope["path"]
-        if path in OPEN_PATHS and status == CODES["not_ready"]:
+        if path in PROBES and status == CODES["not_ready"]:
             return
         client = scope.get("client")
         self._context.report(
@@ -125,10 +148,6 @@ class Guard:
         )
 
     def _problem(self, error: Exception, name: str) -> tuple[int, Problem]:
-        if isinstance(error, HTTPException):
-            code = "method_not_allowed" if error.status_code == 405 else "not_found"
-            text = "there is no such resource" if code == "not_found" else "not with this method"
-            return as_problem(ApiError(code, text))
         if isinstance(error, PerdureError):
             status, problem = as_problem(error)
             if status == CODES["internal"]:
@@ -155,18 +174,23 @@ class _Answering:
         scope: of the request.
         name: its identifier.
         status: of the answer; 0 = it was not begun.
+        found: its route; None = there is none.
     """
 
-    def __init__(self, context: Context, scope: Scope, route: str, send: Send) -> None:
+    def __init__(self, context: Context, scope: Scope, send: Send) -> None:
         self._traffic = context.traffic
-        self._route = route
         self._send = send
         self._begun_ns = time.monotonic_ns()
         self._is_complete = False
+        self.found: Found | None = None
         self.scope = scope
         self.name = secrets.token_hex(8)
         self.status = 0
         self._traffic.begun()
+
+    @property
+    def _route(self) -> str:
+        return OTHER if self.found is None else self.found.route.path.removeprefix(API)
 
     async def send(self, message: Message) -> None:
         """Send a part of the answer: the head gets the request's name, bodies are counted."""
@@ -190,7 +214,7 @@ class _Answering:
         if not status:
             status = str(self.status) if self._is_complete else CUT if self.status else GONE
         path: str = self.scope["path"]
-        kind: Kind = "probe" if path in OPEN_PATHS else "read" if path in READS else "query"
+        kind: Kind = "probe" if path in PROBES else "read" if path in READS else "query"
         self._traffic.ended(
             self._route,
             self.scope["method"],

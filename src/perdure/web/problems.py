@@ -12,6 +12,8 @@ from typing import Final, final
 import msgspec
 from starlette.responses import Response
 
+from perdure.admin import problems as admin_problems
+from perdure.admin.problems import Code
 from perdure.errors import (
     ConfigError,
     FormatTooNew,
@@ -21,23 +23,23 @@ from perdure.errors import (
 )
 from perdure.pipeline.protocol import Problem, problem_of
 
-CODES: Final[Mapping[str, int]] = {
-    "bad_request": 400,
-    "unauthorized": 401,
-    "not_found": 404,
-    "method_not_allowed": 405,
-    "other_database": 409,
-    "timeout": 408,
-    "too_large": 413,
-    "head_too_large": 431,
-    "internal": 500,
-    "arrow_missing": 501,
-    "busy": 503,
-    "not_ready": 503,
+_OWN: Final[Mapping[str, Code]] = {
+    "method_not_allowed": Code(405, "there is such a resource, and not with this method"),
+    "timeout": Code(408, "the request did not come in time"),
+    "other_database": Code(409, "the data directory holds another database than was asked for"),
+    "head_too_large": Code(431, "request line and headers are too long"),
+    "arrow_missing": Code(501, "this installation cannot write Arrow streams"),
+    "not_ready": Code(503, "the broker does not answer, or takes no messages"),
 }
-"""Codes of this room and their statuses."""
+"""Codes of this room."""
+
+CODES: Final[Mapping[str, int]] = {
+    code: found.status for code, found in (*admin_problems.CODES.items(), *_OWN.items())
+}
+"""Every code of the API and its status."""
 
 _BUSY_RETRY_S: Final = 1
+_RETRIED: Final = frozenset({CODES["busy"], CODES["too_many_requests"]})
 
 
 @final
@@ -56,29 +58,38 @@ class ApiError(PerdureError):
         self.problem_code = code
 
 
-_OTHERS: Final[Mapping[type[PerdureError], int]] = {
-    ConfigError: 400,
-    # What was asked for was there and has been dropped, or cannot be read.
-    StorageUnavailable: 410,
-    StorageCorrupt: 500,
-    FormatTooNew: 501,
+_OTHERS: Final[Mapping[type[PerdureError], Code]] = {
+    ConfigError: Code(400, "a value cannot be used"),
+    StorageUnavailable: Code(
+        410, "what was asked for was dropped; with 503, the broker's store fails"
+    ),
+    StorageCorrupt: Code(500, "the store holds what it cannot read"),
+    FormatTooNew: Code(501, "the store was written by a newer release"),
 }
-"""Errors of rooms below that reach a client, and their statuses."""
+"""Errors of rooms below that reach a client when this process reads the log itself."""
 
 
-def codes() -> dict[str, int]:
-    """Every code that a client may be told, with its status."""
-    return {**CODES, **{kind.code: status for kind, status in _OTHERS.items()}}
+def codes() -> dict[str, Code]:
+    """Every code that a client may be told."""
+    return {
+        **admin_problems.CODES,
+        **_OWN,
+        **{kind.code: found for kind, found in _OTHERS.items()},
+    }
 
 
 def as_problem(error: PerdureError) -> tuple[int, Problem]:
     """Status and body for an error of ours."""
     if isinstance(error, ApiError):
         return error.status, problem_of(error.problem_code, error.message, error.hint)
-    status = _OTHERS.get(type(error))
-    if status is None:
+    if isinstance(error, admin_problems.Refused):
+        found = error.problem
+        details = {"hint": found.hint, **found.details} if found.hint else found.details
+        return CODES.get(found.code, 500), Problem(found.code, found.message, details)
+    known = _OTHERS.get(type(error))
+    if known is None:
         return CODES["internal"], Problem("internal", error.message)
-    return status, problem_of(error.code, error.message, error.hint)
+    return known.status, problem_of(error.code, error.message, error.hint)
 
 
 def answer(status: int, problem: Problem) -> Response:
@@ -86,8 +97,8 @@ def answer(status: int, problem: Problem) -> Response:
     headers = {"Cache-Control": "no-store"}
     if status == CODES["unauthorized"]:
         headers["WWW-Authenticate"] = 'Bearer realm="perdure"'
-    if status == CODES["busy"]:
-        headers["Retry-After"] = str(_BUSY_RETRY_S)
+    if status in _RETRIED:
+        headers["Retry-After"] = str(problem.details.get("retry_after_s", _BUSY_RETRY_S))
     return Response(
         msgspec.json.encode(problem), status, headers=headers, media_type="application/json"
     )

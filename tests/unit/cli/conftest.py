@@ -4,67 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from perdure.errors import PerdureError, StorageFull
 from perdure.model import GroupRecord, Message, SessionRecord, Subscription, Will
-from perdure.server.admin import AdminServer, Row
-from perdure.server.explain import What
+from perdure.server.administration.socket import AdminServer
 from perdure.storage.rocksdb import RocksDatabase
-from perdure.topic.proposal import Structure
 from tests.support.staged import Staged, take_offset
 from tests.unit.cli.mini_broker import MiniBroker
 from tests.unit.fixtures import logging_as_before
-from tests.unit.server.fake_admin import FakeAdmin
+from tests.unit.server.administration.fake_service import FakeBroker
 
-__all__ = ["logging_as_before"]
+__all__ = ["FakeBroker", "logging_as_before"]
 
 NOW = 1_700_000_000_000_000
 SECOND = 1_000_000
-
-
-class FakeBroker(FakeAdmin):
-    """What answers on the admin socket."""
-
-    def __init__(self) -> None:
-        super().__init__("live")
-        self.storage = "ok"
-        self.structure: Structure | None = None
-
-    async def sessions(self, *, prefix: str, state: str) -> AsyncIterator[Row]:
-        self.asked.append(("sessions", prefix, state))
-        if self.refusal:
-            raise self.refusal
-        yield {"client_id": "live", "state": "connected"}
-
-    async def session(self, client_id: str) -> Row | None:
-        if client_id != "live":
-            return None
-        return {"client_id": client_id, "subscriptions": [{"filter": "t/#", "qos": 1}]}
-
-    async def explain(self, client_id: str, topic: str, what: What) -> Row | None:
-        if client_id != "live":
-            return None
-        finding = {"check": "delivery", "ok": False, "code": "window_full", "detail": "full"}
-        return {
-            "client_id": client_id,
-            "topic": topic,
-            "verdict": "window_full",
-            "reason": "full",
-            "findings": [finding],
-        }
-
-    async def rotate(self, structure: Structure | None) -> Row:
-        if self.refusal:
-            raise self.refusal
-        self.structure = structure
-        return {"generation": 2}
-
-    def stats(self) -> Row:
-        return {"storage": self.storage}
 
 
 @pytest.fixture
@@ -74,7 +31,7 @@ def running(tmp_path: Path) -> Iterator[FakeBroker]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    server = AdminServer(broker, tmp_path)
+    server = AdminServer(broker.service, tmp_path)
     asyncio.run_coroutine_threadsafe(server.start(), loop).result(10)
     yield broker
     asyncio.run_coroutine_threadsafe(server.stop(), loop).result(10)

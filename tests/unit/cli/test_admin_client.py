@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from perdure.admin.records.node import GetRates, GetStats
+from perdure.admin.records.sessions import KickSession, ListSessions
+from perdure.admin.records.storage import RotateLog
 from perdure.cli import admin_client
 from perdure.cli.admin_client import AdminClient
 from perdure.cli.exit_codes import CommandFailed, ExitCode
@@ -30,29 +33,32 @@ def test_no_broker(tmp_path: Path) -> None:
     assert AdminClient.connect(tmp_path) is None
 
 
-def test_calls_and_rows(running: Any, tmp_path: Path) -> None:
+def test_calls_and_lists(running: Any, tmp_path: Path) -> None:
+    running.rows = 4
     with connected(tmp_path) as client:
-        assert client.call("sessions.kick", client_id="live")["action"] == "kicked"
-        rows = list(client.rows("sessions.list", prefix="l", state=""))
-        assert rows == [{"client_id": "live", "state": "connected"}]
-        assert client.call("stats") == {"storage": "ok"}
-    assert running.asked == [("kick", "live"), ("sessions", "l", "")]
+        assert client.call(KickSession(client_id="live")).action == "kicked"
+        names = [row.client_id for row in client.items(ListSessions(prefix="l"))]
+        assert names == ["live", "c0", "c1", "c2", "c3"]
+        assert client.call(GetStats()).storage == "ok"
+    kicked, *listed = running.asked
+    assert kicked == KickSession(client_id="live")
+    assert [(one.prefix, one.cursor) for one in listed] == [("l", ""), ("l", "2"), ("l", "4")]
 
 
 def test_refusals_have_exit_codes(running: Any, tmp_path: Path, full_disk: PerdureError) -> None:
     running.refusal = full_disk
     with connected(tmp_path) as client:
-        for command, arguments, code in (
-            ("sessions.kick", {"client_id": "nobody"}, ExitCode.NOT_FOUND),
-            ("sessions.kick", {}, ExitCode.DATA),
-            ("storage.rotate", {}, ExitCode.TEMPORARY),
-            ("nonsense", {}, ExitCode.UNAVAILABLE),
+        for request, code in (
+            (KickSession(client_id="nobody"), ExitCode.NOT_FOUND),
+            (KickSession(client_id=""), ExitCode.DATA),
+            (RotateLog(), ExitCode.TEMPORARY),
+            (GetRates(), ExitCode.CONFIG),
         ):
             with pytest.raises(CommandFailed) as caught:
-                client.call(command, **arguments)
+                client.call(request)
             assert caught.value.exit_code is code
         with pytest.raises(CommandFailed, match="no space left"):
-            list(client.rows("sessions.list"))
+            list(client.items(ListSessions()))
 
 
 def test_a_socket_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +98,7 @@ def test_a_broker_that_hangs_up(listening: socket.socket, tmp_path: Path) -> Non
     thread = threading.Thread(target=hang_up)
     thread.start()
     with connected(tmp_path) as client, pytest.raises(CommandFailed) as caught:
-        client.call("stats")
+        client.call(GetStats())
     thread.join()
     assert caught.value.exit_code is ExitCode.UNAVAILABLE
 
@@ -102,19 +108,17 @@ def test_a_broker_that_has_hung_up(listening: socket.socket, tmp_path: Path) -> 
         accepted, _ = listening.accept()
         accepted.close()
         with pytest.raises(CommandFailed, match="does not answer"):
-            client.call("stats")
+            client.call(GetStats())
 
 
-def test_a_list_that_ends_early(listening: socket.socket, tmp_path: Path) -> None:
+def test_an_answer_that_ends_early(listening: socket.socket, tmp_path: Path) -> None:
     with connected(tmp_path) as client:
         accepted, _ = listening.accept()
-        accepted.sendall(b'{"row": {"client_id": "a"}}\n{"row": ')
-        rows = client.rows("sessions.list")
-        assert next(rows) == {"client_id": "a"}
-        accepted.recv(1000)
-        accepted.close()
+        accepted.sendall(b'{"result": {"client_id": "a"')
+        accepted.shutdown(socket.SHUT_WR)
         with pytest.raises(CommandFailed, match="closed the connection"):
-            next(rows)
+            client.call(GetStats())
+        accepted.close()
 
 
 def test_a_broker_that_is_silent(
@@ -122,4 +126,4 @@ def test_a_broker_that_is_silent(
 ) -> None:
     monkeypatch.setattr(admin_client, "TIMEOUT_S", 0.01)
     with connected(tmp_path) as client, pytest.raises(CommandFailed, match="does not answer"):
-        client.call("stats")
+        client.call(GetStats())

@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from perdure.admin.records.explain import Explanation
+from perdure.admin.records.sessions import LiveView
 from perdure.errors import MqttError
 from perdure.model import BackfillProgress, Cursor, InboxEntry, Message, SessionRecord, Subscription
-from perdure.server.explain import Explanation, explain
-from perdure.server.inspect import LiveView
+from perdure.server.explain import explain
 from perdure.storage.memory import MemoryDatabase
 from tests.support.staged import Staged, take_offset
 

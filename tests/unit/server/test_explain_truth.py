@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import random
-from typing import Any, Final, final
+from typing import Final, final
 
 import pytest
 
+from perdure.admin.records.explain import ANY, ExplainSession, Explanation, What
 from perdure.broker.auth.acl import AclAuthorizer
 from perdure.broker.auth.acl_rules import AclRules
 from perdure.broker.auth.bans import BanList, make_ban
-from perdure.clock import SystemClock
 from perdure.config.schema import Config, SessionConfig, StorageConfig
 from perdure.model import Message
 from perdure.mqtt.packets import Connack
-from perdure.server.admin_handler import BrokerAdmin
-from perdure.server.bans import BanKeeper
-from perdure.server.explain import ANY, What
+from perdure.server.administration.service import Call
+from perdure.server.administration.sessions import SessionOperations
+from perdure.server.administration.socket import LOCAL
 from tests.support.sim_broker import SimBroker
 from tests.unit.broker.harness import NO_DELAY, QUIET, Client
 
@@ -54,12 +54,7 @@ class Situation:
         self.sim.blocking_us = (1_000, 1_000)
         self.sim.start()
         services = self.sim.live.services
-        self.admin = BrokerAdmin(
-            services,
-            version="1",
-            started_us=0,
-            bans=BanKeeper(services.ban_enforcer, None, SystemClock()),
-        )
+        self.sessions = SessionOperations(services, node="n")
         self.version = chance.choice((4, 5))
         self.reader = Client(self.sim, "r", version=self.version, acks=chance.random() < 0.9)
         self.other = Client(self.sim, "o")
@@ -90,18 +85,19 @@ class Situation:
 
     def explain(self, topic: str, what: What = ANY) -> str:
         """The verdict."""
-        found: list[dict[str, Any] | None] = []
+        found: list[Explanation] = []
+        asked = ExplainSession(
+            client_id="r", topic=topic, publisher=what.publisher, qos=what.qos, size=what.size
+        )
 
         async def ask() -> None:
-            found.append(await self.admin.explain("r", topic, what))
+            found.append(await self.sessions.explain(asked, Call(LOCAL)))
 
         assert self.sim.scheduler is not None
         self.sim.scheduler.run(ask())
         (answer,) = found
-        assert answer is not None
-        self.story.append((topic, what, answer["verdict"], answer["findings"]))
-        verdict: str = answer["verdict"]
-        return verdict
+        self.story.append((topic, what, answer.verdict, answer.findings))
+        return answer.verdict
 
     def publish(self, publisher: str, topic: str, qos: int, size: int, expiry_s: int = -1) -> bytes:
         """One message, whose payload is like no other."""

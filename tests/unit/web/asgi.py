@@ -36,19 +36,23 @@ async def ask(
     leave_after: int | None = None,
     sent: list[bytes] | None = None,
     host: str = "",
+    headers: dict[str, str] | None = None,
 ) -> Answer:
     """Send one request.
 
     Args:
         path: the target as it is sent: in absolute form, or with percent signs.
         host: of the header, empty = none is sent.
+        headers: others.
         leave_after: parts of the body after which the client goes away.
         sent: gets the parts of the body, also of an answer that is broken off.
     """
     raw = body if isinstance(body, bytes) else msgspec.json.encode(body)
-    headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
+    given = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+    if token is not None:
+        given.append((b"authorization", f"Bearer {token}".encode()))
     if host:
-        headers.append((b"host", host.encode()))
+        given.append((b"host", host.encode()))
     scope = {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -59,18 +63,18 @@ async def ask(
         "raw_path": path.encode(),
         "query_string": query.encode(),
         "root_path": "",
-        "headers": headers,
+        "headers": given,
         "client": ("127.0.0.1", 1234),
         "server": ("127.0.0.1", 80),
     }
     messages: list[MutableMapping[str, Any]] = []
-    given = False
+    read = False
     left = asyncio.Event()
 
     async def receive() -> MutableMapping[str, Any]:
-        nonlocal given
-        if not given:
-            given = True
+        nonlocal read
+        if not read:
+            read = True
             return {"type": "http.request", "body": raw, "more_body": False}
         await left.wait()
         return {"type": "http.disconnect"}

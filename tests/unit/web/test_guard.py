@@ -15,7 +15,18 @@ from starlette.types import Receive, Scope, Send
 
 from perdure.errors import StorageCorrupt
 from perdure.pipeline.protocol import API, LOG_PATH
-from perdure.web.guard import OPEN_PATHS, Guard
+from perdure.web.guard import PROBES, Guard
+from perdure.web.routing import WebRoute
+
+
+def guard_of(answering: Any, context: Any) -> Guard:
+    """A guard around one application."""
+
+    async def endpoint(_request: object) -> Any:
+        return answering
+
+    return Guard([WebRoute(method="GET", path=LOG_PATH, endpoint=endpoint)], context)
+
 
 PATHS = [
     LOG_PATH,
@@ -85,7 +96,7 @@ async def test_absolute_form(app: Any) -> None:
     assert (await ask(app, "http://x")).status == 404
 
 
-@pytest.mark.parametrize("path", sorted(OPEN_PATHS))
+@pytest.mark.parametrize("path", sorted(PROBES))
 async def test_health_needs_none(app: Any, path: str) -> None:
     assert (await ask(app, path, token=None)).status in {200, 503}
 
@@ -107,7 +118,7 @@ async def test_a_defect_is_an_answer_without_details(context: Any) -> None:
     async def defect(scope: Scope, receive: Receive, send: Send) -> None:
         raise ValueError("secret detail")
 
-    got = await ask(Guard(defect, context), LOG_PATH)
+    got = await ask(guard_of(defect, context), LOG_PATH)
     assert (got.status, got.json["code"]) == (500, "internal")
     assert b"secret" not in got.body
     assert context.told[0]["request_id"] == got.json["request_id"]
@@ -120,7 +131,7 @@ async def test_a_defect_within_an_answer_cuts_it(context: Any) -> None:
         raise ValueError("late")
 
     with pytest.raises(ValueError, match="late"):
-        await ask(Guard(defect, context), LOG_PATH)
+        await ask(guard_of(defect, context), LOG_PATH)
     assert context.told[0]["event"] == "http.cut"
 
 
@@ -191,15 +202,16 @@ async def test_defects_and_cuts_are_counted_too(context: Any) -> None:
         raise StorageCorrupt("a block is broken")
 
     with pytest.raises(ValueError, match="late"):
-        await ask(Guard(late, context), LOG_PATH)
+        await ask(guard_of(late, context), LOG_PATH)
     for app in (silent, left):
         with pytest.raises(ValueError, match="not enough values"):
-            await ask(Guard(app, context), LOG_PATH)
-    assert (await ask(Guard(corrupt, context), LOG_PATH)).status == 500
+            await ask(guard_of(app, context), LOG_PATH)
+    assert (await ask(guard_of(corrupt, context), LOG_PATH)).status == 500
     assert context.traffic.in_flight == 0
+    route = LOG_PATH.removeprefix(API)
     assert counted(context) == {
-        ("other", "GET", "cut"): 1,
-        ("other", "GET", "gone"): 2,
-        ("other", "GET", "500"): 1,
+        (route, "GET", "cut"): 1,
+        (route, "GET", "gone"): 2,
+        (route, "GET", "500"): 1,
     }
     assert "a block is broken" in str(context.told)

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+
+from perdure.admin.client import AsyncAdmin
+from tests.unit.server.administration.fake_service import stats
 
 pytest.importorskip("starlette")
 from perdure.observe.admin_socket import socket_address
 from perdure.web import health
 from perdure.web.health import KEEP_S, Health
 
+STATS = stats("ok")
+
+
+@contextlib.asynccontextmanager
+async def health_of(data: Path, **more: Any) -> AsyncIterator[Health]:
+    admin = AsyncAdmin(data)
+    yield Health(admin, **more)
+    await admin.close()
+
 
 class Broker:
     """An admin socket that answers with what it was told."""
 
     def __init__(self) -> None:
-        self.answer = b'{"result":{"storage":"ok"}}\n'
+        self.answer = msgspec.json.encode({"result": STATS}) + b"\n"
         self.asked: list[bytes] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -29,15 +44,15 @@ class Broker:
 
 async def test_an_answer_is_kept_for_a_moment(tmp_path: Path) -> None:
     now = [0.0]
-    found = Health(tmp_path, clock=lambda: now[0])
-    assert await found.stats() is None
-    broker = Broker()
-    server = await asyncio.start_unix_server(broker.serve, tmp_path / "admin.sock")
-    assert await found.stats() is None
-    now[0] += KEEP_S + 0.1
-    both = await asyncio.gather(found.stats(), found.stats())
-    assert both == [{"storage": "ok"}, {"storage": "ok"}]
-    assert broker.asked == [b'{"command":"stats"}\n']
+    async with health_of(tmp_path, clock=lambda: now[0]) as found:
+        assert await found.stats() is None
+        broker = Broker()
+        server = await asyncio.start_unix_server(broker.serve, tmp_path / "admin.sock")
+        assert await found.stats() is None
+        now[0] += KEEP_S + 0.1
+        both = await asyncio.gather(found.stats(), found.stats())
+    assert both == [STATS, STATS]
+    assert broker.asked == [b'{"operation":"stats.show","request":{}}\n']
     server.close()
     await server.wait_closed()
 
@@ -47,7 +62,8 @@ async def test_what_is_no_answer(tmp_path: Path, answer: bytes) -> None:
     broker = Broker()
     broker.answer = answer
     server = await asyncio.start_unix_server(broker.serve, tmp_path / "admin.sock")
-    assert await Health(tmp_path).stats() is None
+    async with health_of(tmp_path) as found:
+        assert await found.stats() is None
     server.close()
     await server.wait_closed()
 
@@ -58,7 +74,8 @@ async def test_a_long_path(tmp_path: Path) -> None:
     broker = Broker()
     with socket_address(data) as address:
         server = await asyncio.start_unix_server(broker.serve, address)
-    assert await Health(data).stats() == {"storage": "ok"}
+    async with health_of(data) as found:
+        assert await found.stats() == STATS
     server.close()
     await server.wait_closed()
 
@@ -72,7 +89,8 @@ async def test_a_broker_that_says_nothing(tmp_path: Path, monkeypatch: Any) -> N
         writer.close()
 
     server = await asyncio.start_unix_server(silent, tmp_path / "admin.sock")
-    assert await Health(tmp_path).stats() is None
+    async with health_of(tmp_path) as found:
+        assert await found.stats() is None
     waiting.set()
     server.close()
     await server.wait_closed()

@@ -33,7 +33,7 @@ def test_each_error_has_a_status_and_keeps_its_code(
 ) -> None:
     error.hint = "h"
     assert as_problem(error) == (status, Problem(code, "m", {"hint": "h"}))
-    assert codes()[code] == status
+    assert codes()[code].status == status
 
 
 def test_what_was_not_thought_of_is_a_defect() -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
+import msgspec
 
+from perdure.admin.limits import PAGE_MAX
+from perdure.admin.records.bans import AddBan, BanKind, BanRemoved, ListBans, RemoveBan
 from perdure.cli.admin_client import AdminClient
 from perdure.cli.data import broker_options
 from perdure.cli.exit_codes import CommandFailed, ExitCode
@@ -67,11 +70,11 @@ def list_bans(config: Config, out: Output) -> None:
     client = AdminClient.connect(Path(config.storage.path))
     if client is not None:
         with client:
-            out.rows(_LIST, client.rows("bans.list"))
+            out.rows(_LIST, map(msgspec.to_builtins, client.items(ListBans(limit=PAGE_MAX))))
         return
     from perdure.server.bans import ban_row
 
-    out.rows(_LIST, (ban_row(ban) for ban in _file(config).load()))
+    out.rows(_LIST, (msgspec.to_builtins(ban_row(ban)) for ban in _file(config).load()))
 
 
 @command.command()
@@ -99,9 +102,17 @@ def add(
     client = AdminClient.connect(Path(config.storage.path))
     if client is not None:
         with client:
-            arguments = {"reason": reason, "until_us": str(until_us)}
             rows = [
-                client.call("bans.add", kind=kind, value=value, **arguments)
+                msgspec.to_builtins(
+                    client.call(
+                        AddBan(
+                            kind=cast("Any", kind),
+                            value=value,
+                            reason=reason,
+                            until=str(until_us) if until_us else None,
+                        )
+                    )
+                )
                 for kind, value in named
             ]
         out.rows(columns, rows)
@@ -116,7 +127,7 @@ def add(
     ]
     for ban in bans:
         file.add(ban, now_us=now_us)
-    out.rows(columns, ({**ban_row(ban), "closed": 0} for ban in bans))
+    out.rows(columns, ({**msgspec.to_builtins(ban_row(ban)), "closed": 0} for ban in bans))
 
 
 @command.command()
@@ -147,12 +158,14 @@ def remove(
     if client is not None:
         with client:
             return _remove_each(
-                named, lambda kind, value: client.call("bans.remove", kind=kind, value=value), out
+                named,
+                lambda kind, value: client.call(RemoveBan(kind=cast("BanKind", kind), value=value)),
+                out,
             )
     file = _file(config)
     now_us = SystemClock().now_us()
 
-    def removed(kind: str, value: str) -> dict[str, Any]:
+    def removed(kind: str, value: str) -> BanRemoved:
         if kind == "login":
             raise CommandFailed(
                 "no broker runs, and bans of failed logins end with it", ExitCode.NOT_FOUND
@@ -160,12 +173,12 @@ def remove(
         _, found = file.remove(kind, value, now_us=now_us)
         if not found:
             raise CommandFailed(f"there is no ban of {kind} {value!r}", ExitCode.NOT_FOUND)
-        return {"kind": kind, "value": value, "action": "removed"}
+        return BanRemoved(kind, value)
 
     return _remove_each(named, removed, out)
 
 
-def _remove_each(named: Named, act: Callable[[str, str], dict[str, Any]], out: Output) -> int:
+def _remove_each(named: Named, act: Callable[[str, str], BanRemoved], out: Output) -> int:
     """Remove each, and go on past those that are not there."""
     missing = 0
 
@@ -173,7 +186,7 @@ def _remove_each(named: Named, act: Callable[[str, str], dict[str, Any]], out: O
         nonlocal missing
         for kind, value in named:
             try:
-                yield act(kind, value)
+                yield msgspec.to_builtins(act(kind, value))
             except CommandFailed as error:
                 if error.exit_code is not ExitCode.NOT_FOUND:
                     raise

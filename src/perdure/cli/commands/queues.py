@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar, final
 import click
 import msgspec
 
+from perdure.admin.records.sessions import DiscardSession, Outcome
 from perdure.cli.admin_client import AdminClient
 from perdure.cli.commands.sessions import act_on_each, discard_stored
 from perdure.cli.data import open_database, storage_options
@@ -222,7 +223,7 @@ def discard(where: Where, client_ids: tuple[str, ...], yes: bool, out: Output) -
     if client is not None:
         with client:
             return act_on_each(
-                client_ids, lambda one: client.call("sessions.discard", client_id=one), out
+                client_ids, lambda one: client.call(DiscardSession(client_id=one)), out
             )
     if where.url:
         with where.open() as opened:
@@ -300,10 +301,10 @@ def _confirm(client_ids: tuple[str, ...], *, yes: bool) -> None:
             raise click.UsageError("that is another client id: nothing was deleted")
 
 
-def _discarded(client_id: str, done: bool) -> dict[str, Any]:
+def _discarded(client_id: str, done: bool) -> Outcome:
     if not done:
         raise _unknown(client_id)
-    return {"client_id": client_id, "action": "discarded"}
+    return Outcome(client_id, "discarded")
 
 
 def _unknown(client_id: str) -> CommandFailed:

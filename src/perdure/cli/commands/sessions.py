@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
 
+from perdure.admin.limits import PAGE_MAX
+from perdure.admin.records.explain import ExplainSession, What
+from perdure.admin.records.sessions import (
+    DiscardSession,
+    GetSession,
+    GiveSession,
+    KickSession,
+    ListSessions,
+    Outcome,
+    SessionRow,
+    State,
+)
 from perdure.cli.admin_client import AdminClient
 from perdure.cli.data import OpenDatabase, confirm, data_options, open_database, storage_options
 from perdure.cli.exit_codes import CommandFailed, ExitCode
@@ -19,9 +31,6 @@ from perdure.config.schema import StorageConfig
 from perdure.errors import MqttError
 from perdure.limits import REMAINING_LENGTH_MAX
 from perdure.storage.batch import Batch
-
-if TYPE_CHECKING:
-    from perdure.server.inspect import State
 
 _LIST = (
     Column("client_id"),
@@ -56,21 +65,40 @@ def command() -> None:
 @storage_options
 @click.option("--state", type=click.Choice(["connected", "offline", "expired"]))
 @click.option("--prefix", default="", help="Only client ids that begin so.")
+@click.option("--contains", default="", metavar="TEXT", help="Only client ids that hold this.")
+@click.option("--username", metavar="NAME", help="Only of this user; empty = anonymous clients.")
 @output_options
-def list_sessions(storage: StorageConfig, state: State | None, prefix: str, out: Output) -> None:
+def list_sessions(
+    storage: StorageConfig,
+    state: State | None,
+    prefix: str,
+    contains: str,
+    username: str | None,
+    out: Output,
+) -> None:
     """List sessions, in the order of their client ids."""
+    request = ListSessions(
+        limit=PAGE_MAX, prefix=prefix, state=state, client_id_like=contains, username=username
+    )
     client = AdminClient.connect(Path(storage.path))
     if client is not None:
         with client:
-            out.rows(_LIST, client.rows("sessions.list", prefix=prefix, state=state or ""))
+            out.rows(_LIST, map(msgspec.to_builtins, client.items(request)))
         return
-    from perdure.server.inspect import session_rows
+    from perdure.server.administration.listing import list_sessions as list_page
 
     with open_stored(storage) as (database, opened):
-        rows = session_rows(
-            database, SystemClock().now_us(), running=False, prefix=prefix, state=state
-        )
-        out.rows(_LIST, opened.each(rows))
+        now_us = SystemClock().now_us()
+
+        def rows(asked: ListSessions) -> Iterator[SessionRow]:
+            while True:
+                page = opened.run(list_page(database, asked, now_us))
+                yield from page.items
+                if page.next_cursor is None:
+                    return
+                asked = msgspec.structs.replace(asked, cursor=page.next_cursor)
+
+        out.rows(_LIST, map(msgspec.to_builtins, rows(request)))
 
 
 @command.command()
@@ -82,7 +110,8 @@ def show(storage: StorageConfig, client_id: str, out: Output) -> None:
     client = AdminClient.connect(Path(storage.path))
     if client is not None:
         with client:
-            out.record(_for_people(client.call("sessions.show", client_id=client_id), out))
+            shown = client.call(GetSession(client_id=client_id))
+        out.record(_for_people(msgspec.to_builtins(shown), out))
         return
     from perdure.server.inspect import session_details
 
@@ -92,7 +121,7 @@ def show(storage: StorageConfig, client_id: str, out: Output) -> None:
         )
     if details is None:
         raise _unknown(client_id)
-    out.record(_for_people(details, out))
+    out.record(_for_people(msgspec.to_builtins(details), out))
 
 
 def _for_people(details: dict[str, Any], out: Output) -> dict[str, Any]:
@@ -129,15 +158,16 @@ def explain(
     that --from, --qos and --size describe. The ACL, bans, and the client's packet size are known
     to a running broker only.
     """
-    given = {"publisher": publisher, "qos": qos, "size": size}
-    asked = {name: str(value) for name, value in given.items() if value is not None}
     client = AdminClient.connect(Path(storage.path))
     if client is not None:
         with client:
-            row = client.call("sessions.explain", client_id=client_id, topic=topic, **asked)
-        _explained(row, out)
+            explained = client.call(
+                ExplainSession(
+                    client_id=client_id, topic=topic, publisher=publisher, qos=qos, size=size
+                )
+            )
+        _explained(msgspec.to_builtins(explained), out)
         return
-    from perdure.server.explain import What
     from perdure.server.explain import explain as explain_session
 
     with open_stored(storage) as (database, opened):
@@ -192,7 +222,7 @@ def discard(data: Path, client_ids: tuple[str, ...], yes: bool, out: Output) -> 
         with client:
             return act_on_each(
                 client_ids,
-                lambda client_id: client.call("sessions.discard", client_id=client_id),
+                lambda client_id: client.call(DiscardSession(client_id=client_id)),
                 out,
             )
     with open_database(data, read_only=False) as opened:
@@ -201,7 +231,7 @@ def discard(data: Path, client_ids: tuple[str, ...], yes: bool, out: Output) -> 
         )
 
 
-async def discard_stored(opened: OpenDatabase, client_id: str) -> dict[str, Any]:
+async def discard_stored(opened: OpenDatabase, client_id: str) -> Outcome:
     """Delete a session of a stopped broker, or let it end at the next start."""
     database = opened.database
     stored = await database.open_session(client_id)
@@ -223,7 +253,7 @@ async def discard_stored(opened: OpenDatabase, client_id: str) -> dict[str, Any]
         action = "ends_at_start"
     database.submit(batch, 0)
     database.sync()
-    return {"client_id": client_id, "action": action}
+    return Outcome(client_id, action)
 
 
 async def _holds_shares(opened: OpenDatabase, client_id: str) -> bool:
@@ -252,7 +282,7 @@ def kick(data: Path, client_ids: tuple[str, ...], out: Output) -> int:
         raise not_running(data)
     with client:
         return act_on_each(
-            client_ids, lambda client_id: client.call("sessions.kick", client_id=client_id), out
+            client_ids, lambda client_id: client.call(KickSession(client_id=client_id)), out
         )
 
 
@@ -277,9 +307,7 @@ def set_owner(
         with client:
             return act_on_each(
                 client_ids,
-                lambda client_id: client.call(
-                    "sessions.set_owner", client_id=client_id, username=owner
-                ),
+                lambda client_id: client.call(GiveSession(client_id=client_id, username=owner)),
                 out,
             )
     with open_database(data, read_only=False) as opened:
@@ -288,7 +316,7 @@ def set_owner(
         )
 
 
-async def give_stored(opened: OpenDatabase, client_id: str, username: str) -> dict[str, Any]:
+async def give_stored(opened: OpenDatabase, client_id: str, username: str) -> Outcome:
     """Give a session of a stopped broker to a user; empty = to anonymous clients."""
     from perdure.broker.auth.owning import given_to
 
@@ -301,7 +329,7 @@ async def give_stored(opened: OpenDatabase, client_id: str, username: str) -> di
     batch.put_session(msgspec.structs.replace(stored.record, username=owner, method=method))
     database.submit(batch, 0)
     database.sync()
-    return {"client_id": client_id, "action": "given"}
+    return Outcome(client_id, "given")
 
 
 def not_running(data: Path) -> CommandFailed:
@@ -313,9 +341,7 @@ def not_running(data: Path) -> CommandFailed:
     )
 
 
-def act_on_each(
-    client_ids: tuple[str, ...], act: Callable[[str], dict[str, Any]], out: Output
-) -> int:
+def act_on_each(client_ids: tuple[str, ...], act: Callable[[str], Outcome], out: Output) -> int:
     """Act on each client id, tell each outcome, and go on past those that are not there."""
     missing = 0
 
@@ -323,7 +349,7 @@ def act_on_each(
         nonlocal missing
         for client_id in client_ids:
             try:
-                yield act(client_id)
+                yield msgspec.to_builtins(act(client_id))
             except CommandFailed as error:
                 if error.exit_code is not ExitCode.NOT_FOUND:
                     raise

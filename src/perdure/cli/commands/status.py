@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+import msgspec
 
+from perdure.admin.records.node import GetStats
 from perdure.cli.admin_client import AdminClient
 from perdure.cli.commands.sessions import not_running
 from perdure.cli.data import data_options
@@ -29,6 +31,6 @@ def command(data: Path, out: Output) -> int:
     if client is None:
         raise not_running(data)
     with client:
-        stats = client.call("stats")
-    out.record(stats)
-    return ExitCode.OK if stats["storage"] == "ok" else ExitCode.TEMPORARY
+        stats = client.call(GetStats())
+    out.record(msgspec.to_builtins(stats))
+    return ExitCode.OK if stats.storage == "ok" else ExitCode.TEMPORARY

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
+from perdure.admin.records.storage import RotateLog
 from perdure.cli.admin_client import AdminClient
 from perdure.cli.commands.sessions import not_running
 from perdure.cli.data import data_options, database_directory, storage_options
@@ -361,15 +362,15 @@ def _print_findings(out: Output, findings: Iterator[Finding]) -> int:
 @output_options
 def rotate(data: Path, proposal: Path | None, out: Output) -> None:
     """Begin a new generation of the log now. Needs a running broker."""
-    arguments = {}
+    request = RotateLog()
     if proposal is not None:
         found = parse_proposal(proposal.read_bytes())
-        arguments["structure"] = msgspec.json.encode(found.structure).decode()
+        request = RotateLog(structure=found.structure)
     client = AdminClient.connect(data)
     if client is None:
         raise not_running(data)
     with client:
-        out.record(client.call("storage.rotate", **arguments))
+        out.record(msgspec.to_builtins(client.call(request)))
     if proposal is not None:
         click.echo(
             "later generations inherit the levels that vary; to keep the thresholds too, set "

@@ -1,4 +1,4 @@
-"""``/livez``, ``/readyz``, ``/version`` and ``/error-codes``: answered without a token."""
+"""``/livez``, ``/readyz``, ``/status``, ``/version``, ``/error-codes``: answered to everybody."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from perdure.pipeline.protocol import API, API_VERSION, PRODUCT
 from perdure.web.context import Context
 from perdure.web.problems import ApiError, codes
+from perdure.web.routing import WebRoute
 
 
 def json_response(body: Mapping[str, Any] | msgspec.Struct) -> Response:
@@ -24,7 +24,7 @@ def json_response(body: Mapping[str, Any] | msgspec.Struct) -> Response:
     )
 
 
-def routes(context: Context) -> list[Route]:
+def routes(context: Context) -> list[WebRoute]:
     """The routes of this file."""
 
     async def livez(_request: Request) -> Response:
@@ -36,7 +36,7 @@ def routes(context: Context) -> list[Route]:
         stats = await context.health.stats()
         if stats is None:
             raise ApiError("not_ready", "the broker does not answer")
-        if stats.get("storage") != "ok":
+        if stats.storage != "ok":
             raise ApiError("not_ready", "the storage does not take messages")
         return json_response({"status": "ok"})
 
@@ -46,12 +46,26 @@ def routes(context: Context) -> list[Route]:
         )
 
     async def error_codes(_request: Request) -> Response:
-        items = [{"code": code, "status": status} for code, status in sorted(codes().items())]
+        items = [
+            {"code": code, "status": found.status, "meaning": found.meaning}
+            for code, found in sorted(codes().items())
+        ]
         return json_response({"items": items, "next_cursor": None})
 
+    async def status(_request: Request) -> Response:
+        stats = await context.health.stats()
+        storage = "unknown" if stats is None else stats.storage
+        ok = storage == "ok"
+        return json_response({"status": "ok" if ok else "not_ready", "storage": storage})
+
+    endpoints = {
+        "error-codes": error_codes,
+        "livez": livez,
+        "readyz": readyz,
+        "status": status,
+        "version": version,
+    }
     return [
-        Route(f"{API}/error-codes", error_codes),
-        Route(f"{API}/livez", livez),
-        Route(f"{API}/readyz", readyz),
-        Route(f"{API}/version", version),
+        WebRoute(method="GET", path=f"{API}/{name}", endpoint=endpoint, right=None)
+        for name, endpoint in endpoints.items()
     ]

@@ -10,7 +10,6 @@ from typing import Any, Final, TypeVar
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from perdure.clock import SystemClock
 from perdure.errors import MqttError, StorageUnavailable
@@ -37,6 +36,7 @@ from perdure.web.arrow import check_database, stream_rows
 from perdure.web.context import Context
 from perdure.web.problems import ApiError
 from perdure.web.routes.health import json_response
+from perdure.web.routing import WebRoute
 
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 """A query with ten thousand topic filters is far smaller."""
@@ -48,20 +48,30 @@ Q = TypeVar("Q", SliceQuery, BoundQuery, RowQuery)
 T = TypeVar("T")
 
 
-def routes(context: Context) -> list[Route]:
+def routes(context: Context) -> list[WebRoute]:
     """The routes of this file."""
     handlers = LogHandlers(context)
+    table = [
+        ("GET", LOG_PATH, handlers.describe),
+        ("GET", f"{LOG_PATH}/generations", handlers.generations),
+        ("GET", f"{LOG_PATH}/streams", handlers.streams),
+        ("GET", f"{LOG_PATH}/schema", handlers.schema),
+        ("POST", f"{LOG_PATH}/slices", handlers.slices),
+        ("POST", f"{LOG_PATH}/bound", handlers.bound),
+        ("GET", CURSORS_PATH, handlers.cursors),
+        ("POST", CURSORS_PATH, handlers.keep_cursor),
+        ("POST", f"{LOG_PATH}/read", handlers.read),
+        ("GET", f"{LOG_PATH}/read", handlers.read_plainly),
+    ]
     return [
-        Route(LOG_PATH, handlers.describe, methods=["GET"]),
-        Route(f"{LOG_PATH}/generations", handlers.generations, methods=["GET"]),
-        Route(f"{LOG_PATH}/streams", handlers.streams, methods=["GET"]),
-        Route(f"{LOG_PATH}/schema", handlers.schema, methods=["GET"]),
-        Route(f"{LOG_PATH}/slices", handlers.slices, methods=["POST"]),
-        Route(f"{LOG_PATH}/bound", handlers.bound, methods=["POST"]),
-        Route(CURSORS_PATH, handlers.cursors, methods=["GET"]),
-        Route(CURSORS_PATH, handlers.keep_cursor, methods=["POST"]),
-        Route(f"{LOG_PATH}/read", handlers.read, methods=["POST"]),
-        Route(f"{LOG_PATH}/read", handlers.read_plainly, methods=["GET"]),
+        WebRoute(
+            method=method,
+            path=path,
+            endpoint=endpoint,
+            operation="storage.read",
+            right="operator" if endpoint == handlers.keep_cursor else "viewer",
+        )
+        for method, path, endpoint in table
     ]
 
 

@@ -92,7 +92,7 @@ def test_all_agree(seed: int) -> None:
     # An operator's look, which counts.
     details = asyncio.run(session_details(database, "r", now_us, running=True))
     assert details is not None
-    assert (details["owed_messages"], details["owed_is_exact"]) == (len(entries), True)
+    assert (details.owed_messages, details.owed_is_exact) == (len(entries), True)
     rows = asyncio.run(slow_sessions(database, top=3))
     assert [row["pending"] for row in rows] == ([len(entries)] if entries else [])
 

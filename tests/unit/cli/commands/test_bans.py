@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from perdure.admin.records.bans import AddBan, RemoveBan
 from perdure.broker.auth.bans import BanFile
 from perdure.cli.commands.bans import _end
 from perdure.cli.main import run
@@ -89,8 +90,8 @@ def test_a_running_broker(tmp_path: Path, running: FakeBroker, capsys: Capture) 
     assert run(on(tmp_path, "remove", "--username", "there", "--username", "u")) == 67
     assert capsys.readouterr().out == "username\tthere\tremoved\n"
     assert running.asked == [
-        ("ban", "client_id", "c", "r", "0"),
-        ("unban", "username", "there"),
-        ("unban", "username", "u"),
+        AddBan(kind="client_id", value="c", reason="r"),
+        RemoveBan(kind="username", value="there"),
+        RemoveBan(kind="username", value="u"),
     ]
     assert not (tmp_path / "bans").exists(), "the broker writes its file"

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from perdure.admin.records.sessions import DiscardSession
 from perdure.cli.main import run
 from perdure.model import Message
 from perdure.storage.device_queue import DeviceQueue, NewEntry
@@ -101,7 +102,7 @@ def test_discard_of_a_stopped_broker(directory: Path, capsys: Capture) -> None:
 
 def test_discard_asks_the_running_broker(running: Any, tmp_path: Path, capsys: Capture) -> None:
     assert run(on(tmp_path, "discard", "live", "--yes")) == 0
-    assert running.asked == [("discard", "live")]
+    assert running.asked == [DiscardSession(client_id="live")]
     assert capsys.readouterr().out.startswith("live\t")
 
 
@@ -186,7 +187,7 @@ def test_a_broker_in_a_server_is_found_by_its_configuration(
     assert run(["queues", "list", "--config", str(config)]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert run(["queues", "discard", "live", "--yes", "--config", str(config)]) == 0
-    assert running.asked == [("discard", "live")]
+    assert running.asked == [DiscardSession(client_id="live")]
 
 
 @pytest.mark.slow

@@ -9,6 +9,13 @@ from typing import Any
 
 import pytest
 
+from perdure.admin.records.explain import ExplainSession
+from perdure.admin.records.sessions import (
+    DiscardSession,
+    GetSession,
+    KickSession,
+    ListSessions,
+)
 from perdure.cli.main import run
 from perdure.errors import PerdureError
 from perdure.model import InboxEntry, Message, StoredSession
@@ -171,10 +178,13 @@ def test_running_broker_is_asked(running: Any, tmp_path: Path, capsys: Capture) 
     assert json.loads(capsys.readouterr().out) == [{"client_id": "live", "action": "discarded"}]
     assert run(on(tmp_path, "kick", "live")) == 0
     assert running.asked == [
-        ("sessions", "", "connected"),
-        ("discard", "live"),
-        ("discard", "nobody"),
-        ("kick", "live"),
+        ListSessions(limit=1_000, state="connected"),
+        GetSession(client_id="live"),
+        GetSession(client_id="nobody"),
+        ExplainSession(client_id="live", topic="t"),
+        DiscardSession(client_id="live"),
+        DiscardSession(client_id="nobody"),
+        KickSession(client_id="live"),
     ]
 
 

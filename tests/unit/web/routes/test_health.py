@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from perdure.admin.records.node import Stats
+from tests.unit.server.administration.fake_service import stats
 from tests.unit.web.asgi import ask
 
 pytest.importorskip("starlette")
@@ -13,14 +15,12 @@ from perdure.pipeline.protocol import API
 
 
 @pytest.mark.parametrize(
-    ("stats", "live", "ready"),
-    [(None, 503, 503), ({"storage": "failed"}, 200, 503), ({"storage": "ok"}, 200, 200)],
+    ("found", "live", "ready"),
+    [(None, 503, 503), (stats("failed"), 200, 503), (stats("ok"), 200, 200)],
 )
-async def test_health(
-    app: Any, context: Any, stats: dict[str, str] | None, live: int, ready: int
-) -> None:
-    async def told() -> dict[str, str] | None:
-        return stats
+async def test_health(app: Any, context: Any, found: Stats | None, live: int, ready: int) -> None:
+    async def told() -> Stats | None:
+        return found
 
     context.health.stats = told
     assert (await ask(app, f"{API}/livez", token=None)).status == live
@@ -31,8 +31,9 @@ async def test_health(
 
 async def test_error_codes(app: Any) -> None:
     got = await ask(app, f"{API}/error-codes", token=None)
-    assert {"code": "unauthorized", "status": 401} in got.json["items"]
-    assert {"code": "storage_unavailable", "status": 410} in got.json["items"]
+    statuses = {item["code"]: item["status"] for item in got.json["items"]}
+    assert (statuses["unauthorized"], statuses["storage_unavailable"]) == (401, 410)
+    assert all(item["meaning"] for item in got.json["items"])
 
 
 async def test_version(app: Any) -> None:

@@ -1,0 +1,30 @@
+"""The one table of operations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from perdure.admin.operation import Operation, Request
+from perdure.admin.records import bans, explain, node, sessions, storage
+
+OPERATIONS: Final[Mapping[str, Operation]] = {
+    each.name: each
+    for table in (
+        node.OPERATIONS,
+        sessions.OPERATIONS,
+        explain.OPERATIONS,
+        bans.OPERATIONS,
+        storage.OPERATIONS,
+    )
+    for each in table
+}
+
+_BY_REQUEST: Final[Mapping[type[Request[Any]], Operation]] = {
+    each.request: each for each in OPERATIONS.values()
+}
+
+
+def operation_of(request: type[Request[Any]]) -> Operation:
+    """The operation that takes requests of a class."""
+    return _BY_REQUEST[request]

@@ -1,0 +1,70 @@
+"""The administration service of a broker, made from its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import final
+
+from prometheus_client import generate_latest
+
+from perdure.admin.audit import AuditHook
+from perdure.broker.services import Services
+from perdure.clock import SystemClock
+from perdure.config.schema import Config
+from perdure.observe.metrics import Metrics
+from perdure.observe.prometheus import make_registry
+from perdure.server.administration.bans import BanOperations
+from perdure.server.administration.history import Recorder
+from perdure.server.administration.node import NodeOperations
+from perdure.server.administration.service import AdminService, AuditLog, Operations
+from perdure.server.administration.sessions import SessionOperations
+from perdure.server.administration.storage import StorageOperations
+from perdure.server.bans import BanKeeper
+
+
+@final
+class Administration:
+    """The service, and what runs for it.
+
+    Args:
+        services: the parts of the broker.
+        config: of the process.
+        version: release.
+        bans: keeps the bans.
+        is_superuser: whether a user is exempt from the ACL.
+        audit: is told of changes.
+
+    Attributes:
+        service: answers.
+        recorder: looks at the counters each second.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        config: Config,
+        *,
+        version: str,
+        metrics: Metrics,
+        bans: BanKeeper,
+        is_superuser: Callable[[str | None], bool],
+        audit: AuditHook | None = None,
+    ) -> None:
+        clock = SystemClock()
+        node = config.node.name
+        self.recorder = Recorder(services)
+        registry = make_registry(metrics, version=version, backend=config.storage.backend)
+        operations: list[Operations] = [
+            SessionOperations(services, node=node, is_superuser=is_superuser),
+            NodeOperations(
+                services,
+                self.recorder,
+                node=node,
+                version=version,
+                started_us=clock.now_us(),
+                exposition=lambda: generate_latest(registry).decode(),
+            ),
+            BanOperations(bans, clock),
+            StorageOperations(services),
+        ]
+        self.service = AdminService(operations, audit=audit or AuditLog(), clock=clock)

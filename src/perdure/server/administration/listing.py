@@ -1,0 +1,257 @@
+"""A page of sessions, from wherever they are: the store of a broker that runs or is stopped, and
+the memory of the running one.
+
+The work for a page is bounded whatever is asked for, and takes a turn of the loop for some rows
+only. What is connected is found from memory, so that it needs no scan of the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+from base64 import b64decode, urlsafe_b64encode
+from bisect import bisect_left, bisect_right
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from typing import Any, Final, Protocol, cast, final
+
+import msgspec
+
+from perdure.admin.problems import Refused
+from perdure.admin.records.sessions import ListSessions, SessionPage, SessionRow
+from perdure.config.units import parse_time
+from perdure.model import SessionRecord, Subscription
+from perdure.server.inspect import Stored, session_row
+
+SCAN_MAX: Final = 2_000
+"""Sessions that are looked at for one page."""
+
+ROWS_PER_TURN: Final = 64
+"""Sessions after which the event loop may serve MQTT clients."""
+
+SORTED_AT_ONCE_MAX: Final = 4_096
+"""Client ids that are sorted in one turn, some two milliseconds."""
+
+SNAPSHOT_US: Final = 2_000_000
+"""How old the order of more of them may be."""
+
+
+class Connected(Protocol):
+    """A connected session, as far as a list shows it."""
+
+    record: SessionRecord
+    subs: dict[str, Subscription]
+
+    @property
+    def stored(self) -> bool:
+        """It is in the store too."""
+        ...
+
+
+@final
+class LiveTable:
+    """Connected sessions in the order of their client ids.
+
+    Args:
+        live: by client id.
+        monotonic_us: clock.
+        node: name of this node.
+    """
+
+    def __init__(
+        self, live: Mapping[str, Any], monotonic_us: Callable[[], int], *, node: str
+    ) -> None:
+        self._live = cast("Mapping[str, Connected]", live)
+        self._monotonic_us = monotonic_us
+        self._snapshot: list[bytes] = []
+        self._taken_us: int | None = None
+        self.node = node
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def get(self, client_id: str) -> Connected | None:
+        """A connected session."""
+        return self._live.get(client_id)
+
+    async def ids(self) -> list[bytes]:
+        """Client ids in UTF-8 order; of very many connected ones as of two seconds ago."""
+        if len(self._live) <= SORTED_AT_ONCE_MAX:
+            return sorted(map(str.encode, self._live))
+        now_us = self._monotonic_us()
+        if self._taken_us is None or now_us - self._taken_us > SNAPSHOT_US:
+            self._snapshot = await _sorted_in_turns(list(self._live))
+            self._taken_us = now_us
+        return self._snapshot
+
+
+async def _sorted_in_turns(names: list[str]) -> list[bytes]:
+    runs = []
+    for first in range(0, len(names), SORTED_AT_ONCE_MAX):
+        runs.append(sorted(map(str.encode, names[first : first + SORTED_AT_ONCE_MAX])))
+        await asyncio.sleep(0)
+    merged: list[bytes] = []
+    for item in heapq.merge(*runs):
+        merged.append(item)
+        if not len(merged) % 1_024:
+            await asyncio.sleep(0)
+    return merged
+
+
+@final
+class _Wanted:
+    """What a request asks for, ready to be compared."""
+
+    def __init__(self, request: ListSessions, live: LiveTable | None, now_us: int) -> None:
+        self._request = request
+        self._live = live
+        try:
+            self._from_us = _moment(request.created_from, now_us, 0)
+            self._until_us = _moment(request.created_until, now_us, 2**63)
+        except ValueError as error:
+            raise Refused("bad_request", f"created_at: {error}") from error
+
+    def takes(self, row: SessionRow) -> bool:
+        """Whether a row belongs to the list."""
+        request = self._request
+        return (
+            request.client_id_like in row.client_id
+            and (request.connected is None or request.connected == (row.state == "connected"))
+            and (request.state is None or request.state == row.state)
+            and (request.username is None or request.username == (row.username or ""))
+            and (request.node is None or request.node == row.node)
+            and self._from_us <= row.created_at_us <= self._until_us
+        )
+
+
+def _moment(text: str, now_us: int, default: int) -> int:
+    return parse_time(text, now_us) if text else default
+
+
+async def list_sessions(
+    database: Stored,
+    request: ListSessions,
+    now_us: int,
+    *,
+    live: LiveTable | None = None,
+    skew_us: int = 0,
+    estimated_total: int | None = None,
+) -> SessionPage:
+    """A page of sessions.
+
+    Args:
+        database: where they are.
+        request: which of them.
+        now_us: steady time.
+        live: those that a running broker has in memory; None = none runs.
+        skew_us: what the wall clock is ahead of steady time.
+        estimated_total: all sessions.
+
+    Raises:
+        Refused: the cursor is none, or a moment.
+    """
+    wanted = _Wanted(request, live, now_us + skew_us)
+    after = decode_cursor(request.cursor)
+    items: list[SessionRow] = []
+    looked = 0
+    async with contextlib.aclosing(_candidates(database, request, after, live)) as candidates:
+        async for record in candidates:
+            if len(items) == request.limit or looked == SCAN_MAX:
+                break
+            looked += 1
+            after = record.client_id
+            held = live.get(after) if live is not None else None
+            row = session_row(
+                record if held is None else held.record,
+                now_us,
+                running=live is not None,
+                skew_us=skew_us,
+                node=live.node if live is not None and held is not None else None,
+                subscription_count=None if held is None else len(held.subs),
+            )
+            if wanted.takes(row):
+                items.append(row)
+            if not looked % ROWS_PER_TURN:
+                await asyncio.sleep(0)
+        else:
+            after = ""
+    return SessionPage(
+        items=items,
+        next_cursor=encode_cursor(after) if after else None,
+        estimated_total=_total(request, live, estimated_total),
+    )
+
+
+def _total(request: ListSessions, live: LiveTable | None, total: int | None) -> int | None:
+    """How many there are, if nothing but the connection is asked for."""
+    plain = ListSessions(limit=request.limit, cursor=request.cursor)
+    if request == plain:
+        return total
+    if live is None or request != msgspec.structs.replace(plain, connected=request.connected):
+        return None
+    return len(live) if request.connected else None if total is None else total - len(live)
+
+
+async def _candidates(
+    database: Stored, request: ListSessions, after: str, live: LiveTable | None
+) -> AsyncGenerator[SessionRecord, None]:
+    """Sessions above ``after`` with the prefix, in order."""
+    prefix = request.prefix
+    first = prefix.encode()
+    connected = iter(()) if live is None else _from(await live.ids(), first, after)
+    if request.connected or request.state == "connected":
+        for client_id in connected:
+            held = None if live is None else live.get(client_id.decode())
+            if held is not None:
+                yield held.record
+        return
+    # Starting above the prefix without its last character skips what cannot begin with it.
+    start = max(after, prefix[:-1], key=str.encode)
+    following = next(connected, None)
+    async with contextlib.aclosing(
+        cast("AsyncGenerator[SessionRecord, None]", database.sessions(after=start))
+    ) as stored:
+        async for record in stored:
+            key = record.client_id.encode()
+            while following is not None and following < key:
+                held = None if live is None else live.get(following.decode())
+                if held is not None and not held.stored:
+                    yield held.record
+                following = next(connected, None)
+            if following == key:
+                following = next(connected, None)
+            if key.startswith(first):
+                yield record
+            elif key > first:
+                break
+    while following is not None:
+        held = None if live is None else live.get(following.decode())
+        if held is not None and not held.stored:
+            yield held.record
+        following = next(connected, None)
+
+
+def _from(ids: list[bytes], prefix: bytes, after: str) -> Iterator[bytes]:
+    """Sorted ids with a prefix, above ``after``."""
+    position = max(bisect_right(ids, after.encode()) if after else 0, bisect_left(ids, prefix))
+    for index in range(position, len(ids)):
+        if not ids[index].startswith(prefix):
+            return
+        yield ids[index]
+
+
+def encode_cursor(position: str) -> str:
+    """A place in a list, as clients see it."""
+    return urlsafe_b64encode(position.encode()).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str) -> str:
+    """The place that a cursor stands for; empty = the beginning.
+
+    Raises:
+        Refused: it is no cursor.
+    """
+    try:
+        return b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
+    except ValueError as error:
+        raise Refused("bad_request", "the cursor is not one of this list") from error

@@ -1,0 +1,184 @@
+"""Operations on the broker as a whole: numbers, rates, their last hour, the nodes."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, final
+
+from perdure.admin.operation import Request
+from perdure.admin.records.node import (
+    GetHistory,
+    GetMetrics,
+    GetOverview,
+    GetRates,
+    GetStats,
+    History,
+    ListNodes,
+    MetricsText,
+    Node,
+    NodePage,
+    Overview,
+    Rates,
+    Stats,
+)
+from perdure.broker.services import Services
+from perdure.config.units import format_time
+from perdure.pure import build
+from perdure.server.administration.history import Recorder
+from perdure.server.administration.service import Call, Handler
+
+_STATM: Final = Path("/proc/self/statm")
+_DESCRIPTORS: Final = Path("/proc/self/fd")
+
+
+@final
+class NodeOperations:
+    """Answers what is asked of the broker as a whole.
+
+    Args:
+        services: the parts of the broker.
+        recorder: looks at the counters.
+        node: name of this node.
+        version: release.
+        started_us: wall time of the start.
+        exposition: everything that is counted, in the format of Prometheus.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        recorder: Recorder,
+        *,
+        node: str,
+        version: str,
+        started_us: int,
+        exposition: Callable[[], str],
+    ) -> None:
+        self._services = services
+        self._recorder = recorder
+        self._node = node
+        self._version = version
+        self._started_us = started_us
+        self._begun_us = services.clock.monotonic_us()
+        self._exposition = exposition
+
+    def handlers(self) -> Mapping[type[Request[Any]], Handler]:
+        """By request."""
+        return {
+            GetStats: self.stats,
+            GetRates: self.rates,
+            GetOverview: self.overview,
+            GetHistory: self.history,
+            GetMetrics: self.metrics,
+            ListNodes: self.nodes,
+        }
+
+    async def stats(self, _request: GetStats, _call: Call) -> Stats:
+        """What ``perdure status`` shows."""
+        return Stats(**self._stats())
+
+    async def rates(self, _request: GetRates, _call: Call) -> Rates:
+        """Rates of the last ten seconds."""
+        return self._recorder.rates()
+
+    async def overview(self, _request: GetOverview, _call: Call) -> Overview:
+        """Numbers and rates together."""
+        now_us = self._services.clock.wall_us()
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return Overview(
+            **self._stats(),
+            as_of=format_time(now_us),
+            as_of_us=now_us,
+            rates=self._recorder.rates(),
+            open_files=_open_files(),
+            memory_bytes=_memory_bytes(),
+            cpu_s=round(used.ru_utime + used.ru_stime, 3),
+            event_loop_lag_us=self._recorder.lag_us,
+        )
+
+    async def history(self, request: GetHistory, _call: Call) -> History:
+        """The last hour, or a part of it."""
+        return self._recorder.history(request.seconds)
+
+    async def metrics(self, _request: GetMetrics, _call: Call) -> MetricsText:
+        """All counters."""
+        return MetricsText(self._exposition())
+
+    async def nodes(self, _request: ListNodes, _call: Call) -> NodePage:
+        """This node: it is the only one that this broker knows."""
+        metrics = self._services.metrics
+        mine = Node(
+            name=self._node,
+            is_self=True,
+            state="running",
+            version=self._version,
+            started_at=format_time(self._started_us),
+            connections=metrics.connections_now,
+            sessions_connected=metrics.sessions_connected,
+        )
+        return NodePage(items=[mine], estimated_total=1)
+
+    def _stats(self) -> dict[str, Any]:
+        services = self._services
+        metrics = services.metrics
+        services.gauges.update()
+        return {
+            "node": self._node,
+            "version": self._version,
+            "build": build(),
+            "started_at": format_time(self._started_us),
+            "started_at_us": self._started_us,
+            "uptime_s": (services.clock.monotonic_us() - self._begun_us) // 1_000_000,
+            "storage": self._storage(),
+            "storage_reason": self._storage_reason(),
+            "connections": metrics.connections_now,
+            "sessions_connected": metrics.sessions_connected,
+            "sessions_offline": metrics.sessions_offline,
+            "subscriptions": metrics.subscriptions + metrics.subscriptions_offline,
+            "subscriptions_connected": metrics.subscriptions,
+            "subscriptions_offline": metrics.subscriptions_offline,
+            "inflight_messages": metrics.inflight_messages,
+            "pending_messages": metrics.pending_messages,
+            "shared_groups": metrics.shared_groups,
+            "retained_messages": metrics.retained_messages,
+            "retained_bytes": metrics.retained_bytes,
+            "messages_received": metrics.messages_received,
+            "messages_delivered": metrics.messages_delivered,
+            "messages_dropped": metrics.messages_dropped,
+            "messages_dropped_by": {
+                name.removeprefix("messages_dropped_"): getattr(metrics, name)
+                for name in metrics.__slots__
+                if name.startswith("messages_dropped_")
+            },
+            "log_messages": metrics.storage_messages,
+            "log_bytes": metrics.storage_bytes,
+            "generations": metrics.storage_generations,
+        }
+
+    def _storage(self) -> str:
+        """``ok``, ``refusing`` (the disk budget is used up) or ``failed``."""
+        if not self._services.committer.writable:
+            return "failed"
+        return "refusing" if self._services.publish_path.disk_full else "ok"
+
+    def _storage_reason(self) -> str:
+        """Why it is not ``ok``, or cannot keep to its budget."""
+        failure = self._services.committer.failure
+        return failure.message if failure is not None else self._services.retention.disk_over
+
+
+def _open_files() -> int | None:
+    try:
+        return len(os.listdir(_DESCRIPTORS))  # noqa: PTH208 - a count, without a Path for each
+    except OSError:
+        return None
+
+
+def _memory_bytes() -> int | None:
+    try:
+        return int(_STATM.read_text().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return None

@@ -1,0 +1,131 @@
+"""The operations of the table, each at its route: the request from path, query and body, the
+result of the broker as it is.
+
+The broker judges the request, the right and the audit; here are only the forms of HTTP.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from perdure.admin.operation import Operation
+from perdure.admin.table import OPERATIONS
+from perdure.admin.wire import REQUEST_BYTES_MAX
+from perdure.pipeline.protocol import API
+from perdure.web.context import Context
+from perdure.web.principals import principal_of
+from perdure.web.problems import ApiError
+from perdure.web.routing import WebRoute
+
+BODY_BYTES_MAX: Final = REQUEST_BYTES_MAX - 64 * 1024
+"""A request in the line on the admin socket has a principal beside it."""
+
+FIELDS_MAX: Final = 64
+"""Names in ``?fields=``."""
+
+IN_QUERY: Final = frozenset({"GET", "DELETE"})
+"""Methods whose fields are in the query."""
+
+
+def routes(context: Context) -> list[WebRoute]:
+    """A route for each operation that has one."""
+    return [
+        WebRoute(
+            method=operation.http.method,
+            path=f"{API}{operation.http.path}",
+            endpoint=_endpoint(context, operation),
+            right=operation.right,
+            operation=operation.name,
+            broker_decides=True,
+        )
+        for operation in OPERATIONS.values()
+        if operation.http is not None
+    ]
+
+
+def _endpoint(context: Context, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+    assert operation.http is not None
+    in_query, status = operation.http.method in IN_QUERY, operation.http.status
+
+    async def endpoint(request: Request) -> Response:
+        principal = principal_of(request)
+        fields: dict[str, Any] = {} if in_query else await _body(request)
+        query = _query(request)
+        wanted = query.pop("fields", "")
+        if in_query:
+            fields.update(query)
+        elif query:
+            raise ApiError("bad_request", f"no {next(iter(query))} in the query: it is in the body")
+        fields.update(request.path_params)
+        try:
+            made = msgspec.convert(fields, operation.request, strict=not in_query)
+        except msgspec.ValidationError as error:
+            raise ApiError("bad_request", str(error)) from error
+        result = await context.admin.ask(
+            operation.name,
+            msgspec.json.encode(made),
+            principal,
+            request.scope["state"]["request_id"],
+        )
+        return _response(request, result, wanted, status)
+
+    return endpoint
+
+
+def _response(request: Request, result: bytes, wanted: str, status: int) -> Response:
+    """The result as it is, or the fields of it that are wanted; 304 if the client has it."""
+    if wanted:
+        result = _only(result, wanted)
+    headers = {"Cache-Control": "no-store"}
+    if request.method in ("GET", "HEAD"):
+        tag = f'"{hashlib.blake2b(result, digest_size=12).hexdigest()}"'
+        headers["ETag"] = tag
+        if request.headers.get("if-none-match") == tag:
+            return Response(b"", 304, headers=headers)
+    return Response(result, status, headers=headers, media_type="application/json")
+
+
+def _only(result: bytes, wanted: str) -> bytes:
+    """The named fields of a record, or of each item of a list."""
+    names = [name for name in wanted.split(",") if name]
+    if len(names) > FIELDS_MAX:
+        raise ApiError("bad_request", f"fields names {FIELDS_MAX} fields at most")
+    record = msgspec.json.decode(result)
+    if isinstance(record, dict) and isinstance(record.get("items"), list):
+        record["items"] = [_pick(item, names) for item in record["items"]]
+        return msgspec.json.encode(record)
+    return msgspec.json.encode(_pick(record, names))
+
+
+def _pick(item: Any, names: list[str]) -> Any:
+    return {name: item[name] for name in names if name in item} if isinstance(item, dict) else item
+
+
+def _query(request: Request) -> dict[str, str]:
+    """The query; a name that comes twice is refused, as nobody can say which is meant."""
+    found: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if name in found:
+            raise ApiError("bad_request", f"{name[:100]} is in the query twice")
+        found[name] = value
+    return found
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > BODY_BYTES_MAX:
+            raise ApiError("too_large", f"a body has at most {BODY_BYTES_MAX} bytes")
+    if not body:
+        return {}
+    try:
+        return msgspec.json.decode(bytes(body), type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ApiError("bad_request", f"the body: {error}") from error
