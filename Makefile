@@ -14,6 +14,9 @@ LOCKS := requirements/build.txt requirements/dev.txt
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --quiet
 
+# What the image is installed with.
+IMAGE_EXTRAS := $(foreach extra,hashes http http-auth jwt postgres redis kafka,--extra $(extra))
+
 SEED ?=
 ROUNDS ?= 200
 # A seed that nobody has chosen.
@@ -155,9 +158,26 @@ hostile: setup ## attack a broker and show what others notice (HOSTILE="--list",
 	$(BIN)/python -m benchmarks.hostile $(HOSTILE)
 
 .PHONY: docs
-docs: setup ## write the generated pages: docs/traps.md, docs/reference/conformance.md
+docs: setup ## write the generated pages: docs/traps.md, docs/reference/, the Grafana dashboard
 	$(BIN)/python -m tools.traps
 	$(BIN)/python -m tools.conformance
+	$(BIN)/python -m tools.references
+	$(BIN)/python -m tools.cli_pages
+	$(BIN)/python -m tools.grafana
+
+.PHONY: man
+man: setup ## manual pages into build/man and completion scripts into build/completion
+	$(BIN)/python -m tools.cli_pages build/man
+	@mkdir -p build/completion
+	@for shell in bash zsh fish; do $(BIN)/perdure completion $$shell >build/completion/perdure.$$shell; done
+
+.PHONY: deploy-tools
+deploy-tools: setup ## what checks deploy/: helm, promtool (go), mmdebstrap (Debian), schemas
+	@tools/deploy_tools.sh "$(VENV)"
+
+.PHONY: image-test
+image-test: setup ## the Dockerfile's steps in a clean root, and a broker in it (root, mmdebstrap)
+	$(BIN)/python -m pytest -q tests/image
 
 .PHONY: changelog
 changelog: setup ## show what the news fragments will say
@@ -185,8 +205,12 @@ lock: ## write requirements/*.txt again from pyproject.toml (needs uv)
 	$(COMPILE) requirements/fuzz.in -o requirements/fuzz.txt
 	$(COMPILE) pyproject.toml -o requirements/core.txt
 	$(COMPILE) pyproject.toml --extra dev -c requirements/core.txt -o requirements/dev.txt
+	$(COMPILE) requirements/deploy.in -c requirements/dev.txt -o requirements/deploy.txt
+	$(COMPILE) pyproject.toml $(IMAGE_EXTRAS) -c requirements/dev.txt -o requirements/image.txt
 	$(COMPILE) pyproject.toml --extra dev --extra spark --extra connect --extra lake-tests \
 		-c requirements/dev.txt -o requirements/spark.txt
+	$(COMPILE) pyproject.toml $(IMAGE_EXTRAS) --extra spark --extra connect \
+		-c requirements/image.txt -c requirements/spark.txt -o requirements/pipeline.txt
 
 .PHONY: clean
 clean: ## remove what make and the tools produced

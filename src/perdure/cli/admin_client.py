@@ -51,14 +51,18 @@ class AdminClient:
         self._lines = connected.makefile("rb")
 
     @classmethod
-    def connect(cls, directory: Path) -> AdminClient | None:
+    def connect(cls, directory: Path, *, timeout_s: float = TIMEOUT_S) -> AdminClient | None:
         """Connect, or None if no broker runs on the directory.
+
+        Args:
+            directory: of the broker's data.
+            timeout_s: without a byte from the broker for so long, it is taken to hang.
 
         Raises:
             CommandFailed: one runs and does not let us, or does not answer.
         """
         connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connecting.settimeout(TIMEOUT_S)
+        connecting.settimeout(timeout_s)
         try:
             with socket_address(directory) as address:
                 connecting.connect(address)

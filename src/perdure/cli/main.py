@@ -20,6 +20,7 @@ from perdure.pure import build
 COMMANDS: Mapping[str, str] = {
     "serve": "Run the broker.",
     "status": "Show whether the broker runs, and its numbers.",
+    "health": "Tell by the exit code whether the broker serves.",
     "pub": "Publish messages.",
     "sub": "Subscribe and print messages.",
     "sessions": "List, show, explain and discard sessions.",
@@ -32,6 +33,7 @@ COMMANDS: Mapping[str, str] = {
     "tokens": "Issue, show and revoke tokens that clients log in with.",
     "config": "Check and show the configuration.",
     "bench": "Measure a broker.",
+    "completion": "Print the completion script of a shell.",
     "plan": "Tell what something will need before there is any of it.",
 }
 """Command names, in the order of the help, with the line that the help shows.

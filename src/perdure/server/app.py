@@ -145,6 +145,7 @@ async def serve(
         metrics=metrics,
         bans=keeper,
         is_superuser=access.is_superuser,
+        phase=lambda: lifecycle.phase,
     )
     jobs: dict[str, Job] = {
         "tasks": watch.run,

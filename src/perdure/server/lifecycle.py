@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias, final
+from typing import Any, Final, Literal, Protocol, TypeAlias, final
 
 from perdure.errors import PerdureError
 from perdure.mqtt.reason_codes import SERVER_SHUTTING_DOWN
@@ -55,6 +55,8 @@ class Part(Protocol):
 Job: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 """A task that runs while clients are served; if it raises, the broker stops."""
 
+Phase: TypeAlias = Literal["starting", "serving", "stopping"]
+
 Reload: TypeAlias = Callable[[], None]
 """Takes new certificates or settings; a ``PerdureError`` leaves the old ones in force."""
 
@@ -71,6 +73,9 @@ class Lifecycle:
         notifier: the service manager, if there is one.
         drain_timeout_s: how long clients may take to go.
         on_ready: called once when clients can connect.
+
+    Attributes:
+        phase: whether clients can connect already, and still.
     """
 
     def __init__(
@@ -92,6 +97,7 @@ class Lifecycle:
         self._drain_timeout_s = drain_timeout_s
         self._on_ready = on_ready
         self._started: list[Part] = []
+        self.phase: Phase = "starting"
 
     async def run(self) -> None:
         """Start, serve until a signal asks to stop, and stop.
@@ -150,11 +156,13 @@ class Lifecycle:
             if self._notifier.watchdog_interval_s:
                 tasks.append(group.create_task(self._keep_watchdog(), name="watchdog"))
             settle_collector()
+            self.phase = "serving"
             self._notifier.ready("Serving")
             log.info("server.started", listeners=len(self._listeners))
             if self._on_ready is not None:
                 self._on_ready()
             await stopping.wait()
+            self.phase = "stopping"
             self._notifier.stopping("Disconnecting clients")
             await self._drain()
             for task in tasks:

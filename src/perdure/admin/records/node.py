@@ -17,6 +17,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         node: name of the broker.
+        phase: ``starting``, ``serving`` (clients can connect) or ``stopping``.
         version, build: release; ``compiled`` or ``pure``.
         started_at, started_at_us, uptime_s: since when it runs.
         storage: ``ok``, ``refusing`` (the disk budget is used up) or ``failed``.
@@ -31,6 +32,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     node: str
+    phase: str = "serving"
     version: str
     build: str
     started_at: str | None

@@ -20,6 +20,7 @@ from perdure.server.administration.service import AdminService, AuditLog, Operat
 from perdure.server.administration.sessions import SessionOperations
 from perdure.server.administration.storage import StorageOperations
 from perdure.server.bans import BanKeeper
+from perdure.server.lifecycle import Phase
 
 
 @final
@@ -32,6 +33,7 @@ class Administration:
         version: release.
         bans: keeps the bans.
         is_superuser: whether a user is exempt from the ACL.
+        phase: of the process.
         audit: is told of changes.
 
     Attributes:
@@ -48,6 +50,7 @@ class Administration:
         metrics: Metrics,
         bans: BanKeeper,
         is_superuser: Callable[[str | None], bool],
+        phase: Callable[[], Phase],
         audit: AuditHook | None = None,
     ) -> None:
         clock = SystemClock()
@@ -63,6 +66,7 @@ class Administration:
                 version=version,
                 started_us=clock.now_us(),
                 exposition=lambda: generate_latest(registry).decode(),
+                phase=phase,
             ),
             BanOperations(bans, clock),
             StorageOperations(services),

@@ -29,6 +29,7 @@ from perdure.config.units import format_time
 from perdure.pure import build
 from perdure.server.administration.history import Recorder
 from perdure.server.administration.service import Call, Handler
+from perdure.server.lifecycle import Phase
 
 _STATM: Final = Path("/proc/self/statm")
 _DESCRIPTORS: Final = Path("/proc/self/fd")
@@ -45,6 +46,7 @@ class NodeOperations:
         version: release.
         started_us: wall time of the start.
         exposition: everything that is counted, in the format of Prometheus.
+        phase: of the process.
     """
 
     def __init__(
@@ -56,7 +58,9 @@ class NodeOperations:
         version: str,
         started_us: int,
         exposition: Callable[[], str],
+        phase: Callable[[], Phase] = lambda: "serving",
     ) -> None:
+        self._phase = phase
         self._services = services
         self._recorder = recorder
         self._node = node
@@ -127,6 +131,7 @@ class NodeOperations:
         services.gauges.update()
         return {
             "node": self._node,
+            "phase": self._phase(),
             "version": self._version,
             "build": build(),
             "started_at": format_time(self._started_us),

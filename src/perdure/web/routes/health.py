@@ -36,6 +36,8 @@ def routes(context: Context) -> list[WebRoute]:
         stats = await context.health.stats()
         if stats is None:
             raise ApiError("not_ready", "the broker does not answer")
+        if stats.phase != "serving":
+            raise ApiError("not_ready", "the broker does not take clients: it starts or stops")
         if stats.storage != "ok":
             raise ApiError("not_ready", "the storage does not take messages")
         return json_response({"status": "ok"})

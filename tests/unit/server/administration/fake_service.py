@@ -79,14 +79,14 @@ SUBSCRIPTION = HeldSubscription(
 TIMES: dict[str, Any] = {"until": None, "until_us": None, "since": None, "since_us": 0}
 
 
-def stats(storage: str) -> Stats:
+def stats(storage: str, *, phase: str = "serving") -> Stats:
     """Numbers that are all zero."""
     zero: dict[str, Any] = {
         name: 0
         for name in Stats.__struct_fields__
         if name not in {"messages_dropped_by", "started_at"}
     }
-    texts = {"node": "n", "version": "1", "build": "pure", "storage": storage}
+    texts = {"node": "n", "version": "1", "build": "pure", "storage": storage, "phase": phase}
     return Stats(
         **{**zero, **texts, "storage_reason": "", "started_at": None, "messages_dropped_by": {}}
     )
@@ -101,11 +101,12 @@ class FakeBroker:
         refusal: raised by the operations that may be refused.
         rows: sessions in the list, beside the known one.
         page: sessions of a page.
-        storage: in the numbers.
+        storage, phase: in the numbers.
         structure: that a generation was begun with.
     """
 
     def __init__(self, known: str = "live") -> None:
+        self.phase = "serving"
         self.asked: list[object] = []
         self.audited: list[AuditRecord] = []
         self.refusal: PerdureError | None = None
@@ -197,4 +198,4 @@ class FakeBroker:
         return NewGeneration(generation=2, created_at=None, created_at_us=0)
 
     async def stats(self, _request: GetStats, _call: object) -> Stats:
-        return stats(self.storage)
+        return stats(self.storage, phase=self.phase)

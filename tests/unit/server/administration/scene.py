@@ -118,6 +118,7 @@ class Scene:
             metrics=self.broker.services.metrics,
             bans=BanKeeper(self.broker.services.ban_enforcer, None, SystemClock()),
             is_superuser=lambda _: False,
+            phase=lambda: "serving",
             audit=self,
         )
 

@@ -16,7 +16,13 @@ from perdure.pipeline.protocol import API
 
 @pytest.mark.parametrize(
     ("found", "live", "ready"),
-    [(None, 503, 503), (stats("failed"), 200, 503), (stats("ok"), 200, 200)],
+    [
+        (None, 503, 503),
+        (stats("failed"), 200, 503),
+        (stats("ok", phase="starting"), 200, 503),
+        (stats("ok", phase="stopping"), 200, 503),
+        (stats("ok"), 200, 200),
+    ],
 )
 async def test_health(app: Any, context: Any, found: Stats | None, live: int, ready: int) -> None:
     async def told() -> Stats | None:
