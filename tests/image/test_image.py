@@ -111,15 +111,15 @@ def test_it_holds_what_runs_and_nothing_more(image: Image) -> None:
     assert image.user == "1000:1000"
     assert image.metadata["VOLUME"] == image.directory == "/data"
     added = subprocess.run(
-        ["du", "-sb", str(image.root / "opt")], capture_output=True, text=True, check=True
+        ["du", "-sb", str(image.root / "usr/local/lib")], capture_output=True, text=True, check=True
     )
     assert int(added.stdout.split()[0]) < ADDED_BYTES_MAX
     assert not (image.root / "source").exists()
-    assert not list((image.root / "opt/perdure/bin").glob("pip*"))
+    assert not list((image.root / "usr/local/lib/perdure/bin").glob("pip*"))
     for extra in ("starlette", "asyncpg", "hiredis", "confluent_kafka", "jwt", "argon2"):
-        assert list((image.root / "opt").glob(f"perdure/lib/*/site-packages/{extra}")), extra
+        assert list((image.root / "usr/local/lib").glob(f"perdure/lib/*/site-packages/{extra}")), extra
     # Nobody but root may change what runs.
-    writable = ["find", "/opt", "/etc/perdure", "-not", "-type", "l", "-writable"]
+    writable = ["find", "/usr/local/lib", "/etc/perdure", "-not", "-type", "l", "-writable"]
     found = subprocess.run(
         image.command(writable), capture_output=True, text=True, timeout=60, check=True
     )
