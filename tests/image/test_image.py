@@ -117,7 +117,9 @@ def test_it_holds_what_runs_and_nothing_more(image: Image) -> None:
     assert not (image.root / "source").exists()
     assert not list((image.root / "usr/local/lib/perdure/bin").glob("pip*"))
     for extra in ("starlette", "asyncpg", "hiredis", "confluent_kafka", "jwt", "argon2"):
-        assert list((image.root / "usr/local/lib").glob(f"perdure/lib/*/site-packages/{extra}")), extra
+        assert list((image.root / "usr/local/lib").glob(f"perdure/lib/*/site-packages/{extra}")), (
+            extra
+        )
     # Nobody but root may change what runs.
     writable = ["find", "/usr/local/lib", "/etc/perdure", "-not", "-type", "l", "-writable"]
     found = subprocess.run(
