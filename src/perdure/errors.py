@@ -6,6 +6,7 @@
       ConfigError                       exit 78
       AddressUnavailable                an address that cannot be listened on now
       StartTimeout                      a part of the broker was not ready in time
+      FilterInUse                       a stored content filter that cannot go, or one too many
       UsageError                        our own misuse of a pure API; a bug
       MqttError(reason_code)            a peer's fault: goes to the peer
       StorageError
@@ -54,6 +55,13 @@ class ConfigError(PerdureError):
     def __init__(self, message: str, *, path: str = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.path = path
+
+
+@final
+class FilterInUse(PerdureError):
+    """A stored content filter that somebody subscribes with, or no room for one more."""
+
+    code = "filter_in_use"
 
 
 @final

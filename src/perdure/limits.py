@@ -43,5 +43,12 @@ fields. It is far from where Python's own bound depends on who calls the decoder
 CONTENT_FILTER_ID_MAX: Final = 64
 """Characters of a stored content filter's id, which is a level of a topic filter."""
 
+STORED_FILTERS_MAX: Final = 10_000
+"""Stored content filters of one broker, all of which it holds in memory."""
+
+STORED_FILTER_CHANGES_MAX: Final = 64
+"""Changes of its stored filter that a shared group has not come past; at more, the oldest counts up
+to the next one."""
+
 assert PACKET_ID_MAX == 2**16 - 1
 assert REMAINING_LENGTH_MAX == 128**4 - 1

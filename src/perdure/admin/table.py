@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from perdure.admin.operation import Operation, Request
-from perdure.admin.records import bans, explain, node, sessions, storage
+from perdure.admin.records import bans, explain, filters, node, sessions, storage
 
 OPERATIONS: Final[Mapping[str, Operation]] = {
     each.name: each
@@ -15,6 +15,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         sessions.OPERATIONS,
         explain.OPERATIONS,
         bans.OPERATIONS,
+        filters.OPERATIONS,
         storage.OPERATIONS,
     )
     for each in table

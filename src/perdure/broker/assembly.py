@@ -30,6 +30,7 @@ from perdure.broker.retention.retention import Retention
 from perdure.broker.sessions.counts import SessionCounts
 from perdure.broker.sessions.lifecycle import SessionLifecycle
 from perdure.broker.sessions.reaper import Reaper
+from perdure.broker.sessions.stored_filters import StoredFilters
 from perdure.broker.sessions.subscription_changes import SubscriptionChanges
 from perdure.broker.sessions.wills import WillPublisher
 from perdure.broker.shared.subscriptions import SharedSubscriptions
@@ -131,13 +132,20 @@ def _wire_connections(
         registry=services.registry,
         sessions=services.sessions,
     )
+    changes = SubscriptionChanges(
+        services, backfill=backfill, shared_subscriptions=services.shared_subscriptions
+    )
+    services.filters = StoredFilters(
+        services,
+        changes=changes,
+        registry=services.registry,
+        shared_subscriptions=services.shared_subscriptions,
+    )
     subscribe_handler = SubscribeHandler(
         services,
         level=level,
         backfill=backfill,
-        changes=SubscriptionChanges(
-            services, backfill=backfill, shared_subscriptions=services.shared_subscriptions
-        ),
+        changes=changes,
         refusal_log=services.refusal_log,
     )
     services.control_packets = ControlPackets(

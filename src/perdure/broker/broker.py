@@ -125,6 +125,7 @@ class Broker:
         services.cursors = services.pipeline.cursors
         services.turn_budget = services.pipeline.turn_budget
         services.router = Router()
+        services.stored_filters = {}
         services.dispatcher = Dispatcher(
             services.router,
             metrics,
@@ -156,6 +157,7 @@ class Broker:
         services.pipeline.now_us = services.clock.now_us()
         await services.reaper.cut_connections()
         services.ban_enforcer.start()  # before wills that are due are published
+        await services.filters.load()
         await services.shared_subscriptions.load()
         await services.reaper.run()
         await services.retention.look_at_disk()

@@ -25,6 +25,7 @@ from perdure.broker.runtime.turn_budget import TurnBudget
 from perdure.broker.runtime.unexpected_errors import UnexpectedErrors
 from perdure.clock import SteadyClock
 from perdure.config.schema import AuthConfig, LimitsConfig, MqttConfig, SessionConfig, StorageConfig
+from perdure.content.stored import StoredFilter
 from perdure.errors import StorageError
 from perdure.observe.instruments import add
 from perdure.observe.metrics import Metrics
@@ -64,6 +65,7 @@ class BrokerCore:
         "session_config",
         "standing",
         "storage_config",
+        "stored_filters",
         "turn_budget",
         "unexpected_errors",
     )
@@ -91,6 +93,8 @@ class BrokerCore:
     scheduler: Scheduler
     session_config: SessionConfig
     standing: Standing
+    stored_filters: dict[str, StoredFilter]
+    """By id (``sessions.stored_filters``)."""
     storage_config: StorageConfig
     turn_budget: TurnBudget
     unexpected_errors: UnexpectedErrors

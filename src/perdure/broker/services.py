@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from perdure.broker.retention.retention import Retention
     from perdure.broker.sessions.counts import SessionCounts
     from perdure.broker.sessions.reaper import Reaper
+    from perdure.broker.sessions.stored_filters import StoredFilters
     from perdure.broker.shared.subscriptions import SharedSubscriptions
 
 
@@ -31,6 +32,7 @@ class Services(ConnectionParts):
     __slots__ = (
         "ban_enforcer",
         "clock_watch",
+        "filters",
         "gauges",
         "login_expiry",
         "pending_limits",
@@ -44,6 +46,7 @@ class Services(ConnectionParts):
 
     ban_enforcer: BanEnforcer
     clock_watch: ClockWatch
+    filters: StoredFilters
     gauges: Gauges
     login_expiry: LoginExpiry
     pending_limits: PendingLimits

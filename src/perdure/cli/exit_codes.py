@@ -9,6 +9,7 @@ from perdure.errors import (
     AddressUnavailable,
     ConfigError,
     Fenced,
+    FilterInUse,
     FormatTooNew,
     MqttError,
     PerdureError,
@@ -64,7 +65,7 @@ def exit_code_of(error: PerdureError) -> ExitCode:
     if isinstance(error, MqttError):
         refused = error.reason_code in _NOT_AUTHORISED
         return ExitCode.NOT_PERMITTED if refused else ExitCode.UNAVAILABLE
-    if isinstance(error, StorageCorrupt | FormatTooNew):
+    if isinstance(error, StorageCorrupt | FormatTooNew | FilterInUse):
         return ExitCode.DATA
     if isinstance(error, StartTimeout):
         return ExitCode.TEMPORARY

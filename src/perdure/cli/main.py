@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, str] = {
     "sub": "Subscribe and print messages.",
     "sessions": "List, show, explain and discard sessions.",
     "bans": "Keep clients out: list, add and remove bans.",
+    "filters": "Content filters that clients subscribe with by id.",
     "queues": "List, show, export and discard the queues of persistent clients.",
     "storage": "Look into the log and check it.",
     "pipeline": "Read the log with Spark, and archive it into tables.",

@@ -158,6 +158,8 @@ class GroupRecord(msgspec.Struct, frozen=True, array_like=True):
         position: every matching message up to this offset has been given to a member.
         created_at_us: wall time of creation.
         where, where_id: its content filter, as in ``Subscription``.
+        earlier: what that was before, with the last offset for which it was, where ``position``
+            has not passed it.
     """
 
     group: str
@@ -166,6 +168,7 @@ class GroupRecord(msgspec.Struct, frozen=True, array_like=True):
     created_at_us: int
     where: str = ""
     where_id: str = ""
+    earlier: tuple[tuple[int, str], ...] = ()
 
     @property
     def key(self) -> str:

@@ -272,7 +272,8 @@ def encode_record(record: msgspec.Struct) -> bytes:
     """The value of a session, subscription, group or other array-like struct."""
     if isinstance(record, (Subscription, GroupRecord)) and not record.where:
         # Without the fields of a content filter, which stand last: as releases before them wrote.
-        return _VERSION_BYTE + _encode(msgspec.structs.astuple(record)[:-2])
+        filter_fields = 2 if isinstance(record, Subscription) else 3
+        return _VERSION_BYTE + _encode(msgspec.structs.astuple(record)[:-filter_fields])
     return _VERSION_BYTE + _encode(record)
 
 

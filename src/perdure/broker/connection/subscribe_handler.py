@@ -16,6 +16,7 @@ from perdure.broker.connection.filter_request import (
     check_count,
     check_prefixes,
     requested_where,
+    split_stored_filter,
 )
 from perdure.broker.connection.replay_request import (
     REPLAY_PREFIX,
@@ -252,6 +253,7 @@ class SubscribeHandler:
         if own_replay_us >= 0:
             replay_us = own_replay_us
         group, topic_filter = parse_shared(name)
+        where_id, where, topic_filter = split_stored_filter(core, topic_filter, where)
         validate_topic_filter(topic_filter, levels_max=config.topic_levels_max)
         check_prefixes(topic_filter)
         if group and not config.shared_subscription_available:
@@ -282,6 +284,7 @@ class SubscribeHandler:
             identifier=identifier,
             since_offset=core.dispatcher.offset,
             where=where,
+            where_id=where_id,
         )
         if group:
             self._changes.join_group(session, existing, sub, replay_us)

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, final
 
 from perdure.broker.dispatch.items import OffsetAdvance
-from perdure.errors import StorageError
+from perdure.content.stored import STORED_PREFIX
+from perdure.errors import MqttError, StorageError
 from perdure.model import Message
 from perdure.mqtt.decode_cache import TOPICS_CACHED_MAX
-from perdure.mqtt.reason_codes import QUOTA_EXCEEDED, UNSPECIFIED_ERROR
+from perdure.mqtt.reason_codes import QUOTA_EXCEEDED, TOPIC_NAME_INVALID, UNSPECIFIED_ERROR
 from perdure.storage.batch import Batch
 from perdure.topic.matching import matches
 from perdure.topic.names import validate_topic_name
@@ -75,6 +76,8 @@ class PublishPath:
             MqttError: it is none, or has too many levels.
         """
         validate_topic_name(topic, levels_max=self._levels_max)
+        if topic.startswith(STORED_PREFIX):
+            raise MqttError(TOPIC_NAME_INVALID, "the broker keeps its content filters there")
         if len(self.topics) >= TOPICS_MAX:
             # All of them at once, as the decoder does.
             self.topics.clear()
@@ -88,7 +91,8 @@ class PublishPath:
         if is_recorded:
             batch.append(message)
         core.pipeline.dispatch(message)
-        if message.retain:
+        if message.retain and not message.topic.startswith(STORED_PREFIX):
+            # A will may have any topic.
             self._retain(batch, message, is_recorded=is_recorded)
 
     def take_run(self, messages: list[Message], qos: int) -> None:

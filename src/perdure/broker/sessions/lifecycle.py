@@ -15,9 +15,10 @@ from perdure.broker.auth.authorize import Identity
 from perdure.broker.auth.owning import given_to, may_hold, owner_after
 from perdure.broker.delivery.held_session import SessionConnection
 from perdure.broker.delivery.live_session import LiveSession
+from perdure.content.stored import changed
 from perdure.errors import MqttError
 from perdure.limits import PACKET_ID_MAX
-from perdure.model import Cursor, SessionRecord, StoredSession, Will
+from perdure.model import Cursor, SessionRecord, StoredSession, Subscription, Will
 from perdure.mqtt.reason_codes import NOT_AUTHORIZED, QUOTA_EXCEEDED, SESSION_TAKEN_OVER
 from perdure.observe.instruments import add
 from perdure.session.expiry import expires_at_us
@@ -382,9 +383,24 @@ class SessionLifecycle:
         if stored is not None:
             self._restore_subscriptions(session, stored)
 
+    def _as_filtered_now(
+        self, session: LiveSession, subs: tuple[Subscription, ...]
+    ) -> list[Subscription]:
+        """Stored subscriptions, with stored content filters that have changed since."""
+        parts = self._parts
+        found: list[Subscription] = []
+        for sub in subs:
+            others = changed(sub, parts.stored_filters.get(sub.where_id)) if sub.where_id else ()
+            for other in others:
+                parts.committer.batch.put_subscription(
+                    session.client_id, other, epoch=session.record.epoch
+                )
+            found += others or (sub,)
+        return found
+
     def _restore_subscriptions(self, session: LiveSession, stored: StoredSession) -> None:
         parts = self._parts
-        for sub in stored.subscriptions:
+        for sub in self._as_filtered_now(session, stored.subscriptions):
             if sub.until_offset:
                 session.ended.append(sub)
                 continue

@@ -134,6 +134,28 @@ class SubscriptionChanges:
         session.subs_version += 1
         self._core.metrics.subscriptions -= 1
 
+    def change_where(self, session: LiveSession, sub: Subscription, where: str) -> None:
+        """The stored content filter of a subscription is another one from now on.
+
+        Raises:
+            MqttError: the session remembers too many that have ended (0x97).
+        """
+        core = self._core
+        if sub.group:
+            # Its group goes by the new one; here it is what is shown.
+            following = msgspec.structs.replace(sub, where=where)
+            session.subs[sub.name] = following
+            if session.durable:
+                core.committer.batch.put_subscription(
+                    session.client_id, following, epoch=session.record.epoch
+                )
+            return
+        following = msgspec.structs.replace(sub, where=where, since_offset=core.dispatcher.offset)
+        self._replace(session, sub, following)
+        if following.feed is not None:
+            session.feeding += 1
+            self._backfill.start(session, sub.name)
+
     def _replace(
         self, session: LiveSession, existing: Subscription | None, sub: Subscription
     ) -> None:

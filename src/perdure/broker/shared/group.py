@@ -26,6 +26,7 @@ from perdure.broker.core import RETRY_US
 from perdure.broker.dispatch.router import GroupSubscriber
 from perdure.broker.shared.member import GroupMember
 from perdure.errors import StorageError
+from perdure.limits import STORED_FILTER_CHANGES_MAX
 from perdure.model import GroupRecord, InboxEntry, Message
 from perdure.storage.batch import Batch
 from perdure.topic.shared import NOBODY, Chooser
@@ -100,8 +101,34 @@ class SharedGroup(GroupSubscriber):
             self._give(self.members[index], message)
 
     def wants(self, message: Message) -> bool:
-        """Whether a message fulfils the group's content filter."""
-        return not self.where or self._core.router.evaluation.holds(self.where, message)
+        """Whether a message fulfils the group's content filter, as it was when it was published."""
+        where = self.where
+        if not where:
+            return True
+        if message.offset:
+            for until_offset, earlier in self.record.earlier:
+                if message.offset <= until_offset:
+                    where = earlier
+                    break
+        return self._core.router.evaluation.holds(where, message)
+
+    def change_where(self, where: str, offset: int) -> None:
+        """The stored content filter is another one for messages after an offset."""
+        core = self._core
+        in_router = bool(self.members)
+        if in_router:
+            core.router.remove_group(self)
+        earlier = [each for each in self.record.earlier if each[0] > self.position]
+        if self.lagging and self.position < offset:
+            earlier.append((offset, self.where))
+        self.record = msgspec.structs.replace(
+            self.record, where=where, earlier=tuple(earlier[-STORED_FILTER_CHANGES_MAX:])
+        )
+        self.where = where
+        if in_router:
+            core.router.put_group(self)
+        core.cursors.group_moved(self)
+        core.pipeline.schedule()
 
     def use(self, members: list[GroupMember]) -> None:
         """Other members are connected from now on."""

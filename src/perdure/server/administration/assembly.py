@@ -14,6 +14,7 @@ from perdure.config.schema import Config
 from perdure.observe.metrics import Metrics
 from perdure.observe.prometheus import make_registry
 from perdure.server.administration.bans import BanOperations
+from perdure.server.administration.filters import FilterOperations
 from perdure.server.administration.history import Recorder
 from perdure.server.administration.node import NodeOperations
 from perdure.server.administration.service import AdminService, AuditLog, Operations
@@ -69,6 +70,7 @@ class Administration:
                 phase=phase,
             ),
             BanOperations(bans, clock),
+            FilterOperations(services),
             StorageOperations(services),
         ]
         self.service = AdminService(operations, audit=audit or AuditLog(), clock=clock)

@@ -17,6 +17,16 @@ from perdure.admin.records.bans import (
     RemoveBan,
 )
 from perdure.admin.records.explain import ExplainSession, Explanation, Finding
+from perdure.admin.records.filters import (
+    DeleteFilter,
+    Filter,
+    FilterDeleted,
+    FilterPage,
+    FilterStored,
+    GetFilter,
+    ListFilters,
+    PutFilter,
+)
 from perdure.admin.records.node import GetStats, Stats
 from perdure.admin.records.sessions import (
     DiscardSession,
@@ -92,6 +102,15 @@ def stats(storage: str, *, phase: str = "serving") -> Stats:
     )
 
 
+FILTER: dict[str, Any] = {
+    "id": "hot",
+    "filter": '{"t":{"$gt":30}}',
+    "since": "2026-11-20T08:00:00Z",
+    "since_us": 1,
+    "state": "settled",
+}
+
+
 class FakeBroker:
     """Remembers what it was asked, and knows one client.
 
@@ -131,6 +150,10 @@ class FakeBroker:
             ListBans: self.bans,
             AddBan: self.ban,
             RemoveBan: self.unban,
+            ListFilters: self.filters,
+            GetFilter: self.filter,
+            PutFilter: self.put_filter,
+            DeleteFilter: self.delete_filter,
             RotateLog: self.rotate,
             GetStats: self.stats,
         }
@@ -191,6 +214,22 @@ class FakeBroker:
         if request.value != "there":
             raise Refused("not_found", f"there is no ban of {request.kind} {request.value!r}")
         return BanRemoved(request.kind, request.value)
+
+    async def filters(self, _request: ListFilters, _call: object) -> FilterPage:
+        return FilterPage(items=[Filter(**FILTER)])
+
+    async def filter(self, request: GetFilter, _call: object) -> Filter:
+        if request.id != FILTER["id"]:
+            raise Refused("not_found", f"there is no stored content filter {request.id!r}")
+        return Filter(**FILTER)
+
+    async def put_filter(self, request: PutFilter, _call: object) -> FilterStored:
+        self.take(request, may_refuse=True)
+        return FilterStored(**{**FILTER, "id": request.id, "filter": request.filter}, changed=2)
+
+    async def delete_filter(self, request: DeleteFilter, _call: object) -> FilterDeleted:
+        self.take(request)
+        return FilterDeleted(request.id)
 
     async def rotate(self, request: RotateLog, _call: object) -> NewGeneration:
         self.take(request, may_refuse=True)
