@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from perdure.pipeline.jobs.archive import Archive, Wanted, execute_here
+from perdure.pipeline.lake.lake import Lake
 from perdure.pipeline.log_index import opened
 from perdure.pipeline.options import ReadOptions
 from perdure.pipeline.sinks.opening import open_sink
@@ -26,7 +27,7 @@ def main() -> None:
         database_id = index.database_id
     job = Archive(
         options,
-        open_sink(kind, Path(to), None, database_id),
+        open_sink(Lake(to, kind), database_id),
         Wanted((parse_table("cellar=rooms/cellar/{sensor}"),), format=kind),
         directory=Path(to),
         execute=execute_here,

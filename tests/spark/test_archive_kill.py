@@ -31,8 +31,10 @@ TOPICS = [f"rooms/{number}/t" for number in range(9)] + ["x"]
 def test_each_message_is_archived_once(spark: Any, tmp_path: Path) -> None:
     pytest.importorskip("pyiceberg")
     from perdure.pipeline.jobs.archive import Archive, Wanted
+    from perdure.pipeline.lake.catalogs import local_catalog
+    from perdure.pipeline.lake.lake import NAMESPACE
     from perdure.pipeline.options import ReadOptions
-    from perdure.pipeline.sinks.iceberg import NAMESPACE, IcebergSink, local_catalog
+    from perdure.pipeline.sinks.iceberg import IcebergSink
     from perdure.pipeline.spark_jobs import SparkExecute
 
     print(f"\nrepeat with PERDURE_SEED={SEED}")

@@ -27,6 +27,7 @@ def database(tmp_path: Path) -> Iterator[RocksDatabase]:
 
 def test_history(spark: Any, database: RocksDatabase, tmp_path: Path) -> None:
     from perdure.pipeline.jobs.archive import Archive, Wanted, execute_here
+    from perdure.pipeline.lake.lake import Lake
     from perdure.pipeline.sinks.opening import open_sink
 
     to = tmp_path / "to"
@@ -39,7 +40,7 @@ def test_history(spark: Any, database: RocksDatabase, tmp_path: Path) -> None:
     written += [m.offset for m in append(database, ["d/1/t"] * 20, at=START + 200 * SECOND)]
     job = Archive(
         _options(tmp_path),
-        open_sink("iceberg", to, None, database.format.database_id),
+        open_sink(Lake(str(to)), database.format.database_id),
         Wanted(),
         directory=to,
         execute=execute_here,

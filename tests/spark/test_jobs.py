@@ -33,7 +33,9 @@ def database(tmp_path: Path) -> Iterator[RocksDatabase]:
 def test_archive(spark: Any, database: RocksDatabase, tmp_path: Path) -> None:
     dataset = pytest.importorskip("pyarrow.dataset")
     from perdure.pipeline.jobs.archive import Archive, Wanted
-    from perdure.pipeline.sinks.iceberg import NAMESPACE, IcebergSink, local_catalog
+    from perdure.pipeline.lake.catalogs import local_catalog
+    from perdure.pipeline.lake.lake import NAMESPACE
+    from perdure.pipeline.sinks.iceberg import IcebergSink
     from perdure.pipeline.spark_jobs import SparkExecute
     from perdure.pipeline.tables import parse_table
 

@@ -1,59 +1,80 @@
-"""Where an archive is: ``--to``, checked before an hour of work and not after it."""
+"""Where an archive is: ``--to`` or ``pipeline.tables``, checked before an hour of work."""
 
 from __future__ import annotations
 
 import errno
-import re
 import tempfile
 from pathlib import Path
-from typing import Final
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+import msgspec
 
 from perdure.cli.exit_codes import CommandFailed, ExitCode
+from perdure.cli.pipeline_options import pipeline_installed
+from perdure.config.schema import TablesConfig
+from perdure.errors import ConfigError, StorageUnavailable
 
-_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
-_TODAY: Final = (
-    "an archive is written to a directory today: give one on a local or mounted file system, and "
-    "copy it to the store, or mount the bucket"
-)
+if TYPE_CHECKING:
+    from perdure.pipeline.lake.lake import Lake
+
 _NOT_ALLOWED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_PROBE: Final = ".perdure-probe"
+_F = TypeVar("_F", bound=Any)
 
 
-def archive_place(_context: click.Context, option: click.Parameter, text: str) -> Path:
-    """A directory that was named by its path, or as ``file:///path``."""
-    found = _SCHEME.match(text)
-    if found is not None:
-        scheme = found[1].lower()
-        if scheme != "file":
-            raise click.BadParameter(f"{scheme}:// is not supported: {_TODAY}", param=option)
-        parts = urlsplit(text)
-        if parts.netloc not in {"", "localhost"} or not parts.path.startswith("/"):
-            raise click.BadParameter(
-                f"{text} is no file on this machine: file:///path, or the path alone", param=option
-            )
-        text = unquote(parts.path)
-    if not text.strip():
-        raise click.BadParameter("names no directory", param=option)
-    path = Path(text)
-    if path.exists() and not path.is_dir():
-        raise click.BadParameter(f"{path} is no directory", param=option)
-    return path
+def to_option(command: _F) -> _F:
+    """``--to``, which the command gets as ``to``."""
+    option = click.option(
+        "--to",
+        default="",
+        metavar="PLACE",
+        help="Directory of the tables, or s3://bucket/path and the like; else "
+        "pipeline.tables.place, where catalog and credentials are set too.",
+    )
+    return option(command)
 
 
-def make_place(to: Path, data: Path | None) -> None:
-    """Make the directory of an archive, and prove that it takes writes.
+def archive_lake(
+    tables: TablesConfig, to: str, *, kind: str | None = None, catalog: str | None = None
+) -> Lake:
+    """The lake of the configuration, with what the command line says instead.
+
+    Raises:
+        CommandFailed: no archive can be there.
+    """
+    with pipeline_installed():
+        from perdure.pipeline.lake.lake import lake_of
+    if kind is not None:
+        tables = msgspec.structs.replace(tables, format=kind)
+    if catalog is not None:
+        tables = msgspec.structs.replace(tables, catalog=catalog)
+    try:
+        lake = lake_of(tables, place=to)
+    except ConfigError as error:
+        hint = error.hint or f"--to PLACE, or {error.path or 'pipeline.tables.place'}"
+        raise CommandFailed(error.message, ExitCode.USAGE, hint=hint) from error
+    if lake.is_local and Path(lake.place).exists() and not Path(lake.place).is_dir():
+        raise CommandFailed(f"{lake.place} is no directory", ExitCode.USAGE, hint="--to PLACE")
+    return lake
+
+
+def make_place(lake: Lake, data: Path | None) -> None:
+    """Make the place of an archive, and prove that it takes writes.
 
     Args:
-        to: the directory.
+        lake: that has it.
         data: data directory of the broker, or None if it is on another machine.
 
     Raises:
         CommandFailed: the archive cannot be there.
     """
-    if data is not None and to.resolve().is_relative_to(data.resolve()):
+    if not lake.is_local:
+        _probe_store(lake)
+        return
+    to = Path(lake.place)
+    if data is not None and to.is_relative_to(data.resolve()):
         raise CommandFailed(
             f"{to} is inside the data directory {data}",
             ExitCode.USAGE,
@@ -75,3 +96,19 @@ def make_place(to: Path, data: Path | None) -> None:
             code,
             hint="name a directory that this user may write to with --to",
         ) from error
+
+
+def _probe_store(lake: Lake) -> None:
+    path = f"{lake.place}/{_PROBE}"
+    try:
+        lake.store.write(path, b"perdure")
+        lake.store.delete(path)
+    except (FileNotFoundError, StorageUnavailable) as error:
+        text = str(error)
+        refused = "ACCESS_DENIED" in text or "Forbidden" in text or "HTTP 403" in text
+        raise CommandFailed(
+            f"{lake.place} takes no files: {lake.store.redact(text)}",
+            ExitCode.NOT_PERMITTED if refused else ExitCode.UNAVAILABLE,
+            hint="endpoint, region and credentials are in pipeline.tables.properties or in the "
+            "store's own environment variables; the bucket must exist",
+        ) from None

@@ -5,18 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
 
-from perdure.cli.archive_place import archive_place, make_place
+from perdure.cli.archive_place import archive_lake, make_place, to_option
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Output, output_options
 from perdure.cli.pipeline_options import (
     From,
+    executor,
     log_options,
     opened_log,
     pipeline_installed,
@@ -30,16 +30,15 @@ from perdure.storage.cursors import check_name
 
 if TYPE_CHECKING:
     from perdure.pipeline.archive_state import Gap
-    from perdure.pipeline.jobs.archive import Archive, Round
+    from perdure.pipeline.jobs.archive import Round
+    from perdure.pipeline.jobs.archive_runs import ArchivePlan, ArchiveRuns
 
-EVERY: Final = "1m"
-NAME: Final = "archive"
 COLUMNS_SHOWN: Final = 8
 
 
-def _name(_context: click.Context, option: click.Parameter, text: str) -> str:
+def _name(_context: click.Context, option: click.Parameter, text: str | None) -> str | None:
     try:
-        return check_name(text)
+        return None if text is None else check_name(text)
     except ConfigError as error:
         raise click.BadParameter(error.message, param=option) from error
 
@@ -47,27 +46,18 @@ def _name(_context: click.Context, option: click.Parameter, text: str) -> str:
 @click.command()
 @log_options
 @topic_options
-@click.option(
-    "--to",
-    callback=archive_place,
-    required=True,
-    metavar="DIR",
-    help="Directory of the tables, or file:///DIR.",
-)
+@to_option
 @click.option(
     "--name",
     callback=_name,
-    default=NAME,
-    show_default=True,
     metavar="NAME",
-    help="Of this archive, for the broker's retention.keep_for.",
+    help="Of this archive, for the broker's retention.keep_for; else pipeline.archive.name.",
 )
 @click.option(
     "--format",
     "kind",
     type=click.Choice(list(SINKS)),
-    default="iceberg",
-    show_default=True,
+    help="Of the tables; else pipeline.tables.format (iceberg).",
 )
 @click.option(
     "--table",
@@ -87,29 +77,32 @@ def _name(_context: click.Context, option: click.Parameter, text: str) -> str:
 @click.option(
     "--learned/--no-learned",
     "learns",
-    default=True,
-    show_default=True,
-    help="Tables for the topic structures that the log has learned, too.",
+    default=None,
+    help="Tables for the topic structures that the log has learned, too; else "
+    "pipeline.archive.learned (yes).",
 )
 @click.option(
     "--fields/--no-fields",
     "has_fields",
-    default=True,
-    show_default=True,
-    help="Fields of JSON payloads as columns.",
+    default=None,
+    help="Fields of payloads as columns; else pipeline.archive.fields (yes).",
 )
-@click.option("--catalog", metavar="NAME", help="Iceberg catalog of your pyiceberg settings.")
+@click.option("--catalog", metavar="NAME", help="Iceberg catalog; else the one of pipeline.tables.")
 @click.option("--once", is_flag=True, help="End when the end of the log is reached.")
 @click.option(
-    "--every", default=EVERY, show_default=True, metavar="DURATION", help="Pause between rounds."
+    "--every", metavar="DURATION", help="Pause between rounds; else pipeline.archive.every_s (1m)."
+)
+@click.option(
+    "--wait",
+    metavar="DURATION",
+    help="How long catalog, store or log are waited for while they are away; for ever if not "
+    "given, and not at all with --once.",
 )
 @click.option(
     "--on-data-loss",
     type=click.Choice(["fail", "skip"]),
-    default="fail",
-    show_default=True,
     help="What to do if messages were dropped before they were archived: fail, or go on behind "
-    "them, and end with exit code 65.",
+    "them, and end with exit code 65; else pipeline.archive.on_data_loss (fail).",
 )
 @output_options
 def archive(
@@ -117,67 +110,110 @@ def archive(
     filters: tuple[str, ...],
     since: str | None,
     master: str | None,
-    memory: str,
-    to: Path,
-    name: str,
-    kind: str,
-    tables: tuple[str, ...],
-    tables_file: Path | None,
-    learns: bool,
-    has_fields: bool,
-    catalog: str | None,
+    memory: str | None,
     once: bool,
-    every: str,
-    on_data_loss: str,
+    every: str | None,
+    wait: str | None,
     out: Output,
+    **given: Any,
 ) -> None:
     """Copy the log into tables, exactly once; goes on where it ended.
 
     Ends with exit code 65 if messages were dropped before they were archived.
     """
-    try:
-        pause_s = parse_duration(every, "us") / 1_000_000
-    except ValueError as error:
-        raise click.BadParameter(f"--every: {error}") from error
-    if catalog is not None and kind != "iceberg":
-        raise click.UsageError("--catalog is for --format iceberg")
-    options = read_options(log, filters, **{"from": since, "onDataLoss": on_data_loss})
-    make_place(to, None if log.url else log.data)
+    settings = log.pipeline
+    pause_s = _duration_s("--every", every) or float(settings.archive.every_s) or 60.0
+    patience_s = _duration_s("--wait", wait)
+    if patience_s is None and once:
+        patience_s = 0.0
+    planned = plan_of(log, filters=filters, since=since, **given)
+    make_place(planned.lake, None if log.url else log.data)
     with pipeline_installed():
         from perdure.pipeline.cursor import CursorKeeper
-        from perdure.pipeline.jobs.archive import Archive, Wanted
-        from perdure.pipeline.session import build, progress
-        from perdure.pipeline.sinks.opening import open_sink
-        from perdure.pipeline.spark_jobs import SparkExecute
+        from perdure.pipeline.jobs.archive_runs import ArchiveRuns
+
+    with opened_log(planned.options):
+        pass  # It can be read.
+    name = given["name"] or settings.archive.name
+    with executor(settings, "archive", master=master, memory=memory) as (execute, shown):
+        runs = ArchiveRuns(
+            planned,
+            execute=execute,
+            on_position=CursorKeeper(planned.options, name, planned.lake.place, warn=_warn),
+            on_away=_away,
+            wait=_wait,
+        )
+        try:
+            _run(runs, out, shown, pause_s=None if once else pause_s, patience_s=patience_s)
+        finally:
+            runs.close()
+
+
+def plan_of(
+    log: From,
+    *,
+    filters: tuple[str, ...] = (),
+    since: str | None = None,
+    to: str = "",
+    kind: str | None = None,
+    catalog: str | None = None,
+    tables: tuple[str, ...] = (),
+    tables_file: Path | None = None,
+    learns: bool | None = None,
+    has_fields: bool | None = None,
+    on_data_loss: str | None = None,
+    **_: object,
+) -> ArchivePlan:
+    """What an archive does: the configuration, with what the command line says instead.
+
+    Raises:
+        CommandFailed: something in it cannot be used.
+    """
+    with pipeline_installed():
+        from perdure.pipeline.jobs.archive import Wanted
+        from perdure.pipeline.jobs.archive_runs import ArchivePlan
         from perdure.pipeline.tables import parse_tables, read_tables
 
-        specs = parse_tables((*tables, *(read_tables(tables_file) if tables_file else ())))
-        with opened_log(options) as index:
-            database_id = index.database_id
-        sink = open_sink(kind, to, catalog, database_id)
-    spark = build(master=master, memory=memory, app="perdure-archive")
+    settings = log.pipeline.archive
+    lake = archive_lake(log.pipeline.tables, to, kind=kind, catalog=catalog)
+    options = read_options(
+        log,
+        filters or settings.topics,
+        **{"from": since, "onDataLoss": on_data_loss or settings.on_data_loss},
+    )
+    named = (*tables, *(read_tables(tables_file) if tables_file else ())) or settings.tables
+    specs = parse_tables(named)
+    wanted = Wanted(
+        specs[:-1],
+        settings.learned if learns is None else learns,
+        settings.fields if has_fields is None else has_fields,
+    )
+    return ArchivePlan(options, lake, wanted, settings.rows_per_round)
+
+
+def _duration_s(option: str, text: str | None) -> float | None:
     try:
-        job = Archive(
-            options,
-            sink,
-            Wanted(specs[:-1], learns, has_fields, kind, catalog),
-            directory=to,
-            execute=SparkExecute(spark),
-            on_position=CursorKeeper(options, name, str(to.resolve()), warn=_warn),
-        )
-        shown = partial(progress, spark, "archiving")
-        _run(job, out, shown, pause_s=None if once else pause_s)
-    finally:
-        sink.close()
-        spark.stop()
+        return None if text is None else parse_duration(text, "us") / 1_000_000
+    except ValueError as error:
+        raise click.BadParameter(f"{option}: {error}") from error
+
+
+def _wait(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
+
+
+def _away(error: Exception) -> None:
+    _warn(f"{error}; waiting")
 
 
 def _run(
-    job: Archive,
+    job: ArchiveRuns,
     out: Output,
-    shown: Callable[[], AbstractContextManager[None]],
+    shown: Callable[[str], AbstractContextManager[None]],
     *,
     pause_s: float | None,
+    patience_s: float | None,
 ) -> None:
     """Round after round; without a pause, to the end of the log."""
     rows = files = misfits = 0
@@ -185,8 +221,8 @@ def _run(
     gaps: list[Gap] = []
     while True:
         begun = time.monotonic()
-        with shown():
-            done = _round(job)
+        with shown("archiving"):
+            done = _round(job, patience_s)
         rows, files, misfits = rows + done.rows, files + done.files, misfits + done.misfits
         tables |= dict.fromkeys(done.tables)
         if done.gap is not None:
@@ -217,12 +253,14 @@ def _run(
         )
 
 
-def _round(job: Archive) -> Round:
+def _round(job: ArchiveRuns, patience_s: float | None) -> Round:
     """One round; what was dropped before it ends the command."""
     from perdure.pipeline.offsets import DATA_LOSS
 
     try:
-        return job.run_round()
+        done = job.run_round(patience_s=patience_s)
+        assert done is not None, "nobody tells this one to stop"
+        return done
     except ConfigError as error:
         if error.path != DATA_LOSS:
             raise

@@ -17,7 +17,7 @@ from perdure.cli.pipeline_options import (
     output_path,
     pipeline_installed,
     read_options,
-    spark_session,
+    spark_for,
     topic_options,
 )
 from perdure.cli.range_options import until_option
@@ -44,7 +44,7 @@ def learn(
     since: str | None,
     until: str | None,
     master: str | None,
-    memory: str,
+    memory: str | None,
     file: Path | None,
     out: Output,
 ) -> None:
@@ -62,7 +62,7 @@ def learn(
     until_offset = min(options.until_offset, newest.offset)
     options = msgspec.structs.replace(options, until_offset=until_offset)
     with (
-        spark_session("learn", master=master, memory=memory) as spark,
+        spark_for("learn", log.pipeline, master, memory) as spark,
         source_errors(),
         progress(spark, "counting topics"),
     ):

@@ -6,23 +6,31 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 import msgspec
 
-from perdure.cli.data import data_options
+from perdure.cli.data import broker_options
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.range_options import since_option, topic_option
 from perdure.clock import SystemClock
+from perdure.config.schema import Config, PipelineConfig
 from perdure.config.units import format_time
 from perdure.errors import ConfigError
 
 if TYPE_CHECKING:
+    from perdure.pipeline.jobs.archive import Execute
     from perdure.pipeline.log_index import LogIndex
     from perdure.pipeline.options import ReadOptions
+
+NO_SPARK: Final = "none"
+"""``pipeline.master`` for jobs without Spark and Java."""
+
+MEMORY: Final = "2g"
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -30,8 +38,12 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 def topic_options(command: Any) -> Any:
     """Add ``--topic``, ``--from``, ``--master`` and ``--memory``."""
     for option in (
-        click.option("--memory", default="2g", show_default=True, help="Of the Spark driver."),
-        click.option("--master", metavar="URL", help="Where Spark runs; else on this machine."),
+        click.option("--memory", help="Of the Spark driver; else pipeline.memory (2g)."),
+        click.option(
+            "--master",
+            metavar="URL",
+            help="Where Spark runs, or none; else pipeline.master (this machine).",
+        ),
         since_option,
         topic_option(),
     ):
@@ -47,12 +59,14 @@ class From(msgspec.Struct, frozen=True):
         url: instead of it, a broker's HTTP interface; empty = none.
         token_file: with its token, or None.
         ca_file: authority of its certificate, or None.
+        pipeline: the section of the configuration.
     """
 
     data: Path
     url: str = ""
     token_file: Path | None = None
     ca_file: Path | None = None
+    pipeline: PipelineConfig = PipelineConfig()
 
     @property
     def place(self) -> str:
@@ -63,9 +77,12 @@ class From(msgspec.Struct, frozen=True):
 def log_options(command: _F) -> _F:
     """Add ``--data`` and its like, and ``--url`` and its like; the command gets both as ``log``."""
 
-    @data_options
+    @broker_options
     @click.option(
-        "--url", default="", metavar="URL", help="Instead of a directory: http.bind of a broker."
+        "--url",
+        default="",
+        metavar="URL",
+        help="Instead of a directory: http.bind of a broker; else pipeline.log.url.",
     )
     @click.option(
         "--token-file",
@@ -82,19 +99,34 @@ def log_options(command: _F) -> _F:
     @functools.wraps(command)
     def with_log(
         *args: Any,
-        data: Path,
+        config: Config,
         url: str,
         token_file: Path | None,
         ca_file: Path | None,
         **kwargs: Any,
     ) -> Any:
-        if url and click.get_current_context().params.get("data_option") is not None:
+        has_data = click.get_current_context().params.get("data_option") is not None
+        if url and has_data:
             raise click.UsageError("--data and --url name a log each: take one of them")
+        if not has_data:
+            url = url or config.pipeline.log.url
         if not url and (token_file or ca_file):
             raise click.UsageError("--token-file and --ca-file are for --url")
-        return command(*args, log=From(data, url, token_file, ca_file), **kwargs)
+        return command(*args, log=log_of(config, url, token_file, ca_file), **kwargs)
 
     return with_log  # type: ignore[return-value]
+
+
+def log_of(
+    config: Config, url: str, token_file: Path | None = None, ca_file: Path | None = None
+) -> From:
+    """The log of a configuration: a broker's, if ``url`` names one."""
+    data, given = Path(config.storage.path), config.pipeline.log
+    if not url:
+        return From(data, pipeline=config.pipeline)
+    token = token_file or (Path(given.token_file) if given.token_file else None)
+    authority = ca_file or (Path(given.ca_file) if given.ca_file else None)
+    return From(data, url, token, authority, config.pipeline)
 
 
 def read_options(log: From, filters: tuple[str, ...], **others: str | None) -> ReadOptions:
@@ -155,7 +187,7 @@ def opened_log(options: ReadOptions) -> Iterator[LogIndex]:
 
 
 @contextlib.contextmanager
-def spark_session(name: str, *, master: str | None, memory: str) -> Iterator[Any]:
+def spark_session(name: str, *, master: str | None, memory: str | None) -> Iterator[Any]:
     """A Spark session for the time of a command.
 
     Raises:
@@ -163,11 +195,53 @@ def spark_session(name: str, *, master: str | None, memory: str) -> Iterator[Any
     """
     with pipeline_installed():
         from perdure.pipeline.session import build
-    spark = build(master=master, memory=memory, app=f"perdure-{name}")
+    spark = build(master=master, memory=memory or MEMORY, app=f"perdure-{name}")
     try:
         yield spark
     finally:
         spark.stop()
+
+
+def spark_for(
+    name: str, settings: PipelineConfig, master: str | None, memory: str | None
+) -> contextlib.AbstractContextManager[Any]:
+    """A session where the settings say, for a job that needs one.
+
+    Raises:
+        CommandFailed: they say that there is none.
+    """
+    where = master or settings.master
+    if where == NO_SPARK:
+        raise CommandFailed(
+            f"{name} needs Spark, and pipeline.master is {NO_SPARK}",
+            ExitCode.USAGE,
+            hint="--master 'local[*]'",
+        )
+    return spark_session(name, master=where or None, memory=memory or settings.memory)
+
+
+@contextlib.contextmanager
+def executor(
+    settings: PipelineConfig, name: str, *, master: str | None = None, memory: str | None = None
+) -> Iterator[tuple[Execute, Callable[[str], AbstractContextManager[None]]]]:
+    """What runs the tasks of an archive, and shows how far they are.
+
+    Args:
+        settings: where Spark runs; ``none`` = nowhere, the tasks run in this process.
+        name: of the job.
+        master, memory: instead of the settings.
+    """
+    where = master or settings.master
+    with pipeline_installed():
+        from perdure.pipeline.jobs.archive import execute_here
+    if where == NO_SPARK:
+        yield execute_here, lambda _: contextlib.nullcontext()
+        return
+    with pipeline_installed():
+        from perdure.pipeline.session import progress
+        from perdure.pipeline.spark_jobs import SparkExecute
+    with spark_session(name, master=where or None, memory=memory or settings.memory) as spark:
+        yield SparkExecute(spark), functools.partial(progress, spark)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What an archive knows of itself: ``archive.json`` in its directory.
+"""What an archive knows of itself: ``archive.json`` at its place.
 
 It says where reading goes on, which table each message belongs to, and what is known to be missing.
 It is replaced as a whole, and safe against power loss before anything relies on it.
@@ -9,13 +9,14 @@ that is still to be archived.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from perdure.errors import FormatTooNew, StorageCorrupt
+from perdure.pipeline.lake.lake import Lake
+from perdure.pipeline.lake.stores import LOCAL, Store, below
 from perdure.pipeline.log_index import LogIndex
 from perdure.pipeline.offsets import StreamPosition
 from perdure.pipeline.tables import TableSpec
@@ -61,6 +62,7 @@ class ArchiveState(msgspec.Struct, frozen=True):
         version: of the file.
         format: iceberg, delta or parquet.
         catalog: name of an Iceberg catalog; None = the one in the directory.
+        namespace: of the tables in the catalog.
         filter_sets: what is archived; empty = everything.
         position: everything wanted up to here is in the tables.
         plans: oldest first.
@@ -74,6 +76,13 @@ class ArchiveState(msgspec.Struct, frozen=True):
     position: StreamPosition
     plans: tuple[Plan, ...]
     gaps: tuple[Gap, ...] = ()
+    namespace: str = "perdure"
+
+    def within(self, lake: Lake) -> Lake:
+        """A lake with the format and the names that this archive was begun with."""
+        return msgspec.structs.replace(
+            lake, format=self.format, catalog=self.catalog or "", namespace=self.namespace
+        )
 
     @property
     def tables(self) -> tuple[TableSpec, ...]:
@@ -81,15 +90,16 @@ class ArchiveState(msgspec.Struct, frozen=True):
         return tuple({spec.name: spec for plan in self.plans for spec in plan.tables}.values())
 
 
-def load_state(directory: Path) -> ArchiveState | None:
-    """The state of the archive in a directory; None = there is none.
+def load_state(place: Path | str, store: Store = LOCAL) -> ArchiveState | None:
+    """The state of the archive at a place; None = there is none.
 
     Raises:
         FormatTooNew, StorageCorrupt: it cannot be used.
+        StorageUnavailable: its store is not there now.
     """
-    path = directory / NAME
+    path = below(place, NAME)
     try:
-        data = path.read_bytes()
+        data = store.read(path)
     except FileNotFoundError:
         return None
     try:
@@ -101,20 +111,9 @@ def load_state(directory: Path) -> ArchiveState | None:
         raise StorageCorrupt(f"{path} is damaged: {error}") from error
 
 
-def save_state(directory: Path, state: ArchiveState) -> None:
+def save_state(place: Path | str, state: ArchiveState, store: Store = LOCAL) -> None:
     """Replace the state, safe against power loss when this returns."""
-    path = directory / NAME
-    partial = path.with_name(f"{NAME}.{os.getpid()}")
-    with partial.open("wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(state), indent=2))
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    store.write(below(place, NAME), msgspec.json.format(msgspec.json.encode(state), indent=2))
 
 
 class _Version(msgspec.Struct):

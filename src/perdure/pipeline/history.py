@@ -14,7 +14,6 @@ Invariant: no row comes twice, and none is left out that the archive ought to ha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final, TypeAlias, final
 
 import msgspec
@@ -28,6 +27,8 @@ from perdure.errors import ConfigError, StorageUnavailable
 from perdure.pipeline import log_source, offsets
 from perdure.pipeline.archive_state import ArchiveState, load_state
 from perdure.pipeline.conditions import Narrowing, earliest_of, latest_of
+from perdure.pipeline.lake.lake import Lake
+from perdure.pipeline.lake.stores import LOCAL, Store
 from perdure.pipeline.log_index import LogIndex
 from perdure.pipeline.log_source import Part
 from perdure.pipeline.offsets import StreamPosition
@@ -59,6 +60,7 @@ class ArchivePart(msgspec.Struct, frozen=True):
         filter_sets: wanted topics.
         published_from, published_until: bounds of ``published_at``, or None.
         where: a content filter, or empty.
+        store: how the files are reached.
     """
 
     pieces: tuple[Piece, ...]
@@ -68,6 +70,7 @@ class ArchivePart(msgspec.Struct, frozen=True):
     published_from: int | None = None
     published_until: int | None = None
     where: str = ""
+    store: Store = LOCAL
 
 
 AnyPart: TypeAlias = Part | ArchivePart
@@ -78,7 +81,7 @@ class History:
     """An archive, as what comes before a log.
 
     Args:
-        directory: of the archive.
+        lake: of the archive.
         index: the log.
         skips_missing: leave out what the archive does not have.
 
@@ -86,17 +89,17 @@ class History:
         ConfigError: there is no archive, or it is of another log.
     """
 
-    def __init__(self, directory: Path, index: LogIndex, *, skips_missing: bool) -> None:
-        state = load_state(directory)
+    def __init__(self, lake: Lake, index: LogIndex, *, skips_missing: bool) -> None:
+        state = load_state(lake.place, lake.store)
         if state is None:
             raise ConfigError(
-                f"{directory} holds no archive",
+                f"{lake.place} holds no archive",
                 path="catalog",
-                hint="name the directory that pipeline archive --to wrote to",
+                hint="name the directory or store that pipeline archive --to wrote to",
             )
         if state.position.database != index.database_id:
-            raise ConfigError(f"{directory} holds the archive of another log", path="catalog")
-        self._directory = directory
+            raise ConfigError(f"{lake.place} holds the archive of another log", path="catalog")
+        self._lake = state.within(lake)
         self._state: ArchiveState = state
         self._skips_missing = skips_missing
         oldest = index.generations()[0]
@@ -115,7 +118,7 @@ class History:
         problem = self._missing(after, until, filter_sets)
         if problem:
             raise ConfigError(
-                f"{self._directory}: {problem}",
+                f"{self._lake.place}: {problem}",
                 path="missing",
                 hint="set option missing to skip to read what there is; retention.keep_for has the "
                 "log wait for pipeline archive",
@@ -142,29 +145,35 @@ class History:
                 return f"only {', '.join(archived)} was archived"
         return ""
 
-    def files(self, after: int, until: int) -> list[DataFile]:
-        """Files of all tables that may hold rows of a range."""
+    def files(self, after: int, until: int) -> list[tuple[DataFile, Store]]:
+        """Files of all tables that may hold rows of a range, and how they are reached."""
         state = self._state
-        sink = open_sink(state.format, self._directory, state.catalog, state.position.database)
+        sink = open_sink(self._lake, state.position.database)
+        found: list[tuple[DataFile, Store]] = []
         try:
-            found = [file for spec in state.tables for file in sink.files(spec.name)]
+            for spec in state.tables:
+                store = sink.store(spec.name)
+                found += [(file, store) for file in sink.files(spec.name)]
         finally:
             sink.close()
         return [
-            file for file in found if not file.last or (file.first <= until and file.last > after)
+            (file, store)
+            for file, store in found
+            if not file.last or (file.first <= until and file.last > after)
         ]
 
     def bound(self, after: int, rows_max: int) -> int:
         """The highest offset up to the seam with at most ``rows_max`` messages after ``after``."""
-        files = sorted(self.files(after, self.seam), key=lambda file: file.first)
+        files = sorted(self.files(after, self.seam), key=lambda found: found[0].first)
         known: Any = np.empty(0, dtype=np.int64)
-        for number, file in enumerate(files):
-            column = pq.read_table(file.path, columns=["offset"], partitioning=None)
+        for number, (file, store) in enumerate(files):
+            with pq.ParquetFile(store.opened(file.path)) as opened:
+                column = opened.read(columns=["offset"])
             values: Any = column.column("offset").to_numpy()
             values = values[(values > after) & (values <= self.seam)]
             known = np.sort(np.concatenate([known, values]))
             # Files that begin later have nothing below their begin.
-            settled = files[number + 1].first if number + 1 < len(files) else self.seam + 1
+            settled = files[number + 1][0].first if number + 1 < len(files) else self.seam + 1
             if len(known) > rows_max and int(known[rows_max]) < settled:
                 return int(known[rows_max - 1])
             # A few more than are needed are enough to go on with.
@@ -178,7 +187,8 @@ def of(options: ReadOptions, index: LogIndex) -> History | None:
     """The history that options name; None = the log alone."""
     if not options.catalog:
         return None
-    return History(Path(options.catalog), index, skips_missing=options.skip_missing)
+    lake = options.lake or Lake(options.catalog)
+    return History(lake, index, skips_missing=options.skip_missing)
 
 
 # -- planning ------------------------------------------------------------------------------
@@ -209,10 +219,22 @@ def plan(index: LogIndex, options: ReadOptions, narrowing: Narrowing) -> list[An
                     latest_of(options.published_from, narrowing.published_from),
                     earliest_of(options.published_until, narrowing.published_until),
                     options.where,
+                    store,
                 )
-                for pieces in _packed(history.files(after, until), options.rows_per_partition)
+                for store, files in _by_store(history.files(after, until))
+                for pieces in _packed(files, options.rows_per_partition)
             ]
     return parts + list(log_source.plan(index, options, narrowing))
+
+
+def _by_store(
+    found: Sequence[tuple[DataFile, Store]],
+) -> Iterator[tuple[Store, list[DataFile]]]:
+    """Files that are reached in one way, together."""
+    groups: dict[Store, list[DataFile]] = {}
+    for file, store in found:
+        groups.setdefault(store, []).append(file)
+    yield from groups.items()
 
 
 def _packed(files: Sequence[DataFile], rows_max: int) -> Iterator[tuple[Piece, ...]]:
@@ -284,7 +306,7 @@ def read(part: AnyPart, columns: Sequence[str]) -> Iterator[Any]:
 
 def _batches(piece: Piece, part: ArchivePart, columns: list[str]) -> Iterator[Any]:
     try:
-        file = pq.ParquetFile(piece.path)
+        file = pq.ParquetFile(part.store.opened(piece.path))
     except FileNotFoundError as error:
         raise StorageUnavailable(
             f"{piece.path} is gone: the archive was maintained while it was to be read",

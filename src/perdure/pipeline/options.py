@@ -10,14 +10,17 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
+from perdure.config.load import load
 from perdure.config.units import parse_duration, parse_time
 from perdure.content import parse_filter
 from perdure.errors import ConfigError, MqttError
 from perdure.limits import OFFSET_MAX
+from perdure.pipeline.lake.lake import Lake, checked_place, lake_of
+from perdure.pipeline.lake.stores import scheme_of
 from perdure.storage.rocksdb.bulk import FilterSets
 from perdure.topic.names import validate_topic_filter
 
@@ -54,7 +57,8 @@ OPTIONS: Final[Mapping[str, str]] = {
     "pushdown": "off, or once: conditions narrow what is read, and each load is used by one query",
     "onDataLoss": "fail or skip, when messages were dropped before a stream read them",
     "whole": "off, or on: a batch is refused if the log has lost anything after its begin",
-    "catalog": "directory of an archive: what retention has dropped from the log is read from it",
+    "catalog": "place of an archive: what retention has dropped from the log is read from it",
+    "config": "configuration file whose section pipeline.tables says how the archive is reached",
     "missing": "fail or skip, when the archive has not all that was dropped",
 }
 """Every option, with what it means."""
@@ -95,7 +99,8 @@ class ReadOptions(msgspec.Struct, frozen=True):
         pushdown: conditions may narrow what is read.
         remote: the broker to ask, or None.
         where: a content filter, or empty.
-        catalog: directory of an archive with what came before the log, or empty.
+        catalog: place of an archive with what came before the log, or empty.
+        lake: how that is reached, or None = as a directory.
         skip_missing: go without what the archive ought to have and has not.
         whole: refuse a range of which something was dropped.
         published_from, published_until: first and last ``published_at``, or None: what moments
@@ -119,6 +124,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
     published_from: int | None = None
     published_until: int | None = None
     asked_at_us: int = 0
+    lake: Lake | None = None
 
     @property
     def place(self) -> str:
@@ -161,6 +167,7 @@ def parse_options(
     """
     given = _known(options)
     remote = _remote(given, environ or {})
+    lake = _lake(given, environ or {})
     since, until = given.get("from"), given.get("until")
     after, first = 0, None
     if since:
@@ -182,7 +189,8 @@ def parse_options(
         pushdown=_is_second(given, "pushdown", ("off", "once")),
         remote=remote,
         where=check_where(given.get("where", "")),
-        catalog=_catalog(given.get("catalog", "")),
+        catalog=lake.place if lake else "",
+        lake=lake,
         skip_missing=_is_second(given, "missing", ("fail", "skip")),
         whole=_is_second(given, "whole", ("off", "on")),
         published_from=first,
@@ -300,18 +308,16 @@ def _compression(given: Mapping[str, str]) -> str:
 # -- what is wanted --------------------------------------------------------------------------
 
 
-def _catalog(text: str) -> str:
-    """The directory of an archive, which may be named as ``file:///path``."""
-    scheme, separator, _ = text.partition("://")
-    if not separator:
-        return text
-    if scheme.lower() != "file":
-        raise ConfigError(
-            f"catalog: {scheme}:// is not supported",
-            path="catalog",
-            hint="name the directory that pipeline archive --to wrote to",
-        )
-    return unquote(urlsplit(text).path)
+def _lake(given: Mapping[str, str], environ: Mapping[str, str]) -> Lake | None:
+    """The archive that ``catalog`` or ``config`` names; None = the log alone."""
+    place, config = given.get("catalog", ""), given.get("config", "")
+    if not place and not config:
+        return None
+    tables = load(Path(config) if config else None, environ=environ).config.pipeline.tables
+    if not config and not scheme_of(place):
+        # A directory of its own says all there is to know.
+        return Lake(checked_place(place))
+    return lake_of(tables, place=place)
 
 
 def _filter_sets(text: str) -> FilterSets:

@@ -6,44 +6,55 @@ import errno
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
 from perdure.cli import archive_place as places
-from perdure.cli.archive_place import archive_place, make_place
+from perdure.cli.archive_place import archive_lake, make_place
 from perdure.cli.exit_codes import CommandFailed, ExitCode
+from perdure.config.schema import TablesConfig
+from perdure.pipeline.lake.lake import Lake
 
 
-def place(text: str) -> Path:
-    option = click.Option(["--to"])
-    return archive_place(click.Context(click.Command("archive")), option, text)
+def place(text: str, **tables: str) -> Lake:
+    return archive_lake(TablesConfig(**tables), text)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("scheme", ["s3", "s3a", "gs", "abfs", "abfss", "hdfs", "https", "S3"])
-def test_stores_are_refused(scheme: str) -> None:
-    for text in (f"{scheme}://bucket/path", f"{scheme}:/bucket/path"):
-        with pytest.raises(click.BadParameter) as caught:
-            place(text)
-        assert f"{scheme.lower()}:// is not supported" in caught.value.message
-        assert "written to a directory" in caught.value.message
+def test_stores_need_what_they_need() -> None:
+    assert place("s3://bucket/a/", catalog_type="rest", catalog_uri="http://c").place == (
+        "s3://bucket/a"
+    )
+    assert place("gs://bucket/a", format="delta").catalog == ""
+    for text, tables, wrong in (
+        ("s3://bucket/a", {}, "need a catalog"),
+        ("s3://bucket/a", {"format": "parquet"}, "renaming"),
+        ("s3:///a", {"format": "delta"}, "expected a directory"),
+        ("https://host/a", {}, "expected a directory"),
+        ("a", {"format": "delta", "catalog": "x"}, "for the format iceberg"),
+        ("a", {"partition": ("day(",)}, "expected day"),
+        ("a", {"properties": ("secret-value",)}, "entry 1: expected name=value"),
+    ):
+        with pytest.raises(CommandFailed, match=wrong) as caught:
+            place(text, **tables)  # type: ignore[arg-type]
+        assert caught.value.exit_code == ExitCode.USAGE
+        assert caught.value.hint
+        assert "secret-value" not in str(caught.value)
 
 
 def test_files(tmp_path: Path) -> None:
-    assert place("archive") == Path("archive")
-    assert place("a:b/c") == Path("a:b/c")
-    assert place(f"file://{tmp_path}/a%20b") == tmp_path / "a b"
-    assert place(f"file://localhost{tmp_path}") == tmp_path
-    assert place(f"file:{tmp_path}") == tmp_path
-    for text in ("file://host/a", " ", ""):
-        with pytest.raises(click.BadParameter):
-            place(text)
+    here = Path.cwd()
+    assert place("archive").place == str(here / "archive")
+    assert place("", place="archive").place == str(here / "archive")
+    assert place(f"file://{tmp_path}/a%20b").place == str(tmp_path / "a b")
+    assert place(f"file:{tmp_path}").place == str(tmp_path)
+    with pytest.raises(CommandFailed, match="no directory"):
+        place("")
     (tmp_path / "file").touch()
-    with pytest.raises(click.BadParameter, match="no directory"):
+    with pytest.raises(CommandFailed, match="no directory"):
         place(str(tmp_path / "file"))
 
 
 def test_a_new_directory_is_made(tmp_path: Path) -> None:
-    make_place(tmp_path / "a" / "b", tmp_path / "data")
+    make_place(place(str(tmp_path / "a" / "b")), tmp_path / "data")
     assert list((tmp_path / "a" / "b").iterdir()) == []
 
 
@@ -52,10 +63,10 @@ def test_not_inside_the_data_directory(tmp_path: Path, inside: str) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "link").symlink_to("data")
     with pytest.raises(CommandFailed, match="inside the data directory") as caught:
-        make_place(tmp_path / inside, tmp_path / "data")
+        make_place(place(str(tmp_path / inside)), tmp_path / "data")
     assert caught.value.exit_code == ExitCode.USAGE
     assert not (tmp_path / "data" / "archive").exists()
-    make_place(tmp_path / "database", tmp_path / "data")
+    make_place(place(str(tmp_path / "database")), tmp_path / "data")
 
 
 @pytest.mark.parametrize(
@@ -75,5 +86,5 @@ def test_one_that_takes_no_files(
 
     monkeypatch.setattr(places.tempfile, "NamedTemporaryFile", refuses)
     with pytest.raises(CommandFailed, match="takes no files: refused") as caught:
-        make_place(tmp_path, None)
+        make_place(place(str(tmp_path)), None)
     assert caught.value.exit_code == code

@@ -48,7 +48,7 @@ def test_all_options_in_any_case() -> None:
 
 def test_the_catalog_is_a_directory() -> None:
     assert parse_options({"path": "d", "catalog": "file:///a%20b"}, NOW).catalog == "/a b"
-    assert parse_options({"path": "d", "catalog": "to"}, NOW).catalog == "to"
+    assert parse_options({"path": "d", "catalog": "to"}, NOW).catalog == str(Path("to").resolve())
 
 
 def test_numbers_are_offsets() -> None:
@@ -76,7 +76,12 @@ def test_several_filters() -> None:
         ({"path": "d", "onDataLoss": "ignore"}, "onDataLoss", "fail or skip"),
         ({"path": "d", "pushdown": "true"}, "pushdown", "off or once"),
         ({"path": "d", "whole": "yes"}, "whole", "off or on"),
-        ({"path": "d", "catalog": "s3://b/a"}, "catalog", "s3:// is not supported"),
+        (
+            {"path": "d", "catalog": "s3://b/a"},
+            "pipeline.tables.catalog_type",
+            "an object store need a catalog",
+        ),
+        ({"path": "d", "catalog": "ftp://b/a"}, "pipeline.tables.place", "expected a directory"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, str], path: str, text: str) -> None:

@@ -23,7 +23,7 @@ from perdure.cli.pipeline_options import (
     pipeline_installed,
     plain,
     read_options,
-    spark_session,
+    spark_for,
     topic_options,
 )
 from perdure.cli.pipeline_status import status
@@ -77,7 +77,7 @@ def stats(
     since: str | None,
     until: str | None,
     master: str | None,
-    memory: str,
+    memory: str | None,
     top: int,
     html: Path | None,
     out: Output,
@@ -96,7 +96,7 @@ def stats(
     with opened_log(options):
         pass  # It can be read.
     with (
-        spark_session("stats", master=master, memory=memory) as spark,
+        spark_for("stats", log.pipeline, master, memory) as spark,
         source_errors(),
         progress(spark, "reading the log"),
     ):

@@ -14,6 +14,15 @@ from perdure.config.schema.limits import LimitsConfig
 from perdure.config.schema.listeners import Listener, ListenersConfig
 from perdure.config.schema.mqtt import MqttConfig
 from perdure.config.schema.observe import LogConfig, MetricsConfig, SysConfig
+from perdure.config.schema.pipeline import (
+    ArchiveConfig,
+    LearnConfig,
+    LogSourceConfig,
+    MaintainConfig,
+    PipelineConfig,
+    StatsConfig,
+    TablesConfig,
+)
 from perdure.config.schema.retention import RetentionConfig
 from perdure.config.schema.section import DAY_S, GIB, KIB, MIB, Section
 from perdure.config.schema.session import SessionConfig
@@ -33,19 +42,24 @@ __all__ = [
     "GIB",
     "KIB",
     "MIB",
+    "ArchiveConfig",
     "AuthConfig",
     "Config",
     "DurabilityLevel",
     "HttpConfig",
+    "LearnConfig",
     "LimitsConfig",
     "Listener",
     "ListenersConfig",
     "LogConfig",
+    "LogSourceConfig",
     "LookupConfig",
+    "MaintainConfig",
     "MethodConfig",
     "MetricsConfig",
     "MqttConfig",
     "NodeConfig",
+    "PipelineConfig",
     "PostgresConfig",
     "RedisConfig",
     "RetentionConfig",
@@ -54,6 +68,8 @@ __all__ = [
     "ServerConfig",
     "SessionConfig",
     "SharedConfig",
+    "StatsConfig",
     "StorageConfig",
     "SysConfig",
+    "TablesConfig",
 ]

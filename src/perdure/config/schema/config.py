@@ -11,6 +11,7 @@ from perdure.config.schema.limits import LimitsConfig
 from perdure.config.schema.listeners import ListenersConfig
 from perdure.config.schema.mqtt import MqttConfig
 from perdure.config.schema.observe import LogConfig, MetricsConfig, SysConfig
+from perdure.config.schema.pipeline import PipelineConfig
 from perdure.config.schema.retention import RetentionConfig
 from perdure.config.schema.section import Section
 from perdure.config.schema.session import SessionConfig
@@ -44,3 +45,4 @@ class Config(Section, frozen=True):
     log: LogConfig = LogConfig()
     metrics: MetricsConfig = MetricsConfig()
     http: HttpConfig = HttpConfig()
+    pipeline: PipelineConfig = PipelineConfig()

@@ -50,6 +50,8 @@ from perdure.pipeline.jobs.archive_files import (
     write_batches,
     written_files,
 )
+from perdure.pipeline.lake.lake import NAMESPACE
+from perdure.pipeline.lake.stores import LOCAL, Store
 from perdure.pipeline.log_index import LogIndex, opened
 from perdure.pipeline.log_source import plan, read
 from perdure.pipeline.offsets import StreamPosition
@@ -76,6 +78,7 @@ class Wanted(msgspec.Struct, frozen=True):
         has_fields: fields of payloads become columns.
         format: iceberg, delta or parquet.
         catalog: name of an Iceberg catalog.
+        namespace: of its tables there.
     """
 
     tables: tuple[TableSpec, ...] = ()
@@ -83,6 +86,7 @@ class Wanted(msgspec.Struct, frozen=True):
     has_fields: bool = True
     format: str = "iceberg"
     catalog: str | None = None
+    namespace: str = NAMESPACE
 
 
 class Round(msgspec.Struct, frozen=True):
@@ -130,7 +134,8 @@ class Archive:
         options: what is archived: log, filter, where a new archive begins.
         sink: where to.
         wanted: the tables.
-        directory: of the state.
+        directory: of the state; a path, or a URI of an object store.
+        store: how that is reached.
         execute: runs the tasks.
         rows_per_round: most messages of a round.
         on_position: called with the position, on disk already, when it has changed.
@@ -142,8 +147,9 @@ class Archive:
         sink: Sink,
         wanted: Wanted,
         *,
-        directory: Path,
+        directory: Path | str,
         execute: Execute,
+        store: Store = LOCAL,
         rows_per_round: int = ROWS_PER_ROUND,
         on_position: PositionCallback = lambda _: None,
     ) -> None:
@@ -151,6 +157,7 @@ class Archive:
         self._sink = sink
         self._wanted = wanted
         self._directory = directory
+        self._store = store
         self._execute = execute
         self._rows_per_round = rows_per_round
         self._on_position = on_position
@@ -189,7 +196,7 @@ class Archive:
                 continue
             is_close, newest = self._look(start)
             done = self._commit(task, written, end)
-            save_state(self._directory, msgspec.structs.replace(state, position=end))
+            self._save(msgspec.structs.replace(state, position=end))
             self._say(end)
             behind_us = _behind_us(newest, end)
             return msgspec.structs.replace(
@@ -206,7 +213,7 @@ class Archive:
             oldest = files.generations()[0]
             behind = offsets.position(files.database_id, oldest.generation, gap.until_offset)
             state = msgspec.structs.replace(state, position=behind, gaps=(*state.gaps, gap))
-            save_state(self._directory, state)
+            self._save(state)
         return state, gap
 
     def _look(self, start: StreamPosition) -> tuple[bool, Position | None]:
@@ -219,6 +226,9 @@ class Archive:
             offsets.check_same(files, start, self._options)
             return dropped(files, start) is not None, files.newest()
 
+    def _save(self, state: ArchiveState) -> None:
+        save_state(self._directory, state, self._store)
+
     def _say(self, position: StreamPosition) -> None:
         if position != self._told:
             self._on_position(position)
@@ -227,7 +237,7 @@ class Archive:
     # -- planning --------------------------------------------------------------------------
 
     def _state(self, files: LogIndex) -> ArchiveState:
-        state = load_state(self._directory)
+        state = load_state(self._directory, self._store)
         wanted = self._wanted
         if state is None:
             # Kept before anything is written: where an archive begins may be an age (2h), which
@@ -237,9 +247,17 @@ class Archive:
             left = (Gap(oldest, start.offset),) if start.offset > oldest else ()
             filter_sets = self._options.filter_sets
             return ArchiveState(
-                VERSION, wanted.format, wanted.catalog, filter_sets, start, (), left
+                VERSION,
+                wanted.format,
+                wanted.catalog,
+                filter_sets,
+                start,
+                (),
+                left,
+                wanted.namespace,
             )
-        if (state.format, state.catalog) != (wanted.format, wanted.catalog):
+        there = (state.format, state.catalog, state.namespace)
+        if there != (wanted.format, wanted.catalog, wanted.namespace):
             raise ConfigError(
                 f"{self._directory} holds an archive in the format {state.format}",
                 path="to",
@@ -268,7 +286,7 @@ class Archive:
                     self._check_new(specs, state.position)
                 added = Plan(state.position.offset, specs)
                 state = msgspec.structs.replace(state, plans=(*state.plans, added))
-                save_state(self._directory, state)
+                self._save(state)
         # Else a round was left between two commits: its tables must be the same again.
         self._begin(state.plans[-1].tables)
         return state
@@ -313,6 +331,8 @@ class Archive:
             tuple(self._sink.data_directory(spec.name) for spec in specs),
             positions,
             tuple(self._sink.fields(spec.name, table_schema(spec)) for spec in specs),
+            tuple(self._sink.store(spec.name) for spec in specs),
+            tuple(self._sink.layout(spec.name) for spec in specs),
         )
 
     # -- committing ------------------------------------------------------------------------
@@ -330,10 +350,9 @@ class Archive:
             grown = fields.grown(known, seen)
             wider = [name for name, kind in known.items() if grown[name] != kind]
             schema = table_schema(spec, grown)
-            directory = task.directories[number]
             if wider:
-                self._widen(spec, grown, directory, expected=expected)
-            added = [file for each in own for file in _fitting(each, spec, grown, directory)]
+                self._widen(task, number, grown)
+            added = [file for each in own for file in _fitting(each, task, number, grown)]
             self._add(spec.name, added, schema, expected=expected, position=end.offset)
             tables.append(spec.name)
             columns += [f"{spec.name}.{name}" for name in grown if grown[name] != known.get(name)]
@@ -354,27 +373,40 @@ class Archive:
                 if attempt == ATTEMPTS - 1 or self._sink.position(table) != expected:
                     raise
 
-    def _widen(self, spec: TableSpec, grown: Fields, directory: str, *, expected: int) -> None:
+    def _widen(self, task: WriteTask, number: int, grown: Fields) -> None:
         """Make the files of a table again for wider columns; a commit of its own."""
-        widened = {
-            name: kind
-            for name, kind in grown.items()
-            if name in self._sink.fields(spec.name, table_schema(spec))
-        }
+        spec = task.specs[number]
+        known = self._sink.fields(spec.name, table_schema(spec))
+        widened = {name: kind for name, kind in grown.items() if name in known}
         old = self._sink.files(spec.name)
-        new = [file for each in old for file in remade(each.path, spec, widened, directory)]
+        new = [file for each in old for file in _again(each.path, task, number, widened)]
         self._sink.replace(
-            spec.name, old, new, schema=table_schema(spec, widened), expected=expected
+            spec.name,
+            old,
+            new,
+            schema=table_schema(spec, widened),
+            expected=task.positions[number],
         )
 
 
-def _fitting(each: Written, spec: TableSpec, grown: Fields, directory: str) -> list[DataFile]:
+def _fitting(each: Written, task: WriteTask, number: int, grown: Fields) -> list[DataFile]:
     """A file as it is, or made again if the table has other columns for its fields."""
     if fields.is_within(each.fields, grown):
         return [each.file]
-    made = remade(each.file.path, spec, grown, directory)
-    Path(each.file.path).unlink()
+    made = _again(each.file.path, task, number, grown)
+    task.stores[number].delete(each.file.path)
     return made
+
+
+def _again(path: str, task: WriteTask, number: int, known: Fields) -> list[DataFile]:
+    return remade(
+        path,
+        task.specs[number],
+        known,
+        task.directories[number],
+        store=task.stores[number],
+        layout=task.layouts[number],
+    )
 
 
 def _behind_us(newest: Position | None, end: StreamPosition) -> int:

@@ -8,10 +8,8 @@ format and no Spark.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final, final
 
 import msgspec
@@ -21,11 +19,17 @@ import pyarrow.parquet as pq
 
 from perdure.pipeline import fields
 from perdure.pipeline.fields import Fields, Seen
+from perdure.pipeline.lake.layouts import Layout
+from perdure.pipeline.lake.partitions import parts
+from perdure.pipeline.lake.stores import LOCAL, Store, below
 from perdure.pipeline.sinks.contract import DataFile
 from perdure.pipeline.tables import TableSpec, reserved, split, table_schema
 
 BATCH_ROWS: Final = 65_536
 """Rows that are made again at a time."""
+
+FILES_OPEN_MAX: Final = 64
+"""Partitions of a table that a task writes to at once; each holds a row group in memory."""
 
 RESULT: Final = pa.schema(
     [
@@ -35,13 +39,14 @@ RESULT: Final = pa.schema(
         ("size", pa.int64()),
         ("first", pa.int64()),
         ("last", pa.int64()),
+        ("partition", pa.string()),
         ("fields", pa.string()),
         ("seen", pa.string()),
     ]
 )
 RESULT_DDL: Final = (
     "table string, path string, rows bigint, size bigint, first bigint, last bigint, "
-    "fields string, seen string"
+    "partition string, fields string, seen string"
 )
 
 
@@ -53,12 +58,16 @@ class WriteTask(msgspec.Struct, frozen=True):
         directories: where to write the files of each.
         positions: what each table holds already.
         known: the fields that each has columns for already.
+        stores: how the files of each are reached.
+        layouts: how the rows of each are divided among files.
     """
 
     specs: tuple[TableSpec, ...]
     directories: tuple[str, ...]
     positions: tuple[int, ...]
     known: tuple[Fields, ...]
+    stores: tuple[Store, ...]
+    layouts: tuple[Layout, ...]
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -81,8 +90,14 @@ def write_batches(task: WriteTask, batches: Iterable[Any]) -> Iterator[Any]:
     The body of a Spark task: it may run twice, and files of a run that failed are never used.
     """
     writers = [
-        TableWriter(spec, directory, known)
-        for spec, directory, known in zip(task.specs, task.directories, task.known, strict=True)
+        TableWriter(
+            spec,
+            task.directories[number],
+            task.known[number],
+            store=task.stores[number],
+            layout=task.layouts[number],
+        )
+        for number, spec in enumerate(task.specs)
     ]
     for batch in batches:
         for writer, part in zip(writers, split(batch, task.specs, task.positions), strict=True):
@@ -95,9 +110,7 @@ def written_files(rows: Sequence[Any]) -> list[Written]:
     """The files in rows of ``RESULT``."""
     return [
         Written(
-            DataFile(
-                row["table"], row["path"], row["rows"], row["size"], row["first"], row["last"]
-            ),
+            msgspec.convert({name: row[name] for name in DataFile.__struct_fields__}, DataFile),
             msgspec.json.decode(row["fields"], type=Fields),
             msgspec.json.decode(row["seen"], type=Seen),
         )
@@ -113,10 +126,18 @@ def _row(written: Written) -> dict[str, Any]:
     }
 
 
-def remade(path: str, spec: TableSpec, known: Fields, directory: str) -> list[DataFile]:
+def remade(
+    path: str,
+    spec: TableSpec,
+    known: Fields,
+    directory: str,
+    *,
+    store: Store = LOCAL,
+    layout: Layout = Layout(),  # noqa: B008 - a frozen record
+) -> list[DataFile]:
     """A file of a table made again with these columns for fields; the old one stays."""
-    writer = TableWriter(spec, directory, known, grows=False)
-    with pq.ParquetFile(path) as file:
+    writer = TableWriter(spec, directory, known, store=store, layout=layout, grows=False)
+    with pq.ParquetFile(store.opened(path)) as file:
         for batch in file.iter_batches(BATCH_ROWS):
             writer.write(batch)
     return [written.file for written in writer.close()]
@@ -124,30 +145,44 @@ def remade(path: str, spec: TableSpec, known: Fields, directory: str) -> list[Da
 
 @final
 class TableWriter:
-    """Writes rows of one table to files of its own.
+    """Writes rows of one table to files of its own, one or more for each partition.
 
     Args:
         spec: the table.
         directory: where to.
         known: fields that have columns.
+        store: how files there are reached.
+        layout: how rows are divided.
         grows: more fields get columns; else the known ones are all.
     """
 
     def __init__(
-        self, spec: TableSpec, directory: str, known: Fields, *, grows: bool = True
+        self,
+        spec: TableSpec,
+        directory: str,
+        known: Fields,
+        *,
+        store: Store = LOCAL,
+        layout: Layout = Layout(),  # noqa: B008 - a frozen record
+        grows: bool = True,
     ) -> None:
         self._spec = spec
         self._reserved = reserved(spec)
-        self._directory = Path(directory)
+        self._directory = directory
         self._fields = dict(known)
+        self._store = store
+        self._layout = layout
         self._grows = grows
-        self._file: _File | None = None
+        # By partition, the one written to last at the end.
+        self._files: dict[str, _File] = {}
         self._written: list[Written] = []
 
     def write(self, rows: Any) -> None:
         """Add the rows of a record batch that has the table's columns, those of fields or not."""
-        if not rows.num_rows:
-            return
+        for partition, own in parts(rows, self._layout):
+            self._write(partition, own)
+
+    def _write(self, partition: str, rows: Any) -> None:
         columns: dict[str, list[Any]] = {}
         seen: Seen = {}
         if self._spec.has_fields:
@@ -156,64 +191,66 @@ class TableWriter:
                 seen = fields.count(columns)
                 grown = fields.grown(self._fields, seen)
                 if grown != self._fields:
-                    self._end_file()
+                    self._end_files()
                     self._fields = grown
-        if self._file is None:
-            path = self._directory / f"{uuid.uuid4().hex}.parquet"
-            self._file = _File(path, table_schema(self._spec, self._fields))
+        file = self._files.pop(partition, None)
+        if file is None:
+            if len(self._files) >= FILES_OPEN_MAX:
+                self._end(next(iter(self._files)))
+            path = below(self._directory, f"{uuid.uuid4().hex}.parquet")
+            file = _File(path, table_schema(self._spec, self._fields), self._store)
+        self._files[partition] = file
         plain = table_schema(self._spec)
         arrays = [rows.column(field.name).cast(field.type) for field in plain]
         arrays += fields.arrays(columns, self._fields, rows.num_rows)
-        self._file.write(arrays, seen)
+        file.write(arrays, seen)
 
     def close(self) -> list[Written]:
-        """End the last file.
+        """End the last files.
 
         Returns:
             All files, safe against power loss.
         """
-        self._end_file()
+        self._end_files()
         return self._written
 
-    def _end_file(self) -> None:
-        if self._file is not None:
-            file = self._file.close(self._spec.name)
-            self._written.append(Written(file, self._fields, self._file.seen))
-            self._file = None
+    def _end_files(self) -> None:
+        for partition in list(self._files):
+            self._end(partition)
+
+    def _end(self, partition: str) -> None:
+        made = self._files.pop(partition)
+        file = made.close(self._spec.name, partition)
+        self._written.append(Written(file, self._fields, made.seen))
 
 
 @final
 class _File:
     """One Parquet file that is being written."""
 
-    def __init__(self, path: Path, schema: Any) -> None:
+    def __init__(self, path: str, schema: Any, store: Store) -> None:
         self._path = path
         self._schema = schema
-        self._writer = pq.ParquetWriter(path, schema, compression="zstd")
+        self._store = store
+        where, system = store.target(path)
+        with store.errors(path):
+            self._writer = pq.ParquetWriter(where, schema, filesystem=system, compression="zstd")
         self._rows = 0
         self._first = self._last = 0
         self.seen: Seen = {}
 
     def write(self, arrays: list[Any], seen: Seen) -> None:
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        self._writer.write_batch(batch)
+        with self._store.errors(self._path):
+            self._writer.write_batch(batch)
         bounds = pc.min_max(batch.column("offset")).as_py()
         self._first = min(self._first, bounds["min"]) if self._rows else bounds["min"]
         self._last = max(self._last, bounds["max"])
         self._rows += batch.num_rows
         self.seen = fields.add(self.seen, seen)
 
-    def close(self, table: str) -> DataFile:
-        self._writer.close()
-        _sync(self._path)
-        size = self._path.stat().st_size
-        return DataFile(table, str(self._path), self._rows, size, self._first, self._last)
-
-
-def _sync(path: Path) -> None:
-    """Make a file safe against power loss: its commit must not outlive it."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    def close(self, table: str, partition: str) -> DataFile:
+        with self._store.errors(self._path):
+            self._writer.close()
+        size = self._store.finish(self._path)
+        return DataFile(table, self._path, self._rows, size, self._first, self._last, partition)

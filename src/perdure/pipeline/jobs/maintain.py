@@ -10,23 +10,28 @@ were left over are deleted by a later run.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from perdure.errors import StorageConflict
 from perdure.pipeline.jobs.archive_files import BATCH_ROWS
+from perdure.pipeline.lake.layouts import Layout
+from perdure.pipeline.lake.partitions import parts
+from perdure.pipeline.lake.stores import LOCAL, Store, below
 from perdure.pipeline.sinks.contract import DataFile, Sink
 from perdure.pipeline.tables import TableSpec, table_schema
 
 FILE_BYTES: Final = 128 * 1024 * 1024
 """What files are put together to; large enough to be read at full speed."""
+
+SORT_BYTES: Final = 512 * 1024 * 1024
+"""Rows that are sorted at a time, in memory."""
 
 ATTEMPTS: Final = 5
 """A group is tried again when an archive came between."""
@@ -100,17 +105,17 @@ def maintain(
 
 
 def small_groups(files: Sequence[DataFile], file_bytes: int) -> Iterator[list[DataFile]]:
-    """Files to be put together, by offset, two or more to a group of about a size.
+    """Files to be put together, by partition and offset, two or more to a group of about a size.
 
     Files over half the size stay as they are: made again and again they would cost more than
     they give.
     """
     group: list[DataFile] = []
     size = 0
-    for file in sorted(files, key=lambda file: (file.first, file.path)):
+    for file in sorted(files, key=lambda file: (file.partition, file.first, file.path)):
         if file.size * 2 > file_bytes:
             continue
-        if group and size + file.size > file_bytes:
+        if group and (size + file.size > file_bytes or file.partition != group[0].partition):
             if len(group) > 1:
                 yield group
             group, size = [], 0
@@ -124,44 +129,98 @@ def _put_together(sink: Sink, spec: TableSpec, group: list[DataFile]) -> None:
     for attempt in range(ATTEMPTS):
         position = sink.position(spec.name)
         schema = table_schema(spec, sink.fields(spec.name, table_schema(spec)))
-        made = joined(group, schema, sink.data_directory(spec.name))
+        store = sink.store(spec.name)
+        made = joined(
+            group,
+            schema,
+            sink.data_directory(spec.name),
+            store=store,
+            layout=sink.layout(spec.name),
+        )
         try:
-            sink.replace(spec.name, group, [made], schema=schema, expected=position)
+            sink.replace(spec.name, group, made, schema=schema, expected=position)
         except StorageConflict:
-            Path(made.path).unlink(missing_ok=True)
+            for file in made:
+                store.delete(file.path)
             if attempt == ATTEMPTS - 1:
                 raise
         else:
             return
 
 
-def joined(files: Sequence[DataFile], schema: Any, directory: str) -> DataFile:
-    """One file with the rows of several, in the columns of a schema.
+def joined(
+    files: Sequence[DataFile],
+    schema: Any,
+    directory: str,
+    *,
+    store: Store = LOCAL,
+    layout: Layout = Layout(),  # noqa: B008 - a frozen record
+) -> list[DataFile]:
+    """One file with the rows of several, in the columns of a schema; one for each partition.
 
-    Columns that a file does not have are null; a narrower number becomes a wider one.
+    Columns that a file does not have are null; a narrower number becomes a wider one. Rows are in
+    the order of the layout, as far as ``SORT_BYTES`` reach at a time.
     """
-    path = Path(directory) / f"{uuid.uuid4().hex}.parquet"
-    rows = 0
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        for each in files:
-            with pq.ParquetFile(each.path) as file:
-                for batch in file.iter_batches(BATCH_ROWS):
-                    writer.write_batch(_in_columns(batch, schema))
-                    rows += batch.num_rows
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    assert rows == sum(file.rows for file in files)
-    return DataFile(
-        files[0].table,
-        str(path),
-        rows,
-        path.stat().st_size,
-        min(file.first for file in files),
-        max(file.last for file in files),
-    )
+    made: dict[str, _Joined] = {}
+    for run in _runs(files, schema, store, is_sorted=bool(layout.sort)):
+        if layout.sort:
+            sorted_rows = run.sort_by([(name, f"{way}ending") for name, way in layout.sort])
+            batches = sorted_rows.combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
+        else:
+            batches = run.to_batches()
+        for batch in batches:
+            for partition, rows in parts(batch, layout):
+                if partition not in made:
+                    path = below(directory, f"{uuid.uuid4().hex}.parquet")
+                    made[partition] = _Joined(path, schema, store)
+                made[partition].write(rows)
+    found = [each.close(files[0].table, partition) for partition, each in made.items()]
+    assert sum(file.rows for file in found) == sum(file.rows for file in files)
+    return found
+
+
+def _runs(
+    files: Sequence[DataFile], schema: Any, store: Store, *, is_sorted: bool
+) -> Iterator[Any]:
+    """Rows of files as tables: batch by batch, or as much as is sorted at a time."""
+    held: list[Any] = []
+    size = 0
+    for each in files:
+        with pq.ParquetFile(store.opened(each.path)) as file:
+            for batch in file.iter_batches(BATCH_ROWS):
+                held.append(_in_columns(batch, schema))
+                size += held[-1].nbytes
+                if not is_sorted or size >= SORT_BYTES:
+                    yield pa.Table.from_batches(held, schema)
+                    held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held, schema)
+
+
+class _Joined:
+    """One file that rows are put together in."""
+
+    def __init__(self, path: str, schema: Any, store: Store) -> None:
+        self._path, self._store = path, store
+        where, system = store.target(path)
+        with store.errors(path):
+            self._writer = pq.ParquetWriter(where, schema, filesystem=system, compression="zstd")
+        self._rows = 0
+        self._first = self._last = 0
+
+    def write(self, rows: Any) -> None:
+        with self._store.errors(self._path):
+            self._writer.write_batch(rows)
+        bounds = pc.min_max(rows.column("offset")).as_py()
+        self._first = min(self._first, bounds["min"]) if self._rows else bounds["min"]
+        self._last = max(self._last, bounds["max"])
+        self._rows += rows.num_rows
+
+    def close(self, table: str, partition: str) -> DataFile:
+        with self._store.errors(self._path):
+            self._writer.close()
+        size = self._store.finish(self._path)
+        return DataFile(table, self._path, self._rows, size, self._first, self._last, partition)
 
 
 def _in_columns(batch: Any, schema: Any) -> Any:

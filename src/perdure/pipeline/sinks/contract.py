@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
 from perdure.errors import StorageConflict
 from perdure.pipeline.fields import Fields
+from perdure.pipeline.lake.layouts import Layout
+from perdure.pipeline.lake.stores import Store
 
 
 class DataFile(msgspec.Struct, frozen=True):
@@ -23,10 +24,11 @@ class DataFile(msgspec.Struct, frozen=True):
 
     Attributes:
         table: name of its table.
-        path: absolute, on a file system that all see.
+        path: absolute, on a file system that all see, or a URI of an object store.
         rows: in it.
         size: bytes.
         first, last: lowest and highest offset in it; 0 = not known.
+        partition: that all its rows are in (``lake.partitions``); empty = none.
     """
 
     table: str
@@ -35,6 +37,7 @@ class DataFile(msgspec.Struct, frozen=True):
     size: int
     first: int = 0
     last: int = 0
+    partition: str = ""
 
 
 class Removed(msgspec.Struct, frozen=True):
@@ -51,22 +54,11 @@ class Removed(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Where the tables of an archive are.
-
-    Attributes:
-        directory: of the archive; absolute, exists.
-        database_id: whose log is in the tables.
-        catalog: of the user's settings, for a format that has such; None = in the directory.
-    """
-
-    directory: Path
-    database_id: str
-    catalog: str | None = None
-
-
 class Sink(Protocol):
-    """The tables of one archive, of one database's log."""
+    """The tables of one archive, of one database's log.
+
+    Where catalog or store cannot be reached, every method raises ``StorageUnavailable``.
+    """
 
     def begin(self, table: str, schema: Any) -> None:
         """Make a table that does not exist. One that does may have more columns at its end.
@@ -85,7 +77,15 @@ class Sink(Protocol):
         ...
 
     def data_directory(self, table: str) -> str:
-        """Where tasks write files of the next commit; exists."""
+        """Where tasks write files of the next commit: a path that exists, or a URI."""
+        ...
+
+    def store(self, table: str) -> Store:
+        """How the files of a table are reached."""
+        ...
+
+    def layout(self, table: str) -> Layout:
+        """How files of the next commit are to be made."""
         ...
 
     def files(self, table: str) -> list[DataFile]:

@@ -20,29 +20,36 @@ from deltalake.transaction import AddAction, RemoveAction
 from perdure.clock import SystemClock
 from perdure.errors import ConfigError, StorageConflict
 from perdure.pipeline.fields import ARROW, Fields
-from perdure.pipeline.sinks.contract import DataFile, Place, Removed, check_position, named_conflict
+from perdure.pipeline.lake.lake import Lake
+from perdure.pipeline.lake.layouts import Layout
+from perdure.pipeline.lake.stores import LOCAL, Store, below, name_of, scheme_of
+from perdure.pipeline.sinks.contract import DataFile, Removed, check_position, named_conflict
 
 _HOUR_US: Final = 3_600_000_000
 
 
 @final
 class DeltaSink:
-    """Delta tables below one directory.
+    """Delta tables below one place.
 
     Args:
-        root: the archive.
+        root: the archive: a directory or a URI.
         database_id: whose log it holds.
+        store: how files there are reached.
     """
 
-    def __init__(self, root: Path, database_id: str) -> None:
-        self._root = root
+    def __init__(self, root: Path | str, database_id: str, store: Store = LOCAL) -> None:
+        self._root = str(root)
+        self._store = store
+        self._options = storage_options(store) if scheme_of(self._root) else None
         self._application = f"perdure-{database_id}"
 
     def begin(self, table: str, schema: Any) -> None:
-        path = self._root / table
-        if not DeltaTable.is_deltatable(str(path)):
-            path.mkdir(parents=True, exist_ok=True)
-            DeltaTable.create(str(path), schema=schema, name=table)
+        path = below(self._root, table)
+        with self._store.errors(path):
+            if not DeltaTable.is_deltatable(path, self._options):
+                self._store.make_directory(path)
+                DeltaTable.create(path, schema=schema, name=table, storage_options=self._options)
         found = [field.name for field in self._table(table).schema().fields]
         if found[: len(schema.names)] != schema.names:
             raise ConfigError(
@@ -57,7 +64,13 @@ class DeltaSink:
         return self._position(self._table(table))
 
     def data_directory(self, table: str) -> str:
-        return str(self._root / table)
+        return below(self._root, table)
+
+    def store(self, _table: str) -> Store:
+        return self._store
+
+    def layout(self, _table: str) -> Layout:
+        return Layout()
 
     def files(self, table: str) -> list[DataFile]:
         actions = self._table(table).get_add_actions(flatten=True)
@@ -70,7 +83,7 @@ class DeltaSink:
             strict=True,
         )
         return [
-            DataFile(table, str(self._root / table / path), count, size, first or 0, last or 0)
+            DataFile(table, below(self._root, table, path), count, size, first or 0, last or 0)
             for path, count, size, first, last in rows
         ]
 
@@ -82,7 +95,7 @@ class DeltaSink:
         known = {field.name for field in opened.schema().fields}
         wanted = Schema.from_arrow(schema).fields
         fresh = [Field(field.name, field.type) for field in wanted if field.name not in known]
-        with named_conflict(table, CommitFailedError):
+        with self._store.errors(table), named_conflict(table, CommitFailedError):
             if fresh:
                 # A commit of its own: columns without rows do no harm.
                 opened.alter.add_columns(fresh)
@@ -107,7 +120,7 @@ class DeltaSink:
         opened = self._table(table)
         check_position(table, self._position(opened), expected)
         there = set(opened.get_add_actions(flatten=True).column("path").to_pylist())
-        if not {Path(file.path).name for file in old} <= there:
+        if not {name_of(file.path) for file in old} <= there:
             raise StorageConflict(f"table {table}: its files were replaced meanwhile")
         wanted = Schema.from_arrow(schema)
         known = {field.name: _kind(field) for field in opened.schema().fields}
@@ -115,8 +128,8 @@ class DeltaSink:
         actions: list[Any] = _additions(new, changes=wider)
         now_ms = SystemClock().now_us() // 1000
         if not wider:
-            actions += [RemoveAction(Path(file.path).name, False, now_ms) for file in old]
-        with named_conflict(table, CommitFailedError):
+            actions += [RemoveAction(name_of(file.path), False, now_ms) for file in old]
+        with self._store.errors(table), named_conflict(table, CommitFailedError):
             opened.create_write_transaction(
                 actions,
                 mode="overwrite" if wider else "append",
@@ -129,20 +142,25 @@ class DeltaSink:
         opened = self._table(table)
         # The format counts in hours; what is younger is kept.
         hours = max(0, SystemClock().now_us() - before_us) // _HOUR_US
-        root = self._root / table
-        sizes = {path.name: path.stat().st_size for path in root.glob("*.parquet")}
+        sizes = {
+            name_of(entry.path): entry.size
+            for entry in self._store.walk(below(self._root, table))
+            if entry.path.endswith(".parquet")
+        }
         deleted = opened.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
         opened = self._table(table)
         opened.create_checkpoint()
         opened.cleanup_metadata()
-        size = sum(sizes.get(Path(path).name, 0) for path in deleted)
+        size = sum(sizes.get(name_of(path), 0) for path in deleted)
         return Removed(0, len(deleted), size)
 
     def close(self) -> None:
         """Nothing is held: files that no commit took are not part of a table."""
 
     def _table(self, table: str) -> Any:
-        return DeltaTable(str(self._root / table))
+        path = below(self._root, table)
+        with self._store.errors(path):
+            return DeltaTable(path, storage_options=self._options)
 
     def _position(self, opened: Any) -> int:
         return opened.transaction_version(self._application) or 0
@@ -163,7 +181,7 @@ def _kind(field: Any) -> str:
 def _additions(files: Sequence[DataFile], *, changes: bool) -> list[Any]:
     now_ms = SystemClock().now_us() // 1000
     return [
-        AddAction(Path(file.path).name, file.size, {}, now_ms, changes, _statistics(file))
+        AddAction(name_of(file.path), file.size, {}, now_ms, changes, _statistics(file))
         for file in files
     ]
 
@@ -175,6 +193,30 @@ def _statistics(file: DataFile) -> str:
     return msgspec.json.encode(found).decode()
 
 
-def open_sink(place: Place) -> DeltaSink:
+_OPTIONS: Final = {
+    "s3.endpoint": "AWS_ENDPOINT_URL",
+    "s3.region": "AWS_REGION",
+    "s3.access-key-id": "AWS_ACCESS_KEY_ID",
+    "s3.secret-access-key": "AWS_SECRET_ACCESS_KEY",
+    "s3.session-token": "AWS_SESSION_TOKEN",
+    "gcs.oauth2.token": "GOOGLE_BEARER_TOKEN",
+    "adls.account-name": "AZURE_STORAGE_ACCOUNT_NAME",
+    "adls.account-key": "AZURE_STORAGE_ACCOUNT_KEY",
+    "adls.sas-token": "AZURE_STORAGE_SAS_TOKEN",
+    "adls.tenant-id": "AZURE_STORAGE_TENANT_ID",
+    "adls.client-id": "AZURE_STORAGE_CLIENT_ID",
+    "adls.client-secret": "AZURE_STORAGE_CLIENT_SECRET",
+}
+
+
+def storage_options(store: Store) -> dict[str, str]:
+    """The settings of a store as deltalake's object store names them; others go as they are."""
+    found = {_OPTIONS.get(name, name): value for name, value in store.properties}
+    if found.get("AWS_ENDPOINT_URL", "").startswith("http://"):
+        found["AWS_ALLOW_HTTP"] = "true"
+    return found
+
+
+def open_sink(lake: Lake, database_id: str) -> DeltaSink:
     """The tables of an archive."""
-    return DeltaSink(place.directory, place.database_id)
+    return DeltaSink(lake.place, database_id, lake.store)

@@ -1,7 +1,7 @@
 """The table formats of an archive: a line for each.
 
-A new one is a module below ``perdure/pipeline/sinks/`` with a function ``open_sink(place: Place) ->
-Sink`` (``sinks/contract.py``), and a line here. No module is imported before its format is asked
+A new one is a module below ``perdure/pipeline/sinks/`` with a function
+``open_sink(lake: Lake, database_id: str) -> Sink`` (``sinks/contract.py``), and a line here. No module is imported before its format is asked
 for: each needs packages that others do without.
 """
 

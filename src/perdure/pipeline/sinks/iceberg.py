@@ -5,90 +5,72 @@ catalog, an SQLite file beside the tables is the catalog.
 
 pyiceberg tries a commit again on what another writer left, files and all, as appends do not mind
 each other. Ours do: the position would be the other writer's. So tables are set not to try again.
+A commit whose answer was lost may have been made: the next round asks for the position first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final, final
-from urllib.parse import unquote, urlparse
 
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
-from pyiceberg.io.pyarrow import parquet_file_to_data_file
-from pyiceberg.types import BooleanType, DoubleType, LongType, StringType
 
 from perdure.errors import ConfigError, StorageConflict
 from perdure.pipeline.fields import ARROW, Fields
-from perdure.pipeline.sinks.contract import DataFile, Place, Removed, check_position, named_conflict
+from perdure.pipeline.lake.catalogs import catalog_errors, catalog_of, guarded
+from perdure.pipeline.lake.lake import Lake
+from perdure.pipeline.lake.layouts import Layout, present
+from perdure.pipeline.lake.stores import Store, below, scheme_of
+from perdure.pipeline.sinks.contract import DataFile, Removed, check_position, named_conflict
 from perdure.pipeline.sinks.files import delete_unused
+from perdure.pipeline.sinks.iceberg_files import (
+    data_file,
+    described,
+    divide,
+    evolve,
+    layout_of,
+    order,
+    place_of,
+)
 
-NAMESPACE: Final = "perdure"
 _OFFSET: Final = "perdure.offset"
 _DATABASE: Final = "perdure.database"
+_NAMES: Final = "schema.name-mapping.default"
 _SETTINGS: Final = {
     "commit.retry.num-retries": "0",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
-_TYPES: Final = {
-    "boolean": BooleanType(),
-    "long": LongType(),
-    "double": DoubleType(),
-    "string": StringType(),
-}
-
-
-def local_catalog(root: Path) -> Catalog:
-    """The catalog in an archive's own directory, made if it is not there."""
-    root.mkdir(parents=True, exist_ok=True)
-    root = root.resolve()
-    return load_catalog(
-        "perdure",
-        type="sql",
-        uri=f"sqlite:///{root / 'catalog.db'}",
-        warehouse=root.as_uri(),
-    )
-
-
-def named_catalog(name: str) -> Catalog:
-    """A catalog of the user's pyiceberg settings.
-
-    Raises:
-        ConfigError: there is none of that name, or it cannot be used.
-    """
-    try:
-        return load_catalog(name)
-    except (ValueError, OSError) as error:
-        raise ConfigError(
-            f"catalog {name}: {error}", path="catalog", hint="it is set in ~/.pyiceberg.yaml"
-        ) from error
 
 
 @final
 class IcebergSink:
-    """Iceberg tables of one catalog, in the namespace ``perdure``.
+    """Iceberg tables of one catalog, in one namespace.
 
     Args:
-        catalog: any catalog whose tables have locations that the tasks can write to as files.
+        catalog: any catalog whose tables have locations that the tasks can write to.
         database_id: whose log it holds.
+        lake: its namespace, and how tables are laid out.
     """
 
-    def __init__(self, catalog: Catalog, database_id: str) -> None:
+    def __init__(self, catalog: Catalog, database_id: str, lake: Lake | None = None) -> None:
+        self.lake = lake or Lake("")
         self._catalog = catalog
         self._database_id = database_id
         # As they were when their positions were asked for, which is where a round begins.
         self._seen: dict[str, Any] = {}
-        self._catalog.create_namespace_if_not_exists(NAMESPACE)
+        with catalog_errors(self.lake.store, f"catalog {self.lake.catalog}"):
+            self._catalog.create_namespace_if_not_exists(self.lake.namespace)
 
+    @guarded
     def begin(self, table: str, schema: Any) -> None:
         try:
             found = self._load(table)
         except NoSuchTableError:
             found = self._catalog.create_table(
-                (NAMESPACE, table),
+                (self.lake.namespace, table),
                 schema=schema,
                 properties={_DATABASE: self._database_id, **_SETTINGS},
             )
@@ -99,10 +81,28 @@ class IcebergSink:
             raise ConfigError(
                 f"table {table} has other columns", path="table", hint="give it a new name"
             )
-        if not _SETTINGS.items() <= found.properties.items():
-            with named_conflict(table, CommitFailedException), found.transaction() as transaction:
-                transaction.set_properties(_SETTINGS)
+        self._lay_out(table, found, names)
 
+    def _lay_out(self, table: str, found: Any, columns: list[str]) -> None:
+        """Settings, partition spec and sort order as they are wanted now."""
+        layout = layout_of(found)
+        fields = present(self.lake.partition, columns)
+        sort = [each for each in self.lake.sort if each[0] in columns]
+        settings = {} if _SETTINGS.items() <= found.properties.items() else dict(_SETTINGS)
+        if _NAMES not in found.properties:
+            # Files name their columns; readers find them by this.
+            settings[_NAMES] = found.schema().name_mapping.model_dump_json()
+        if not settings and layout.partition == tuple(fields) and layout.sort == tuple(sort):
+            return
+        with named_conflict(table, CommitFailedException), found.transaction() as transaction:
+            if settings:
+                transaction.set_properties(settings)
+            if layout.partition != tuple(fields):
+                divide(transaction, fields)
+            if layout.sort != tuple(sort):
+                order(transaction, sort)
+
+    @guarded
     def fields(self, table: str, plain: Any) -> Fields:
         return {
             field.name: str(field.field_type)
@@ -110,30 +110,35 @@ class IcebergSink:
             if str(field.field_type) in ARROW
         }
 
+    @guarded
     def position(self, table: str) -> int:
         self._seen[table] = self._load(table)
         return _position(self._seen[table])
 
+    @guarded
     def data_directory(self, table: str) -> str:
-        directory = _directory(self._as_seen(table)) / "data"
-        directory.mkdir(parents=True, exist_ok=True)
-        return str(directory)
+        directory = below(place_of(self._as_seen(table).location()), "data")
+        self.store(table).make_directory(directory)
+        return directory
 
+    @guarded
+    def store(self, table: str) -> Store:
+        # A REST catalog may give credentials for each table, which are in force for a while.
+        opened = self._as_seen(table)
+        if not scheme_of(place_of(opened.location())):
+            return Store()
+        return Store(tuple((name, str(value)) for name, value in opened.io.properties.items()))
+
+    @guarded
+    def layout(self, table: str) -> Layout:
+        return layout_of(self._as_seen(table))
+
+    @guarded
     def files(self, table: str) -> list[DataFile]:
         opened = self._load(table)
-        field = opened.schema().find_field("offset").field_id
-        found = []
-        for task in opened.scan().plan_files():
-            file = task.file
-            first, last = (
-                int.from_bytes((bounds or {}).get(field, b""), "little")
-                for bounds in (file.lower_bounds, file.upper_bounds)
-            )
-            path = unquote(urlparse(file.file_path).path)
-            size = file.file_size_in_bytes
-            found.append(DataFile(table, path, file.record_count, size, first, last))
-        return found
+        return described(table, opened, opened.scan().plan_files())
 
+    @guarded
     def commit(
         self, table: str, files: Sequence[DataFile], *, schema: Any, expected: int, position: int
     ) -> None:
@@ -142,16 +147,15 @@ class IcebergSink:
         self._seen.pop(table, None)
         check_position(table, _position(opened), expected)
         with named_conflict(table, CommitFailedException), opened.transaction() as transaction:
-            _evolve(transaction, schema)
+            evolve(transaction, schema)
             transaction.set_properties({_OFFSET: str(position)})
-            transaction.add_files(
-                [Path(file.path).as_uri() for file in files],
-                snapshot_properties={_OFFSET: str(position)},
-                # Each name is random and was counted once: looking for it in all of the table's
-                # files would cost more with every commit.
-                check_duplicate_files=False,
-            )
+            # Each name is random and was counted once: nobody looks for it in all files.
+            snapshot = transaction.update_snapshot({_OFFSET: str(position)})
+            with snapshot.fast_append() as append:
+                for file in files:
+                    append.append_data_file(data_file(opened, transaction.table_metadata, file))
 
+    @guarded
     def replace(
         self,
         table: str,
@@ -168,45 +172,42 @@ class IcebergSink:
         tasks = [
             task.file
             for task in opened.scan().plan_files()
-            if unquote(urlparse(task.file.file_path).path) in paths
+            if place_of(task.file.file_path) in paths
         ]
         if len(tasks) != len(paths):
             raise StorageConflict(f"table {table}: its files were replaced meanwhile")
         with named_conflict(table, CommitFailedException), opened.transaction() as transaction:
-            _evolve(transaction, schema)
+            evolve(transaction, schema)
             snapshot = transaction.update_snapshot({_OFFSET: str(expected)})
             with snapshot.overwrite() as overwrite:
-                for data_file in tasks:
-                    overwrite.delete_data_file(data_file)
+                for file in tasks:
+                    overwrite.delete_data_file(file)
                 for file in new:
-                    overwrite.append_data_file(
-                        parquet_file_to_data_file(
-                            opened.io, transaction.table_metadata, Path(file.path).as_uri()
-                        )
-                    )
+                    overwrite.append_data_file(data_file(opened, transaction.table_metadata, file))
 
+    @guarded
     def clean(self, table: str, *, before_us: int) -> Removed:
         opened = self._load(table)
         before = datetime.fromtimestamp(before_us / 1_000_000, UTC)
         count = len(opened.snapshots())
         with named_conflict(table, CommitFailedException):
             opened.maintenance.expire_snapshots().older_than(before).commit()
-        opened = self._load(table)
-        used = {_path(opened.metadata_location)}
-        used |= {_path(entry.metadata_file) for entry in opened.metadata.metadata_log}
+        opened = self._seen[table] = self._load(table)
+        used = {opened.metadata_location}
+        used |= {entry.metadata_file for entry in opened.metadata.metadata_log}
         manifests: set[str] = set()
         for snapshot in opened.snapshots():
-            used.add(_path(snapshot.manifest_list))
+            used.add(snapshot.manifest_list)
             for manifest in snapshot.manifests(opened.io):
                 # Snapshots share most of their manifests.
                 if manifest.manifest_path in manifests:
                     continue
                 manifests.add(manifest.manifest_path)
                 entries = manifest.fetch_manifest_entry(opened.io, discard_deleted=True)
-                used |= {_path(entry.data_file.file_path) for entry in entries}
-        used |= set(map(_path, manifests))
-        root = _directory(opened)
-        files, size = delete_unused(root, used, before_us=before_us)
+                used |= {entry.data_file.file_path for entry in entries}
+        places = set(map(place_of, used | manifests))
+        root = place_of(opened.location())
+        files, size = delete_unused(self.store(table), root, places, before_us=before_us)
         return Removed(count - len(opened.snapshots()), files, size)
 
     def close(self) -> None:
@@ -216,53 +217,13 @@ class IcebergSink:
         return self._seen.get(table) or self._load(table)
 
     def _load(self, table: str) -> Any:
-        return self._catalog.load_table((NAMESPACE, table))
+        return self._catalog.load_table((self.lake.namespace, table))
 
 
 def _position(opened: Any) -> int:
     return int(opened.properties.get(_OFFSET, 0))
 
 
-def _evolve(transaction: Any, schema: Any) -> None:
-    """Make the columns of a table those of a schema: new ones, and ones of another type."""
-    found = {
-        field.name: str(field.field_type) for field in transaction.table_metadata.schema().fields
-    }
-    names = {kind: name for name, kind in ARROW.items()}
-    fresh = [field for field in schema if field.name not in found]
-    wider = [
-        field
-        for field in schema
-        if field.name in found and field.type in names and names[field.type] != found[field.name]
-    ]
-    if wider:
-        # Iceberg knows no way from long to double: the column is another one of the same name.
-        with transaction.update_schema(allow_incompatible_changes=True) as update:
-            for field in wider:
-                update.delete_column((field.name,))
-    if fresh or wider:
-        with transaction.update_schema(allow_incompatible_changes=True) as update:
-            for field in [*wider, *fresh]:
-                update.add_column((field.name,), _TYPES[names[field.type]])
-
-
-def _directory(opened: Any) -> Path:
-    location = urlparse(opened.location())
-    if location.scheme not in {"", "file"}:
-        raise ConfigError(
-            f"table {opened.name()[-1]} is kept at {location.scheme}:, which is no file system",
-            path="catalog",
-            hint="use a catalog whose warehouse is a directory",
-        )
-    return Path(unquote(location.path))
-
-
-def _path(uri: str) -> str:
-    return unquote(urlparse(uri).path)
-
-
-def open_sink(place: Place) -> IcebergSink:
-    """The tables of an archive, in its own catalog or in one of the user's settings."""
-    own = place.catalog is None
-    catalog = local_catalog(place.directory) if own else named_catalog(place.catalog or "")
-    return IcebergSink(catalog, place.database_id)
+def open_sink(lake: Lake, database_id: str) -> IcebergSink:
+    """The tables of an archive, in its own catalog or in another one."""
+    return IcebergSink(catalog_of(lake), database_id, lake)

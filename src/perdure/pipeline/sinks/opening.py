@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from perdure.config import plugged
 from perdure.errors import ConfigError
-from perdure.pipeline.sinks.contract import Place, Sink
+from perdure.pipeline.lake.lake import Lake
+from perdure.pipeline.sinks.contract import Sink
 from perdure.pipeline.sinks.formats import SINKS
 
 
-def open_sink(kind: str, directory: Path, catalog: str | None, database_id: str) -> Sink:
-    """The tables in an archive's directory.
+def open_sink(lake: Lake, database_id: str) -> Sink:
+    """The tables of a lake.
 
     Args:
-        kind: a name in ``SINKS``.
-        directory: of the archive; exists.
-        catalog: an Iceberg catalog of the user's settings; None = the one in the directory.
+        lake: where they are; a directory is there already.
         database_id: whose log is in the tables.
 
     Raises:
         ConfigError: there is no such format, its packages are missing, or the catalog cannot be
             used.
+        StorageUnavailable: the catalog is not there now.
     """
-    if kind not in SINKS:
-        raise ConfigError(f"{kind!r} is no table format", hint=f"one of {', '.join(SINKS)}")
+    if lake.format not in SINKS:
+        raise ConfigError(f"{lake.format!r} is no table format", hint=f"one of {', '.join(SINKS)}")
     opened = plugged.load(
-        f"{SINKS[kind]}:open_sink", setting="--format", what=f"--format {kind}", extra="spark"
+        f"{SINKS[lake.format]}:open_sink",
+        setting="--format",
+        what=f"--format {lake.format}",
+        extra="spark",
     )
-    sink: Sink = opened(Place(directory.resolve(), database_id, catalog))
+    sink: Sink = opened(lake, database_id)
     return sink

@@ -32,7 +32,10 @@ import pyarrow.parquet as pq
 
 from perdure.errors import ConfigError, StorageConflict
 from perdure.pipeline.fields import ARROW, Fields
-from perdure.pipeline.sinks.contract import DataFile, Place, Removed, check_position
+from perdure.pipeline.lake.lake import Lake
+from perdure.pipeline.lake.layouts import Layout
+from perdure.pipeline.lake.stores import LOCAL, Store
+from perdure.pipeline.sinks.contract import DataFile, Removed, check_position
 
 _STAGING: Final = ".staging-"
 _OLD: Final = ".old-"
@@ -100,6 +103,12 @@ class ParquetSink:
         if staging is None:
             staging = self._staging[table] = self._stage(table)
         return str(staging)
+
+    def store(self, _table: str) -> Store:
+        return LOCAL
+
+    def layout(self, _table: str) -> Layout:
+        return Layout()
 
     def files(self, table: str) -> list[DataFile]:
         found = []
@@ -280,6 +289,6 @@ def _sync(directory: Path) -> None:
         os.close(descriptor)
 
 
-def open_sink(place: Place) -> ParquetSink:
-    """The tables of an archive."""
-    return ParquetSink(place.directory, place.database_id)
+def open_sink(lake: Lake, database_id: str) -> ParquetSink:
+    """The tables of an archive in a directory."""
+    return ParquetSink(Path(lake.place), database_id)

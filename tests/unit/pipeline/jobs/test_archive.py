@@ -26,9 +26,13 @@ from perdure.pipeline.fields import Fields
 from perdure.pipeline.jobs import archive as job
 from perdure.pipeline.jobs.archive import Archive, Wanted, execute_here
 from perdure.pipeline.jobs.archive_files import WriteTask, Written
+from perdure.pipeline.lake.catalogs import local_catalog
+from perdure.pipeline.lake.lake import NAMESPACE
+from perdure.pipeline.lake.layouts import Layout
+from perdure.pipeline.lake.stores import Store
 from perdure.pipeline.sinks.contract import DataFile, Removed, Sink
 from perdure.pipeline.sinks.delta import DeltaSink
-from perdure.pipeline.sinks.iceberg import NAMESPACE, IcebergSink, local_catalog
+from perdure.pipeline.sinks.iceberg import IcebergSink
 from perdure.pipeline.sinks.parquet import ParquetSink
 from perdure.pipeline.tables import TableSpec, parse_table
 
@@ -179,6 +183,14 @@ class StoppingSink:
     def data_directory(self, table: str) -> str:
         self._step()
         return self._sink.data_directory(table)
+
+    def store(self, table: str) -> Store:
+        self._step()
+        return self._sink.store(table)
+
+    def layout(self, table: str) -> Layout:
+        self._step()
+        return self._sink.layout(table)
 
     def commit(
         self, table: str, files: Sequence[DataFile], *, schema: Any, expected: int, position: int

@@ -25,6 +25,7 @@ from perdure.pipeline.history import History
 from perdure.pipeline.jobs import archive as job
 from perdure.pipeline.jobs.archive import Archive, execute_here
 from perdure.pipeline.jobs.archive_files import WriteTask, Written
+from perdure.pipeline.lake.lake import Lake
 from perdure.pipeline.log_index import opened
 from perdure.pipeline.offsets import DATA_LOSS, StreamPosition
 from perdure.pipeline.sinks.contract import Sink
@@ -206,7 +207,7 @@ def test_a_gap_is_on_disk_before_anything_behind_it(
     assert gap.after_offset == first.position.offset
     assert gap.until_offset == database.generations()[0].since_offset - 1
     with opened(ReadOptions(str(tmp_path / "db"))) as index:
-        history = History(tmp_path, index, skips_missing=False)
+        history = History(Lake(str(tmp_path)), index, skips_missing=False)
         with pytest.raises(ConfigError, match="were not archived"):
             history.check(0, history.seam, ())
 

@@ -33,6 +33,7 @@ from perdure.pipeline.jobs.audit import (
     read_ledger,
     text_stamp,
 )
+from perdure.pipeline.lake.lake import Lake
 from perdure.pipeline.options import ReadOptions
 from perdure.pipeline.sinks.opening import open_sink
 
@@ -145,7 +146,7 @@ def test_what_was_dropped_is_not_missing(database: RocksDatabase, tmp_path: Path
     stamped(database, [4, 6], at=START + 60 * SECOND)
     to = tmp_path / "to"
     to.mkdir()
-    sink = open_sink("parquet", to, None, database.format.database_id)
+    sink = open_sink(Lake(str(to), "parquet"), database.format.database_id)
     options = ReadOptions(str(tmp_path / "db"))
     archive = Archive(options, sink, Wanted(format="parquet"), directory=to, execute=execute_here)
     while archive.run_round().rows:

@@ -13,13 +13,14 @@ pytest.importorskip("deltalake")
 import pyarrow as pa
 
 from perdure.errors import ConfigError
+from perdure.pipeline.lake.lake import Lake
 from perdure.pipeline.sinks.formats import SINKS
 from perdure.pipeline.sinks.opening import open_sink
 
 
 @pytest.mark.parametrize("kind", SINKS)
 def test_every_line_opens(kind: str, tmp_path: Path) -> None:
-    sink = open_sink(kind, tmp_path, None, "database")
+    sink = open_sink(Lake(str(tmp_path), kind), "database")
     sink.begin("table", pa.schema([("offset", pa.int64()), ("topic", pa.string())]))
     assert sink.position("table") == 0
     assert sink.files("table") == []
@@ -28,5 +29,5 @@ def test_every_line_opens(kind: str, tmp_path: Path) -> None:
 
 def test_a_format_that_there_is_not(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="orc") as caught:
-        open_sink("orc", tmp_path, None, "database")
+        open_sink(Lake(str(tmp_path), "orc"), "database")
     assert caught.value.hint == f"one of {', '.join(SINKS)}"

@@ -1,0 +1,1 @@
+"""Where tables live: directories and object stores, catalogs, and how rows are laid out there."""
