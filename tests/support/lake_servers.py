@@ -1,8 +1,8 @@
 """An S3 server and an Iceberg REST catalog of our own, on free ports of the loopback address.
 
-S3 is moto's server. The catalog is the Iceberg project's reference server, a Java process that keeps
-its tables' names in an SQLite file and their metadata in the store; its jars come once through
-Maven (``tools/iceberg/pom.xml``) into ``build/iceberg``; ``PERDURE_ICEBERG_JARS`` names another
+S3 is moto's server. The catalog is the Iceberg project's reference server, a Java process that
+keeps its tables' names in an SQLite file and their metadata in the store; its jars come once
+through Maven (``tools/iceberg/pom.xml``) into ``build/iceberg``; ``PERDURE_ICEBERG_JARS`` names another
 folder that has them.
 """
 

@@ -1,8 +1,8 @@
 """The table formats of an archive: a line for each.
 
 A new one is a module below ``perdure/pipeline/sinks/`` with a function
-``open_sink(lake: Lake, database_id: str) -> Sink`` (``sinks/contract.py``), and a line here. No module is imported before its format is asked
-for: each needs packages that others do without.
+``open_sink(lake: Lake, database_id: str) -> Sink`` (``sinks/contract.py``), and a line here. No
+module is imported before its format is asked for: each needs packages that others do without.
 """
 
 from __future__ import annotations

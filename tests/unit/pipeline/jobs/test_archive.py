@@ -216,8 +216,9 @@ def test_stopped_between_any_two_steps(kind: str, database: RocksDatabase, tmp_p
             stops += 1
         # The broker goes on meanwhile.
         written += record(database, 5, START + step * SECOND)
-    # Two begins, directories, positions and looks at columns; before and after two commits.
-    assert stops == 12
+    # Two begins, directories, positions, looks at columns, stores and layouts; before and after two
+    # commits.
+    assert stops == 16
     sink_after = sink_of(kind, root, database.format.database_id)
     archive_of(tmp_path, sink_after).run_round()
     check(kind, root, written)

@@ -139,8 +139,8 @@ def test_an_archive_may_come_between(
     comes = [True]
     plain = job.joined
 
-    def joined(*arguments: Any) -> DataFile:
-        made = plain(*arguments)
+    def joined(*arguments: Any, **named: Any) -> list[DataFile]:
+        made: list[DataFile] = plain(*arguments, **named)
         if comes.pop() if comes else False:
             written.extend(append(database, ["d/1/t", "other/1"], at=START + 100 * SECOND))
             archive_of(tmp_path, sink_of(kind, root, identity)).run_round()
