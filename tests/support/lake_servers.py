@@ -2,8 +2,8 @@
 
 S3 is moto's server. The catalog is the Iceberg project's reference server, a Java process that
 keeps its tables' names in an SQLite file and their metadata in the store; its jars come once
-through Maven (``tools/iceberg/pom.xml``) into ``build/iceberg``; ``PERDURE_ICEBERG_JARS`` names another
-folder that has them.
+through Maven (``tools/iceberg/pom.xml``) into ``build/iceberg``; ``PERDURE_ICEBERG_JARS`` names
+another folder that has them.
 """
 
 from __future__ import annotations

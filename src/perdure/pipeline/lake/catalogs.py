@@ -135,14 +135,12 @@ def _line(error: BaseException) -> str:
 def _limit_waiting(catalog: Catalog) -> None:
     """Have a REST catalog that takes a request and never answers end in an error."""
     session = getattr(catalog, "_session", None)
-    if session is None or not hasattr(session, "mount"):
+    if session is None or not hasattr(session, "request"):
         return
-    from requests.adapters import HTTPAdapter
+    plain = session.request
 
-    class Patient(HTTPAdapter):
-        def send(self, request: Any, **kwargs: Any) -> Any:  # type: ignore[override]
-            kwargs["timeout"] = kwargs.get("timeout") or (CONNECT_TIMEOUT_S, ANSWER_TIMEOUT_S)
-            return super().send(request, **kwargs)
+    def request(*given: Any, **named: Any) -> Any:
+        named["timeout"] = named.get("timeout") or (CONNECT_TIMEOUT_S, ANSWER_TIMEOUT_S)
+        return plain(*given, **named)
 
-    for scheme in ("http://", "https://"):
-        session.mount(scheme, Patient())
+    session.request = request
