@@ -9,6 +9,7 @@
       FilterInUse                       a stored content filter that cannot go, or one too many
       UsageError                        our own misuse of a pure API; a bug
       MqttError(reason_code)            a peer's fault: goes to the peer
+      TargetUnavailable                 what a forwarder writes to does not take it now
       StorageError
         StorageUnavailable              retriable: the disk or the server is not there now
         StorageTimeout                  retriable
@@ -83,6 +84,12 @@ class AddressUnavailable(PerdureError):
         super().__init__(message, hint=hint)
         self.permitted = permitted
         self.path = path
+
+
+class TargetUnavailable(PerdureError):
+    """What a forwarder writes to, or reads from, is not there now: it is tried again."""
+
+    code = "target_unavailable"
 
 
 @final

@@ -50,5 +50,11 @@ STORED_FILTER_CHANGES_MAX: Final = 64
 """Changes of its stored filter that a shared group has not come past; at more, the oldest counts up
 to the next one."""
 
+FORWARDERS_MAX: Final = 256
+"""Forwarders of one broker: each has a task, a connection and a page of the log in memory."""
+
+FORWARDER_PREFIX: Final = "$forwarder/"
+"""Client identifiers that begin so are those of the broker's own sessions: no client has one."""
+
 assert PACKET_ID_MAX == 2**16 - 1
 assert REMAINING_LENGTH_MAX == 128**4 - 1

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from perdure.admin.operation import Operation, Request
-from perdure.admin.records import bans, explain, filters, node, sessions, storage
+from perdure.admin.records import bans, explain, filters, forwarders, node, sessions, storage
 
 OPERATIONS: Final[Mapping[str, Operation]] = {
     each.name: each
@@ -17,6 +17,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         bans.OPERATIONS,
         filters.OPERATIONS,
         storage.OPERATIONS,
+        forwarders.OPERATIONS,
     )
     for each in table
 }

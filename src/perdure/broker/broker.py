@@ -88,6 +88,7 @@ class Broker:
         services = Services()
         self.services: Services = services
         services.auth_config = config.auth
+        services.origin = ""
         services.authenticator = authenticator
         services.methods = methods
         services.standing = standing or AllStand()

@@ -58,6 +58,7 @@ class BrokerCore:
         "methods",
         "metrics",
         "mqtt_config",
+        "origin",
         "pipeline",
         "random",
         "router",
@@ -87,6 +88,8 @@ class BrokerCore:
     methods: EnhancedMethods
     metrics: Metrics
     mqtt_config: MqttConfig
+    origin: str
+    """Who this broker is, for bridges; empty = nobody."""
     pipeline: CommitPipeline
     random: random.Random
     router: Router

@@ -18,6 +18,7 @@ from perdure.errors import (
     StorageError,
     StorageFull,
     StorageLocked,
+    TargetUnavailable,
     UsageError,
 )
 from perdure.mqtt.reason_codes import BAD_USERNAME_OR_PASSWORD, BANNED, NOT_AUTHORIZED
@@ -67,7 +68,7 @@ def exit_code_of(error: PerdureError) -> ExitCode:
         return ExitCode.NOT_PERMITTED if refused else ExitCode.UNAVAILABLE
     if isinstance(error, StorageCorrupt | FormatTooNew | FilterInUse):
         return ExitCode.DATA
-    if isinstance(error, StartTimeout):
+    if isinstance(error, StartTimeout | TargetUnavailable):
         return ExitCode.TEMPORARY
     if isinstance(error, StorageLocked | StorageFull | Fenced):
         return ExitCode.TEMPORARY

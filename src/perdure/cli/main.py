@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, str] = {
     "sessions": "List, show, explain and discard sessions.",
     "bans": "Keep clients out: list, add and remove bans.",
     "filters": "Content filters that clients subscribe with by id.",
+    "forwarders": "Bridges and sinks: list, show, add, pause, resume and remove.",
     "queues": "List, show, export and discard the queues of persistent clients.",
     "storage": "Look into the log and check it.",
     "pipeline": "Read the log with Spark, and archive it into tables.",

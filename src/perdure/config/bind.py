@@ -7,7 +7,8 @@ is plain values that ``msgspec.convert`` takes without a complaint.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any, final
 
 import msgspec
@@ -20,6 +21,9 @@ from perdure.config.units import parse_address, parse_duration, parse_integer, p
 
 _TRUE = frozenset({"true", "yes", "on"})
 _FALSE = frozenset({"false", "no", "off"})
+
+NAME_PATTERN = r"[a-z0-9][a-z0-9_-]{0,63}"
+"""Of sections by name."""
 
 
 @final
@@ -73,6 +77,8 @@ class Binder:
             if shape is None:
                 hint = suggestion(name, shapes)
                 self._problem(below, "unknown setting", self._place(below, node), hint=hint)
+            elif shape.variants:
+                bound[name] = self._named(shape.variants, node, below)
             elif shape.section is None:
                 self._leaf(bound, name, node, shape, below)
             elif shape.is_list:
@@ -83,6 +89,34 @@ class Binder:
                 ]
             else:
                 bound[name] = self.section(shape.section, node, below)
+        return bound
+
+    def _named(
+        self, variants: Mapping[str, type[msgspec.Struct]], tree: Node, path: str
+    ) -> dict[str, Any]:
+        """Sections by name, each of the class that its ``type`` names."""
+        bound: dict[str, Any] = {}
+        if not isinstance(tree, dict):
+            if not isinstance(tree, Leaf) or tree.value is not None:
+                self._problem(path, "expected names with settings below them", self._place(path))
+            return bound
+        for name, node in tree.items():
+            below = f"{path}.{name}"
+            if re.fullmatch(NAME_PATTERN, name) is None:
+                what = "no name: small letters, digits, - and _, 64 at most"
+                self._problem(below, what, self._place(below, node))
+                continue
+            kind = node.get("type") if isinstance(node, dict) else None
+            value = kind.value if isinstance(kind, Leaf) else None
+            variant = variants.get(str(value))
+            if variant is None or not isinstance(node, dict):
+                what = "needs a type" if value is None else f"there is no type {value!r}"
+                known = f"one of {', '.join(variants)}"
+                self._problem(f"{below}.type", what, self._place(below, node), hint=known)
+                continue
+            rest = {key: child for key, child in node.items() if key != "type"}
+            bound[name] = {"type": str(value), **self.section(variant, rest, below)}
+            self.origins[f"{below}.type"] = self._place(f"{below}.type", node)
         return bound
 
     def _leaf(

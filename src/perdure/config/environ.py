@@ -71,6 +71,9 @@ def apply(tree: dict[str, Node], override: Override) -> None:
         shape = field_types(kind).get(name)
         if shape is None:
             raise KeyError(suggestion(name, field_types(kind)))
+        if shape.variants:
+            _named(here, name, parts, override)
+            return
         if shape.section is None:
             if parts:
                 raise KeyError(f"{dotted.removesuffix('.' + '.'.join(parts))} is one value")
@@ -100,6 +103,21 @@ def _relabel(node: Node, origin: Origin) -> Node:
     if isinstance(node, list):
         return [_relabel(child, origin) for child in node]
     return Leaf(node.value, origin)
+
+
+def _named(here: dict[str, Node], name: str, parts: list[str], override: Override) -> None:
+    """A setting of a section by name; the binder knows its type, and whether there is one."""
+    if not parts:
+        here[name] = _subtree(override)
+        return
+    section, *rest = parts
+    here = _child(here, name)
+    if not rest:
+        here[section] = _subtree(override)
+    elif len(rest) > 1:
+        raise KeyError(f"a setting is {name}.{section}.{rest[0]}")
+    else:
+        _child(here, section)[rest[0]] = Leaf(override.text, override.origin, raw=True)
 
 
 def _child(here: dict[str, Node], name: str) -> dict[str, Node]:

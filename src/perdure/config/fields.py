@@ -11,7 +11,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeAlias, final
 
 import msgspec
@@ -55,7 +55,8 @@ class Setting(msgspec.Struct, frozen=True):
     """One leaf of the configuration.
 
     Attributes:
-        path: dotted path; a list of sections is marked ``[]`` (``listeners.tcp[].bind``).
+        path: dotted path; a list of sections is marked ``[]`` (``listeners.tcp[].bind``), sections
+            by name the type of one (``forwarders.<mqtt>.url``).
         kind: the plain type: bool, int, str or list.
         choices: the only values allowed; empty = any.
         default: as the section declares it.
@@ -86,6 +87,7 @@ class FieldType(msgspec.Struct, frozen=True):
         item: type of a list's items; the kind itself otherwise.
         choices: of a ``Literal``.
         meta: the annotation made by ``about``, or None.
+        variants: the field holds sections by name, each of the class that its ``type`` names.
     """
 
     section: type[msgspec.Struct] | None
@@ -94,6 +96,7 @@ class FieldType(msgspec.Struct, frozen=True):
     item: type
     choices: tuple[str, ...]
     meta: msgspec.Meta | None
+    variants: Mapping[str, type[msgspec.Struct]] = {}
 
     @property
     def unit(self) -> Unit:
@@ -138,6 +141,11 @@ def _shape(hint: Any) -> FieldType:
         item = typing.get_args(hint)[0]
         section = item if isinstance(item, type) and issubclass(item, msgspec.Struct) else None
         return FieldType(section, True, list, item, (), meta)
+    if origin is dict:
+        item = typing.get_args(hint)[1]
+        kinds = typing.get_args(item) or (item,)
+        variants = {str(kind.__struct_config__.tag): kind for kind in kinds}
+        return FieldType(None, False, dict, item, (), meta, variants)
     assert isinstance(hint, type), f"unsupported annotation {hint!r}"
     assert not isinstance(hint, types.GenericAlias), f"unsupported annotation {hint!r}"
     section = hint if issubclass(hint, msgspec.Struct) else None
@@ -151,6 +159,10 @@ def settings(section: type[msgspec.Struct], prefix: str = "") -> Iterator[Settin
         path = f"{prefix}.{name}" if prefix else name
         if shape.section is not None:
             yield from settings(shape.section, f"{path}[]" if shape.is_list else path)
+            continue
+        if shape.variants:
+            for tag, variant in shape.variants.items():
+                yield from settings(variant, f"{path}.<{tag}>")
             continue
         assert shape.meta is not None, f"{path} has no description"
         extra = shape.meta.extra or {}

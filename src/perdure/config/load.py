@@ -18,7 +18,7 @@ from perdure.config.document import DEFAULT, Document, Origin, read_document
 from perdure.config.environ import Override, apply, from_environ, from_sets
 from perdure.config.fields import Setting, field_types, settings
 from perdure.config.listener_kinds import LISTENER_KINDS
-from perdure.config.schema import Config, Listener, ListenersConfig
+from perdure.config.schema import Config, Listener, ListenersConfig, type_of
 from perdure.config.units import parse_address
 from perdure.config.validate import validate
 from perdure.errors import ConfigError
@@ -143,10 +143,19 @@ def effective(loaded: Loaded) -> Iterator[Effective]:
     """Every setting in force, in schema order; secrets are redacted."""
     described = {setting.path: setting for setting in settings(Config)}
     for path, value in leaves(loaded.config):
-        setting = described[re.sub(r"\.\d+(?=\.)", "[]", path)]
+        setting = described[_template(path, loaded.config)]
         origin = loaded.origins.get(path, DEFAULT)
         hidden = (setting.secret or origin.secret) and bool(value)
         yield Effective(path, REDACTED if hidden else value, origin, setting)
+
+
+def _template(path: str, config: Config) -> str:
+    """The path of a setting as ``settings`` has it."""
+    top, _, rest = path.partition(".")
+    if top != "forwarders":
+        return re.sub(r"\.\d+(?=\.)", "[]", path)
+    name, _, setting = rest.partition(".")
+    return f"{top}.<{type_of(config.forwarders[name])}>.{setting}"
 
 
 def leaves(section: msgspec.Struct, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -154,7 +163,10 @@ def leaves(section: msgspec.Struct, path: str = "") -> Iterator[tuple[str, Any]]
     for name, shape in field_types(type(section)).items():
         below = f"{path}.{name}" if path else name
         value = getattr(section, name)
-        if shape.section is None:
+        if shape.variants:
+            for entry, settings_of in value.items():
+                yield from leaves(settings_of, f"{below}.{entry}")
+        elif shape.section is None:
             yield below, value
         elif shape.is_list:
             for index, item in enumerate(value):
@@ -180,6 +192,6 @@ def changes(old: Config, new: Config) -> Changes:
     for path in [*after, *(path for path in before if path not in after)]:
         if path in before and path in after and before[path] == after[path]:
             continue
-        is_live = reloads[re.sub(r"\.\d+(?=\.)", "[]", path)] == "live"
+        is_live = reloads[_template(path, new if path in after else old)] == "live"
         (live if is_live else restart).append(path)
     return Changes(tuple(live), tuple(restart))

@@ -71,6 +71,10 @@ def _section(path: str) -> str:
 def _about(section: str) -> str:
     """The docstring of a section."""
     kind: Any = Config
+    if section.endswith(">"):
+        top, _, tag = section.removesuffix(">").partition(".<")
+        kind = field_types(Config)[top].variants[tag]
+        return f"`type: {tag}`. {(kind.__doc__ or '').strip()}"
     if section.endswith("[]"):
         shape = field_types(field_types(Config)["listeners"].section or Config)["tcp"]
         kind = shape.section

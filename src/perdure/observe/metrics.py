@@ -35,6 +35,12 @@ class Metrics(ConnectionMetrics):
         "clock_steps_back",
         "clock_steps_forward",
         "event_loop_lag_seconds",
+        "forwarder_dropped",
+        "forwarder_failures",
+        "forwarder_lag_messages",
+        "forwarder_lag_seconds",
+        "forwarder_messages",
+        "forwarder_up",
         "http_connections_dropped",
         "http_request_seconds_probe",
         "http_request_seconds_query",
@@ -160,6 +166,12 @@ class Metrics(ConnectionMetrics):
         self.auth_checks: dict[tuple[str, ...], int] = {}
         self.auth_check_seconds: dict[tuple[str, ...], Histogram] = {}
         self.auth_breaker_open: dict[tuple[str, ...], int] = {}
+        self.forwarder_messages: dict[tuple[str, ...], int] = {}
+        self.forwarder_dropped: dict[tuple[str, ...], int] = {}
+        self.forwarder_failures: dict[tuple[str, ...], int] = {}
+        self.forwarder_lag_messages: dict[tuple[str, ...], int] = {}
+        self.forwarder_lag_seconds: dict[tuple[str, ...], int] = {}
+        self.forwarder_up: dict[tuple[str, ...], int] = {}
         self.bans: int = 0
         self.clock_offset_lead_seconds: int = 0
         self.clock_steps_back: int = 0

@@ -19,6 +19,7 @@ from perdure.broker.auth.key_file import KEY_BYTES, load_or_create_key
 from perdure.broker.broker import Broker
 from perdure.clock import SystemClock
 from perdure.config.schema import Config
+from perdure.forwarders.service import ForwarderService
 from perdure.mqtt.reason_codes import SERVER_SHUTTING_DOWN
 from perdure.net.admission import Admission
 from perdure.net.listener import Listener
@@ -32,6 +33,7 @@ from perdure.server.auth_part import AuthPart
 from perdure.server.bans import BanKeeper, ban_file
 from perdure.server.clock_file import ClockFile
 from perdure.server.failures import TaskWatch, loop_failures
+from perdure.server.forwarders_part import make_forwarders
 from perdure.server.greeting import greeting
 from perdure.server.http_part import HttpPart
 from perdure.server.lifecycle import Job, Lifecycle, Part, Reload
@@ -126,6 +128,7 @@ async def serve(
     keeper = BanKeeper(broker.services.ban_enforcer, ban_file(config), SystemClock())
     admission = Admission(bounded_by_files(config, process.open_files()))
     listeners = make_listeners(config, broker, admission, metrics)
+    forwarders = make_forwarders(config, broker)
     reloads: dict[str, Reload] = {
         "configuration": functools.partial(
             _reload_settings,
@@ -134,6 +137,7 @@ async def serve(
             admission=admission,
             broker=broker,
             bans=keeper,
+            forwarders=forwarders,
         ),
         "auth": methods.reload,
         **{listener.settings.name: listener.reload_tls for listener in listeners},
@@ -146,13 +150,14 @@ async def serve(
         bans=keeper,
         is_superuser=access.is_superuser,
         phase=lambda: lifecycle.phase,
+        forwarders=forwarders,
     )
     jobs: dict[str, Job] = {
         "tasks": watch.run,
         "gauges": functools.partial(keep_gauges, broker.services),
         "history": administration.recorder.run,
     }
-    optional = _optional_parts(config, metrics, administration)
+    optional = [forwarders, *_optional_parts(config, metrics, administration)]
     lifecycle = Lifecycle(
         [BrokerPart(broker, scheduler, store), methods, *optional],
         listeners,
@@ -237,6 +242,7 @@ def _reload_settings(
     admission: Admission,
     broker: Broker,
     bans: BanKeeper,
+    forwarders: ForwarderService | None = None,
 ) -> None:
     """Read the configuration again, and hand out what takes effect without a restart."""
     if reload is None:
@@ -245,6 +251,8 @@ def _reload_settings(
     # All that may fail is read first: a reload happens whole or not at all.
     files, file = read_files(fresh.auth), ban_file(fresh)
     listed = bans.read(file)
+    if forwarders is not None:
+        forwarders.reload(fresh.forwarders)
     access.reload(fresh.auth, files)
     services = broker.services
     services.auth_config = fresh.auth

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from perdure.config.schema import MqttConfig
+from perdure.model.bridge import ORIGIN, VIA
 from perdure.mqtt.packets import Connect, Properties
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def connack_properties(
     expiry_s: int,
     keep_alive_s: int,
     step: AuthStep | None,
+    origin: str,
 ) -> Properties:
     """What CONNACK tells the client of us and of its session.
 
@@ -41,6 +43,7 @@ def connack_properties(
         expiry_s: of its session, as granted.
         keep_alive_s: that it is held to.
         step: how an enhanced authentication ended.
+        origin: who this broker is, which a bridge asks for.
     """
     if packet.protocol < 5:
         return Properties()
@@ -49,6 +52,7 @@ def connack_properties(
     if info:
         info = info.replace("%c", client_id)
     wants_info = packet.properties.request_response_information == 1
+    is_bridge = bool(origin) and any(name == VIA for name, _ in packet.properties.user_properties)
     return Properties(
         session_expiry_interval=expiry_s if expiry_s != requested else None,
         receive_maximum=config.receive_maximum,
@@ -64,4 +68,5 @@ def connack_properties(
         response_information=info if info and wants_info else None,
         authentication_method=connection.auth_name or None,
         authentication_data=step.data if step is not None else None,
+        user_properties=((ORIGIN, origin),) if is_bridge else (),
     )

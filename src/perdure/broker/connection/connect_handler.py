@@ -12,6 +12,7 @@ from perdure.broker.connection.connack import connack_properties, keep_alive_of
 from perdure.broker.runtime.token_bucket import TokenBucket
 from perdure.broker.sessions.lifecycle import SessionRequest
 from perdure.errors import LoginRefused, MqttError, StorageError
+from perdure.limits import FORWARDER_PREFIX
 from perdure.model import Will
 from perdure.mqtt.aliases import OutboundAliases
 from perdure.mqtt.packets import Connack, Connect, Properties
@@ -188,6 +189,7 @@ class ConnectHandler:
             expiry_s=expiry_s,
             keep_alive_s=keep_alive_s,
             step=step,
+            origin=core.origin,
         )
         if not connection.sender.fits(Connack(False, 0, properties)):
             # [MQTT-3.1.2-24]. A session would be of no use to a client that never hears of it.
@@ -299,6 +301,8 @@ class ConnectHandler:
         config = core.mqtt_config
         client_id = packet.client_id
         if client_id:
+            if client_id.startswith(FORWARDER_PREFIX):
+                raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, "the broker's own sessions begin so")
             if len(client_id.encode()) > config.client_id_bytes_max:
                 raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, "client identifier is too long")
             return client_id, False

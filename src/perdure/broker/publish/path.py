@@ -54,7 +54,8 @@ class PublishPath:
         self._core = core
         self._record = tuple(record)
         self._record_all = "#" in record
-        self._record_qos0 = tuple(record_qos0)
+        self.record_qos0: tuple[str, ...] = tuple(record_qos0)
+        """May be replaced at run time."""
         config = core.mqtt_config
         self.qos_max: int = config.maximum_qos
         self.retain_available: bool = config.retain_available
@@ -171,7 +172,7 @@ class PublishPath:
                 return True
             filters = self._record
         else:
-            filters = self._record_qos0
+            filters = self.record_qos0
             if not filters:
                 return False
         return any(matches(topic_filter, message.topic) for topic_filter in filters)

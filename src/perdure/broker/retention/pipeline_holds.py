@@ -1,4 +1,4 @@
-"""What the log keeps for pipelines: ``retention.keep_for``.
+"""What the log keeps for pipelines (``retention.keep_for``) and for forwarders.
 
 A generation that is old enough to go stays until every pipeline that is named there has read it.
 Only room is worth more: beyond ``retention.bytes``, or where the disk budget drops the oldest, it
@@ -9,6 +9,7 @@ Invariant: a pipeline that is named and has not said anything yet has read nothi
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
@@ -37,12 +38,15 @@ class PipelineHolds:
         self._offsets: dict[str, int] = {}
         self._broken: frozenset[str] = frozenset()
         self._held = 0
+        self.readers: Callable[[], Mapping[str, int]] = dict
+        """How far those are who read the log in this process, by name."""
 
     def look(self, config: RetentionConfig) -> None:
         """Learn how far the pipelines are; before each look at age and size."""
-        self._names = config.keep_for
-        self._offsets = {}
-        if not self._names:
+        readers = self.readers()
+        self._names = (*config.keep_for, *readers)
+        self._offsets = dict(readers)
+        if not config.keep_for:
             return
         # A restored backup has cursors of a later time than its log: they are no one's.
         last = self._core.database.last_offset

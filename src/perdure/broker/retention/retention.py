@@ -67,10 +67,11 @@ class Retention:
         self.config = config
         self._running: bool = False
         self._stopped: bool = False
-        self._holds = PipelineHolds(core)
+        self.holds = PipelineHolds(core)
+        """Who the log waits for."""
         self._budget = DiskBudget(
             core,
-            self._holds,
+            self.holds,
             publish_path=publish_path,
             registry=registry,
             shared_subscriptions=shared_subscriptions,
@@ -111,7 +112,7 @@ class Retention:
         self._running = True
         try:
             now_us = core.clock.now_us()
-            self._holds.look(self.config)
+            self.holds.look(self.config)
             self._rotate_if_due(now_us)
             for info in self._due(now_us):
                 await self.drop(info)
@@ -141,7 +142,7 @@ class Retention:
         for group in list(self._shared_subscriptions.groups.values()):
             carried += await self._carry_group(group.key, info)
         await make_durable(core, failures)
-        await self._holds.dropped(info, "retention.bytes")
+        await self.holds.dropped(info, "retention.bytes")
         core.database.drop_generation(info.generation)
         core.log.info(
             "generation.dropped",
@@ -178,12 +179,12 @@ class Retention:
             too_big = config.bytes > 0 and total > config.bytes
             if not too_old and not too_big:
                 break
-            if not too_big and (held or self._holds.waits_for(info)):
+            if not too_big and (held or self.holds.waits_for(info)):
                 held.append(info)
                 continue
             due.append(info)
             total -= info.bytes
-        self._holds.held(held)
+        self.holds.held(held)
         return due
 
     def _begun_us(self, info: GenerationInfo) -> int:

@@ -9,6 +9,12 @@ ints in the unit that the name ends with (or that the annotation states) and may
 from perdure.config.schema.auth import AuthConfig
 from perdure.config.schema.auth_methods import AUTH_METHODS, LookupConfig, MethodConfig
 from perdure.config.schema.config import Config, NodeConfig
+from perdure.config.schema.forwarders import (
+    FORWARDER_TYPES,
+    ForwarderConfig,
+    MqttForwarderConfig,
+    type_of,
+)
 from perdure.config.schema.http import HttpConfig
 from perdure.config.schema.limits import LimitsConfig
 from perdure.config.schema.listeners import Listener, ListenersConfig
@@ -39,6 +45,7 @@ from perdure.config.schema.storage import (
 __all__ = [
     "AUTH_METHODS",
     "DAY_S",
+    "FORWARDER_TYPES",
     "GIB",
     "KIB",
     "MIB",
@@ -46,6 +53,7 @@ __all__ = [
     "AuthConfig",
     "Config",
     "DurabilityLevel",
+    "ForwarderConfig",
     "HttpConfig",
     "LearnConfig",
     "LimitsConfig",
@@ -58,6 +66,7 @@ __all__ = [
     "MethodConfig",
     "MetricsConfig",
     "MqttConfig",
+    "MqttForwarderConfig",
     "NodeConfig",
     "PipelineConfig",
     "PostgresConfig",
@@ -72,4 +81,5 @@ __all__ = [
     "StorageConfig",
     "SysConfig",
     "TablesConfig",
+    "type_of",
 ]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, final
 
+import msgspec
+
 from perdure.config.fields import about
 from perdure.config.schema.auth import AuthConfig
+from perdure.config.schema.forwarders import Forwarders
 from perdure.config.schema.http import HttpConfig
 from perdure.config.schema.limits import LimitsConfig
 from perdure.config.schema.listeners import ListenersConfig
@@ -46,3 +49,4 @@ class Config(Section, frozen=True):
     metrics: MetricsConfig = MetricsConfig()
     http: HttpConfig = HttpConfig()
     pipeline: PipelineConfig = PipelineConfig()
+    forwarders: Forwarders = msgspec.field(default_factory=dict)

@@ -11,10 +11,12 @@ from perdure.admin.audit import AuditHook
 from perdure.broker.services import Services
 from perdure.clock import SystemClock
 from perdure.config.schema import Config
+from perdure.forwarders.service import ForwarderService
 from perdure.observe.metrics import Metrics
 from perdure.observe.prometheus import make_registry
 from perdure.server.administration.bans import BanOperations
 from perdure.server.administration.filters import FilterOperations
+from perdure.server.administration.forwarders import ForwarderOperations
 from perdure.server.administration.history import Recorder
 from perdure.server.administration.node import NodeOperations
 from perdure.server.administration.service import AdminService, AuditLog, Operations
@@ -35,6 +37,7 @@ class Administration:
         bans: keeps the bans.
         is_superuser: whether a user is exempt from the ACL.
         phase: of the process.
+        forwarders: goes to other systems.
         audit: is told of changes.
 
     Attributes:
@@ -52,6 +55,7 @@ class Administration:
         bans: BanKeeper,
         is_superuser: Callable[[str | None], bool],
         phase: Callable[[], Phase],
+        forwarders: ForwarderService,
         audit: AuditHook | None = None,
     ) -> None:
         clock = SystemClock()
@@ -72,5 +76,6 @@ class Administration:
             BanOperations(bans, clock),
             FilterOperations(services),
             StorageOperations(services),
+            ForwarderOperations(forwarders),
         ]
         self.service = AdminService(operations, audit=audit or AuditLog(), clock=clock)

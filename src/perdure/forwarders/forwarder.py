@@ -1,0 +1,332 @@
+"""One forwarder: opens its session and its output, reads the log, and hands on what fits.
+
+::
+
+    CONNECTING --opened--> RUNNING --target lost--> RETRYING --pause over--> CONNECTING
+         \\--ConfigError, or a refused message with `on_refused: stop`--> STOPPED (until changed)
+
+Its work is cut into slices of ``SLICE_MESSAGES``, between which clients are served. While there is
+nothing new it looks at one number every ``POLL_S``. Sketch for one page of 500 messages: one read
+of the tail (2 us a message), the output's own work, and a cursor every ``SAVE_S`` in a batch that
+is written anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, final
+
+from perdure.admin.records.forwarders import Forwarder as Record
+from perdure.config.schema import ForwarderConfig, type_of
+from perdure.config.units import format_time
+from perdure.errors import ConfigError, PerdureError, StorageError, TargetUnavailable
+from perdure.forwarders.dead_letter import DeadLetters
+from perdure.forwarders.selection import Selection
+
+if TYPE_CHECKING:
+    from perdure.forwarders.output import Context, Output, OutputOpener, Refusal
+    from perdure.model import Message
+
+POLL_S: Final = 0.01
+"""How often an idle forwarder looks whether the log has grown."""
+SAVE_S: Final = 0.5
+"""A cursor that moved is written after this time, as that of a session."""
+SLICE_MESSAGES: Final = 128
+"""Messages read without a pause for the clients: about 0.4 ms."""
+RETRY_MIN_S: Final = 0.25
+"""First pause before another attempt; each is twice the one before."""
+STOP_S: Final = 5.0
+"""Time that a batch on its way has when the forwarder is stopped."""
+
+CONNECTING: Final = "connecting"
+RUNNING: Final = "running"
+RETRYING: Final = "retrying"
+STOPPED: Final = "stopped"
+PAUSED: Final = "paused"
+STANDBY: Final = "standby"
+
+
+@final
+class Forwarder:
+    """Runs one forwarder, from its settings.
+
+    Args:
+        settings: of the forwarder.
+        context: of the forwarder.
+        opener: makes its output.
+
+    Raises:
+        ConfigError: the settings cannot be used.
+
+    Attributes:
+        state: where it is, above.
+        error: why it does not run, or what it failed with last.
+    """
+
+    def __init__(self, settings: ForwarderConfig, context: Context, opener: OutputOpener) -> None:
+        self.settings = settings
+        self._context = context
+        self._opener = opener
+        self._selection = Selection(settings, setting=context.setting)
+        self._dead_letters = DeadLetters(settings, context)
+        opener(settings, context)  # says now what is wrong with the settings
+        self.state: str = CONNECTING
+        self.error: str = ""
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+        self._writing = False
+        self._saved_s = 0.0
+
+    def start(self) -> None:
+        """Begin; ``stop`` must follow."""
+        self._task = asyncio.get_running_loop().create_task(
+            self._run(), name=f"forwarder {self._context.name}"
+        )
+
+    async def stop(self) -> None:
+        """End, with the cursor behind what is safe at the target."""
+        task = self._task
+        if task is None:
+            return
+        self._stopping.set()
+        if self._writing:
+            # A batch that is handed over whole is not repeated later.
+            await asyncio.wait((task,), timeout=STOP_S)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        self._task = None
+        try:
+            await self._context.session.close()
+        except StorageError as error:
+            self._context.log.warning("forwarder.not_saved", error=error.message)
+
+    # -- what others ask -------------------------------------------------------------------
+
+    def lag(self) -> tuple[int, int]:
+        """Messages of the log that are not forwarded, at most, and the age of the oldest, s."""
+        core, session = self._context.core, self._context.session
+        last = core.database.last_offset
+        offset = session.cursor.offset
+        if not offset or offset >= last:
+            return 0, 0
+        count = core.database.messages_after(offset)
+        age_us = core.clock.wall_us() - offset
+        return count, max(0, age_us // 1_000_000) if count else 0
+
+    def row(self) -> Record:
+        """The forwarder as commands show it."""
+        session = self._context.session
+        messages, seconds = self.lag()
+        return Record(
+            name=self._context.name,
+            type=type_of(self.settings),
+            state=self.state,
+            lag_messages=messages,
+            lag_s=seconds,
+            **self._context.counts.row(),
+            offset=session.cursor.offset,
+            position=format_time(session.cursor.offset) if session.cursor.offset else None,
+            error=self.error,
+        )
+
+    @property
+    def position(self) -> int:
+        """Everything up to here is forwarded; 0 = not known, or it has never run."""
+        return self._context.session.cursor.offset
+
+    async def look(self) -> None:
+        """Learn where it left off, without owning the session: it may never be started."""
+        try:
+            await self._context.session.look()
+        except StorageError as error:
+            self._context.log.warning("forwarder.not_read", error=error.message)
+
+    def tell(self) -> None:
+        """Write the gauges."""
+        messages, seconds = self.lag()
+        self._context.counts.lag(messages, seconds, running=self.state == RUNNING)
+
+    # -- the life --------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        pause_s = RETRY_MIN_S
+        context = self._context
+        while not self._stopping.is_set():
+            self.state = CONNECTING if not self.error else RETRYING
+            begun = asyncio.get_running_loop().time()
+            output: Output | None = None
+            try:
+                if not context.session.is_open:
+                    await context.session.open(start_offset=self._start_offset())
+                output = self._opener(self.settings, context)
+                await self._forward(output)
+                return
+            except ConfigError as error:
+                self._stopped(error)
+                return
+            except (PerdureError, OSError) as error:
+                if asyncio.get_running_loop().time() - begun > self.settings.retry_max_s:
+                    pause_s = RETRY_MIN_S
+                self._failed(error, pause_s)
+            except Exception as error:  # noqa: BLE001 - it costs this forwarder, not the broker
+                context.core.unexpected_errors.report(error, "background", task=context.name)
+                self._failed(error, pause_s)
+            finally:
+                if output is not None:
+                    await output.close()
+            await self._pause(pause_s * context.core.random.uniform(0.8, 1.2))
+            pause_s = min(pause_s * 2, float(self.settings.retry_max_s))
+
+    def _start_offset(self) -> int:
+        return self._context.session.safe_offset() if self.settings.start == "now" else 0
+
+    def _stopped(self, error: ConfigError) -> None:
+        self.state, self.error = STOPPED, error.message
+        self._context.counts.failed()
+        self._context.log.error("forwarder.stopped", error=error.message, hint=error.hint)
+
+    def _failed(self, error: Exception, pause_s: float) -> None:
+        text = error.message if isinstance(error, PerdureError) else str(error) or repr(error)
+        self._context.counts.failed()
+        if text != self.error:
+            self._context.log.warning("forwarder.retrying", error=text, pause_s=round(pause_s, 2))
+        self.state, self.error = RETRYING, text
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            return
+
+    async def _forward(self, output: Output) -> None:
+        """Connect, and forward until the target is lost or somebody stops it."""
+        context, session = self._context, self._context.session
+        async with asyncio.timeout(self.settings.timeout_s):
+            known = await output.open(session.cursor)
+        if known > session.cursor.offset:
+            context.log.info("forwarder.ahead", cursor=session.cursor.offset, target=known)
+            session.moved(output.advance(session.cursor, count=0, through_offset=known))
+        if output.reads_log:
+            self._check_gap()
+        if self.state != RUNNING:
+            context.log.info("forwarder.running", after_error=self.error)
+        self.state, self.error = RUNNING, ""
+        while not self._stopping.is_set():
+            if not output.reads_log or session.safe_offset() <= session.cursor.offset:
+                output.check()
+                self._save()
+                await self._pause(POLL_S)
+                continue
+            await self._page(output)
+            self._save()
+            await context.core.yield_to_loop()
+
+    async def _page(self, output: Output) -> None:
+        session = self._context.session
+        messages, through = await self._read()
+        chosen = self._chosen(messages, output)
+        refused: list[Refusal] = []
+        if chosen:
+            self._writing = True
+            try:
+                async with asyncio.timeout(self.settings.timeout_s):
+                    refused = await output.write(chosen)
+            except TimeoutError:
+                raise TargetUnavailable(
+                    f"the target took longer than {self.settings.timeout_s} s"
+                ) from None
+            finally:
+                self._writing = False
+            if refused:
+                self._refused(refused)
+            sent = len(chosen) - len(refused) - output.passed_over
+            self._context.counts.forwarded(sent)
+        session.moved(output.advance(session.cursor, count=len(chosen), through_offset=through))
+        if refused:
+            session.save()  # in one batch with the dead letters
+
+    async def _read(self) -> tuple[list[Message], int]:
+        """The next page of what matches, in slices, and the offset that it reaches."""
+        settings, session = self.settings, self._context.session
+        core = self._context.core
+        until, after = session.safe_offset(), session.cursor.offset
+        found: list[Message] = []
+        size = 0
+        while after < until:
+            result = await core.database.read(
+                self._selection.filters,
+                after_offset=after,
+                until_offset=until,
+                limit=min(SLICE_MESSAGES, settings.batch_messages - len(found)),
+                bytes_max=settings.batch_bytes - size,
+            )
+            after = result.through_offset
+            found += result.messages
+            size += sum(len(message.payload) for message in result.messages)
+            if len(found) >= settings.batch_messages or size >= settings.batch_bytes:
+                break
+            if after < until:
+                await core.yield_to_loop()
+        return found, after
+
+    def _chosen(self, messages: list[Message], output: Output) -> list[Message]:
+        qos0, takes = self.settings.qos0, self._selection.takes
+        # What it has published itself (from the target, dead letters) does not go back.
+        own = self._context.session.client_id
+        chosen = [
+            message
+            for message in messages
+            if (message.qos or qos0) and message.publisher != own and takes(message)
+        ]
+        if output.numbers:
+            return chosen
+        now_us = self._context.core.clock.now_us()
+        fresh = [
+            message
+            for message in chosen
+            if not message.expires_at_us or message.expires_at_us > now_us
+        ]
+        if len(fresh) < len(chosen):
+            self._context.counts.dropped("expired", len(chosen) - len(fresh))
+        return fresh
+
+    def _refused(self, refused: list[Refusal]) -> None:
+        """Do with refused messages what the settings say.
+
+        Raises:
+            ConfigError: the forwarder is to stop before them.
+        """
+        first = refused[0]
+        if self.settings.on_refused == "stop":
+            raise ConfigError(
+                f"the target refuses {first.message.topic} (offset {first.message.offset}): "
+                f"{first.reason}",
+                path=self._context.setting,
+                hint="mend the target, or let `on_refused` be `dead_letter`, and resume",
+            )
+        self._context.counts.dropped("refused", len(refused))
+        for refusal in refused:
+            self._context.log.warning(
+                "forwarder.refused", offset=refusal.message.offset, reason=refusal.reason
+            )
+            self._dead_letters.put(refusal)
+
+    def _save(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._saved_s >= SAVE_S:
+            self._saved_s = now_s
+            self._context.session.save()
+
+    def _check_gap(self) -> None:
+        """Say what retention has dropped before it was read."""
+        first = self._context.core.database.generations()[0]
+        offset = self._context.session.cursor.offset
+        if first.generation > 1 and 0 < offset < first.since_offset - 1:
+            self._context.counts.dropped("lost")
+            self._context.log.error(
+                "forwarder.gap",
+                after=format_time(offset),
+                until=format_time(first.since_offset),
+                hint="retention has dropped messages that were not forwarded",
+            )

@@ -1,0 +1,300 @@
+"""All forwarders of a broker: started and stopped with it, added, paused and removed while it runs.
+
+Which one of several nodes runs a forwarder is decided by ``has_duty`` (``storage.ordered.duties``);
+an embedded broker has every duty. Invariant: what an administrator was told of is in the file, and
+in force; changes come one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+import msgspec
+
+from perdure.admin.records.forwarders import Forwarder as Record
+from perdure.admin.records.forwarders import ForwarderDetails
+from perdure.config.fields import field_types
+from perdure.config.load import REDACTED
+from perdure.config.plugged import load as load_plugged
+from perdure.config.schema import FORWARDER_TYPES, ForwarderConfig, type_of
+from perdure.errors import ConfigError, StorageError
+from perdure.forwarders import definitions
+from perdure.forwarders.counts import Counts
+from perdure.forwarders.forwarder import PAUSED, STANDBY, Forwarder
+from perdure.forwarders.output import Context
+from perdure.forwarders.session import DurableSession
+from perdure.limits import FORWARDERS_MAX
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+    from perdure.broker.services import Services
+
+TELL_S: Final = 1.0
+"""How often gauges are written and duties are looked at."""
+
+
+@final
+class ForwarderService:
+    """The forwarders of one broker.
+
+    Args:
+        services: of the broker.
+        configured: those of the configuration.
+        path: of the file of the others; None = they are forgotten with the process.
+        origin: identity of this broker (or cluster), for loop protection.
+        log: where events go.
+        has_duty: whether this node is to run a forwarder, by name.
+
+    Raises:
+        ConfigError: settings or the file cannot be used.
+    """
+
+    name: str = "forwarders"
+
+    def __init__(
+        self,
+        services: Services,
+        configured: Mapping[str, ForwarderConfig],
+        *,
+        path: Path | None,
+        origin: str,
+        log: FilteringBoundLogger,
+        has_duty: Callable[[str], bool] = lambda name: True,
+    ) -> None:
+        self._services = services
+        self._configured = dict(configured)
+        self._path = path
+        self._origin = origin
+        self._log = log
+        self._has_duty = has_duty
+        self._file = definitions.load(path)
+        self._added = {
+            name: definitions.bind_settings(name, given)
+            for name, given in self._file.forwarders.items()
+        }
+        self._forwarders: dict[str, Forwarder] = {}
+        self._lock = asyncio.Lock()
+        self._teller: asyncio.Task[None] | None = None
+        self._record_qos0 = services.publish_path.record_qos0
+        for name, settings in self._all().items():
+            self._forwarders[name] = self._make(name, settings)
+        self._look_at_qos0()
+
+    # -- the broker's life -----------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Run what is not paused."""
+        self._services.retention.holds.readers = self._held
+        for name, forwarder in self._forwarders.items():
+            await self._begin(name, forwarder)
+        self._teller = asyncio.get_running_loop().create_task(self._tell(), name="forwarders")
+
+    async def stop(self) -> None:
+        """End all, side by side."""
+        if self._teller is not None:
+            self._teller.cancel()
+            await asyncio.gather(self._teller, return_exceptions=True)
+        await asyncio.gather(*(each.stop() for each in self._forwarders.values()))
+
+    def reload(self, configured: Mapping[str, ForwarderConfig]) -> None:
+        """Take the configuration's forwarders as they are now.
+
+        Raises:
+            ConfigError: one cannot be used; all go on as they were.
+        """
+        before = self._all()
+        changed = {
+            name: self._make(name, settings)
+            for name, settings in configured.items()
+            if before.get(name) != settings
+        }
+        gone = [name for name in self._configured if name not in configured]
+        self._configured = dict(configured)
+        for name in gone:
+            self._spawn(self._replace(name, None))
+        for name, forwarder in changed.items():
+            self._spawn(self._replace(name, forwarder))
+        self._look_at_qos0()
+
+    # -- what administrators ask -----------------------------------------------------------
+
+    def rows(self) -> list[Record]:
+        """All forwarders, by name."""
+        return [self._forwarders[name].row() for name in sorted(self._forwarders)]
+
+    def details(self, name: str) -> ForwarderDetails | None:
+        """One, with its settings; None if there is none."""
+        forwarder = self._forwarders.get(name)
+        if forwarder is None:
+            return None
+        return ForwarderDetails(
+            **msgspec.structs.asdict(forwarder.row()),
+            configured=name in self._configured,
+            settings=shown(forwarder.settings),
+        )
+
+    async def add(self, name: str, given: dict[str, Any]) -> None:
+        """Add a forwarder, or change one that was added; it lasts through restarts.
+
+        Raises:
+            ConfigError: it cannot be used.
+            StorageError: it cannot be kept.
+        """
+        async with self._lock:
+            if name in self._configured:
+                raise ConfigError(
+                    f"forwarder {name} is in the configuration: change it there, and reload",
+                    path=f"forwarders.{name}",
+                )
+            if name not in self._forwarders and len(self._forwarders) >= FORWARDERS_MAX:
+                raise ConfigError(f"there are {FORWARDERS_MAX} forwarders", path="forwarders")
+            settings = definitions.bind_settings(name, given)
+            forwarder = self._make(name, settings)
+            await self._keep({**self._file.forwarders, name: given}, self._file.paused)
+            self._added[name] = settings
+            await self._swap(name, forwarder)
+            self._look_at_qos0()
+        self._log.warning("forwarder.added", forwarder=name, type=type_of(settings))
+
+    async def remove(self, name: str) -> bool:
+        """Remove a forwarder and its cursor; False if there is none.
+
+        Raises:
+            ConfigError: it is in the configuration.
+            StorageError: it is still there.
+        """
+        async with self._lock:
+            if name not in self._forwarders:
+                return False
+            if name in self._configured:
+                raise ConfigError(
+                    f"forwarder {name} is in the configuration: take it out there, and reload",
+                    path=f"forwarders.{name}",
+                )
+            kept = {each: given for each, given in self._file.forwarders.items() if each != name}
+            await self._keep(kept, [each for each in self._file.paused if each != name])
+            self._added.pop(name, None)
+            await self._swap(name, None)
+            await self._session(name).discard()
+            self._look_at_qos0()
+        self._log.warning("forwarder.removed", forwarder=name)
+        return True
+
+    async def pause(self, name: str, *, paused: bool) -> bool:
+        """Let a forwarder rest, or go on; it lasts through restarts. False if there is none."""
+        async with self._lock:
+            forwarder = self._forwarders.get(name)
+            if forwarder is None:
+                return False
+            others = [each for each in self._file.paused if each != name]
+            await self._keep(self._file.forwarders, [*others, name] if paused else others)
+            await self._swap(name, self._make(name, forwarder.settings))
+        self._log.warning("forwarder.paused" if paused else "forwarder.resumed", forwarder=name)
+        return True
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _all(self) -> dict[str, ForwarderConfig]:
+        return {**self._added, **self._configured}
+
+    def _session(self, name: str) -> DurableSession:
+        services = self._services
+        return DurableSession(services, services.publish_path, name)
+
+    def _make(self, name: str, settings: ForwarderConfig) -> Forwarder:
+        kind = type_of(settings)
+        line = FORWARDER_TYPES[kind]
+        opener = load_plugged(
+            line.opens,
+            setting=f"forwarders.{name}.type",
+            what=f"a forwarder of type {kind}",
+            extra=line.extra,
+        )
+        context = Context(
+            name=name,
+            origin=self._origin,
+            core=self._services,
+            publish_path=self._services.publish_path,
+            session=self._session(name),
+            counts=Counts(self._services.metrics, name),
+            log=self._log.bind(forwarder=name),
+        )
+        return Forwarder(settings, context, opener)
+
+    async def _begin(self, name: str, forwarder: Forwarder) -> None:
+        await forwarder.look()
+        if name in self._file.paused:
+            forwarder.state = PAUSED
+        elif self._has_duty(name):
+            forwarder.start()
+        else:
+            forwarder.state = STANDBY
+        forwarder.tell()
+
+    async def _swap(self, name: str, forwarder: Forwarder | None) -> None:
+        """Put a forwarder in the place of another, which has ended before the new one begins."""
+        before = self._forwarders.pop(name, None)
+        if before is not None:
+            await before.stop()
+        if forwarder is None:
+            Counts(self._services.metrics, name).forget()
+            return
+        self._forwarders[name] = forwarder
+        if self._teller is not None:
+            await self._begin(name, forwarder)
+
+    async def _replace(self, name: str, forwarder: Forwarder | None) -> None:
+        async with self._lock:
+            await self._swap(name, forwarder)
+
+    def _spawn(self, work: Any) -> None:
+        self._services.scheduler.spawn(work, name="forwarders")
+
+    async def _keep(self, forwarders: dict[str, dict[str, Any]], paused: list[str]) -> None:
+        fresh = definitions.Definitions(forwarders, paused)
+        await asyncio.to_thread(definitions.save, self._path, fresh)
+        self._file = fresh
+
+    def _look_at_qos0(self) -> None:
+        """Have the log record the messages of QoS 0 that somebody forwards."""
+        wanted = [
+            each for settings in self._all().values() if settings.qos0 for each in settings.filter
+        ]
+        self._services.publish_path.record_qos0 = (*self._record_qos0, *wanted)
+
+    def _held(self) -> dict[str, int]:
+        """Up to where the log need not be kept, for each forwarder that it waits for."""
+        now_us = self._services.clock.wall_us()
+        time_s = self._services.retention.config.time_s
+        held: dict[str, int] = {}
+        for name, forwarder in self._forwarders.items():
+            hold_s = forwarder.settings.hold_s
+            if hold_s and forwarder.position:
+                # Offsets are times: what is older than it waits for is given up.
+                given_up = now_us - (time_s + hold_s) * 1_000_000
+                held[f"forwarder {name}"] = max(forwarder.position, given_up)
+        return held
+
+    async def _tell(self) -> None:
+        while True:
+            for forwarder in self._forwarders.values():
+                try:
+                    forwarder.tell()
+                except StorageError as error:
+                    self._log.warning("forwarder.not_measured", error=error.message)
+            await asyncio.sleep(TELL_S)
+
+
+def shown(settings: ForwarderConfig) -> dict[str, Any]:
+    """Settings as people may see them, without secrets and what has its default."""
+    defaults = type(settings)()
+    row: dict[str, Any] = {"type": type_of(settings)}
+    for name, shape in field_types(type(settings)).items():
+        value = getattr(settings, name)
+        if value != getattr(defaults, name):
+            row[name] = REDACTED if shape.secret else msgspec.to_builtins(value)
+    return row

@@ -1,0 +1,169 @@
+"""Bridges between Perdure and a real Mosquitto, and between two Perdures: both directions, loops,
+outages of either side, and kill -9. Nothing is missing, QoS 2 is once, order holds."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+import pytest
+
+from perdure.mqtt.packets import Publish
+from tests.support.needs import missing
+from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.steady_clients import Collector, Post, publish_all
+
+COUNT = 300
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(100)]
+
+
+def mosquitto(directory: Path) -> BrokerProcess:
+    """A Mosquitto that keeps its sessions when it is stopped."""
+    program = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
+    if not Path(program).exists():
+        missing("Mosquitto is not installed")
+    directory.mkdir()
+    port = free_port()
+    config = directory / "mosquitto.conf"
+    config.write_text(
+        f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n"
+        f"max_inflight_messages 100\npersistence true\npersistence_location {directory}/\n"
+        "user root\n",
+        encoding="utf-8",
+    )
+    return BrokerProcess([program, "-c", str(config)], port=port, log=directory / "log")
+
+
+def perdure(directory: Path, port: int, peer_port: int, **settings: str) -> BrokerProcess:
+    """A Perdure with one bridge."""
+    chosen = {"type": "mqtt", "url": f"mqtt://127.0.0.1:{peer_port}", **settings}
+    sets = [
+        part
+        for key, value in chosen.items()
+        for part in ("--set", f"forwarders.peer.{key}={value}")
+    ]
+    return BrokerProcess(
+        perdure_command(directory, port, *sets), port=port, log=directory.with_suffix(".log")
+    )
+
+
+def posts(topic: str) -> list[Post]:
+    """Messages of QoS 1 and 2 on two topics each."""
+    return [
+        Post(f"{topic}/{i % 4}", b"%s-%d" % (topic.encode(), i), 1 + i % 2) for i in range(COUNT)
+    ]
+
+
+def check(messages: Iterable[Publish], sent: list[Post]) -> None:
+    """Nothing is missing or foreign, QoS 2 is once, and each topic is in order."""
+    wanted = {post.payload: post for post in sent}
+    seen: Counter[bytes] = Counter()
+    firsts: defaultdict[str, list[bytes]] = defaultdict(list)
+    for message in messages:
+        seen[message.payload] += 1
+        if seen[message.payload] == 1:
+            firsts[message.topic].append(message.payload)
+    assert seen.keys() == wanted.keys()
+    assert [each for each, count in seen.items() if count > 1 and wanted[each].qos == 2] == []
+    for topic, payloads in firsts.items():
+        assert payloads == [post.payload for post in sent if post.topic == topic]
+
+
+@pytest.fixture
+async def stopping() -> AsyncIterator[list[BrokerProcess | Collector]]:
+    """What is to be stopped at the end."""
+    started: list[BrokerProcess | Collector] = []
+    yield started
+    for each in reversed(started):
+        await each.stop()
+
+
+@pytest.mark.parametrize("version", ["5", "3.1.1"])
+async def test_mosquitto_both_ways_through_outages_and_kills(
+    version: str, tmp_path: Path, stopping: list[BrokerProcess | Collector]
+) -> None:
+    peer = mosquitto(tmp_path / "peer")
+    broker = perdure(
+        tmp_path / "data",
+        free_port(),
+        peer.port,
+        direction="both",
+        version=version,
+        retry_max_s="1",
+    )
+    await peer.start()
+    await broker.start()
+    there, here = Collector(peer.port, "out/#"), Collector(broker.port, "in/#")
+    stopping += [peer, broker, there, here]
+    await there.start()
+    await here.start()
+    ready = [Post("out/ready", b"ready", 2)], [Post("in/ready", b"ready", 2)]
+    await publish_all(broker.port, ready[0])
+    await there.until(1)  # the bridge stands, so the peer has our subscription
+    await publish_all(peer.port, ready[1])
+    await here.until(1)
+    outward, inward = posts("out"), posts("in")
+
+    async def disturb() -> None:
+        await there.until(COUNT // 5)
+        await broker.kill()
+        await broker.start()
+        await there.until(COUNT // 2)
+        await peer.stop()
+        await publish_all(broker.port, [Post("other", b"meanwhile", 1)], client_id="meanwhile")
+        await peer.start()
+
+    disturbing = asyncio.create_task(disturb())
+    await asyncio.gather(
+        publish_all(broker.port, outward, at_once=5), publish_all(peer.port, inward, at_once=5)
+    )
+    await disturbing
+    await there.until(COUNT + 1)
+    await here.until(COUNT + 1)
+    check(there.messages, ready[0] + outward)
+    check(here.messages, ready[1] + inward)
+
+
+async def test_two_perdures_with_bridges_both_ways_have_no_loop(
+    tmp_path: Path, stopping: list[BrokerProcess | Collector]
+) -> None:
+    ports = free_port(), free_port()
+    brokers = [
+        perdure(tmp_path / f"data{i}", ports[i], ports[1 - i], direction="out", retry_max_s="1")
+        for i in (0, 1)
+    ]
+    for broker in brokers:
+        await broker.start()
+    collectors = [Collector(port, "t/#") for port in ports]
+    stopping += [*brokers, *collectors]
+    for collector in collectors:
+        await collector.start()
+    first = [[Post(f"t/ready/{i}", b"ready%d" % i, 2)] for i in (0, 1)]
+    for i in (0, 1):
+        await publish_all(ports[i], first[i])
+    for collector in collectors:
+        await collector.until(2)
+    sent = [
+        [Post(f"t/{i}/{n % 3}", b"%d-%d" % (i, n), 1 + n % 2) for n in range(COUNT)] for i in (0, 1)
+    ]
+
+    async def disturb() -> None:
+        await collectors[1].until(COUNT // 2)
+        await brokers[0].kill()
+        await brokers[0].start()
+
+    disturbing = asyncio.create_task(disturb())
+    await asyncio.gather(*(publish_all(ports[i], sent[i], at_once=5) for i in (0, 1)))
+    await disturbing
+    # What would go round comes before this, on the same bridges.
+    last = [[Post(f"t/last/{i}", b"last%d" % i, 2)] for i in (0, 1)]
+    for i in (0, 1):
+        await publish_all(ports[i], last[i])
+    everything = [*first[0], *first[1], *sent[0], *sent[1], *last[0], *last[1]]
+    for collector in collectors:
+        await collector.until(len(everything))
+        check(collector.messages, everything)
