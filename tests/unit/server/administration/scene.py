@@ -21,6 +21,7 @@ from perdure.broker.connection.connection import Connection
 from perdure.broker.runtime.stream import PeerInfo
 from perdure.clock import Clock, SystemClock
 from perdure.config.schema import Config
+from perdure.forwarders.service import ForwarderService
 from perdure.model import Will
 from perdure.mqtt.encode import encode
 from perdure.mqtt.packets import (
@@ -119,6 +120,9 @@ class Scene:
             bans=BanKeeper(self.broker.services.ban_enforcer, None, SystemClock()),
             is_superuser=lambda _: False,
             phase=lambda: "serving",
+            forwarders=ForwarderService(
+                self.broker.services, {}, path=None, origin="scene", log=structlog.get_logger()
+            ),
             audit=self,
         )
 
