@@ -1,0 +1,172 @@
+"""``identity.db``: users, keys, the setup token, failed logins, records on their way to the log.
+
+SQLite, for several processes write it: the broker, those of HTTP and the command line. Every change
+and its audit record are one transaction; the broker takes the records from here to its log.
+
+::
+
+    users      name · role · password (argon2) · created, changed, last login · generation
+    api_keys   id · digest (SHA-256) · name · role · scopes · filters · created, expires, used
+    setup      digest (SHA-256) · expires                     at most one row
+    ended      digest of a login · until                      whatever its store says
+    failures   key (a name or an address) · count · last      of logins
+    outbox     id · record (JSON)                             not in the log yet
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Final, final
+
+import msgspec
+
+from perdure.admin.audit import AuditRecord
+from perdure.errors import StorageCorrupt, StorageFull, StorageUnavailable
+
+FILE_NAME: Final = "identity.db"
+VERSION: Final = 1
+BUSY_MS: Final = 5_000
+
+OUTBOX_MAX: Final = 100_000
+"""Records that wait for a broker; beyond it the oldest goes, for changes must stay possible."""
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS users (
+  name TEXT PRIMARY KEY, role TEXT NOT NULL, password TEXT NOT NULL, created_at_us INTEGER NOT NULL,
+  changed_at_us INTEGER NOT NULL, last_login_at_us INTEGER NOT NULL, generation INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS api_keys (
+  id TEXT PRIMARY KEY, digest BLOB NOT NULL, name TEXT NOT NULL, role TEXT NOT NULL,
+  scopes TEXT NOT NULL, filters TEXT NOT NULL, created_at_us INTEGER NOT NULL,
+  created_by TEXT NOT NULL,
+  expires_at_us INTEGER NOT NULL, last_used_at_us INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS setup (digest BLOB PRIMARY KEY, expires_at_us INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS ended (digest TEXT PRIMARY KEY, until_s INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS failures (
+  key TEXT PRIMARY KEY, count INTEGER NOT NULL, last_us INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, record BLOB NOT NULL);
+"""
+
+
+@final
+class IdentityFile:
+    """The file, opened; a context manager.
+
+    One thread may change it while any number look: they have a connection each way, so that nobody
+    sees half of a change.
+
+    Args:
+        directory: the data directory, which must be there.
+
+    Raises:
+        StorageUnavailable: it cannot be opened.
+        StorageCorrupt: it is something else, or of a later release.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / FILE_NAME
+        try:
+            self.path.touch(mode=0o600)
+        except OSError as error:
+            raise StorageUnavailable(f"{self.path} cannot be opened: {error.strerror}") from None
+        self._looking = threading.Lock()
+        with contextlib.ExitStack() as opened, translated():
+            self._written = self._connect(opened)
+            self._prepare()
+            self._read = self._connect(opened)
+            opened.pop_all()
+
+    def _connect(self, opened: contextlib.ExitStack) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, timeout=BUSY_MS / 1000, check_same_thread=False, isolation_level=None
+        )
+        opened.callback(connection.close)
+        connection.execute("PRAGMA synchronous = FULL")
+        return connection
+
+    def _prepare(self) -> None:
+        self._written.execute("PRAGMA journal_mode = WAL")
+        (version,) = self._written.execute("PRAGMA user_version").fetchone()
+        if version not in (0, VERSION):
+            raise StorageCorrupt(f"{self.path} is of another release (version {version})")
+        if version == 0:
+            self._written.executescript(_SCHEMA)
+            self._written.execute(f"PRAGMA user_version = {VERSION}")
+
+    def __enter__(self) -> IdentityFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close it."""
+        self._read.close()
+        self._written.close()
+
+    @contextmanager
+    def change(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that sees no other writer: all of it is kept, or nothing."""
+        with translated():
+            self._written.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._written
+            except BaseException:
+                self._written.execute("ROLLBACK")
+                raise
+            self._written.execute("COMMIT")
+
+    @contextmanager
+    def look(self) -> Iterator[sqlite3.Connection]:
+        """Reads, each of which sees what was committed before it."""
+        with self._looking, translated():
+            yield self._read
+
+    # -- records on their way ----------------------------------------------------------------
+
+    def record(self, record: AuditRecord) -> None:
+        """Keep a record until the broker has it; within ``change``."""
+        encoded = msgspec.json.encode(record)
+        self._written.execute("INSERT INTO outbox (record) VALUES (?)", (encoded,))
+        self._written.execute(
+            "DELETE FROM outbox WHERE id <= (SELECT max(id) FROM outbox) - ?", (OUTBOX_MAX,)
+        )
+
+    def outgoing(self, limit: int) -> list[tuple[int, AuditRecord]]:
+        """The oldest records that wait, with their numbers."""
+        with self.look() as rows:
+            found = rows.execute(
+                "SELECT id, record FROM outbox ORDER BY id LIMIT ?", (limit,)
+            ).fetchall()
+        return [(number, msgspec.json.decode(each, type=AuditRecord)) for number, each in found]
+
+    def sent(self, number: int) -> None:
+        """Forget a record that the broker has."""
+        with self.change() as rows:
+            rows.execute("DELETE FROM outbox WHERE id = ?", (number,))
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn SQLite's errors into ours."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
+            raise StorageFull("the disk of identity.db is full") from None
+        raise StorageUnavailable(f"identity.db cannot be used: {error}") from None
+    except sqlite3.Error as error:
+        raise StorageCorrupt(f"identity.db is damaged: {error}") from None

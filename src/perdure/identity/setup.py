@@ -1,0 +1,86 @@
+"""The first administrator: made by whoever has the link that the first start prints.
+
+There is no password that everybody knows, not for a minute. The link holds once and not for long,
+only its digest is kept, and it is worth nothing once there is a user.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Final, final
+
+from perdure.admin.problems import Refused
+from perdure.identity.ledger import Actor, Ledger, digest
+from perdure.identity.records import User, check_name
+from perdure.identity.users import insert
+
+TOKEN_BYTES: Final = 24
+HOLDS_US: Final = 3_600_000_000
+"""An hour."""
+
+
+@final
+class Setup:
+    """The setup token of one file. Methods block.
+
+    Args:
+        ledger: the file, and the record of changes.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def offer(self) -> str:
+        """A new token in the place of one before; empty = there are users already."""
+        token = self._ledger.random_bytes(TOKEN_BYTES).hex()
+        until_us = self._ledger.clock.now_us() + HOLDS_US
+        with self._ledger.file.change() as rows:
+            if rows.execute("SELECT 1 FROM users LIMIT 1").fetchone() is not None:
+                return ""
+            rows.execute("DELETE FROM setup")
+            rows.execute("INSERT INTO setup VALUES (?, ?)", (digest(token), until_us))
+        return token
+
+    def holds(self, token: str) -> bool:
+        """Whether a token could be redeemed now."""
+        with self._ledger.file.look() as rows:
+            if rows.execute("SELECT 1 FROM users LIMIT 1").fetchone() is not None:
+                return False
+            found = rows.execute("SELECT digest, expires_at_us FROM setup").fetchone()
+        return (
+            found is not None
+            and hmac.compare_digest(found[0], digest(token))
+            and self._ledger.clock.now_us() < found[1]
+        )
+
+    def redeem(self, token: str, name: str, password_text: str, actor: Actor) -> User:
+        """Make the first administrator; the token is used up.
+
+        Raises:
+            Refused: the name cannot be taken, there are users already, or the token does not hold.
+        """
+        now_us = self._ledger.clock.now_us()
+        user = User(check_name(name), "admin", now_us, now_us)
+        with self._ledger.file.change() as rows:
+            if rows.execute("SELECT 1 FROM users LIMIT 1").fetchone() is not None:
+                raise Refused("conflict", "there are users already", hint="log in")
+            found = rows.execute("SELECT digest, expires_at_us FROM setup").fetchone()
+            if (
+                found is None
+                or not hmac.compare_digest(found[0], digest(token))
+                or now_us >= found[1]
+            ):
+                raise void_link()
+            rows.execute("DELETE FROM setup")
+            insert(rows, user, password_text)
+            self._ledger.record(actor, "users.add", name, after={"role": "admin"})
+        return user
+
+
+def void_link() -> Refused:
+    """A link that is used up, too old or invented."""
+    return Refused(
+        "unauthorized",
+        "this setup link does not hold",
+        hint="`perdure users setup-link` makes another one",
+    )
