@@ -154,9 +154,9 @@ class IdentityFile:
         return [(number, msgspec.json.decode(each, type=AuditRecord)) for number, each in found]
 
     def sent(self, number: int) -> None:
-        """Forget a record that the broker has."""
+        """Forget the records up to one: the broker has them."""
         with self.change() as rows:
-            rows.execute("DELETE FROM outbox WHERE id = ?", (number,))
+            rows.execute("DELETE FROM outbox WHERE id <= ?", (number,))
 
 
 @contextmanager

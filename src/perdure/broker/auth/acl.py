@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from perdure.broker.auth.acl_rules import Access, AclRules
-from perdure.broker.auth.authorize import Authorizer, Identity, is_sys_topic
+from perdure.broker.auth.authorize import Authorizer, Identity, is_audit_topic, is_own_topic
 
 DECISIONS_MAX: Final = 256
 """Topics remembered for each identity and direction; a client uses few, a scan gains nothing."""
@@ -69,14 +69,14 @@ class AclAuthorizer(Authorizer):
         """Whether the client may publish to the topic."""
         rules = self._rules_for(identity)
         if rules is None:
-            return not is_sys_topic(topic)
+            return not is_own_topic(topic)
         access = identity.access
         if not isinstance(access, Access) or access.rules is not rules:
             access = identity.access = rules.access(identity)
         decisions = access.publish
         decision = decisions.get(topic)
         if decision is None:
-            decision = not is_sys_topic(topic) and access.may_write(topic)
+            decision = not is_own_topic(topic) and access.may_write(topic)
             self._remember(access, decisions, topic, decision)
         return decision
 
@@ -84,7 +84,7 @@ class AclAuthorizer(Authorizer):
         """Whether the subscription can ever yield something; ``deliver`` decides on each."""
         rules = self._rules_for(identity)
         if rules is None:
-            return True
+            return identity.superuser or not is_audit_topic(topic_filter)
         access = identity.access
         if not isinstance(access, Access) or access.rules is not rules:
             access = identity.access = rules.access(identity)
@@ -96,7 +96,7 @@ class AclAuthorizer(Authorizer):
             return False
         rules = self._rules_for(identity)
         if rules is None:
-            return True
+            return identity.superuser or not is_audit_topic(topic)
         access = identity.access
         if not isinstance(access, Access) or access.rules is not rules:
             access = identity.access = rules.access(identity)

@@ -3,7 +3,8 @@
 Holds ``Identity``, the ``Authorizer`` and the one that allows all. It must not know
 packets, connections or how a client proved its name.
 
-Invariant: no client publishes below ``$SYS``, whatever the rules say.
+Invariant: no client publishes below ``$SYS`` and ``$audit``, whatever the rules say; and the latter
+is read by superusers, and by others only where a rule names it.
 """
 
 from __future__ import annotations
@@ -15,11 +16,18 @@ from mypy_extensions import mypyc_attr
 
 _SYS: Final = "$SYS"
 _SYS_PREFIX: Final = "$SYS/"
+_AUDIT: Final = "$audit"
+_AUDIT_PREFIX: Final = "$audit/"
 
 
-def is_sys_topic(topic: str) -> bool:
+def is_own_topic(topic: str) -> bool:
     """Whether the topic belongs to the broker itself."""
-    return topic.startswith(_SYS_PREFIX) or topic == _SYS
+    return topic.startswith((_SYS_PREFIX, _AUDIT_PREFIX)) or topic in (_SYS, _AUDIT)
+
+
+def is_audit_topic(topic: str) -> bool:
+    """Whether a topic, or a topic filter, is of the record of administrators' changes."""
+    return topic.startswith(_AUDIT_PREFIX) or topic == _AUDIT
 
 
 @final
@@ -96,7 +104,8 @@ class Authorizer(ABC):
     Filters come without any ``$share/{group}/`` or ``$replay/{from}/`` prefix.
 
     Attributes:
-        allow_all: all may be subscribed and delivered, all but ``$SYS`` published, and nobody is
+        allow_all: all but ``$audit`` may be subscribed and delivered, all but what is the
+            broker's own (``is_own_topic``) published, and nobody is
             muted. The hot path then calls the authorizer only for a topic that begins with ``$``.
             It is asked for each message, so it is no property.
     """
@@ -129,7 +138,7 @@ class Authorizer(ABC):
 
     @abstractmethod
     def has_rules(self) -> bool:
-        """Whether anything but ``$SYS`` and who is muted is decided on."""
+        """Whether anything but the broker's own topics and who is muted is decided on."""
 
     def mute(self, publishers: frozenset[str]) -> None:
         """From now on nothing of these clients may be delivered, and of all others it may."""
@@ -143,7 +152,7 @@ class Authorizer(ABC):
 
 @final
 class AllowAll(Authorizer):
-    """No rules: everyone may do everything, except publish to ``$SYS``."""
+    """No rules: everyone may do everything, except what the module says of the broker's topics."""
 
     __slots__ = ()
 
@@ -156,16 +165,16 @@ class AllowAll(Authorizer):
         return 0
 
     def publish(self, identity: Identity, topic: str) -> bool:
-        """All but ``$SYS``."""
-        return not is_sys_topic(topic)
+        """All but the broker's own."""
+        return not is_own_topic(topic)
 
     def subscribe(self, identity: Identity, topic_filter: str) -> bool:
-        """Everything."""
-        return True
+        """All but ``$audit``, which superusers may have."""
+        return identity.superuser or not is_audit_topic(topic_filter)
 
     def deliver(self, identity: Identity, topic: str, publisher: str = "") -> bool:
-        """Everything but what the muted have published."""
-        return publisher not in self._muted
+        """All but ``$audit`` and what the muted have published."""
+        return publisher not in self._muted and self.subscribe(identity, topic)
 
     def has_rules(self) -> bool:
         """None."""

@@ -350,3 +350,14 @@ def test_a_reload_gives_the_memory_back() -> None:
     assert authorizer.cache_bytes
     authorizer.reload(None)
     assert authorizer.cache_bytes == 0
+
+
+def test_the_audit_takes_a_rule_that_names_it() -> None:
+    rules = acl("user ada", "topic read #", "user bob", "topic readwrite $audit/#")
+    for authorizer, may in ((AclAuthorizer(None), False), (rules, False)):
+        assert authorizer.subscribe(ADA, "$audit/#") is may
+        assert authorizer.deliver(ADA, "$audit/bans/add") is may
+    assert rules.subscribe(BOB, "$audit/#")
+    assert rules.deliver(BOB, "$audit/bans/add")
+    assert not rules.publish(BOB, "$audit/bans/add")
+    assert AclAuthorizer(None).subscribe(ROOT, "$audit/#")

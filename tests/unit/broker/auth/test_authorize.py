@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.broker.auth.authorize import AllowAll, Identity, is_sys_topic
+from perdure.broker.auth.authorize import AllowAll, Identity, is_own_topic
 
 
 def test_identity_is_a_value() -> None:
@@ -21,12 +21,20 @@ def test_identity_is_a_value() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic", "is_sys"),
-    [("$SYS", True), ("$SYS/", True), ("$SYS/broker/x", True), ("$SYSTEM/x", False), ("a", False)],
+    ("topic", "is_own"),
+    [
+        ("$SYS", True),
+        ("$SYS/", True),
+        ("$SYS/broker/x", True),
+        ("$SYSTEM/x", False),
+        ("$audit/bans/add", True),
+        ("$auditor", False),
+        ("a", False),
+    ],
 )
-def test_nobody_publishes_to_sys(topic: str, is_sys: bool) -> None:
-    assert is_sys_topic(topic) is is_sys
-    assert AllowAll().publish(Identity("c", "root", True), topic) is not is_sys
+def test_nobody_publishes_to_the_brokers_own_topics(topic: str, is_own: bool) -> None:
+    assert is_own_topic(topic) is is_own
+    assert AllowAll().publish(Identity("c", "root", True), topic) is not is_own
 
 
 def test_allow_all_allows_the_rest() -> None:
@@ -36,3 +44,12 @@ def test_allow_all_allows_the_rest() -> None:
     assert allow.generation == 0
     assert allow.subscribe(anyone, "$SYS/#")
     assert allow.deliver(anyone, "$SYS/broker/version")
+
+
+def test_the_audit_is_not_for_everybody() -> None:
+    allow = AllowAll()
+    for topic_filter in ("$audit", "$audit/#", "$audit/bans/+"):
+        assert not allow.subscribe(Identity("c", "ada"), topic_filter)
+        assert allow.subscribe(Identity("c", "root", True), topic_filter)
+    assert not allow.deliver(Identity("c", "ada"), "$audit/bans/add")
+    assert allow.deliver(Identity("c", "root", True), "$audit/bans/add")
