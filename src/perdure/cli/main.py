@@ -33,6 +33,8 @@ COMMANDS: Mapping[str, str] = {
     "passwd": "Write the credentials file.",
     "auth": "Try a login against the configured chain.",
     "tokens": "Issue, show and revoke tokens that clients log in with.",
+    "users": "List, add and change who may log in to the dashboard and the HTTP API.",
+    "api-keys": "List, add and revoke keys for the HTTP API.",
     "config": "Check and show the configuration.",
     "bench": "Measure a broker.",
     "completion": "Print the completion script of a shell.",
@@ -40,7 +42,7 @@ COMMANDS: Mapping[str, str] = {
 }
 """Command names, in the order of the help, with the line that the help shows.
 
-Each is ``command`` in ``perdure.cli.commands.<name>``. The lines stand here so that ``--help``
+Each is ``command`` in ``perdure.cli.commands.<name>``, hyphens as underscores. The lines stand here so that ``--help``
 imports none of the modules.
 """
 
@@ -57,7 +59,7 @@ class LazyGroup(click.Group):
         """Import and return a command."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"perdure.cli.commands.{cmd_name}")
+        module = importlib.import_module(f"perdure.cli.commands.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 

@@ -16,6 +16,7 @@ and its audit record are one transaction; the broker takes the records from here
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -60,8 +61,8 @@ CREATE TABLE IF NOT EXISTS outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, record 
 class IdentityFile:
     """The file, opened; a context manager.
 
-    One thread may change it while any number look: they have a connection each way, so that nobody
-    sees half of a change.
+    Threads may share it: one changes while another looks, on a connection each, so that nobody sees
+    half of a change.
 
     Args:
         directory: the data directory, which must be there.
@@ -75,9 +76,14 @@ class IdentityFile:
         self.path = directory / FILE_NAME
         try:
             self.path.touch(mode=0o600)
+            owner, mine = directory.stat(), self.path.stat()
+            if mine.st_uid == 0 and owner.st_uid:
+                # Made by root for a broker that is not: what SQLite makes beside it follows.
+                os.chown(self.path, owner.st_uid, owner.st_gid)
         except OSError as error:
             raise StorageUnavailable(f"{self.path} cannot be opened: {error.strerror}") from None
         self._looking = threading.Lock()
+        self._changing = threading.Lock()
         with contextlib.ExitStack() as opened, translated():
             self._written = self._connect(opened)
             self._prepare()
@@ -120,7 +126,7 @@ class IdentityFile:
     @contextmanager
     def change(self) -> Iterator[sqlite3.Connection]:
         """A transaction that sees no other writer: all of it is kept, or nothing."""
-        with translated():
+        with self._changing, translated():
             self._written.execute("BEGIN IMMEDIATE")
             try:
                 yield self._written

@@ -103,7 +103,7 @@ def test_the_table_lists_every_command() -> None:
     assert main.cli.list_commands(context) == list(COMMANDS)
     assert main.cli.get_command(context, "nope") is None
     here = Path(main.__file__).parent / "commands"
-    assert {path.stem for path in here.glob("[a-z]*.py")} <= set(COMMANDS)
+    assert {path.stem.replace("_", "-") for path in here.glob("[a-z]*.py")} <= set(COMMANDS)
 
 
 def test_the_script_exits_with_the_code(monkeypatch: pytest.MonkeyPatch) -> None:

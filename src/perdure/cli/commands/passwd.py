@@ -7,7 +7,6 @@ process on the machine could read.
 from __future__ import annotations
 
 import secrets
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,9 @@ import click
 from perdure.broker.auth.credentials import CredentialsFile
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
+from perdure.cli.secret_input import read_secret
 
 SALT_BYTES = 16
-SECRET_BYTES_MAX = 65_535
-"""Longest password in CONNECT (MQTT 5.0 section 3.1.3.6)."""
 
 
 @click.command()
@@ -81,7 +79,7 @@ def command(
         credentials.add_token(user, token)
         result |= {"action": "token_added", "token": token}
     else:
-        password = _password(password_file, from_stdin=from_stdin, user=user)
+        password = read_secret(password_file, from_stdin=from_stdin, user=user)
         credentials.set_password(
             user,
             password,
@@ -113,31 +111,3 @@ def _report(result: dict[str, Any], out: Output) -> None:
         click.echo("this token is not shown again; it is the user's password", err=True)
     else:
         click.echo(f"{result['file']}: {result['user']} {result['action']}", err=True)
-
-
-def _password(path: Path | None, *, from_stdin: bool, user: str) -> str:
-    if path is not None:
-        try:
-            with path.open("rb") as file:
-                return _decode(file.read(SECRET_BYTES_MAX + 3), str(path))
-        except OSError as error:
-            raise CommandFailed(f"cannot read {path}: {error.strerror}", ExitCode.DATA) from error
-    if from_stdin:
-        return _decode(sys.stdin.buffer.read(SECRET_BYTES_MAX + 3), "standard input")
-    if not sys.stdin.isatty():
-        raise click.UsageError("no terminal to ask on: take --stdin or --password-file")
-    password: str = click.prompt(
-        f"Password for {user}", hide_input=True, confirmation_prompt=True, err=True
-    )
-    return password
-
-
-def _decode(data: bytes, name: str) -> str:
-    """The secret without the line end that an editor or ``echo`` adds."""
-    secret = data.removesuffix(b"\n").removesuffix(b"\r")
-    if len(secret) > SECRET_BYTES_MAX:
-        raise CommandFailed(f"{name}: longer than {SECRET_BYTES_MAX} bytes", ExitCode.DATA)
-    try:
-        return secret.decode()
-    except UnicodeDecodeError:
-        raise CommandFailed(f"{name}: not UTF-8 text", ExitCode.DATA) from None
