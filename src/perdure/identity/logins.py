@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import secrets
+from collections.abc import Callable
 from typing import Final, final
 
 import msgspec
@@ -20,6 +22,8 @@ from perdure.tokens import Token, TokenStore, new_id, parse_id, show_id
 
 FRESH_PART: Final = 0.9
 """A login is prolonged once less than this part of its idle time is left: not at each request."""
+
+CSRF_SALT_BYTES: Final = 8
 
 _GENERATION: Final = "generation "
 _UNTIL: Final = "until "
@@ -69,6 +73,7 @@ class Logins:
         self._store = store
         self._ledger = ledger
         self._limits = limits
+        self.total_s = limits.total_s
 
     async def begin(self, user: User) -> str:
         """Log a user in; what is presented from now on."""
@@ -148,9 +153,27 @@ def digest_of(presented: str) -> str:
     return hashlib.sha256(presented.lower().encode()).hexdigest()
 
 
-def csrf_token(presented: str) -> str:
-    """What a page of a login sends along with each change; nobody else can make it."""
-    return hmac.new(presented.lower().encode(), b"csrf", hashlib.sha256).hexdigest()
+def csrf_token(presented: str, random_bytes: Callable[[int], bytes] = secrets.token_bytes) -> str:
+    """What a page of a login sends along with each change; nobody else can make it.
+
+    Each is another one: a page is compressed with what a stranger may have put into it, and what
+    stays the same could be guessed by the length (BREACH).
+    """
+    salt = random_bytes(CSRF_SALT_BYTES).hex()
+    return f"{salt}.{_csrf_digest(presented, salt)}"
+
+
+def is_csrf_token(presented: str, text: str) -> bool:
+    """Whether a text was made for a login."""
+    salt, _, digest = text.partition(".")
+    return len(salt) == 2 * CSRF_SALT_BYTES and hmac.compare_digest(
+        digest.encode(), _csrf_digest(presented, salt).encode()
+    )
+
+
+def _csrf_digest(presented: str, salt: str) -> str:
+    key = presented.lower().encode()
+    return hmac.new(key, f"csrf {salt}".encode(), hashlib.sha256).hexdigest()
 
 
 def _parts(token: Token) -> tuple[int, int]:

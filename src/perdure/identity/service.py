@@ -63,6 +63,7 @@ class Identity:
         self._logins = logins
         self._pool = password_pool
         self.ledger = ledger
+        self.login_total_s = logins.total_s
         self.users = Users(ledger)
         self.keys = Keys(ledger)
         self.setup = Setup(ledger)

@@ -7,9 +7,12 @@ only its digest is kept, and it is worth nothing once there is a user.
 from __future__ import annotations
 
 import hmac
+from pathlib import Path
 from typing import Final, final
 
 from perdure.admin.problems import Refused
+from perdure.clock import SystemClock
+from perdure.identity.file import IdentityFile
 from perdure.identity.ledger import Actor, Ledger, digest
 from perdure.identity.records import User, check_name
 from perdure.identity.users import insert
@@ -84,3 +87,13 @@ def void_link() -> Refused:
         "this setup link does not hold",
         hint="`perdure users setup-link` makes another one",
     )
+
+
+def offer_setup(directory: Path) -> str:
+    """A new setup token for a data directory; empty = there are users already. Blocks.
+
+    Raises:
+        StorageError: the file cannot be used.
+    """
+    with IdentityFile(directory) as file:
+        return Setup(Ledger(file, SystemClock())).offer()

@@ -1,0 +1,92 @@
+"""Values as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from markupsafe import Markup
+
+THIN_SPACE: Final = "\u2009"
+NONE: Final = "–"
+
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_SPANS: Final = (("d", 86_400), ("h", 3_600), ("min", 60))
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    """With thin spaces between thousands."""
+    if value is None:
+        return NONE
+    return f"{value:,.{digits}f}".replace(",", THIN_SPACE)
+
+
+def rate(value: float | None) -> str:
+    """Per second; small ones with a decimal."""
+    if value is None:
+        return NONE
+    return number(value, 1 if 0 < value < 10 else 0)
+
+
+def size(value: float | None) -> str:
+    """Bytes in binary units."""
+    if value is None:
+        return NONE
+    left = float(value)
+    for unit in _UNITS:
+        if left < 1_024 or unit == _UNITS[-1]:
+            digits = 0 if unit == "B" or left >= 100 else 1
+            return f"{left:.{digits}f}{THIN_SPACE}{unit}"
+        left /= 1_024
+    raise AssertionError
+
+
+def span(seconds: float | None) -> str:
+    """A duration, in its two largest units."""
+    if seconds is None:
+        return NONE
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}{THIN_SPACE}ms"
+    left, parts = int(seconds), []
+    for unit, length in _SPANS:
+        if left >= length:
+            parts.append(f"{left // length}{THIN_SPACE}{unit}")
+            left %= length
+    if left or not parts:
+        parts.append(f"{left}{THIN_SPACE}s")
+    return " ".join(parts[:2])
+
+
+def moment(at_us: int | None, now_us: int) -> Markup | str:
+    """How long ago, or until when; the moment itself is told on hover and to machines."""
+    if not at_us:
+        return NONE
+    try:
+        at = datetime.fromtimestamp(at_us / 1_000_000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return NONE
+    exact = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    away_s = (now_us - at_us) / 1_000_000
+    if abs(away_s) < 1:
+        text = "now"
+    else:
+        length = span(abs(away_s))
+        text = f"{length} ago" if away_s > 0 else f"in {length}"
+    shown = at.strftime("%Y-%m-%d %H:%M:%S UTC")
+    return Markup('<time datetime="{}" title="{}" data-at="{}">{}</time>').format(
+        exact, shown, at_us // 1000, text
+    )
+
+
+def segment(text: str) -> str:
+    """A text as one segment of a path."""
+    return quote(text, safe="")
+
+
+def query(values: Mapping[str, Any], **changes: Any) -> str:
+    """A query string of what is not empty, with changes; begins with ``?`` unless it is empty."""
+    merged = {**values, **changes}
+    encoded = urlencode({name: each for name, each in merged.items() if each not in ("", None)})
+    return f"?{encoded}" if encoded else ""

@@ -1,0 +1,120 @@
+"""What is new, to every open page: one look at the broker for all of them.
+
+The look is taken only while somebody watches, and its answer sent to all. A stream asks before each
+message whether its watcher may still see this, and ends by itself after a while: the browser opens
+another one, which is judged anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Final, final
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from perdure.admin.problems import Refused
+from perdure.identity.proof import Proof
+from perdure.web.context import Context
+from perdure.web.problems import ApiError
+from perdure.web.routing import WebRoute
+
+INTERVAL_S: Final = 2.0
+STREAMS_MAX: Final = 64
+"""Open at once in one process; each is a socket and a few hundred bytes every two seconds."""
+
+STREAM_S_MAX: Final = 300.0
+
+
+@final
+class Hub:
+    """Looks at the broker for all who watch.
+
+    Args:
+        context: of the process.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._watchers = 0
+        self._looking: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self._event = b""
+
+    async def watch(self, proof: Proof | None) -> AsyncIterator[bytes]:
+        """Events, until the watcher may not have them any more.
+
+        Args:
+            proof: of the watcher; None = one who cannot lose it.
+        """
+        identity = self._context.identity
+        ends_s = time.monotonic() + STREAM_S_MAX
+        self._watchers += 1
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look())
+        try:
+            yield b"retry: 2000\n\n"
+            if self._event:
+                yield self._event
+            while time.monotonic() < ends_s:
+                news = self._news
+                await news.wait()
+                if proof is not None and not identity.holds(proof):
+                    yield b"event: ended\ndata: {}\n\n"
+                    return
+                yield self._event
+        finally:
+            self._watchers -= 1
+            if not self._watchers and self._looking is not None:
+                self._looking.cancel()
+                self._looking = None
+                self._event = b""
+
+    def check_room(self) -> None:
+        """Refuse one more if there are too many.
+
+        Raises:
+            ApiError: there are.
+        """
+        if self._watchers >= STREAMS_MAX:
+            raise ApiError("busy", f"{STREAMS_MAX} pages are being kept up to date already")
+
+    async def _look(self) -> None:
+        while True:
+            self._event = await self._take()
+            news, self._news = self._news, asyncio.Event()
+            news.set()
+            await asyncio.sleep(INTERVAL_S)
+
+    async def _take(self) -> bytes:
+        try:
+            found = await self._context.admin.ask("stats.overview", b"{}", None)
+        except Refused as error:
+            self._context.report("http.live_away", reason=error.message)
+            return b"event: away\ndata: {}\n\n"
+        return b"event: overview\ndata: " + found + b"\n\n"
+
+
+def live_routes(context: Context) -> list[WebRoute]:
+    """The stream of what is new."""
+    hub = Hub(context)
+
+    async def live(request: Request) -> Response:
+        hub.check_room()
+        return StreamingResponse(
+            hub.watch(request.scope["state"].get("proof")),
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+            media_type="text/event-stream",
+        )
+
+    return [
+        WebRoute(
+            method="GET",
+            path="/ui/live",
+            endpoint=live,
+            operation="stats.overview",
+            on_unauthorized="",
+        )
+    ]

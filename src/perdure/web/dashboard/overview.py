@@ -1,0 +1,57 @@
+"""The first page: is it well, and what goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from perdure.admin.records.node import GetHistory, GetOverview, ListNodes
+from perdure.web.dashboard.desk import Desk
+from perdure.web.dashboard.render import HEADERS
+from perdure.web.routing import WebRoute
+
+CHARTED: Final = (
+    "messages_received",
+    "messages_delivered",
+    "messages_dropped",
+    "bytes_received",
+    "bytes_sent",
+    "sessions_connected",
+    "sessions_offline",
+    "pending_messages",
+    "log_bytes",
+    "event_loop_lag_us",
+)
+"""Series that the page draws; others are in the API."""
+
+
+def overview_routes(desk: Desk) -> list[WebRoute]:
+    """The page, and what it draws."""
+
+    async def overview(request: Request) -> Response:
+        now, nodes = await asyncio.gather(
+            desk.ask(request, GetOverview()), desk.ask(request, ListNodes())
+        )
+        return desk.page(request, "overview.html", current="overview", now=now, nodes=nodes.items)
+
+    async def history(request: Request) -> Response:
+        found = await desk.ask(request, GetHistory())
+        series = {name: found.series[name] for name in CHARTED if name in found.series}
+        body = msgspec.json.encode(
+            {"step_s": found.step_s, "until_us": found.until_us, "series": series}
+        )
+        return Response(body, headers=HEADERS, media_type="application/json")
+
+    async def nodes(request: Request) -> Response:
+        found = await desk.ask(request, ListNodes())
+        return desk.page(request, "nodes.html", current="nodes", nodes=found.items)
+
+    return [
+        desk.route("/ui/", overview),
+        desk.route("/ui/history", history),
+        desk.route("/ui/nodes", nodes),
+    ]

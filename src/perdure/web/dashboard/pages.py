@@ -1,0 +1,31 @@
+"""All pages."""
+
+from __future__ import annotations
+
+from perdure.web.context import Context
+from perdure.web.dashboard.access import access_routes
+from perdure.web.dashboard.assets import asset_routes, load_assets
+from perdure.web.dashboard.desk import Desk
+from perdure.web.dashboard.live import live_routes
+from perdure.web.dashboard.login import login_routes
+from perdure.web.dashboard.overview import overview_routes
+from perdure.web.dashboard.render import Renderer
+from perdure.web.dashboard.sessions import session_routes
+from perdure.web.dashboard.storage import storage_routes
+from perdure.web.routing import WebRoute
+
+
+def dashboard_routes(context: Context) -> list[WebRoute]:
+    """Everything below ``/ui``."""
+    assets = load_assets()
+    renderer = Renderer(assets, context.settings.version)
+    desk = Desk(context, renderer)
+    return [
+        *asset_routes(assets),
+        *login_routes(context, renderer),
+        *live_routes(context),
+        *overview_routes(desk),
+        *session_routes(desk),
+        *storage_routes(desk),
+        *access_routes(desk),
+    ]

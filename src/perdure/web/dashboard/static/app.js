@@ -1,0 +1,272 @@
+// What a page does by itself: live values, keys, copying, and changes, which go to the API.
+(() => {
+  "use strict";
+  const csrf = document.querySelector('meta[name="csrf"]')?.content ?? "";
+  const find = (selector, root = document) => root.querySelector(selector);
+  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+  const THIN = "\u2009";
+
+  // Numbers, as the server writes them.
+  const number = (value, digits = 0) =>
+    value == null ? "–" : value.toFixed(digits).replace(/\B(?=(\d{3})+(?!\d))/g, THIN);
+  const scaled = (value, base, units, at) => {
+    let unit = 0;
+    while (value >= base && unit < units.length - 1) { value /= base; unit += 1; }
+    return value.toFixed(unit === 0 || value >= at ? 0 : 1) + THIN + units[unit];
+  };
+  const bytes = (value) => value == null ? "–" : scaled(value, 1024, ["B", "KiB", "MiB", "GiB", "TiB", "PiB"], 100);
+  const span = (seconds) => {
+    if (seconds == null) return "–";
+    if (seconds < 1) return Math.round(seconds * 1000) + THIN + "ms";
+    const parts = [];
+    let left = Math.floor(seconds);
+    for (const [unit, length] of [["d", 86400], ["h", 3600], ["min", 60]]) {
+      if (left >= length) { parts.push(Math.floor(left / length) + THIN + unit); left %= length; }
+    }
+    if (left || !parts.length) parts.push(left + THIN + "s");
+    return parts.slice(0, 2).join(" ");
+  };
+  const rate = (value) => number(value, value > 0 && value < 10 ? 1 : 0);
+  const formats = {
+    number, bytes, span, rate,
+    us: (value) => value == null ? "–" : span(value / 1e6),
+    verdict: (value, data) => value === "ok" ? "Everything acknowledged is kept." : data.storage_reason,
+  };
+
+  const toast = (text, isBad = false) => {
+    const made = document.createElement("div");
+    made.className = isBad ? "toast bad" : "toast";
+    made.textContent = text;
+    find("#toasts").append(made);
+    setTimeout(() => made.remove(), isBad ? 9000 : 4000);
+  };
+
+  // Moments: how long ago, again and again.
+  const refreshTimes = (root = document) => {
+    for (const each of all("time[data-at]", root)) {
+      const away = (Date.now() - Number(each.dataset.at)) / 1000;
+      const text = Math.abs(away) < 1 ? "now" : away > 0 ? `${span(away)} ago` : `in ${span(-away)}`;
+      if (each.textContent !== text) each.textContent = text;
+    }
+    for (const each of all("[data-tick]", root)) {
+      const at = new Date(Number(each.dataset.tick));
+      const days = Number(each.dataset.step) >= 86400;
+      each.textContent = days
+        ? at.toLocaleDateString(undefined, { month: "short", day: "numeric" })
+        : at.toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" });
+    }
+  };
+
+  // Live values: one stream for the page, which rests while nobody looks.
+  const page = window.perdure = { number, bytes, rate, span, formats, listeners: [], overview: null };
+  const pulse = find("#pulse");
+  const pause = find("#pause");
+  let stream = null;
+  const show = (state, text) => { pulse.dataset.state = state; find("#asof").textContent = text; };
+  const value = (data, path) => path.split(".").reduce((at, name) => at?.[name], data);
+  const apply = (data) => {
+    page.overview = data;
+    show("live", "as of " + new Date(data.as_of_us / 1000).toLocaleTimeString());
+    for (const each of all("[data-live]")) {
+      const text = (formats[each.dataset.format] ?? number)(value(data, each.dataset.live), data);
+      if (each.textContent !== text) each.textContent = text;
+    }
+    const verdict = find("#verdict");
+    if (verdict) verdict.className = "verdict " + (data.storage === "ok" ? "good" : "bad");
+    for (const listener of page.listeners) listener(data);
+    refreshTimes();
+    window.htmx?.trigger(document.body, "tick");
+  };
+  const close = () => { stream?.close(); stream = null; };
+  const open = () => {
+    if (stream || document.hidden || pause.getAttribute("aria-pressed") === "true") return;
+    stream = new EventSource("/ui/live");
+    stream.addEventListener("overview", (event) => apply(JSON.parse(event.data)));
+    stream.addEventListener("away", () => show("away", "the broker does not answer"));
+    stream.addEventListener("ended", () => { close(); location.assign("/ui/login"); });
+    stream.onerror = () => {
+      show("away", "connection lost");
+      // A refused stream is not opened again by the browser.
+      if (stream?.readyState === EventSource.CLOSED) { close(); setTimeout(check, 3000); }
+    };
+  };
+  const check = async () => {
+    try {
+      const answer = await fetch("/api/v1/me", { headers: { "X-Perdure-Auto": "1" } });
+      if (answer.status === 401) { location.assign("/ui/login"); return; }
+    } catch { /* It is away; the next try comes. */ }
+    open();
+    if (!stream) setTimeout(check, 3000);
+  };
+  const setPaused = (paused) => {
+    pause.setAttribute("aria-pressed", String(paused));
+    pause.setAttribute("aria-label", paused ? "Go on with live updates" : "Pause live updates");
+    if (paused) { close(); show("paused", "paused"); } else open();
+  };
+  if (pulse) {
+    pause.addEventListener("click", () => setPaused(pause.getAttribute("aria-pressed") !== "true"));
+    document.addEventListener("visibilitychange", () => document.hidden ? close() : open());
+    addEventListener("pagehide", close);
+    addEventListener("pageshow", open);
+    open();
+  }
+  refreshTimes();
+
+  // htmx: whose page it is, and what to do with refusals.
+  document.addEventListener("htmx:configRequest", (event) => {
+    event.detail.headers["X-CSRF-Token"] = csrf;
+    if (event.detail.triggeringEvent?.type === "tick") event.detail.headers["X-Perdure-Auto"] = "1";
+    if (event.detail.verb === "get") {
+      for (const [name, each] of Object.entries(event.detail.parameters)) if (each === "") delete event.detail.parameters[name];
+    }
+  });
+  document.addEventListener("htmx:confirm", (event) => {
+    // Nothing is taken away from under somebody's hands.
+    const target = event.detail.elt;
+    if (event.detail.triggeringEvent?.type === "tick" && (target.contains(document.activeElement) || find("dialog[open]"))) event.preventDefault();
+  });
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.detail.xhr.responseURL.endsWith("/ui/login")) { event.preventDefault(); location.assign("/ui/login"); }
+  });
+  document.addEventListener("htmx:afterSwap", (event) => refreshTimes(event.detail.target));
+  document.addEventListener("htmx:responseError", (event) => toast(reason(event.detail.xhr.responseText), true));
+  const reason = (text) => {
+    try {
+      const problem = JSON.parse(text);
+      return problem.message + (problem.details?.hint ? `: ${problem.details.hint}` : "");
+    } catch { return "that did not work"; }
+  };
+
+  // Changes: asked for once more where they take something away.
+  const dialog = find("#confirm");
+  const confirmed = (title, text, typed) => new Promise((resolve) => {
+    find("#confirm-title").textContent = title;
+    find("#confirm-text").textContent = text ?? "";
+    const label = find("#confirm-label"), input = find("#confirm-typed"), yes = find("#confirm-yes");
+    label.textContent = typed ? `Type ${typed} to go on` : "";
+    label.hidden = input.hidden = !typed;
+    input.value = "";
+    const judge = () => { yes.disabled = Boolean(typed) && input.value !== typed; };
+    judge();
+    input.oninput = judge;
+    input.onkeydown = (event) => { if (event.key === "Enter" && !yes.disabled) { event.preventDefault(); dialog.close("yes"); } };
+    dialog.returnValue = "no";
+    dialog.onclose = () => resolve(dialog.returnValue === "yes" && !yes.disabled);
+    dialog.showModal();
+    (typed ? input : find("button", dialog)).focus();
+  });
+  const call = async (line, body) => {
+    const [method, url] = line.split(" ");
+    const answer = await fetch(url, {
+      method,
+      headers: { "X-CSRF-Token": csrf, ...(body ? { "Content-Type": "application/json" } : {}) },
+      body: body ? JSON.stringify(body) : undefined,
+    });
+    const text = await answer.text();
+    if (!answer.ok) throw new Error(reason(text));
+    return text ? JSON.parse(text) : null;
+  };
+  const done = (where, result) => {
+    if (where === "reload") location.reload();
+    else if (where === "secret") {
+      const box = find("#secret");
+      box.hidden = false;
+      find("code", box).textContent = result.secret;
+      find("button", box).dataset.copy = result.secret;
+      find("button", box).focus();
+    } else if (where) location.assign(where);
+  };
+  const act = async (element, line, body) => {
+    const data = element.dataset;
+    try {
+      let text = data.text;
+      if (data.preview) text = `${text}\n\n${describe(await call(`GET ${data.preview}`).catch(() => null) ?? await call(`DELETE ${data.preview}`))}`;
+      if (data.title && !await confirmed(data.title, text, data.type)) return;
+      done(data.done, await call(line, body));
+    } catch (error) { toast(error.message, true); }
+  };
+  const describe = (found) => Object.entries(found ?? {}).filter(([, each]) => typeof each !== "object").map(([name, each]) => `${name.replaceAll("_", " ")}: ${each}`).join("\n");
+  const fields = (form) => {
+    const found = {};
+    for (const input of all("[name]", form)) {
+      const text = input.value.trim();
+      if (input.dataset.list !== undefined) { if (text) found[input.name] = text.split(/[\s,]+/); }
+      else if (text !== "") found[input.name] = input.type === "password" ? input.value : text;
+    }
+    return found;
+  };
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    if (!form.dataset.call) return;
+    event.preventDefault();
+    const body = fields(form);
+    const line = form.dataset.call.replace(/\{(\w+)\}/g, (_, name) => {
+      const text = encodeURIComponent(body[name]);
+      delete body[name];
+      return text;
+    });
+    act(form, line, body);
+  });
+  document.addEventListener("change", (event) => {
+    const data = event.target.dataset;
+    if (data.change) act(event.target, data.change, { [data.field]: event.target.value }).then(() => {});
+    if (data.all !== undefined) {
+      for (const box of all('input[name="client_ids"]', event.target.closest("form"))) box.checked = event.target.checked;
+    }
+    count(event.target.closest("form[data-bulk]"));
+  });
+  const chosen = (form) => all('input[name="client_ids"]:checked', form).map((box) => box.value);
+  const count = (form) => {
+    if (!form) return;
+    const bar = find(".bulk-actions", form);
+    bar.hidden = !chosen(form).length;
+    find("[data-count]", bar).textContent = number(chosen(form).length);
+  };
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("button");
+    if (!button) return;
+    const data = button.dataset;
+    if (data.copy !== undefined) copy(data.copy);
+    else if (data.copyCurl !== undefined) {
+      copy(`curl -H "Authorization: Bearer $PERDURE_TOKEN" '${location.origin}${data.copyCurl.replaceAll("'", "'\\''")}'`);
+    } else if (data.call && button.type === "button") act(button, data.call, data.body ? JSON.parse(data.body) : undefined);
+    else if (data.bulkCall) {
+      const ids = chosen(button.form);
+      const what = `${data.verb} ${ids.length}`;
+      const shown = ids.slice(0, 12).join("\n") + (ids.length > 12 ? `\nand ${ids.length - 12} more` : "");
+      if (!await confirmed(`${data.verb[0].toUpperCase()}${data.verb.slice(1)} ${ids.length} ${ids.length === 1 ? "session" : "sessions"}?`, shown, what)) return;
+      try { await call(data.bulkCall, { client_ids: ids }); location.reload(); } catch (error) { toast(error.message, true); }
+    }
+  });
+  const copy = async (text) => {
+    try { await navigator.clipboard.writeText(text); toast("Copied"); } catch { toast(text); }
+  };
+
+  // Keys.
+  const setTheme = () => {
+    const root = document.documentElement;
+    const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = isDark ? "light" : "dark";
+    localStorage.setItem("perdure.theme", root.dataset.theme);
+    document.dispatchEvent(new Event("theme"));
+  };
+  find("#theme")?.addEventListener("click", setTheme);
+  find("#help")?.addEventListener("click", () => find("#keys").showModal());
+  find("#menu")?.addEventListener("click", (event) => {
+    const isOpen = find("#nav").classList.toggle("open");
+    event.currentTarget.setAttribute("aria-expanded", String(isOpen));
+  });
+  let awaits = 0;
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog")) return;
+    const now = Date.now();
+    if (now - awaits < 1500) {
+      awaits = 0;
+      const link = find(`#nav a[data-key="${CSS.escape(event.key)}"]`);
+      if (link) { event.preventDefault(); location.assign(link.href); }
+      return;
+    }
+    const keys = { "/": () => find("#search")?.focus(), g: () => { awaits = now; }, p: () => pause?.click(), t: setTheme, "?": () => find("#keys").showModal() };
+    if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
+  });
+})();

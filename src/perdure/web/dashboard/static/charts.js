@@ -1,0 +1,64 @@
+// Charts and sparklines of the last hour: what was kept, and what the stream brings.
+(async () => {
+  "use strict";
+  const page = window.perdure;
+  const answer = await fetch("/ui/history");
+  if (!answer.ok) return;
+  const history = await answer.json();
+  const series = history.series;
+  const length = Math.max(0, ...Object.values(series).map((each) => each.length));
+  const until = Math.floor(history.until_us / 1e6);
+  const times = Array.from({ length }, (_, at) => until - (length - 1 - at) * history.step_s);
+  const POINTS = 360, SPARK = 60;
+  const live = (data, name) => data.rates[name] ?? data[name] ?? null;
+
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const charts = [];
+  const draw = () => {
+    for (const made of charts.splice(0)) { made.plot.destroy(); }
+    for (const box of document.querySelectorAll("[data-chart]")) {
+      const names = box.dataset.chart.split(" "), labels = box.dataset.labels.split(" ");
+      const format = page.formats[box.dataset.unit];
+      const colours = [colour("--accent"), colour("--second")];
+      const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+      const plot = new uPlot({
+        width: box.clientWidth, height: 190, padding: [8, 8, 0, 0],
+        cursor: { points: { size: 6 }, sync: { key: "hour" } },
+        legend: { live: true },
+        scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(1, high * 1.12)] } },
+        axes: [axis, { ...axis, size: 64, values: (_, values) => values.map(format) }],
+        series: [{ value: (_, at) => at == null ? "" : new Date(at * 1000).toLocaleTimeString() }, ...names.map((_, at) => ({
+          label: labels[at], stroke: colours[at], width: 1.6, points: { show: false },
+          fill: at === 0 ? colours[at] + "18" : undefined, value: (_, value) => value == null ? "–" : format(value),
+        }))],
+      }, [times, ...names.map((name) => series[name] ?? times.map(() => null))], box);
+      charts.push({ plot, names, box });
+    }
+  };
+  const sparks = () => {
+    for (const svg of document.querySelectorAll("[data-spark]")) {
+      const values = (series[svg.dataset.spark] ?? []).slice(-SPARK);
+      if (values.length < 2) continue;
+      const high = Math.max(1, ...values), low = Math.min(...values, 0);
+      const points = values.map((each, at) => `${(at * 120 / (values.length - 1)).toFixed(1)},${(26 - 22 * (each - low) / (high - low)).toFixed(1)}`).join(" ");
+      svg.innerHTML = `<polygon points="0,28 ${points} 120,28"/><polyline points="${points}"/>`;
+    }
+  };
+  draw();
+  sparks();
+  document.addEventListener("theme", draw);
+  new ResizeObserver(() => { for (const { plot, box } of charts) if (plot.width !== box.clientWidth) plot.setSize({ width: box.clientWidth, height: 190 }); })
+    .observe(document.querySelector(".charts"));
+  page.listeners.push((data) => {
+    const now = Math.floor(data.as_of_us / 1e6);
+    if (times.length && now - times[times.length - 1] < history.step_s) return;
+    times.push(now);
+    if (times.length > POINTS) times.shift();
+    for (const [name, values] of Object.entries(series)) {
+      values.push(live(data, name));
+      if (values.length > POINTS) values.shift();
+    }
+    for (const { plot, names } of charts) plot.setData([times, ...names.map((name) => series[name])]);
+    sparks();
+  });
+})();
