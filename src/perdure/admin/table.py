@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from perdure.admin.operation import Operation, Request
-from perdure.admin.records import bans, explain, filters, forwarders, node, sessions, storage
+from perdure.admin.records import (
+    bans,
+    explain,
+    filters,
+    forwarders,
+    identity,
+    node,
+    sessions,
+    storage,
+    timeline,
+)
 
 OPERATIONS: Final[Mapping[str, Operation]] = {
     each.name: each
@@ -18,6 +28,8 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         filters.OPERATIONS,
         storage.OPERATIONS,
         forwarders.OPERATIONS,
+        identity.OPERATIONS,
+        timeline.OPERATIONS,
     )
     for each in table
 }

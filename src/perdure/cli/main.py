@@ -42,8 +42,8 @@ COMMANDS: Mapping[str, str] = {
 }
 """Command names, in the order of the help, with the line that the help shows.
 
-Each is ``command`` in ``perdure.cli.commands.<name>``, hyphens as underscores. The lines stand here so that ``--help``
-imports none of the modules.
+Each is ``command`` in ``perdure.cli.commands.<name>``, with underscores for hyphens. The lines
+stand here so that ``--help`` imports none of the modules.
 """
 
 

@@ -18,7 +18,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def secret_options(command: _F) -> _F:
-    """Add ``--password-file`` and ``--stdin``; the command gets ``password_file``, ``from_stdin``."""
+    """Add ``--password-file`` and ``--stdin``; and give them to the command."""
     command = click.option(
         "--stdin", "from_stdin", is_flag=True, help="Read the password from standard input."
     )(command)

@@ -15,14 +15,12 @@ class Proof(msgspec.Struct, frozen=True):
 
     Attributes:
         principal: who.
-        topic_filters: topics that a key may read and publish; empty = all.
         login: digest of the login (``logins``); empty for what is no login.
         generation: of the user, when the login began.
         until_s: Unix time at which the login ends in any case; 0 = it does not say.
     """
 
     principal: Principal
-    topic_filters: tuple[str, ...] = ()
     login: str = ""
     generation: int = 0
     until_s: int = 0

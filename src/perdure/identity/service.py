@@ -144,8 +144,7 @@ class Identity:
         key = await self.change(functools.partial(self.keys.find, presented))
         if key is None:
             return None
-        principal = Principal(key.id, key.role, key.scopes, "api_key", peer)
-        return Proof(principal, topic_filters=key.topic_filters)
+        return Proof(Principal(key.id, key.role, key.scopes, "api_key", peer, key.topic_filters))
 
     def holds(self, proof: Proof) -> bool:
         """Whether somebody may still what they might when they came; asked of what stays open."""

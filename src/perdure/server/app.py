@@ -20,6 +20,8 @@ from perdure.broker.broker import Broker
 from perdure.clock import SystemClock
 from perdure.config.schema import Config
 from perdure.forwarders.service import ForwarderService
+from perdure.identity.file import IdentityFile
+from perdure.identity.ledger import Ledger
 from perdure.mqtt.reason_codes import SERVER_SHUTTING_DOWN
 from perdure.net.admission import Admission
 from perdure.net.listener import Listener
@@ -151,6 +153,7 @@ async def serve(
         is_superuser=access.is_superuser,
         phase=lambda: lifecycle.phase,
         forwarders=forwarders,
+        ledger=_open_ledger(config),
     )
     jobs: dict[str, Job] = {
         "tasks": watch.run,
@@ -196,6 +199,13 @@ def _greet(
         for host, port in listener.addresses
     ]
     greet(greeting(config, __version__, where))
+
+
+def _open_ledger(config: Config) -> Ledger | None:
+    """Users and keys; None = nothing is kept."""
+    if not config.storage.traits.is_kept:
+        return None
+    return Ledger(IdentityFile(Path(config.storage.path)), SystemClock())
 
 
 async def _open_store(config: Config, engine: EngineFactory) -> Database | RemoteStore:
@@ -298,6 +308,8 @@ def _optional_parts(config: Config, metrics: Metrics, administration: Administra
     """The admin socket beside the data, Prometheus, and HTTP, which asks that socket."""
     parts: list[Part] = []
     if config.storage.traits.is_kept:
+        if administration.identity is not None:
+            parts.append(administration.identity)
         parts.append(AdminServer(administration.service, Path(config.storage.path)))
     if config.metrics.bind:
         parts.append(
@@ -310,7 +322,13 @@ def _optional_parts(config: Config, metrics: Metrics, administration: Administra
         )
     if config.http.bind:
         parts.append(
-            HttpPart(config.http, Path(config.storage.path), version=__version__, metrics=metrics)
+            HttpPart(
+                config.http,
+                Path(config.storage.path),
+                version=__version__,
+                metrics=metrics,
+                login_store=config.storage.redis.url if config.storage.backend == "redis" else "",
+            )
         )
     return parts
 

@@ -20,6 +20,7 @@ import msgspec
 
 from perdure.config.schema import HttpConfig
 from perdure.errors import AddressUnavailable, ConfigError, StartTimeout
+from perdure.identity.setup import offer_setup
 from perdure.net.settings import split_bind
 from perdure.net.sockets import is_loopback, open_listening
 from perdure.observe.logs import get_logger
@@ -62,6 +63,7 @@ class HttpPart:
         version: release.
         metrics: counts the requests.
         command: what a process runs; for tests.
+        login_store: a Redis URL where logins are kept; empty = in the data directory.
     """
 
     name: str = "http"
@@ -74,12 +76,14 @@ class HttpPart:
         version: str,
         metrics: Metrics,
         command: Sequence[str] = (sys.executable, "-m", "perdure.web"),
+        login_store: str = "",
     ) -> None:
         self._config = config
         self._data = data.resolve()
         self._version = version
         self._traffic = TrafficMetrics(metrics)
         self._command = tuple(command)
+        self._login_store = login_store
         self._sockets: list[socket.socket] = []
         self._keepers: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
@@ -97,7 +101,7 @@ class HttpPart:
             AddressUnavailable: the address cannot be had.
             StartTimeout: a process was not ready in time.
         """
-        for module in ("starlette", "uvicorn"):
+        for module in ("starlette", "uvicorn", "jinja2", "argon2"):
             if importlib.util.find_spec(module) is None:
                 raise ConfigError(
                     "http.bind is set, and the HTTP server is not installed",
@@ -131,6 +135,20 @@ class HttpPart:
             raise
         scheme = "https" if self._config.certificate else "http"
         log.info("http.started", scheme=scheme, port=self.port, processes=len(ready))
+        await self._offer_setup(scheme, host)
+
+    async def _offer_setup(self, scheme: str, host: str) -> None:
+        """Where nobody can log in yet, say how the first one does."""
+        token = await asyncio.to_thread(offer_setup, self._data)
+        if token:
+            shown = "localhost" if host in ("", "0.0.0.0", "::") else host  # noqa: S104
+            shown = f"[{shown}]" if ":" in shown else shown
+            log.warning(
+                "http.no_users",
+                setup=f"{scheme}://{shown}:{self.port}/ui/setup?token={token}",
+                hint="whoever opens this makes the first administrator: once, within an hour; "
+                "or take `perdure users add`",
+            )
 
     async def stop(self) -> None:
         """Stop the processes and let go of the port."""
@@ -249,6 +267,9 @@ class HttpPart:
             page_bytes=config.page_bytes,
             certificate=str(Path(config.certificate).resolve()) if config.certificate else "",
             private_key=str(Path(config.private_key).resolve()) if config.private_key else "",
+            login_store=self._login_store,
+            login_idle_s=config.login_idle_s,
+            login_total_s=config.login_total_s,
         )
 
     def _take_line(self, line: bytes, ready: asyncio.Future[None], pid: int) -> None:

@@ -19,11 +19,15 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, cast, final
 
 import msgspec
 import uvicorn
 
+from perdure.errors import StorageError
+from perdure.identity.logins import LoginLimits
+from perdure.identity.service import Identity
 from perdure.web.acceptor import Acceptor
 from perdure.web.app import make_app
 from perdure.web.connection import BoundedConnection
@@ -39,6 +43,9 @@ GRACE_S: Final = 2
 """Time for answers that are under way when the broker stops."""
 
 TIDY_S: Final = 5.0
+LOGINS_S: Final = 600.0
+"""How often expired logins are removed."""
+
 SWEEP_S: Final = 1.0
 """How often deadlines are looked at."""
 
@@ -89,7 +96,12 @@ class _Server(uvicorn.Server):
 
 async def serve(settings: WebSettings, stopping: asyncio.Event) -> None:
     """Answer requests until told to stop."""
-    context = Context(settings)
+    identity = await Identity.open(
+        Path(settings.data),
+        login_store=settings.login_store,
+        limits=LoginLimits(settings.login_idle_s, settings.login_total_s),
+    )
+    context = Context(settings, identity)
     config = uvicorn.Config(
         make_app(context),
         http="h11",
@@ -113,7 +125,12 @@ async def serve(settings: WebSettings, stopping: asyncio.Event) -> None:
     running = asyncio.create_task(server.serve(sockets))
     beside = [
         asyncio.create_task(each)
-        for each in (_tidy(context), _report_traffic(context), _sweep(server.gate))
+        for each in (
+            _tidy(context),
+            _report_traffic(context),
+            _sweep(server.gate),
+            _forget_logins(context),
+        )
     ]
     ended = asyncio.create_task(stopping.wait())
     await asyncio.wait([running, ended], return_when=asyncio.FIRST_COMPLETED)
@@ -124,12 +141,22 @@ async def serve(settings: WebSettings, stopping: asyncio.Event) -> None:
     context.report_traffic()
     await context.admin.close()
     context.close()
+    await identity.close()
 
 
 async def _tidy(context: Context) -> None:
     while True:
         await asyncio.sleep(TIDY_S)
         await context.in_thread(context.views.tidy)
+
+
+async def _forget_logins(context: Context) -> None:
+    while True:
+        await asyncio.sleep(LOGINS_S)
+        try:
+            await context.identity.maintain()
+        except StorageError as error:
+            context.report("http.logins_kept", reason=error.message)
 
 
 async def _report_traffic(context: Context) -> None:

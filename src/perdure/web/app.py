@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from perdure.web.context import Context
+from perdure.web.dashboard.pages import dashboard_routes
 from perdure.web.guard import Guard
-from perdure.web.routes import administration, health, log
+from perdure.web.routes import administration, health, log, login
 
 
 def make_app(context: Context) -> Guard:
@@ -13,5 +14,7 @@ def make_app(context: Context) -> Guard:
         *health.routes(context),
         *log.routes(context),
         *administration.routes(context),
+        *login.routes(context),
+        *dashboard_routes(context),
     ]
     return Guard(routes, context)

@@ -13,6 +13,8 @@ from typing import Any, Final, TypeAlias, TypeVar, final
 import msgspec
 
 from perdure.admin.client import AsyncAdmin
+from perdure.identity.service import Identity
+from perdure.web.credentials import ApiKeySource, CookieSource
 from perdure.web.health import Health
 from perdure.web.principals import Principals, TokenSource
 from perdure.web.settings import WebSettings
@@ -73,17 +75,27 @@ class Context:
 
     Args:
         settings: of the process.
+        identity: users, keys and logins.
         report: writes to the log.
     """
 
-    def __init__(self, settings: WebSettings, report: Report = report_on_stdout) -> None:
+    def __init__(
+        self, settings: WebSettings, identity: Identity, report: Report = report_on_stdout
+    ) -> None:
         self.settings = settings
         self.report = PacedReport(report)
         self._report = report
         self.views = Views(Path(settings.data))
         self.tokens = Tokens(Path(settings.token_file))
         self.admin = AsyncAdmin(Path(settings.data))
-        self.principals = Principals([TokenSource(self.tokens, self.report)])
+        self.identity = identity
+        self.principals = Principals(
+            [
+                TokenSource(self.tokens, self.report),
+                ApiKeySource(identity),
+                CookieSource(identity),
+            ]
+        )
         self.health = Health(self.admin)
         self.traffic = Traffic()
         self.reads = asyncio.Semaphore(settings.reads_max)

@@ -83,11 +83,12 @@ class Guard:
     async def _refuse(self, answering: _Answering, receive: Receive, error: Exception) -> None:
         scope = answering.scope
         status, problem = self._problem(error, answering.name)
-        self._report(scope, status, problem, answering.name)
         elsewhere = answering.found.route.on_unauthorized if answering.found is not None else ""
         if status == CODES["unauthorized"] and elsewhere:
+            # A browser without a login, or whose login has ended: nothing to look at.
             response = Response(b"", 303, headers={"Location": elsewhere})
         else:
+            self._report(scope, status, problem, answering.name)
             problem = msgspec.structs.replace(problem, request_id=answering.name)
             response = answer(status, problem)
         await response(scope, receive, answering.send)

@@ -151,8 +151,9 @@ async def test_a_key_holds_until_it_expires_or_is_revoked(identity: Identity, cl
     )
     proof = await identity.of_key(secret, peer="10.0.0.9")
     assert proof is not None
-    assert proof.principal == Principal(key.id, "viewer", ("sessions",), "api_key", "10.0.0.9")
-    assert proof.topic_filters == ("plant/#",)
+    assert proof.principal == Principal(
+        key.id, "viewer", ("sessions",), "api_key", "10.0.0.9", ("plant/#",)
+    )
     other = await identity.of_key(short_secret)
     assert other is not None
     assert identity.holds(other)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from perdure.identity.service import Identity
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.web.settings import WebSettings
 from tests.unit.pipeline.logs import open_log
@@ -28,6 +29,7 @@ async def context(tmp_path: Path) -> AsyncIterator[Any]:
     from perdure.web.context import Context
 
     (tmp_path / "tokens").write_text(f"# comment\n\n{TOKEN}\n")
+    (tmp_path / "db").mkdir(exist_ok=True)
     settings = WebSettings(
         data=str(tmp_path / "db"),
         token_file=str(tmp_path / "tokens"),
@@ -37,10 +39,14 @@ async def context(tmp_path: Path) -> AsyncIterator[Any]:
         page_bytes=64 * 1024,
     )
     told: list[dict[str, Any]] = []
-    made = Context(settings, lambda event, **fields: told.append({"event": event, **fields}))
+    identity = await Identity.open(tmp_path / "db")
+    made = Context(
+        settings, identity, lambda event, **fields: told.append({"event": event, **fields})
+    )
     made.told = told  # type: ignore[attr-defined]
     yield made
     made.close()
+    await identity.close()
 
 
 @pytest_asyncio.fixture

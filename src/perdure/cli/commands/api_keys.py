@@ -57,7 +57,7 @@ def list_keys(config: Config, out: Output) -> None:
               help="An operation (sessions.kick) or resource (sessions) that it may have below "
                    "that; all by default. May be repeated.")  # fmt: skip
 @click.option("--topic", "topics", multiple=True, metavar="FILTER",
-              help="Topics that it may read and publish; all by default. May be repeated.")  # fmt: skip
+              help="Topics that it may read and publish; all by default.")  # fmt: skip
 @click.option("--expires", default="", metavar="WHEN",
               help="How long it holds (90d), or until when; for ever if not given.")  # fmt: skip
 @broker_options

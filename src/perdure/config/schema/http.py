@@ -35,6 +35,25 @@ class HttpConfig(Section, frozen=True):
     private_key: Annotated[
         str, about("PEM file with the private key; required with `certificate`.", unit="path")
     ] = ""
+    login_idle_s: Annotated[
+        int,
+        about(
+            "A login to the dashboard ends after so long without a request that a person has "
+            "made; pages that refresh themselves do not count.",
+            unit="s",
+            ge=60,
+            le=604_800,
+        ),
+    ] = 3_600
+    login_total_s: Annotated[
+        int,
+        about(
+            "A login to the dashboard ends after so long in any case.",
+            unit="s",
+            ge=60,
+            le=2_592_000,
+        ),
+    ] = 43_200
     processes: Annotated[
         int, about("Processes that answer; each can use a core while the log is read.", ge=1, le=64)
     ] = 1

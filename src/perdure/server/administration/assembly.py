@@ -12,16 +12,20 @@ from perdure.broker.services import Services
 from perdure.clock import SystemClock
 from perdure.config.schema import Config
 from perdure.forwarders.service import ForwarderService
+from perdure.identity.ledger import Ledger
 from perdure.observe.metrics import Metrics
 from perdure.observe.prometheus import make_registry
 from perdure.server.administration.bans import BanOperations
 from perdure.server.administration.filters import FilterOperations
 from perdure.server.administration.forwarders import ForwarderOperations
 from perdure.server.administration.history import Recorder
+from perdure.server.administration.identity import IdentityOperations
 from perdure.server.administration.node import NodeOperations
 from perdure.server.administration.service import AdminService, AuditLog, Operations
 from perdure.server.administration.sessions import SessionOperations
 from perdure.server.administration.storage import StorageOperations
+from perdure.server.administration.timeline import TimelineOperations
+from perdure.server.audit import AuditTrail
 from perdure.server.bans import BanKeeper
 from perdure.server.lifecycle import Phase
 
@@ -38,10 +42,12 @@ class Administration:
         is_superuser: whether a user is exempt from the ACL.
         phase: of the process.
         forwarders: goes to other systems.
-        audit: is told of changes.
+        audit: is told of changes; None = the log of messages, or without a ledger that of events.
+        ledger: users, keys, and changes that wait for the log; None = this broker keeps nothing.
 
     Attributes:
         service: answers.
+        identity: users, keys and the audit; None = this broker keeps nothing.
         recorder: looks at the counters each second.
     """
 
@@ -57,6 +63,7 @@ class Administration:
         phase: Callable[[], Phase],
         forwarders: ForwarderService,
         audit: AuditHook | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         clock = SystemClock()
         node = config.node.name
@@ -77,5 +84,12 @@ class Administration:
             FilterOperations(services),
             StorageOperations(services),
             ForwarderOperations(forwarders),
+            TimelineOperations(services),
         ]
+        self.identity: IdentityOperations | None = None
+        if ledger is not None:
+            trail = AuditTrail(services, ledger.file)
+            audit = audit or trail
+            self.identity = IdentityOperations(ledger, trail)
+            operations.append(self.identity)
         self.service = AdminService(operations, audit=audit or AuditLog(), clock=clock)

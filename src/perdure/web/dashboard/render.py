@@ -29,7 +29,7 @@ POLICY: Final = (
 HEADERS: Final[Mapping[str, str]] = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": POLICY,
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -59,13 +59,9 @@ NAV: Final = (
     ("Now", (
         NavItem("overview", "/ui/", "Overview", "o"),
         NavItem("sessions", "/ui/sessions", "Sessions", "s"),
-        NavItem("subscriptions", "/ui/subscriptions", "Subscriptions", "u"),
-        NavItem("shared", "/ui/shared", "Shared groups", "h"),
     )),
     ("Kept", (
         NavItem("storage", "/ui/storage", "Storage", "l"),
-        NavItem("messages", "/ui/messages", "Messages", "m"),
-        NavItem("retained", "/ui/retained", "Retained", "r"),
     )),
     ("Access", (
         NavItem("access", "/ui/access", "Users and keys", "a", "admin"),
@@ -74,7 +70,6 @@ NAV: Final = (
     )),
     ("Broker", (
         NavItem("nodes", "/ui/nodes", "Nodes", "n"),
-        NavItem("config", "/ui/config", "Configuration", "c"),
     )),
 )  # fmt: skip
 

@@ -128,7 +128,7 @@
   document.addEventListener("htmx:beforeSwap", (event) => {
     if (event.detail.xhr.responseURL.endsWith("/ui/login")) { event.preventDefault(); location.assign("/ui/login"); }
   });
-  document.addEventListener("htmx:afterSwap", (event) => refreshTimes(event.detail.target));
+  document.addEventListener("htmx:afterSettle", () => refreshTimes());
   document.addEventListener("htmx:responseError", (event) => toast(reason(event.detail.xhr.responseText), true));
   const reason = (text) => {
     try {

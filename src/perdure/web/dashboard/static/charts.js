@@ -9,7 +9,7 @@
   const length = Math.max(0, ...Object.values(series).map((each) => each.length));
   const until = Math.floor(history.until_us / 1e6);
   const times = Array.from({ length }, (_, at) => until - (length - 1 - at) * history.step_s);
-  const POINTS = 360, SPARK = 60;
+  const HEIGHT = 170, POINTS = 360, SPARK = 60;
   const live = (data, name) => data.rates[name] ?? data[name] ?? null;
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -22,11 +22,11 @@
       const colours = [colour("--accent"), colour("--second")];
       const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
       const plot = new uPlot({
-        width: box.clientWidth, height: 190, padding: [8, 8, 0, 0],
+        width: box.clientWidth, height: HEIGHT, padding: [8, 8, 0, 0],
         cursor: { points: { size: 6 }, sync: { key: "hour" } },
         legend: { live: true },
-        scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(1, high * 1.12)] } },
-        axes: [axis, { ...axis, size: 64, values: (_, values) => values.map(format) }],
+        scales: { x: { time: true, range: (_, low, high) => [Math.min(low ?? until, (high ?? until) - 300), high ?? until] }, y: { range: (_, low, high) => [0, Math.max(box.dataset.unit === "us" ? 1000 : 4, (high ?? 0) * 1.12)] } },
+        axes: [axis, { ...axis, size: 64, values: (_, values) => values.map((each) => format(each)) }],
         series: [{ value: (_, at) => at == null ? "" : new Date(at * 1000).toLocaleTimeString() }, ...names.map((_, at) => ({
           label: labels[at], stroke: colours[at], width: 1.6, points: { show: false },
           fill: at === 0 ? colours[at] + "18" : undefined, value: (_, value) => value == null ? "–" : format(value),
@@ -47,7 +47,7 @@
   draw();
   sparks();
   document.addEventListener("theme", draw);
-  new ResizeObserver(() => { for (const { plot, box } of charts) if (plot.width !== box.clientWidth) plot.setSize({ width: box.clientWidth, height: 190 }); })
+  new ResizeObserver(() => { for (const { plot, box } of charts) if (plot.width !== box.clientWidth) plot.setSize({ width: box.clientWidth, height: HEIGHT }); })
     .observe(document.querySelector(".charts"));
   page.listeners.push((data) => {
     const now = Math.floor(data.as_of_us / 1e6);

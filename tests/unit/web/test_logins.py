@@ -1,0 +1,138 @@
+"""Who gets in with a cookie or a key, and what keeps other sites out."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from perdure.admin.rights import Principal
+from perdure.identity import passwords
+from perdure.identity.ledger import Actor
+from perdure.pipeline.protocol import API, LOG_PATH
+from tests.unit.web.asgi import Answer, ask
+
+PASSWORD = "correct horse battery"
+LOCAL = Actor(Principal("root", "admin", source="socket"))
+HOST = "broker:18083"
+
+
+@pytest.fixture(autouse=True)
+def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("argon2")
+    monkeypatch.setattr(passwords, "TIME_COST", 1)
+    monkeypatch.setattr(passwords, "MEMORY_KIB", 8)
+
+
+async def send(app: Any, path: str, method: str = "GET", **more: Any) -> Answer:
+    return await ask(app, path, method=method, token=None, host=HOST, **more)
+
+
+async def logged_in(app: Any, context: Any, role: str = "viewer") -> tuple[str, str]:
+    """The cookie of a new login, and its CSRF token."""
+    await context.identity.add_user("ada", role, PASSWORD, LOCAL)
+    body = f'{{"name": "ada", "password": "{PASSWORD}"}}'.encode()
+    answer = await send(app, f"{API}/login", "POST", body=body)
+    assert answer.status == 200, answer.body
+    cookie = answer.headers["set-cookie"]
+    assert cookie.endswith("; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict")
+    return cookie.partition(";")[0], answer.json["csrf_token"]
+
+
+async def test_a_login_reads_and_its_end_holds_at_once(app: Any, context: Any) -> None:
+    cookie, csrf = await logged_in(app, context)
+    with_cookie = {"cookie": f"theme=dark; {cookie}"}
+    me = await send(app, f"{API}/me", headers=with_cookie)
+    assert (me.json["name"], me.json["role"], me.json["source"]) == ("ada", "viewer", "session")
+    assert (await send(app, f"{API}/me", headers={"cookie": cookie[:-1] + "x"})).status == 401
+    away = await send(app, "/ui/sessions", headers={"cookie": "perdure_login="})
+    assert (away.status, away.headers["location"]) == (303, "/ui/login")
+    out = await send(app, f"{API}/logout", "POST", headers={**with_cookie, "x-csrf-token": csrf})
+    assert "Max-Age=0" in out.headers["set-cookie"]
+    assert (await send(app, f"{API}/me", headers=with_cookie)).status == 401
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"origin": f"http://{HOST}", "sec-fetch-site": "same-origin"}, 200),
+        ({"x-csrf-token": ""}, 403),
+        ({"x-csrf-token": "0123456789abcdef.0"}, 403),
+        ({"origin": "http://elsewhere"}, 403),
+        ({"origin": "null"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site"}, 403),
+    ],
+)
+async def test_a_change_comes_from_our_own_page(
+    app: Any, context: Any, headers: dict[str, str], status: int
+) -> None:
+    cookie, csrf = await logged_in(app, context)
+    given = {"cookie": cookie, "x-csrf-token": csrf, **headers}
+    assert (await send(app, f"{API}/logout", "POST", headers=given)).status == status
+
+
+async def test_a_csrf_token_is_of_one_login(app: Any, context: Any) -> None:
+    cookie, _ = await logged_in(app, context)
+    body = f'{{"name": "ada", "password": "{PASSWORD}"}}'.encode()
+    other = (await send(app, f"{API}/login", "POST", body=body)).json["csrf_token"]
+    given = {"cookie": cookie, "x-csrf-token": other}
+    assert (await send(app, f"{API}/logout", "POST", headers=given)).status == 403
+
+
+async def test_other_sites_log_nobody_in(app: Any, context: Any) -> None:
+    await context.identity.add_user("ada", "viewer", PASSWORD, LOCAL)
+    body = urlencode({"name": "ada", "password": PASSWORD}).encode()
+    answer = await send(app, "/ui/login", "POST", body=body, headers={"origin": "http://else"})
+    assert (answer.status, "set-cookie" in answer.headers) == (403, False)
+    answer = await send(app, "/ui/login", "POST", body=body)
+    assert (answer.status, answer.headers["location"]) == (303, "/ui/")
+
+
+async def test_too_many_failures_are_told_when_to_come_again(app: Any, context: Any) -> None:
+    for _ in range(5):
+        answer = await send(app, f"{API}/login", "POST", body=b'{"name": "a", "password": "b"}')
+        assert (answer.status, answer.json["code"]) == (401, "unauthorized")
+    answer = await send(app, f"{API}/login", "POST", body=b'{"name": "a", "password": "b"}')
+    assert (answer.status, answer.headers["retry-after"]) == (429, "1")
+    answer = await send(app, "/ui/login", "POST", body=b"name=a&password=%3Cb%3E")
+    assert (answer.status, answer.headers["retry-after"]) == (429, "1")
+    assert b"too many failed logins" in answer.body.lower()
+
+
+async def test_the_setup_page_makes_the_first_administrator(app: Any, context: Any) -> None:
+    token = context.identity.setup.offer()
+    assert (await send(app, "/ui/setup", query=f"token={token}x")).status == 401
+    shown = await send(app, "/ui/setup", query=f"token={token}")
+    assert shown.status == 200
+    assert "script-src 'self'" in shown.headers["content-security-policy"]
+    form = {"token": token, "name": "ada", "password": PASSWORD, "again": PASSWORD}
+    differing = urlencode({**form, "again": "x"}).encode()
+    assert (await send(app, "/ui/setup", "POST", body=differing)).status == 400
+    made = await send(app, "/ui/setup", "POST", body=urlencode(form).encode())
+    assert (made.status, made.headers["location"]) == (303, "/ui/")
+    assert (await send(app, "/ui/setup", "POST", body=urlencode(form).encode())).status == 401
+    assert [each.role for each in context.identity.users.all()] == ["admin"]
+
+
+async def test_a_key_is_a_bearer_token(app: Any, context: Any) -> None:
+    key, secret = context.identity.keys.add("x", "viewer", LOCAL)
+    bearer = {"authorization": f"Bearer {secret}"}
+    assert (await send(app, f"{API}/me", headers=bearer)).json["name"] == key.id
+    narrow, secret = context.identity.keys.add("y", "viewer", LOCAL, topic_filters=("a/#",))
+    bearer = {"authorization": f"Bearer {secret}"}
+    # Everything in the log is more than its topics.
+    assert (await send(app, LOG_PATH, headers=bearer)).status == 403
+    context.identity.keys.revoke(narrow.id, LOCAL)
+    assert (await send(app, f"{API}/me", headers=bearer)).status == 401
+
+
+async def test_pages_take_a_role(app: Any, context: Any) -> None:
+    cookie, _ = await logged_in(app, context, "operator")
+    assert (await send(app, "/ui/access", headers={"cookie": cookie})).status == 403
+    broken = await send(app, "/ui/", headers={"cookie": cookie})
+    # There is no broker here: a page that says so.
+    assert broken.status == 503
+    assert b"the broker does not answer" in broken.body.lower()
