@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, str] = {
     "tokens": "Issue, show and revoke tokens that clients log in with.",
     "users": "List, add and change who may log in to the dashboard and the HTTP API.",
     "api-keys": "List, add and revoke keys for the HTTP API.",
+    "registry": "Subscriptions and devices on Redis, in nexxus's keys.",
     "config": "Check and show the configuration.",
     "bench": "Measure a broker.",
     "completion": "Print the completion script of a shell.",

@@ -1,0 +1,420 @@
+"""The registry: who subscribes to which channels, and what is known of devices.
+
+What one call changes is several keys, which in a cluster are on several nodes, so it is not one
+step. The order of the steps is such that a call that is cut off in the middle leaves nothing that
+misleads: a filter is there before anyone subscribes with it, and what a device subscribes to is
+noted before it is. Everything can be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Self, final
+
+import msgspec
+
+from perdure.content import ContentFilter, canonical, parse_filter
+from perdure.errors import ConfigError
+from perdure.registry.channel import (
+    PARTITIONS,
+    Channel,
+    DeviceTransport,
+    Keys,
+    check_channel,
+    check_device,
+    filter_id_of,
+    patterns,
+)
+from perdure.registry.device import (
+    Device,
+    connected_fields,
+    disconnected_fields,
+    iso,
+    read_device,
+)
+from perdure.storage.redis import Command, RedisClient, Reply, parse_url
+from perdure.storage.redis.commands import check
+
+PAGE: Final = 1_000
+"""Members of a set that are asked for at once."""
+
+FILTERS_MAX: Final = 10_000
+"""Filters of one channel that are tried on a change; the seed's own answer for more is another
+channel."""
+
+
+@final
+class Subscribed(msgspec.Struct, frozen=True):
+    """A subscription of a device.
+
+    Attributes:
+        channel: to what.
+        filter_id: with which filter; empty = none.
+        transport: by which transport.
+    """
+
+    channel: Channel
+    filter_id: str
+    transport: str
+
+
+@final
+class Wanted(msgspec.Struct, frozen=True):
+    """Who wants a change.
+
+    Attributes:
+        devices: each once, in the order of their names.
+        unreadable: filters, as channel key and id, that somebody has written and nobody here can
+            read: their subscribers are left out.
+    """
+
+    devices: list[DeviceTransport]
+    unreadable: list[tuple[str, str]]
+
+
+@final
+class Registry:
+    """The registry on one Redis server or cluster; ``open`` makes it.
+
+    Args:
+        client: connected.
+        keys: how keys are named.
+    """
+
+    def __init__(self, client: RedisClient, keys: Keys) -> None:
+        self.client = client
+        self.keys = keys
+
+    @classmethod
+    async def open(cls, url: str, *, partitions: int = PARTITIONS, prefix: str = "nxx:") -> Self:
+        """Connect.
+
+        Args:
+            url: ``redis://`` for one server, ``redis+cluster://`` for a cluster.
+            partitions: as all other workers have it (``redis.partitions``).
+            prefix: of all keys.
+
+        Raises:
+            ConfigError: the URL, the login or the partitions are wrong.
+            StorageUnavailable: nobody is there.
+        """
+        keys = Keys(partitions, prefix)
+        return cls(await RedisClient.connect(parse_url(url)), keys)
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self.client.close()
+
+    # -- subscriptions ---------------------------------------------------------------------
+
+    async def subscribe(
+        self,
+        device: DeviceTransport,
+        channel: Channel,
+        *,
+        where: str = "",
+        filter_id: str = "",
+        until_s: int = 0,
+    ) -> str:
+        """Subscribe a device to a channel.
+
+        Args:
+            device: who.
+            channel: to what.
+            where: a filter; empty = everything.
+            filter_id: of the filter; empty = made from its text.
+            until_s: Unix time at which it ends (``Upkeep.sweep``); 0 = never.
+
+        Returns:
+            The filter's id, or nothing.
+
+        Raises:
+            ConfigError: the device, the channel or the filter cannot be one.
+        """
+        check_device(device)
+        check_channel(channel)
+        keys = self.keys
+        if where:
+            text = checked_filter(where)
+            filter_id = filter_id or filter_id_of(text)
+            await self.set_filter(channel, filter_id, text)
+        elif filter_id and await self.get_filter(channel, filter_id) is None:
+            raise ConfigError(f"the channel {channel.key} has no filter {filter_id!r}")
+        key = keys.subscription(channel, filter_id)
+        noted = keys.of_device(device.device_id)
+        await self._all([Command(("SADD", noted, _note(device.transport, key)), noted)])
+        await self._all([Command(("SADD", key, str(device)), key)])
+        if until_s:
+            expiry = keys.expiry(device.device_id)
+            entry = b"%b %b" % (str(device).encode(), key)
+            await self._all([Command(("ZADD", expiry, until_s, entry), expiry)])
+        return filter_id
+
+    async def unsubscribe(
+        self, device: DeviceTransport, channel: Channel, filter_id: str = ""
+    ) -> bool:
+        """Take a subscription back; a filter that nobody subscribes with goes, too.
+
+        Returns:
+            Whether there was one.
+        """
+        key = self.keys.subscription(check_channel(channel), filter_id)
+        return await self.take_out(device, key)
+
+    async def take_out(self, device: DeviceTransport, key: bytes) -> bool:
+        """``unsubscribe`` by the subscription's key."""
+        keys = self.keys
+        removed = await self.client.call(Command(("SREM", key, str(device)), key))
+        noted, expiry = keys.of_device(device.device_id), keys.expiry(device.device_id)
+        await self._all(
+            [
+                Command(("SREM", noted, _note(device.transport, key)), noted),
+                Command(("ZREM", expiry, b"%b %b" % (str(device).encode(), key)), expiry),
+            ]
+        )
+        channel_key, filter_id, _ = keys.parse_subscription(key)
+        if filter_id:
+            await self._drop_unused(Channel.parse(channel_key), filter_id, key)
+        return bool(removed)
+
+    async def subscriptions(self, device_id: str) -> list[Subscribed]:
+        """What a device subscribes to, as far as it was written through this library."""
+        found: list[Subscribed] = []
+        for note in await self.members(self.keys.of_device(device_id)):
+            transport, _, key = note.partition("|")
+            channel_key, filter_id, _ = self.keys.parse_subscription(key.encode())
+            found.append(Subscribed(Channel.parse(channel_key), filter_id, transport))
+        return sorted(found, key=lambda each: (each.channel.key, each.filter_id, each.transport))
+
+    async def subscribers(self, channel: Channel, filter_id: str = "") -> list[DeviceTransport]:
+        """Who subscribes to a channel, or to it with a filter."""
+        members = await self.members(self.keys.subscription(channel, filter_id))
+        return [DeviceTransport.parse(member) for member in members]
+
+    async def wanting(self, change: Channel, document: Any) -> Wanted:
+        """Which devices want a change.
+
+        Args:
+            change: what has changed, as narrow as it is known.
+            document: of which filters are asked: the object, as JSON has it.
+
+        Raises:
+            ConfigError: a channel has more than ``FILTERS_MAX`` filters.
+        """
+        payload = msgspec.json.encode(document)
+        channels = patterns(check_channel(change))
+        keys = [self.keys.subscription(channel) for channel in channels]
+        unreadable: list[tuple[str, str]] = []
+        hashes = [self.keys.filters(channel) for channel in channels]
+        found = await self._all([Command(("HGETALL", key), key) for key in hashes])
+        for channel, reply in zip(channels, found, strict=True):
+            filters = _pairs(reply)
+            if len(filters) > FILTERS_MAX:
+                raise ConfigError(f"{channel.key} has more than {FILTERS_MAX} filters")
+            for filter_id, text in filters.items():
+                try:
+                    fulfilled = parse_filter(text).holds(payload)
+                except ValueError:
+                    unreadable.append((channel.key, filter_id))
+                    continue
+                if fulfilled:
+                    keys.append(self.keys.subscription(channel, filter_id))
+        members = await self._members_of(keys)
+        return Wanted([DeviceTransport.parse(each) for each in sorted(members)], unreadable)
+
+    # -- filters ---------------------------------------------------------------------------
+
+    async def set_filter(self, channel: Channel, filter_id: str, where: str) -> None:
+        """Give a channel a filter, or change it for all who subscribe with it.
+
+        Raises:
+            ConfigError: it is none.
+        """
+        if not filter_id or ":" in filter_id:
+            raise ConfigError(f"{filter_id[:40]!r} is no id of a filter: it has no colon")
+        key = self.keys.filters(check_channel(channel))
+        await self._all([Command(("HSET", key, filter_id, checked_filter(where)), key)])
+
+    async def get_filter(self, channel: Channel, filter_id: str) -> str | None:
+        """The text of a filter."""
+        key = self.keys.filters(channel)
+        found = await self.client.call(Command(("HGET", key, filter_id), key))
+        return found.decode() if isinstance(found, bytes) else None
+
+    async def filters(self, channel: Channel) -> dict[str, ContentFilter]:
+        """All filters of a channel, by id.
+
+        Raises:
+            ConfigError: one cannot be read.
+        """
+        key = self.keys.filters(channel)
+        found = _pairs(await self.client.call(Command(("HGETALL", key), key)))
+        try:
+            return {name: parse_filter(text) for name, text in sorted(found.items())}
+        except ValueError as error:
+            raise ConfigError(f"a filter of {channel.key} cannot be read: {error}") from error
+
+    async def delete_filter(self, channel: Channel, filter_id: str) -> bool:
+        """Take a filter from a channel, and its subscribers with it; whether there was one."""
+        key = self.keys.filters(channel)
+        was_there = await self.get_filter(channel, filter_id) is not None
+        subscription = self.keys.subscription(channel, filter_id)
+        for member in await self.members(subscription):
+            await self.take_out(DeviceTransport.parse(member), subscription)
+        await self.client.call(Command(("HDEL", key, filter_id), key))
+        return was_there
+
+    # -- devices ---------------------------------------------------------------------------
+
+    async def connected(
+        self,
+        device: DeviceTransport,
+        *,
+        now_us: int,
+        user_id: str = "",
+        user_agent: str = "",
+        worker: str = "",
+    ) -> None:
+        """A device is connected by a transport.
+
+        Args:
+            device: who.
+            now_us: wall time.
+            user_id: whose it is; empty = as it was.
+            user_agent: what it says it is; empty = as it was.
+            worker: to whom it is connected.
+        """
+        check_device(device)
+        keys = self.keys
+        fields = connected_fields(
+            device.transport, iso(now_us), user_id=user_id, user_agent=user_agent, worker=worker
+        )
+        key = keys.device(device.device_id)
+        commands = [_hset(key, fields)]
+        if user_id:
+            mine = keys.of_user(user_id)
+            commands.append(Command(("SADD", mine, device.device_id), mine))
+        if worker:
+            there = keys.of_worker(worker)
+            commands.append(Command(("SADD", there, str(device)), there))
+        await self._all(commands)
+
+    async def disconnected(self, device: DeviceTransport, *, now_us: int, worker: str = "") -> None:
+        """A device's connection by a transport is gone; it keeps what it subscribes to."""
+        key = self.keys.device(device.device_id)
+        commands = [_hset(key, disconnected_fields(device.transport, iso(now_us)))]
+        if worker:
+            there = self.keys.of_worker(worker)
+            commands.append(Command(("SREM", there, str(device)), there))
+        await self._all(commands)
+
+    async def seen(self, device_ids: Iterable[str], *, now_us: int) -> None:
+        """Something was heard of devices."""
+        at = iso(now_us)
+        names = [self.keys.device(device_id) for device_id in device_ids]
+        await self._all([_hset(key, {"lastSeenAt": at}) for key in names])
+
+    async def device(self, device_id: str) -> Device | None:
+        """What is known of a device; None = nothing."""
+        key = self.keys.device(device_id)
+        fields = _pairs(await self.client.call(Command(("HGETALL", key), key)))
+        return read_device(device_id, fields) if fields else None
+
+    async def devices_of(self, user_id: str) -> list[str]:
+        """The devices of a user, as far as they were connected through this library."""
+        return sorted(await self.members(self.keys.of_user(user_id)))
+
+    async def forget(self, device_id: str) -> int:
+        """Forget a device: what is known of it and what it subscribes to.
+
+        Returns:
+            Subscriptions that are gone. Those that somebody else has written are found by
+            ``Upkeep.orphans``.
+        """
+        count = 0
+        for note in await self.members(self.keys.of_device(device_id)):
+            transport, _, key = note.partition("|")
+            count += await self.take_out(DeviceTransport(device_id, transport), key.encode())
+        found = await self.device(device_id)
+        commands = [Command(("DEL", key), key) for key in (self.keys.device(device_id),)]
+        if found is not None and found.user_id:
+            mine = self.keys.of_user(found.user_id)
+            commands.append(Command(("SREM", mine, device_id), mine))
+        await self._all(commands)
+        return count
+
+    async def is_ours(self, device: DeviceTransport, keys: Sequence[bytes]) -> bool:
+        """Whether any of some subscriptions of a device was written through this library."""
+        noted = self.keys.of_device(device.device_id)
+        found = await self._all(
+            [Command(("SISMEMBER", noted, _note(device.transport, key)), noted) for key in keys]
+        )
+        return any(found)
+
+    # -- Redis -----------------------------------------------------------------------------
+
+    async def _all(self, commands: Sequence[Command]) -> list[bytes | int | list[Reply] | None]:
+        return [check(reply) for reply in await self.client.execute(commands)]
+
+    async def members(self, key: bytes) -> list[str]:
+        """The members of a set, sorted."""
+        return sorted(await self._members_of([key]))
+
+    async def _members_of(self, keys: Sequence[bytes]) -> set[str]:
+        """The members of sets, in pages: one set of a million may not hold up the server."""
+        found: set[str] = set()
+        todo: dict[bytes, bytes] = dict.fromkeys(keys, b"0")
+        while todo:
+            replies = await self._all(
+                [Command(("SSCAN", key, at, "COUNT", PAGE), key) for key, at in todo.items()]
+            )
+            following: dict[bytes, bytes] = {}
+            for key, reply in zip(todo, replies, strict=True):
+                assert isinstance(reply, list)
+                at, page = reply
+                assert isinstance(page, list)
+                found.update(each.decode() for each in page if isinstance(each, bytes))
+                if isinstance(at, bytes) and at != b"0":
+                    following[key] = at
+            todo = following
+        return found
+
+    async def _drop_unused(self, channel: Channel, filter_id: str, key: bytes) -> None:
+        """Forget a filter without subscribers. Somebody may subscribe meanwhile: then it stays."""
+        if await self.client.call(Command(("SCARD", key), key)):
+            return
+        filters = self.keys.filters(channel)
+        text = await self.get_filter(channel, filter_id)
+        if text is None:
+            return
+        await self.client.call(Command(("HDEL", filters, filter_id), filters))
+        if await self.client.call(Command(("SCARD", key), key)):
+            await self.client.call(Command(("HSETNX", filters, filter_id, text), filters))
+
+
+def checked_filter(text: str) -> str:
+    """The canonical text of a filter.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    try:
+        return canonical(text)
+    except ValueError as error:
+        raise ConfigError(str(error), path="filter") from error
+
+
+def _note(transport: str, key: bytes) -> bytes:
+    return b"%b|%b" % (transport.encode(), key)
+
+
+def _hset(key: bytes, fields: Mapping[str, str]) -> Command:
+    members = [part for pair in fields.items() for part in pair]
+    return Command(("HSET", key, *members), key)
+
+
+def _pairs(reply: bytes | int | list[Reply] | None) -> dict[str, str]:
+    """What HGETALL has answered."""
+    assert isinstance(reply, list)
+    texts = [part.decode() for part in reply if isinstance(part, bytes)]
+    return dict(zip(texts[::2], texts[1::2], strict=True))

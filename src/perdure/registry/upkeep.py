@@ -1,0 +1,213 @@
+"""What a registry needs now and then: expiry, what workers and devices have left, other partitions.
+
+Everything works in pages, may run beside the workers and beside itself, and may be cut off and run
+again. What is read by SCAN may be behind what is written meanwhile, so nothing is taken out that
+was not looked at again just before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple, final
+
+from perdure.errors import ConfigError
+from perdure.registry.channel import EXPIRY_SHARDS, Channel, DeviceTransport, Keys
+from perdure.registry.registry import Registry
+from perdure.storage.redis import Command
+from perdure.storage.redis.commands import check
+
+DUE_AT_ONCE: Final = 1_000
+"""Expiries of one shard that are looked at in a batch."""
+
+
+@final
+class Swept(NamedTuple):
+    """What a sweep has taken out.
+
+    Attributes:
+        expired: subscriptions whose time was over.
+    """
+
+    expired: int
+
+
+@final
+class Orphans(NamedTuple):
+    """Subscriptions of devices that nobody knows.
+
+    Attributes:
+        looked_at: subscriptions.
+        found: of a device without a hash.
+    """
+
+    looked_at: int
+    found: int
+
+
+@final
+class Statistics(NamedTuple):
+    """What is in a registry.
+
+    Attributes:
+        channels: that anyone subscribes to.
+        subscriptions: without and with a filter.
+        filtered: with one.
+        devices: with a hash.
+        connected: of them, by any transport.
+        busiest: channels with the most subscriptions, and how many.
+    """
+
+    channels: int
+    subscriptions: int
+    filtered: int
+    devices: int
+    connected: int
+    busiest: list[tuple[str, int]]
+
+
+@final
+class Upkeep:
+    """Looks after a registry."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._client = registry.client
+        self._keys = registry.keys
+
+    async def sweep(self, now_s: int) -> Swept:
+        """Take out the subscriptions whose time is over."""
+        count = 0
+        for shard in range(EXPIRY_SHARDS):
+            key = self._keys.expiry_shard(shard)
+            while True:
+                due = await self._client.call(
+                    Command(("ZRANGEBYSCORE", key, "-inf", now_s, "LIMIT", 0, DUE_AT_ONCE), key)
+                )
+                assert isinstance(due, list)
+                for entry in due:
+                    assert isinstance(entry, bytes)
+                    device, _, subscription = entry.partition(b" " + self._keys.prefix.encode())
+                    if await self._claim(key, entry, now_s):
+                        await self._registry.take_out(
+                            DeviceTransport.parse(device.decode()),
+                            self._keys.prefix.encode() + subscription,
+                        )
+                        count += 1
+                if len(due) < DUE_AT_ONCE:
+                    break
+        return Swept(count)
+
+    async def leave(self, worker: str, *, now_us: int) -> int:
+        """A worker is gone, or about to go: its devices are not connected to it any more.
+
+        Returns:
+            How many there were.
+        """
+        key = self._keys.of_worker(worker)
+        count = 0
+        for member in await self._registry.members(key):
+            device = DeviceTransport.parse(member)
+            known = await self._registry.device(device.device_id)
+            connection = None if known is None else known.connections.get(device.transport)
+            if connection is not None and connection.connected and connection.worker == worker:
+                await self._registry.disconnected(device, now_us=now_us)
+                count += 1
+        await self._client.call(Command(("DEL", key), key))
+        return count
+
+    async def orphans(self, *, remove: bool) -> Orphans:
+        """Find, and if wanted take out, subscriptions of devices that have no hash."""
+        looked_at = found = 0
+        async for key in self._subscriptions():
+            for member in await self._registry.members(key):
+                looked_at += 1
+                device = DeviceTransport.parse(member)
+                if await self._registry.device(device.device_id) is None:
+                    found += 1
+                    if remove:
+                        await self._registry.take_out(device, key)
+        return Orphans(looked_at, found)
+
+    async def repartition(self, partitions: int) -> int:
+        """Move every subscription to where it is with another number of partitions.
+
+        A device is in its new place before it leaves the old one. Workers are told the new number
+        first: until they are, they look in the old places.
+
+        Returns:
+            Subscriptions that were moved.
+        """
+        target = Keys(partitions, self._keys.prefix)
+        moved = 0
+        async for key in self._subscriptions():
+            channel_key, filter_id, partition = self._keys.parse_subscription(key)
+            if partition == target.partition(channel_key):
+                continue
+            to = target.subscription_in(channel_key, filter_id, target.partition(channel_key))
+            for member in await self._registry.members(key):
+                device = DeviceTransport.parse(member)
+                noted = self._keys.of_device(device.device_id)
+                old, new = (f"{device.transport}|".encode() + each for each in (key, to))
+                is_noted = await self._client.call(Command(("SISMEMBER", noted, old), noted))
+                if is_noted:
+                    check((await self._client.execute([Command(("SADD", noted, new), noted)]))[0])
+                await self._move_expiry(device, key, to)
+                await self._client.call(Command(("SADD", to, member), to))
+                await self._client.call(Command(("SREM", key, member), key))
+                if is_noted:
+                    await self._client.call(Command(("SREM", noted, old), noted))
+                moved += 1
+        return moved
+
+    async def statistics(self, *, busiest: int = 10) -> Statistics:
+        """Count what there is, by SCAN."""
+        by_channel: dict[str, int] = {}
+        filtered = 0
+        async for key in self._subscriptions():
+            channel_key, filter_id, _ = self._keys.parse_subscription(key)
+            size = await self._client.call(Command(("SCARD", key), key))
+            assert isinstance(size, int)
+            by_channel[channel_key] = by_channel.get(channel_key, 0) + size
+            filtered += size if filter_id else 0
+        devices = connected = 0
+        prefix = self._keys.device("")
+        async for page in self._client.scan(prefix + b"*"):
+            for key in page:
+                known = await self._registry.device(key.removeprefix(prefix).decode())
+                devices += known is not None
+                connected += known is not None and known.is_connected
+        most = sorted(by_channel.items(), key=lambda each: (-each[1], each[0]))[:busiest]
+        return Statistics(
+            len(by_channel), sum(by_channel.values()), filtered, devices, connected, most
+        )
+
+    async def _subscriptions(self) -> AsyncIterator[bytes]:
+        """Keys of subscriptions, each once."""
+        seen: set[bytes] = set()
+        prefix = self._keys.prefix.encode()
+        async for page in self._client.scan(prefix + b"subscription:*"):
+            for key in page:
+                if key in seen:
+                    continue
+                seen.add(key)
+                try:
+                    channel_key, _, _ = self._keys.parse_subscription(key)
+                    Channel.parse(channel_key)
+                except ConfigError:
+                    continue  # somebody else's
+                yield key
+
+    async def _claim(self, key: bytes, entry: bytes, now_s: int) -> bool:
+        """Whether an expiry is still due, and this is who has taken it."""
+        score = await self._client.call(Command(("ZSCORE", key, entry), key))
+        if not isinstance(score, bytes) or float(score) > now_s:
+            return False
+        return bool(await self._client.call(Command(("ZREM", key, entry), key)))
+
+    async def _move_expiry(self, device: DeviceTransport, key: bytes, to: bytes) -> None:
+        expiry = self._keys.expiry(device.device_id)
+        old, new = (f"{device} ".encode() + each for each in (key, to))
+        score = await self._client.call(Command(("ZSCORE", expiry, old), expiry))
+        if isinstance(score, bytes):
+            await self._client.call(Command(("ZADD", expiry, score, new), expiry))
+            await self._client.call(Command(("ZREM", expiry, old), expiry))

@@ -1,0 +1,180 @@
+"""The registry on real Redis servers: one, and a cluster."""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from perdure.errors import ConfigError
+from perdure.registry import Channel, DeviceTransport, Registry, Upkeep, patterns
+from perdure.storage.redis import Command
+from tests import servers
+from tests.support.content_oracle import fulfils
+
+pytestmark = pytest.mark.redis
+NOW_US = 1_700_000_000_000_000
+TASKS = Channel("myapp", "task")
+HIGH = {"priority": {"$eq": "high"}}
+PUMP = DeviceTransport("pump", "mqtt")
+PHONE = DeviceTransport("phone", "websockets-transport")
+
+
+@pytest.fixture(params=["single", "cluster"])
+async def registry(request: pytest.FixtureRequest) -> AsyncIterator[Registry]:
+    server = servers.redis_cluster() if request.param == "cluster" else servers.redis()
+    prefix = f"t{secrets.token_hex(4)}:"
+    registry = await Registry.open(server.url, partitions=16, prefix=prefix)
+    yield registry
+    await registry.close()
+
+
+async def raw(registry: Registry, *args: str | int, key: bytes) -> Any:
+    return await registry.client.call(Command((args[0], key, *args[1:]), key))
+
+
+async def test_unfiltered_and_filtered(registry: Registry) -> None:
+    await registry.subscribe(PUMP, TASKS)
+    filter_id = await registry.subscribe(PHONE, TASKS, where=json.dumps(HIGH))
+    change = Channel("myapp", "task", "user123", "task-456")
+    assert (await registry.wanting(change, {"priority": "low"})).devices == [PUMP]
+    assert (await registry.wanting(change, {"priority": "high"})).devices == [PHONE, PUMP]
+    assert list(await registry.filters(TASKS)) == [filter_id]
+    assert await registry.subscribers(TASKS, filter_id) == [PHONE]
+    assert await registry.unsubscribe(PHONE, TASKS, filter_id)
+    assert not await registry.unsubscribe(PHONE, TASKS, filter_id)
+    assert await registry.filters(TASKS) == {}
+    assert (await registry.wanting(change, {"priority": "high"})).devices == [PUMP]
+
+
+async def test_a_named_filter_changes_for_all(registry: Registry) -> None:
+    with pytest.raises(ConfigError):
+        await registry.subscribe(PUMP, TASKS, filter_id="f")
+    await registry.set_filter(TASKS, "f", json.dumps(HIGH))
+    assert await registry.subscribe(PUMP, TASKS, filter_id="f") == "f"
+    await registry.set_filter(TASKS, "f", '{"priority": "low"}')
+    assert (await registry.wanting(TASKS, {"priority": "low"})).devices == [PUMP]
+    assert await registry.delete_filter(TASKS, "f")
+    assert (await registry.wanting(TASKS, {"priority": "low"})).devices == []
+    assert await registry.subscriptions("pump") == []
+    for filter_id, text in (("a:b", "{}"), ("", "{}"), ("f", "{")):
+        with pytest.raises(ConfigError):
+            await registry.set_filter(TASKS, filter_id, text)
+
+
+async def test_what_others_have_written_by_hand(registry: Registry) -> None:
+    """The seed's own layout, with a filter that nobody can read among them."""
+    keys = registry.keys
+    await raw(registry, "SADD", "d1|websockets-transport", key=keys.subscription(TASKS))
+    await raw(registry, "SADD", "d2|mqtt", key=keys.subscription(TASKS, "abc123"))
+    await raw(registry, "HSET", "abc123", json.dumps(HIGH), key=keys.filters(TASKS))
+    await raw(registry, "HSET", "odd", '{"a": {"$near": 1}}', key=keys.filters(TASKS))
+    found = await registry.wanting(TASKS, {"priority": "high"})
+    assert [str(device) for device in found.devices] == ["d1|websockets-transport", "d2|mqtt"]
+    assert found.unreadable == [(TASKS.key, "odd")]
+    await raw(registry, "HSET", "userId", "u", "transport", "mqtt", key=keys.device("d2"))
+    known = await registry.device("d2")
+    assert known is not None
+    assert (known.user_id, known.is_connected) == ("u", True)
+    assert await Upkeep(registry).orphans(remove=True) == (2, 1)
+    assert (await registry.wanting(TASKS, {})).devices == []
+    assert (await registry.wanting(TASKS, {"priority": "high"})).devices == [
+        DeviceTransport("d2", "mqtt")
+    ]
+
+
+async def test_devices_users_and_workers(registry: Registry) -> None:
+    web = DeviceTransport("pump", "websockets-transport")
+    await registry.connected(PUMP, now_us=NOW_US, user_id="ada", user_agent="x", worker="w1")
+    await registry.connected(web, now_us=NOW_US + 1_000_000, worker="w2")
+    await registry.connected(PHONE, now_us=NOW_US, user_id="ada", worker="w1")
+    known = await registry.device("pump")
+    assert known is not None
+    assert known.user_id == "ada"
+    assert {name: each.worker for name, each in known.connections.items()} == {
+        "mqtt": "w1",
+        "websockets-transport": "w2",
+    }
+    assert await registry.devices_of("ada") == ["phone", "pump"]
+    await registry.connected(PHONE, now_us=NOW_US, worker="w2")  # it has moved on
+    assert await Upkeep(registry).leave("w1", now_us=NOW_US + 2_000_000) == 1
+    known = await registry.device("pump")
+    assert known is not None
+    assert [known.connections[name].connected for name in sorted(known.connections)] == [
+        False,
+        True,
+    ]
+    await registry.seen(["pump"], now_us=NOW_US + 60_000_000)
+    known = await registry.device("pump")
+    assert known is not None
+    assert known.last_seen_at == "2023-11-14T22:14:20.000Z"
+    await registry.subscribe(PUMP, TASKS)
+    await registry.subscribe(web, TASKS, where="{}")
+    assert await registry.forget("pump") == 2
+    assert await registry.device("pump") is None
+    assert await registry.devices_of("ada") == ["phone"]
+    assert (await registry.wanting(TASKS, {})).devices == []
+
+
+async def test_subscriptions_expire(registry: Registry) -> None:
+    upkeep = Upkeep(registry)
+    await registry.subscribe(PUMP, TASKS, until_s=100)
+    await registry.subscribe(PHONE, TASKS, until_s=200, where="{}")
+    await registry.subscribe(PUMP, TASKS._replace(model_id="x"))
+    assert (await upkeep.sweep(99)).expired == 0
+    assert (await upkeep.sweep(100)).expired == 1
+    assert (await registry.wanting(TASKS, {})).devices == [PHONE]
+    await registry.subscribe(PHONE, TASKS, until_s=300, where="{}")  # renewed
+    assert (await upkeep.sweep(200)).expired == 0
+    assert (await upkeep.sweep(300)).expired == 1
+    assert [each.channel.model_id for each in await registry.subscriptions("pump")] == ["x"]
+    assert await registry.subscriptions("phone") == []
+
+
+async def test_other_partitions(registry: Registry) -> None:
+    """Fewer, and then more: whoever has the new number finds everybody."""
+    channels = [TASKS._replace(model_id=str(number)) for number in range(20)]
+    for channel in channels:
+        await registry.subscribe(PUMP, channel, until_s=100)
+        await registry.subscribe(PHONE, channel, where=json.dumps(HIGH))
+    for partitions in (1, 1024):
+        assert await Upkeep(registry).repartition(partitions) > 0
+        registry = Registry(registry.client, type(registry.keys)(partitions, registry.keys.prefix))
+        for channel in channels:
+            found = await registry.wanting(channel, {"priority": "high"})
+            assert found.devices == [PHONE, PUMP]
+        assert await Upkeep(registry).repartition(partitions) == 0
+    counted = await Upkeep(registry).statistics(busiest=1)
+    assert (counted.channels, counted.subscriptions, counted.filtered) == (20, 40, 20)
+    assert counted.busiest[0][1] == 2
+    assert (await Upkeep(registry).sweep(100)).expired == 20
+    assert len(await registry.subscriptions("phone")) == 20
+
+
+async def test_random_subscriptions_against_a_plain_list(registry: Registry) -> None:
+    chance = random.Random(7)
+    wheres = ["", "", json.dumps(HIGH), '{"n": {"$gt": 2}}', '{"n": {"$exists": false}}']
+    channels = [*patterns(Channel("a", "m", "u", "1")), Channel("b", "m")]
+    held: dict[tuple[DeviceTransport, Channel, str], str] = {}
+    for _ in range(120):
+        device = DeviceTransport(f"d{chance.randrange(6)}", chance.choice(["mqtt", "ws"]))
+        channel, where = chance.choice(channels), chance.choice(wheres)
+        if chance.random() < 0.6:
+            filter_id = await registry.subscribe(device, channel, where=where)
+            held[device, channel, where] = filter_id
+        elif (device, channel, where) in held:
+            filter_id = held.pop((device, channel, where))
+            assert await registry.unsubscribe(device, channel, filter_id)
+    for change in (*channels, Channel("a", "m", "v", "1"), Channel("a", "m", "u", "2")):
+        for document in ({}, {"n": 3}, {"priority": "high", "n": 1}):
+            expected = {
+                device
+                for device, channel, where in held
+                if channel in patterns(change)
+                and (not where or fulfils(json.loads(where), document))
+            }
+            assert set((await registry.wanting(change, document)).devices) == expected
