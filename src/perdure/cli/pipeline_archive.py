@@ -122,6 +122,8 @@ def archive(
     Ends with exit code 65 if messages were dropped before they were archived.
     """
     settings = log.pipeline
+    if given["catalog"] is not None and given["kind"] not in {None, "iceberg"}:
+        raise click.UsageError("--catalog is for --format iceberg")
     pause_s = _duration_s("--every", every) or float(settings.archive.every_s) or 60.0
     patience_s = _duration_s("--wait", wait)
     if patience_s is None and once:

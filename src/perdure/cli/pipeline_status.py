@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
 from perdure.cli.pipeline_options import From, log_options, opened_log, read_options
+from perdure.config.schema import TablesConfig
 from perdure.config.units import format_time
 from perdure.errors import PerdureError
 from perdure.storage.cursors import PipelineCursor, forget_cursors, load_cursors
+
+if TYPE_CHECKING:
+    from perdure.pipeline.service.state import JobState, RunState
 
 _COLUMNS = (
     Column("name"),
@@ -21,6 +26,14 @@ _COLUMNS = (
     Column("behind_s", right=True),
     Column("moved_at"),
     Column("gaps", right=True),
+)
+_JOB_COLUMNS = (
+    Column("job"),
+    Column("runs", right=True),
+    Column("failures", right=True),
+    Column("succeeded_at"),
+    Column("seconds", right=True),
+    Column("last_error"),
 )
 
 
@@ -57,7 +70,15 @@ def status(log: From, forget: str, place: str, out: Output) -> None:
         fetched = fetch_cursors(options.remote)
         found, broken = list(fetched.items), list(fetched.broken)
     end = 0 if newest is None else newest.offset
-    out.rows(_COLUMNS, [_row(cursor, end) for cursor in found])
+    run_place, state = _run_of(log.pipeline.tables)
+    rows = [_row(cursor, end) for cursor in found]
+    if state is not None and out.is_json:
+        for row in rows:
+            if row["place"].endswith(run_place):
+                row["run"] = msgspec.to_builtins(state)
+    out.rows(_COLUMNS, rows)
+    if state is not None and not out.is_json:
+        _show_run(state, out)
     for name in broken:
         click.echo(f"warning: the cursor of {name} cannot be read", err=True)
 
@@ -71,6 +92,48 @@ def _row(cursor: PipelineCursor, end: int) -> dict[str, Any]:
         "behind_s": max(0, end - cursor.offset) / 1_000_000,
         "moved_at": format_time(cursor.moved_at_us),
         "gaps": _gaps(Path(cursor.place)),
+    }
+
+
+def _run_of(tables: TablesConfig) -> tuple[str, RunState | None]:
+    """What `pipeline run` tells of itself, where the configuration names its archive."""
+    if not tables.place:
+        return "", None
+    try:
+        from perdure.pipeline.lake.lake import lake_of
+        from perdure.pipeline.service.state import load_run
+
+        lake = lake_of(tables)
+        return lake.place, load_run(lake.place, lake.store)
+    except (ImportError, PerdureError):
+        return "", None
+
+
+def _show_run(state: RunState, out: Output) -> None:
+    more = "+" if state.behind_is_bound else ""
+    out.text("\n")
+    out.record(
+        {
+            "run_by": state.holder,
+            "seen_at": format_time(state.written_at_us),
+            "rows": state.rows,
+            "misfits": state.misfits,
+            "behind_messages": f"{state.behind_messages}{more}",
+            "behind_s": state.behind_us / 1e6,
+        }
+    )
+    out.text("\n")
+    out.rows(_JOB_COLUMNS, [_job_row(name, job) for name, job in sorted(state.jobs.items())])
+
+
+def _job_row(name: str, job: JobState) -> dict[str, Any]:
+    return {
+        "job": name,
+        "runs": job.runs,
+        "failures": job.failures,
+        "succeeded_at": format_time(job.succeeded_at_us) if job.succeeded_at_us else None,
+        "seconds": round(job.seconds, 1),
+        "last_error": job.last_error,
     }
 
 

@@ -26,6 +26,7 @@ from perdure.cli.pipeline_options import (
     spark_for,
     topic_options,
 )
+from perdure.cli.pipeline_run import run
 from perdure.cli.pipeline_status import status
 from perdure.cli.range_options import until_option
 
@@ -42,6 +43,7 @@ def command() -> None:
       perdure pipeline archive --once --to archive
       perdure pipeline archive --to archive --table 'rooms=rooms/{room}/{sensor}'
       perdure pipeline maintain --to archive --keep 1d
+      perdure pipeline run --config /etc/perdure/perdure.yaml
       perdure pipeline status
       perdure pipeline archive --url http://broker:18083 --token-file token --to archive
       perdure pipeline learn --write proposal.json
@@ -55,6 +57,7 @@ command.add_command(audit)
 command.add_command(learn)
 command.add_command(maintain)
 command.add_command(migrate)
+command.add_command(run)
 command.add_command(status)
 
 

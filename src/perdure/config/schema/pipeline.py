@@ -171,7 +171,7 @@ class PipelineConfig(Section, frozen=True):
     bind: Annotated[
         str,
         about(
-            "`host:port` where `pipeline run` serves `/metrics` and `/healthz`; empty = off.",
+            "`host:port` where `pipeline run` serves `/metrics`; empty = off.",
             unit="address",
         ),
     ] = ""

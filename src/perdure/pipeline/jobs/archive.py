@@ -50,7 +50,7 @@ from perdure.pipeline.jobs.archive_files import (
     write_batches,
     written_files,
 )
-from perdure.pipeline.lake.lake import NAMESPACE
+from perdure.pipeline.jobs.archive_round import Round, Wanted
 from perdure.pipeline.lake.stores import LOCAL, Store
 from perdure.pipeline.log_index import LogIndex, opened
 from perdure.pipeline.log_source import plan, read
@@ -62,59 +62,13 @@ from perdure.pipeline.structures import extended
 from perdure.pipeline.tables import TableSpec, table_schema, with_catch_all, without_fields
 from perdure.storage.rocksdb.bulk import Position
 
+__all__ = ["Archive", "Execute", "PositionCallback", "Round", "Wanted", "execute_here"]
+
 ROWS_PER_ROUND: Final = 5_000_000
 """Bounds what is read again after a crash, and the size of a commit."""
 
 ATTEMPTS: Final = 5
 """A commit is tried again when the table was maintained meanwhile."""
-
-
-class Wanted(msgspec.Struct, frozen=True):
-    """What is to be archived into which tables.
-
-    Attributes:
-        tables: those that the user named, without the catch-all.
-        learns: structures that the log has learned get tables too.
-        has_fields: fields of payloads become columns.
-        format: iceberg, delta or parquet.
-        catalog: name of an Iceberg catalog.
-        namespace: of its tables there.
-    """
-
-    tables: tuple[TableSpec, ...] = ()
-    learns: bool = True
-    has_fields: bool = True
-    format: str = "iceberg"
-    catalog: str | None = None
-    namespace: str = NAMESPACE
-
-
-class Round(msgspec.Struct, frozen=True):
-    """What a round did.
-
-    Attributes:
-        rows: messages added to tables.
-        files: files added.
-        position: everything up to here is archived.
-        is_last: the log had no more messages when the round was planned.
-        tables: that were added to.
-        columns: that were added for fields, or became wider, as ``table.column``.
-        misfits: values of fields that have no column or another type; they are in payload.
-        gap: messages that were dropped before this round could read them, or None.
-        behind_us: from the position to the end of the log after the round; 0 = it has everything.
-        is_close: retention dropped what this round had just read: the next one may be too late.
-    """
-
-    rows: int
-    files: int
-    position: StreamPosition
-    is_last: bool
-    tables: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
-    misfits: int = 0
-    gap: Gap | None = None
-    behind_us: int = 0
-    is_close: bool = False
 
 
 Execute: TypeAlias = Callable[[ReadOptions, WriteTask], Iterable[Written]]
@@ -139,6 +93,7 @@ class Archive:
         execute: runs the tasks.
         rows_per_round: most messages of a round.
         on_position: called with the position, on disk already, when it has changed.
+        guard: called before each commit; raises ``Fenced`` if somebody else works here now.
     """
 
     def __init__(
@@ -152,7 +107,9 @@ class Archive:
         store: Store = LOCAL,
         rows_per_round: int = ROWS_PER_ROUND,
         on_position: PositionCallback = lambda _: None,
+        guard: Callable[[], None] = lambda: None,
     ) -> None:
+        self._guard = guard
         self._options = options
         self._sink = sink
         self._wanted = wanted
@@ -366,6 +323,7 @@ class Archive:
     ) -> None:
         """Commit; again if only the files of the table were put together meanwhile."""
         for attempt in range(ATTEMPTS):
+            self._guard()
             try:
                 self._sink.commit(table, files, schema=schema, expected=expected, position=position)
                 return
@@ -375,6 +333,7 @@ class Archive:
 
     def _widen(self, task: WriteTask, number: int, grown: Fields) -> None:
         """Make the files of a table again for wider columns; a commit of its own."""
+        self._guard()
         spec = task.specs[number]
         known = self._sink.fields(spec.name, table_schema(spec))
         widened = {name: kind for name, kind in grown.items() if name in known}

@@ -70,6 +70,7 @@ class ArchiveRuns:
         execute: runs its tasks.
         on_position: see ``Archive``.
         on_away: is told why it waits, once for each reason.
+        guard: see ``Archive``.
         wait: between attempts.
     """
 
@@ -81,12 +82,14 @@ class ArchiveRuns:
         on_position: PositionCallback = lambda _: None,
         on_away: Callable[[Exception], None] = lambda _: None,
         wait: Wait,
+        guard: Callable[[], None] = lambda: None,
     ) -> None:
         self._plan = plan
         self._execute = execute
         self._on_position = on_position
         self._on_away = on_away
         self._wait = wait
+        self._guard = guard
         self._sink: Sink | None = None
         self._archive: Archive | None = None
 
@@ -136,5 +139,6 @@ class ArchiveRuns:
                 execute=self._execute,
                 rows_per_round=plan.rows_per_round,
                 on_position=self._on_position,
+                guard=self._guard,
             )
         return self._archive

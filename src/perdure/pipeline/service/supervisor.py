@@ -1,0 +1,159 @@
+"""Runs the jobs of a pipeline when they are due, as long as the lease is ours.
+
+One thread works, job after job; another one renews the lease. A job that fails is told, counted and
+tried again when it is next due: nothing ends the process but a stop, or a configuration that cannot
+work. Knows no Spark: jobs are given to it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol, TypeAlias, final
+
+from perdure.clock import Clock
+from perdure.errors import ConfigError, Fenced, PerdureError
+from perdure.pipeline.lake.stores import Store
+from perdure.pipeline.service.lease import Lease
+from perdure.pipeline.service.schedule import Schedule
+from perdure.pipeline.service.state import RunState, load_run, save_run
+
+RENEWALS: Final = 3
+"""Of the lease, in the time that it lasts."""
+
+STANDBY_S: Final = 5.0
+"""Between two looks at a lease that another one has."""
+
+Run: TypeAlias = Callable[[RunState], bool]
+"""Does a job and counts in the state; True = there is more to do at once."""
+
+
+class Log(Protocol):
+    """What is told, as ``observe.logs`` takes it."""
+
+    def info(self, event: str, **values: object) -> object:
+        """It goes on."""
+        ...
+
+    def warning(self, event: str, **values: object) -> object:
+        """Someone should look."""
+        ...
+
+
+@final
+class Supervisor:
+    """One process's jobs.
+
+    Args:
+        place, store: of the archive, for ``run.json``.
+        schedule: of the jobs.
+        jobs: what each does, by name.
+        lease: of the archive.
+        lease_s: how long it lasts.
+        clock: time.
+        stop: set to end; a job under way is told by it too.
+        log: where to tell.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        store: Store,
+        *,
+        schedule: Schedule,
+        jobs: Mapping[str, Run],
+        lease: Lease,
+        lease_s: float,
+        clock: Clock,
+        stop: threading.Event,
+        log: Log,
+    ) -> None:
+        self._place, self._store = place, store
+        self._schedule, self._jobs = schedule, jobs
+        self._lease, self._lease_s = lease, lease_s
+        self._clock, self._stop, self._log = clock, stop, log
+        self.state = load_run(place, store) or RunState()
+
+    def run(self) -> None:
+        """Until stopped; gives the lease back then.
+
+        Raises:
+            ConfigError: a job cannot work as it is configured.
+        """
+        renewing = threading.Thread(target=self._renew, name="lease", daemon=True)
+        renewing.start()
+        try:
+            while not self._stop.is_set():
+                if not self._lease.epoch and not self._take():
+                    continue
+                self._next()
+        finally:
+            self._stop.set()
+            renewing.join()
+            if self._lease.epoch:
+                self._tried(self._lease.give_back)
+
+    def _take(self) -> bool:
+        try:
+            other = self._lease.take()
+        except PerdureError as error:
+            self._log.warning("pipeline.lease_unreachable", reason=error.message)
+            self._stop.wait(STANDBY_S)
+            return False
+        if other is not None:
+            self._log.info("pipeline.standby", holder=other.holder, epoch=other.epoch)
+            self._stop.wait(STANDBY_S)
+            return False
+        self.state = load_run(self._place, self._store) or self.state
+        self.state.epoch = self._lease.epoch
+        self._log.info("pipeline.lease_taken", epoch=self._lease.epoch)
+        return True
+
+    def _next(self) -> None:
+        name = self._schedule.due(self._clock.monotonic_us() / 1e6)
+        if name is None:
+            self._stop.wait(min(1.0, self._schedule.rest_s(self._clock.monotonic_us() / 1e6)))
+            return
+        self.state.begin(name, self._clock.now_us())
+        error, has_more = "", False
+        try:
+            has_more = self._jobs[name](self.state)
+        except Fenced as lost:
+            self._lease.epoch = 0
+            error = lost.message
+        except ConfigError as wrong:
+            self._ended(name, f"{wrong.path}: {wrong.message}" if wrong.path else wrong.message)
+            raise
+        except PerdureError as failed:
+            error = failed.message
+        self._ended(name, error)
+        now_s = self._clock.monotonic_us() / 1e6
+        self._schedule.ended(name, now_s, has_more=has_more and not self._stop.is_set())
+        if error:
+            self._stop.wait(0)
+
+    def _ended(self, name: str, error: str) -> None:
+        self.state.end(name, self._clock.now_us(), error)
+        if error:
+            self._log.warning("pipeline.job_failed", job=name, reason=error)
+        self.keep()
+
+    def keep(self) -> None:
+        """Put the state where others find it."""
+        self.state.written_at_us = self._clock.now_us()
+        self._tried(lambda: save_run(self._place, self._store, self.state))
+
+    def _tried(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except PerdureError as error:
+            self._log.warning("pipeline.state_not_kept", reason=error.message)
+
+    def _renew(self) -> None:
+        while not self._stop.wait(self._lease_s / RENEWALS):
+            if not self._lease.epoch:
+                continue
+            try:
+                self._lease.renew()
+            except PerdureError as error:
+                self._log.warning("pipeline.lease_not_renewed", reason=error.message)
