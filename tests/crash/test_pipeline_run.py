@@ -105,9 +105,18 @@ def test_one_works_and_the_other_takes_over(database: RocksDatabase, tmp_path: P
         assert figures["perdure_pipeline_behind_messages"] == 0
         assert figures["perdure_pipeline_behind_seconds"] == 0
         shown = subprocess.run(
-            [sys.executable, "-m", "perdure", "pipeline", "status", "--json"]
-            + ["--set", f"storage.path={tmp_path / 'db'}"]
-            + ["--set", f"pipeline.tables.place={tmp_path / 'to'}"],
+            [
+                sys.executable,
+                "-m",
+                "perdure",
+                "pipeline",
+                "status",
+                "--json",
+                "--set",
+                f"storage.path={tmp_path / 'db'}",
+                "--set",
+                f"pipeline.tables.place={tmp_path / 'to'}",
+            ],
             env={**os.environ, "PYTHONPATH": str(Path(perdure.__file__).parents[1])},
             capture_output=True,
             check=True,
