@@ -1,0 +1,1 @@
+"""Alarms: what an operator should know before clients tell."""
