@@ -16,6 +16,7 @@ from perdure.admin.records import (
     sessions,
     storage,
     timeline,
+    watch,
 )
 
 OPERATIONS: Final[Mapping[str, Operation]] = {
@@ -30,6 +31,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         forwarders.OPERATIONS,
         identity.OPERATIONS,
         timeline.OPERATIONS,
+        watch.OPERATIONS,
     )
     for each in table
 }

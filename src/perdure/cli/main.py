@@ -21,6 +21,8 @@ COMMANDS: Mapping[str, str] = {
     "serve": "Run the broker.",
     "status": "Show whether the broker runs, and its numbers.",
     "health": "Tell by the exit code whether the broker serves.",
+    "top": "Watch the connected sessions with most to do.",
+    "alarms": "Show what the broker warns of.",
     "pub": "Publish messages.",
     "sub": "Subscribe and print messages.",
     "sessions": "List, show, explain and discard sessions.",

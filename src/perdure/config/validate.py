@@ -67,6 +67,9 @@ def validate(config: Config, origins: Mapping[str, Origin]) -> list[Problem]:
         if ":" in bind.rpartition("]")[2]:
             found += _twice(f"{name}.bind", bind, bound)
     found += _storage(config.storage)
+    url = config.alarms.webhook_url
+    if url and not url.startswith(("http://", "https://")):
+        found.append(Problem("alarms.webhook_url", f"{url} is no http:// or https:// URL"))
     thresholds = config.storage.rocksdb.learn_thresholds
     if not thresholds or min(thresholds) < 1:
         found.append(

@@ -280,6 +280,14 @@ TABLE: tuple[MetricInfo, ...] = (
         "forwarder_up", "gauge", "1 while the target takes messages.", ("forwarder",), (), "dict"
     ),
     _gauge("bans", "Bans in force that an operator has made."),
+    MetricInfo(
+        "alarms",
+        "gauge",
+        "1 for each alarm that is raised (`perdure alarms list`).",
+        ("alarm",),
+        (),
+        "dict",
+    ),
     _gauge("bans_temporary", "Bans in force that the broker has made by itself."),
     _counter("logins_failed", "Passwords and SCRAM proofs that were wrong."),
     _gauge(

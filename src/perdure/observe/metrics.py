@@ -24,6 +24,7 @@ class Metrics(ConnectionMetrics):
     owners write them directly."""
 
     __slots__ = (
+        "alarms",
         "auth",
         "auth_breaker_open",
         "auth_check_seconds",
@@ -178,6 +179,7 @@ class Metrics(ConnectionMetrics):
         self.clock_steps_forward: int = 0
         self.refusals: dict[tuple[str, ...], int] = {}
         self.http_connections_dropped: dict[tuple[str, ...], int] = {}
+        self.alarms: dict[tuple[str, ...], int] = {}
         self.bans_temporary: int = 0
         self.logins_failed: int = 0
         self.limit_refusals: dict[tuple[str, ...], int] = {}

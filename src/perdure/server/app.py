@@ -131,19 +131,6 @@ async def serve(
     admission = Admission(bounded_by_files(config, process.open_files()))
     listeners = make_listeners(config, broker, admission, metrics)
     forwarders = make_forwarders(config, broker)
-    reloads: dict[str, Reload] = {
-        "configuration": functools.partial(
-            _reload_settings,
-            reload,
-            access=access,
-            admission=admission,
-            broker=broker,
-            bans=keeper,
-            forwarders=forwarders,
-        ),
-        "auth": methods.reload,
-        **{listener.settings.name: listener.reload_tls for listener in listeners},
-    }
     administration = Administration(
         broker.services,
         config,
@@ -155,13 +142,28 @@ async def serve(
         forwarders=forwarders,
         ledger=_open_ledger(config),
     )
+    reloads: dict[str, Reload] = {
+        "configuration": functools.partial(
+            _reload_settings,
+            reload,
+            access=access,
+            admission=admission,
+            broker=broker,
+            bans=keeper,
+            forwarders=forwarders,
+            others=administration.reload,
+        ),
+        "auth": methods.reload,
+        **{listener.settings.name: listener.reload_tls for listener in listeners},
+    }
     jobs: dict[str, Job] = {
         "tasks": watch.run,
         "gauges": functools.partial(keep_gauges, broker.services),
         "history": administration.recorder.run,
+        "alarms": administration.alarms.run,
     }
     optional = [forwarders, *_optional_parts(config, metrics, administration)]
-    lifecycle = Lifecycle(
+    lifecycle: Lifecycle = Lifecycle(
         [BrokerPart(broker, scheduler, store), methods, *optional],
         listeners,
         jobs=jobs,
@@ -253,6 +255,7 @@ def _reload_settings(
     broker: Broker,
     bans: BanKeeper,
     forwarders: ForwarderService | None = None,
+    others: Callable[[Config], None] = lambda _: None,
 ) -> None:
     """Read the configuration again, and hand out what takes effect without a restart."""
     if reload is None:
@@ -275,6 +278,7 @@ def _reload_settings(
     admission.configure(bounded_by_files(fresh, process.open_files()))
     services.retention.config = fresh.retention
     services.refusal_log.config = fresh.log
+    others(fresh)
 
 
 def _say_build() -> None:

@@ -45,7 +45,7 @@ class AlarmPage(Page[AlarmRow], frozen=True, kw_only=True):
 
 
 class ListAlarms(Request[AlarmPage], frozen=True, kw_only=True):
-    """Alarms that are raised; with ``ended`` those of before, too, as far as they are remembered."""
+    """Alarms that are raised; with ``ended`` the last ones that were, too."""
 
     ended: bool = False
 

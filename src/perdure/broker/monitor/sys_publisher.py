@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from perdure.model import Message
+from perdure.observe.sys_topics import ROOT
 from perdure.topic.matching import matches
 
 if TYPE_CHECKING:
@@ -52,6 +53,13 @@ class SysPublisher:
             return []
         return [m for topic, m in self._retained.items() if matches(topic_filter, topic)]
 
+    def tell(self, name: str, payload: bytes) -> None:
+        """Publish one value below ``$SYS/broker/`` now, and give it to who subscribes later."""
+        if not self._stopped and self._interval_us:
+            core = self._core
+            core.pipeline.now_us = core.clock.now_us()
+            self._send(f"{ROOT}/{name}", payload, core.pipeline.published_us())
+
     def _publish(self) -> None:
         if self._stopped:
             return
@@ -61,7 +69,10 @@ class SysPublisher:
         self._gauges.update()
         changes = self._topics.changes(core.metrics, now_us=core.clock.monotonic_us())
         for topic, value in changes:
-            message = Message(topic, value.encode(), 0, True, "", b"", 0, published_us)
-            self._retained[topic] = message
-            core.pipeline.dispatch(message)
+            self._send(topic, value.encode(), published_us)
         core.scheduler.call_later(self._interval_us, self._publish)
+
+    def _send(self, topic: str, payload: bytes, published_us: int) -> None:
+        message = Message(topic, payload, 0, True, "", b"", 0, published_us)
+        self._retained[topic] = message
+        self._core.pipeline.dispatch(message)

@@ -6,6 +6,7 @@ ints in the unit that the name ends with (or that the annotation states) and may
 ``30s`` or ``64MiB``. The reference page is generated from here (``config.reference``).
 """
 
+from perdure.config.schema.alarms import AlarmsConfig
 from perdure.config.schema.auth import AuthConfig
 from perdure.config.schema.auth_methods import AUTH_METHODS, LookupConfig, MethodConfig
 from perdure.config.schema.config import Config, NodeConfig
@@ -49,6 +50,7 @@ __all__ = [
     "GIB",
     "KIB",
     "MIB",
+    "AlarmsConfig",
     "ArchiveConfig",
     "AuthConfig",
     "Config",

@@ -29,7 +29,9 @@ class AlarmsConfig(Section, frozen=True):
     ] = 30
     disk_percent: Annotated[
         int,
-        about("`disk`: how full the file system of the data directory is.", live=True, ge=0, le=100),
+        about(
+            "`disk`: how full the file system of the data directory is.", live=True, ge=0, le=100
+        ),
     ] = 85
     open_files_percent: Annotated[
         int, about("`open_files`: of those that the system allows.", live=True, ge=0, le=100)

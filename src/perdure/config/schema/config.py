@@ -7,6 +7,7 @@ from typing import Annotated, final
 import msgspec
 
 from perdure.config.fields import about
+from perdure.config.schema.alarms import AlarmsConfig
 from perdure.config.schema.auth import AuthConfig
 from perdure.config.schema.forwarders import Forwarders
 from perdure.config.schema.http import HttpConfig
@@ -47,6 +48,7 @@ class Config(Section, frozen=True):
     sys: SysConfig = SysConfig()
     log: LogConfig = LogConfig()
     metrics: MetricsConfig = MetricsConfig()
+    alarms: AlarmsConfig = AlarmsConfig()
     http: HttpConfig = HttpConfig()
     pipeline: PipelineConfig = PipelineConfig()
     forwarders: Forwarders = msgspec.field(default_factory=dict)

@@ -25,6 +25,8 @@ from perdure.server.administration.service import AdminService, AuditLog, Operat
 from perdure.server.administration.sessions import SessionOperations
 from perdure.server.administration.storage import StorageOperations
 from perdure.server.administration.timeline import TimelineOperations
+from perdure.server.administration.watch import WatchOperations
+from perdure.server.alarms.watch import AlarmWatch
 from perdure.server.audit import AuditTrail
 from perdure.server.bans import BanKeeper
 from perdure.server.lifecycle import Phase
@@ -49,6 +51,7 @@ class Administration:
         service: answers.
         identity: users, keys and the audit; None = this broker keeps nothing.
         recorder: looks at the counters each second.
+        alarms: looks at thresholds.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Administration:
         clock = SystemClock()
         node = config.node.name
         self.recorder = Recorder(services)
+        self.alarms = AlarmWatch(services, config, lambda: self.recorder.lag_us)
         registry = make_registry(metrics, version=version, backend=config.storage.backend)
         operations: list[Operations] = [
             SessionOperations(services, node=node, is_superuser=is_superuser),
@@ -85,6 +89,7 @@ class Administration:
             StorageOperations(services),
             ForwarderOperations(forwarders),
             TimelineOperations(services),
+            WatchOperations(services, self.recorder, self.alarms),
         ]
         self.identity: IdentityOperations | None = None
         if ledger is not None:
@@ -93,3 +98,7 @@ class Administration:
             self.identity = IdentityOperations(ledger, trail)
             operations.append(self.identity)
         self.service = AdminService(operations, audit=audit or AuditLog(), clock=clock)
+
+    def reload(self, config: Config) -> None:
+        """Take the settings that need no restart."""
+        self.alarms.reload(config.alarms)

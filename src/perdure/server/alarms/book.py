@@ -2,7 +2,7 @@
 
 ::
 
-    well --above the threshold for raise_after--> raised --at 4/5 of it or below for clear_after--> well
+    well --at the threshold for raise_after--> raised --at 4/5 of it for clear_after--> well
 
 Pure: time is an argument.
 """

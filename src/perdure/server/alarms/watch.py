@@ -9,7 +9,7 @@ from typing import Final, final
 import msgspec
 
 from perdure.broker.services import Services
-from perdure.config.schema import Config
+from perdure.config.schema import AlarmsConfig, Config
 from perdure.config.units import format_time
 from perdure.observe.logs import get_logger
 from perdure.server.alarms.book import Alarm, AlarmBook
@@ -19,7 +19,7 @@ from perdure.server.alarms.webhook import Webhook, read_secret
 log = get_logger("alarms")
 
 TOPIC: Final = "alarms"
-"""Below ``$SYS/broker/``: one retained message for each alarm, empty of nothing when it is well."""
+"""Below ``$SYS/broker/``: a retained message for each alarm, with its state."""
 
 
 @final
@@ -33,7 +33,7 @@ class AlarmWatch:
 
     Attributes:
         book: the alarms.
-        config: thresholds; a reload replaces it.
+        config: thresholds.
 
     Raises:
         ConfigError: the webhook's secret cannot be used.
@@ -49,6 +49,10 @@ class AlarmWatch:
         if config.alarms.webhook_url:
             secret = read_secret(config.alarms.webhook_secret_file)
             self._webhook = Webhook(config.alarms.webhook_url, secret)
+
+    def reload(self, config: AlarmsConfig) -> None:
+        """Take other thresholds."""
+        self.config = config
 
     async def run(self) -> None:
         """Look at each interval, for ever."""

@@ -1,8 +1,8 @@
 """Sends changes of alarms to a service of the operator's.
 
-Each is a POST of JSON, signed: ``X-Perdure-Signature: t=<seconds>,v1=<hex>`` is the HMAC-SHA256 of
-``<seconds>.<body>``. One that is not answered with 2xx is sent again with growing pauses; what waits
-meanwhile is bounded, the oldest goes. The broker never waits for it.
+Each is a POST of JSON, signed: ``X-Perdure-Signature: t=<seconds>,v1=<hex>`` is the HMAC-SHA256
+of ``<seconds>.<body>``. One that is not answered with 2xx is sent again with growing pauses;
+what waits meanwhile is bounded, the oldest goes. The broker never waits for it.
 """
 
 from __future__ import annotations
