@@ -31,6 +31,8 @@ COMMANDS: Mapping[str, str] = {
     "forwarders": "Bridges and sinks: list, show, add, pause, resume and remove.",
     "queues": "List, show, export and discard the queues of persistent clients.",
     "storage": "Look into the log and check it.",
+    "backup": "Back a data directory up, and list, verify and prune backups.",
+    "restore": "Make a data directory from a backup.",
     "pipeline": "Read the log with Spark, and archive it into tables.",
     "passwd": "Write the credentials file.",
     "auth": "Try a login against the configured chain.",

@@ -44,7 +44,9 @@ class SessionRecord(msgspec.Struct, frozen=True, array_like=True):
         will_at_us: when the will is due (disconnected sessions); 0 = no will pending.
         expires_at_us: steady time at which the session ends; 0 = connected or never.
         username: user to whom the session belongs, empty = anonymous.
-        protocol: 4 (3.1.1) or 5 (5.0) of the last connection.
+        protocol: 4 (3.1.1) or 5 (5.0) of the last connection; 0 = none since a backup was restored:
+            what the client remembers of packet identifiers may be of later than that, so the next
+            CONNACK says Session Present 0, which makes it forget.
         dropped_count: messages dropped by a limit since creation.
         cut_offset: the broker died while a connection held the session: messages up to this
             offset may have been sent although the cursor does not say so; 0 = it did not.

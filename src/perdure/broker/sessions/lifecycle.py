@@ -117,7 +117,7 @@ class SessionLifecycle:
         The caller has acquired the client id. Nothing is committed yet when this returns.
 
         Returns:
-            The session, and whether it existed (Session Present).
+            The session, and whether its client may go on with what it remembers (Session Present).
 
         Raises:
             MqttError: the session belongs to another user (0x87); it is as it was. Or a quota
@@ -165,7 +165,8 @@ class SessionLifecycle:
                 )
         session.position = cursor.offset
         self._enter(session, stored)
-        return session, stored is not None
+        # A client of a restored session must forget its own half: see ``SessionRecord.protocol``.
+        return session, stored is not None and stored.record.protocol > 0
 
     def opened(self, session: LiveSession) -> None:
         """CONNACK is out: let what is owed follow."""

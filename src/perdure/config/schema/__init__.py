@@ -9,6 +9,7 @@ ints in the unit that the name ends with (or that the annotation states) and may
 from perdure.config.schema.alarms import AlarmsConfig
 from perdure.config.schema.auth import AuthConfig
 from perdure.config.schema.auth_methods import AUTH_METHODS, LookupConfig, MethodConfig
+from perdure.config.schema.backup import BackupConfig
 from perdure.config.schema.config import Config, NodeConfig
 from perdure.config.schema.forwarders import (
     FORWARDER_TYPES,
@@ -53,6 +54,7 @@ __all__ = [
     "AlarmsConfig",
     "ArchiveConfig",
     "AuthConfig",
+    "BackupConfig",
     "Config",
     "DurabilityLevel",
     "ForwarderConfig",

@@ -9,6 +9,7 @@ import msgspec
 from perdure.config.fields import about
 from perdure.config.schema.alarms import AlarmsConfig
 from perdure.config.schema.auth import AuthConfig
+from perdure.config.schema.backup import BackupConfig
 from perdure.config.schema.forwarders import Forwarders
 from perdure.config.schema.http import HttpConfig
 from perdure.config.schema.limits import LimitsConfig
@@ -42,6 +43,7 @@ class Config(Section, frozen=True):
     session: SessionConfig = SessionConfig()
     storage: StorageConfig = StorageConfig()
     retention: RetentionConfig = RetentionConfig()
+    backup: BackupConfig = BackupConfig()
     auth: AuthConfig = AuthConfig()
     limits: LimitsConfig = LimitsConfig()
     shared: SharedConfig = SharedConfig()

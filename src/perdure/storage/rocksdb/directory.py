@@ -14,6 +14,8 @@ from typing import Final, final
 from perdure.errors import ConfigError, StorageFull, StorageLocked, StorageUnavailable
 
 LOCK_NAME: Final = "perdure.lock"
+RESTORING_NAME: Final = "perdure.restoring"
+"""A directory below the data directory, while a restore is not finished: it is no database yet."""
 _PROBE_NAME: Final = "perdure.probe"
 _PROBE_BYTES: Final = 1024 * 1024
 

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple, final
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageCorrupt
 from perdure.storage.rocksdb import keys
-from perdure.storage.rocksdb.directory import DirectoryLock
+from perdure.storage.rocksdb.directory import RESTORING_NAME, DirectoryLock
 from perdure.storage.rocksdb.engine import META, Engine, Operations, make_manifest
 from perdure.storage.rocksdb.layout import table_names
 from perdure.storage.rocksdb.manifest import (
@@ -336,8 +336,10 @@ def repair_directory(path: Path, config: RocksdbConfig, *, stamp: str, say: Say)
 
     Raises:
         StorageLocked: a broker runs there.
-        StorageError: it cannot be repaired.
+        StorageError: it cannot be repaired, or a restore was not finished.
     """
+    if (path / RESTORING_NAME).exists():
+        raise survey(path).error()
     lock = DirectoryLock(path)
     try:
         repair = Repair(path, config, stamp=stamp, say=say)

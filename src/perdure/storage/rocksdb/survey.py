@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, final
 
 from perdure.errors import StorageCorrupt
+from perdure.storage.rocksdb.directory import RESTORING_NAME
 from perdure.storage.rocksdb.frames import CUT, ZEROS
 from perdure.storage.rocksdb.manifest import Manifest, current_manifest, read_manifest
 from perdure.storage.rocksdb.synced import Said, read_synced
@@ -26,6 +27,7 @@ REPAIR_HINT: Final = (
     "perdure storage check shows all of it; perdure storage repair says what is lost, keeps the "
     "damaged files and makes the rest a database again; or restore a backup"
 )
+RESTORE_HINT: Final = "run perdure restore again: it begins anew; or empty the directory"
 
 
 class Damage(NamedTuple):
@@ -93,6 +95,8 @@ class Survey:
     def error(self) -> StorageCorrupt:
         """What stops a start."""
         first, *others = self.damages
+        if first.file == RESTORING_NAME:
+            return StorageCorrupt(f"{self.path}: {first.problem}", hint=RESTORE_HINT)
         more = f" (and {len(others)} more)" if others else ""
         return StorageCorrupt(
             f"{self.path} is damaged: {first.file}: {first.problem}{more}", hint=REPAIR_HINT
@@ -112,6 +116,10 @@ class Survey:
         names = {file.name for file in self.path.iterdir()} if self.path.is_dir() else set()
         files = {name for name in names if _is_rocksdb(name)}
         claim = self.said.claim
+        if RESTORING_NAME in names:
+            problem = "a restore was begun here and not finished"
+            self.damages.append(Damage(RESTORING_NAME, problem))
+            return
         if not files or (claim is not None and not claim.sequence):
             self.is_new = True
             return

@@ -1,0 +1,103 @@
+"""Restores a backup into an empty data directory."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from perdure.backup.filling import filling
+from perdure.backup.manifest import BackupManifest
+from perdure.backup.place import Pace, Place
+from perdure.backup.rewinding import NOTHING_CUT, Rewound, rewind
+from perdure.backup.strangers import estrange_sessions
+from perdure.backup.taking import Progress
+from perdure.config.schema import RocksdbConfig
+from perdure.errors import ConfigError
+from perdure.storage.rocksdb.store import RocksDatabase
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """What a restored directory holds.
+
+    Attributes:
+        backup: id of the backup.
+        position: everything up to this offset is there.
+        messages, sessions, retained: counts.
+        rewound: what was cut off behind an earlier position.
+    """
+
+    backup: str
+    position: int
+    messages: int
+    sessions: int
+    retained: int
+    rewound: Rewound
+
+
+def restore(
+    place: Place,
+    manifest: BackupManifest,
+    data: Path,
+    *,
+    config: RocksdbConfig,
+    at: int = 0,
+    rate: int = 0,
+    progress: Progress = lambda *_: None,
+) -> Restored:
+    """Restore a backup.
+
+    Args:
+        place: where it is.
+        manifest: of it.
+        data: an empty directory, or none.
+        config: of the database.
+        at: offset up to which it is restored; 0 = all of the backup.
+        rate: bytes per second; 0 = no bound.
+        progress: told how far it is.
+
+    Raises:
+        ConfigError: the directory is not empty, or the backup does not reach as far.
+        StorageError: it cannot be read or written; the directory is no database then.
+    """
+    if at > manifest.position:
+        raise ConfigError(
+            f"the backup {manifest.id} reaches up to offset {manifest.position} only",
+            path="--at",
+            hint="leave --at out, or restore a later backup",
+        )
+    with filling(data) as target:
+        size = sum(file.size for file in manifest.files)
+        target.check_room(size)
+        pace = Pace(rate, lambda done: progress("copy", done, size))
+        for file in manifest.files:
+            with contextlib.closing(place.read(file.object_name)) as pieces:
+                target.write(file, _counted(pieces, pace))
+        database = RocksDatabase.open(target.path, config=config)
+        try:
+            rewound = rewind(database, at) if 0 < at < manifest.position else NOTHING_CUT
+            sessions = estrange_sessions(
+                database, lambda done: progress("sessions", done, manifest.sessions)
+            )
+            result = Restored(
+                backup=manifest.id,
+                position=at or manifest.position,
+                messages=sum(each.message_count for each in database.generations()),
+                sessions=sessions,
+                retained=database.retained_count,
+                rewound=rewound,
+            )
+        finally:
+            database.close()
+        progress("check", 0, 0)
+        target.check(config)
+        target.finish()
+    return result
+
+
+def _counted(pieces: Iterable[bytes], pace: Pace) -> Iterator[bytes]:
+    for data in pieces:
+        pace(len(data))
+        yield data

@@ -1,0 +1,181 @@
+"""A checkpoint of a data directory while it is copied from: below the directory, and gone after.
+
+::
+
+    <data>/checkpoints/<name>/          links to table files, copies of the rest
+    <data>/checkpoints/<name>.lock      locked by the process that needs it
+
+Whoever makes one deletes those whose process is dead. Beside the database a checkpoint has the
+small files of the data directory: all but those of RocksDB and those that belong to the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from perdure.config.schema import RocksdbConfig
+from perdure.errors import StorageFull, StorageUnavailable
+from perdure.storage.rocksdb.checkpoint import checkpoint_files, link_checkpoint
+from perdure.storage.rocksdb.store import RocksDatabase
+from perdure.storage.rocksdb.synced import unusable
+
+STAGING: Final = "checkpoints"
+
+SIDE_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Of all files beside the database: bans, users, cursors of pipelines and the like are far less."""
+
+_NOT_KEPT: Final = (
+    "*.sst", "*.log", "LOG", "LOG.old.*", "LOCK", "CURRENT", "IDENTITY", "MANIFEST-*", "OPTIONS-*",
+    "rocksdict-config.json", "admin.sock", "perdure.lock", "perdure.probe", "perdure.synced",
+    "*.tmp", STAGING, "damaged-*", "perdure.restoring", "lost+found",
+)  # fmt: skip
+"""At the top of a data directory: RocksDB's files, and what belongs to a process."""
+
+
+class Staged(NamedTuple):
+    """One file of a checkpoint: its name below the data directory, and where it is now."""
+
+    name: str
+    path: Path
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """A data directory as it was at one moment.
+
+    Attributes:
+        files: all of them.
+        database_id, database_format: of the database.
+        position: last offset that it had given.
+        sessions, retained, messages: counts.
+    """
+
+    files: tuple[Staged, ...]
+    database_id: str
+    database_format: int
+    position: int
+    sessions: int
+    retained: int
+    messages: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.path.stat().st_size for file in self.files)
+
+
+@contextlib.contextmanager
+def staged_checkpoint(data: Path, config: RocksdbConfig) -> Iterator[Checkpoint]:
+    """Make a checkpoint beside a broker or a stopped one's, and delete it at the end.
+
+    Raises:
+        StorageError: there is no database, it is damaged, or the disk does not let us.
+    """
+    if not (data / "CURRENT").exists():
+        raise StorageUnavailable(f"{data} holds no database")
+    try:
+        (data / STAGING).mkdir(mode=0o700, exist_ok=True)
+        sweep_checkpoints(data)
+        name = f"{os.getpid()}-{secrets.token_hex(4)}"
+        lock = _lock(data / STAGING / f"{name}.lock")
+        assert lock is not None
+    except OSError as error:
+        raise unusable(data, error) from error
+    staging = data / STAGING / name
+    try:
+        link_checkpoint(data, staging)
+        files = [Staged(file.name, file) for file in checkpoint_files(staging)]
+        files += _side_files(data, staging / "side")
+        yield _described(staging, config, tuple(files))
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+        (data / STAGING / f"{name}.lock").unlink(missing_ok=True)
+        os.close(lock)
+        with contextlib.suppress(OSError):
+            (data / STAGING).rmdir()
+
+
+def sweep_checkpoints(data: Path) -> int:
+    """Delete checkpoints whose process is dead; returns how many."""
+    count = 0
+    with contextlib.suppress(FileNotFoundError):
+        for lock_path in (data / STAGING).glob("*.lock"):
+            lock = _lock(lock_path)
+            if lock is None:
+                continue
+            shutil.rmtree(lock_path.with_suffix(""), ignore_errors=True)
+            lock_path.unlink(missing_ok=True)
+            os.close(lock)
+            count += 1
+    return count
+
+
+def _lock(path: Path) -> int | None:
+    """Lock a file that is there under its name; None = another process has it."""
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(file).st_ino == path.stat().st_ino:
+                return file
+        except BlockingIOError:
+            os.close(file)
+            return None
+        except FileNotFoundError:
+            pass
+        # Whoever sweeps has deleted it between the two.
+        os.close(file)
+
+
+def _side_files(data: Path, to: Path) -> Iterator[Staged]:
+    """Copies of everything else that the broker keeps in the directory."""
+    left = SIDE_BYTES_MAX
+    for top in sorted(data.iterdir()):
+        if any(fnmatch(top.name, pattern) for pattern in _NOT_KEPT):
+            continue
+        for file in sorted(top.rglob("*")) if top.is_dir() else [top]:
+            if file.is_symlink() or not file.is_file():
+                continue
+            name = file.relative_to(data).as_posix()
+            try:
+                left -= file.stat().st_size
+                if left < 0:
+                    raise StorageFull(
+                        f"{data}: the files beside the database have more than "
+                        f"{SIDE_BYTES_MAX} bytes; {name} is one",
+                        hint="move away what is not the broker's",
+                    )
+                copy = to / name
+                copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                shutil.copy2(file, copy)
+            except FileNotFoundError:
+                continue  # it was replaced, or has ended, meanwhile
+            except OSError as error:
+                raise unusable(data, error) from error
+            yield Staged(name, copy)
+
+
+def _described(staging: Path, config: RocksdbConfig, files: tuple[Staged, ...]) -> Checkpoint:
+    database = RocksDatabase.open(staging, config=config, read_only=True)
+    try:
+        marks = database.marks
+        return Checkpoint(
+            files=files,
+            database_id=database.format.database_id,
+            database_format=database.format.version,
+            position=marks.last_offset,
+            sessions=marks.session_count,
+            retained=marks.retained_count,
+            messages=sum(each.message_count for each in database.generations()),
+        )
+    finally:
+        database.close()

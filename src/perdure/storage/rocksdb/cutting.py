@@ -1,0 +1,87 @@
+"""Cuts the log of a directory behind an offset, for a restore to an earlier moment.
+
+Invariant: rows, index, counters and points of every generation agree afterwards.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from perdure.errors import UsageError
+from perdure.storage.bundle import count_in, split_row
+from perdure.storage.rocksdb import keys
+from perdure.storage.rocksdb.engine import INBOX, META, Engine, Operations, prefix_end
+from perdure.storage.rocksdb.generations import Generation, Generations, counters_value
+from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
+from perdure.storage.rocksdb.layout_v1_scan import DATA_HEAD, pack_offset, unpack_data
+
+_WRITTEN_MAX: Final = 30_000
+"""Values in a list of operations, three for each."""
+
+_STREAM: Final = struct.Struct(">Q")
+
+
+def cut_log(engine: Engine, generations: Generations, at: int) -> int:
+    """Delete every message of the log behind an offset.
+
+    Returns:
+        How many there were.
+
+    Raises:
+        UsageError: a generation that goes beyond it has a layout that cannot be cut.
+    """
+    behind = [each for each in generations if _reaches_beyond(each, at)]
+    for generation in behind:
+        if not isinstance(generation.layout, SkipScanLayout):
+            raise UsageError(
+                f"generation {generation.header.generation} has the layout bitmask, which cannot "
+                "be cut",
+                hint="restore without --at, or to the end of an earlier backup",
+            )
+    return sum(_cut_generation(engine, each, at) for each in behind)
+
+
+def delete_entries(engine: Engine, rows: list[bytes]) -> None:
+    """Delete rows of private streams, by their keys."""
+    operations: Operations = []
+    for key in rows:
+        operations += (INBOX, key, None)
+    engine.write(operations)
+
+
+def _reaches_beyond(generation: Generation, at: int) -> bool:
+    until = generation.header.until_offset
+    return not until or until > at + 1
+
+
+def _cut_generation(engine: Engine, generation: Generation, at: int) -> int:
+    layout, number = generation.layout, generation.header.generation
+    assert isinstance(layout, SkipScanLayout)
+    data = layout.tables[0]
+    count = 0
+    operations: Operations = []
+    for stream, _ in layout.streams():
+        head = _STREAM.pack(stream)
+        for key, value in engine.items(data, head + pack_offset(at + 1), prefix_end(head)):
+            kept = split_row(unpack_data(key)[1], value, 0, at)
+            count += count_in(value) - len(kept)
+            operations += (data, key, None)
+            index = layout.index_rows(key)
+            for place in range(0, len(index), 3):
+                operations += (index[place], index[place + 1], None)
+            for offset, message in kept:
+                # Messages of a bundle that stay have rows of their own.
+                row = key[:8] + pack_offset(offset) + key[DATA_HEAD:]
+                operations += (data, row, message)
+                operations += layout.index_rows(row)
+            if len(operations) >= _WRITTEN_MAX:
+                engine.write(operations)
+                operations = []
+    prefix = keys.generation_points(number)
+    for key in engine.keys(META, prefix + pack_offset(at + 1), prefix_end(prefix)):
+        operations += (META, key, None)
+    left = counters_value(generation.message_count - count)
+    operations += (META, keys.generation_counters(number), left)
+    engine.write(operations)
+    return count
