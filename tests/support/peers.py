@@ -42,9 +42,11 @@ class Peer:
         breaches: what the broker did wrong, in words.
         connection_count: CONNACKs so far.
         is_connected: CONNACK came on the present connection.
+        expects_new: the broker was restored from a backup: its next CONNACK must say so.
     """
 
     def __init__(self, client_id: str, *, protocol: int) -> None:
+        self.expects_new = False
         self.client_id = client_id
         self.protocol = protocol
         self.forgives: frozenset[int] = frozenset()
@@ -69,6 +71,10 @@ class Peer:
     def receive(self, data: bytes) -> bytes:
         """Take bytes from the broker; returns the bytes to answer."""
         return b"".join(self._receive(packet) for packet in self._splitter.feed(data))
+
+    def begin_anew(self) -> None:
+        """Session Present was 0: forget what belongs to the session."""
+        raise NotImplementedError
 
     def on_connected(self) -> bytes:
         """CONNACK came: what to send first."""
@@ -95,7 +101,13 @@ class Peer:
             if code not in self.forgives:
                 self.blame(f"refused at CONNECT with {code:#04x}")
             return b""
-        if self._has_session and not is_present:
+        if self.expects_new:
+            # [MQTT-3.2.2-5] whoever is told so discards what it remembers.
+            if is_present:
+                self.blame("it was not told that the broker was restored")
+            self.expects_new = False
+            self.begin_anew()
+        elif self._has_session and not is_present:
             self.blame("the session was forgotten")
         self.is_connected = True
         self.connection_count += 1
@@ -149,6 +161,10 @@ class Publisher(Peer):
         packet_id = self._free_packet_id()
         outgoing = self.under_way[packet_id] = _Outgoing(topic, stamp, qos, retain)
         return self._publish(packet_id, outgoing, dup=False)
+
+    def begin_anew(self) -> None:
+        """What was under way is given up."""
+        self.under_way.clear()
 
     def on_connected(self) -> bytes:
         """Send again what is under way, in its order [MQTT-4.4.0-1]."""
@@ -274,10 +290,17 @@ class Subscriber(Peer):
         self._in_use: dict[int, _Name] = {}
         self._recorded: dict[int, _Name] = {}
         self._deliveries: dict[_Name, _Delivery] = {}
+        self._before_restore: set[_Name] = set()
 
     def forget_messages(self) -> None:
         """Start a new count; the session and its exchanges go on."""
         self.receipts = Receipts(self.client_id, dict(self.filters))
+        self._deliveries.clear()
+
+    def begin_anew(self) -> None:
+        """What came before may come again, and must say so."""
+        self._recorded.clear()
+        self._before_restore |= set(self._deliveries)
         self._deliveries.clear()
 
     def receive_maximum(self) -> int:
@@ -354,6 +377,8 @@ class Subscriber(Peer):
         """Compare with how the same message came before, and with what is in flight."""
         what = f"{message.topic} {message.payload[:24]!r}"
         earlier = self._deliveries.get(name)
+        if earlier is None and name in self._before_restore and not message.dup:
+            self.blame(f"{what}: came again after a restore without DUP")
         if message.retain or self._prefix.startswith("$share/"):
             # A retained message comes again with each SUBSCRIBE, and what passes to another
             # member and back is another delivery: only what is in flight can be compared.

@@ -15,7 +15,13 @@ from typing import Final, final
 
 from perdure.backup.manifest import MARKER, MARKER_BYTES, check_marker, object_name
 from perdure.backup.place import CHUNK_BYTES, Copied, Found
-from perdure.errors import ConfigError, StorageCorrupt, StorageFull, StorageLocked, StorageUnavailable
+from perdure.errors import (
+    ConfigError,
+    StorageCorrupt,
+    StorageFull,
+    StorageLocked,
+    StorageUnavailable,
+)
 from perdure.storage.rocksdb.synced import sync_directory
 
 _LOCK: Final = "lock"

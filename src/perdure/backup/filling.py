@@ -65,7 +65,9 @@ class Filling:
         target = self.path / file.name
         try:
             target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as writing:
+            with open(
+                os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
+            ) as writing:
                 for data in pieces:
                     digest.update(data)
                     size += len(data)

@@ -103,9 +103,7 @@ def find_backup(place: Place, wanted: str) -> BackupManifest:
         ConfigError: there is none.
         StorageError: it cannot be used.
     """
-    found = [
-        each for each in read_backups(place) if each.id.startswith(wanted)
-    ]
+    found = [each for each in read_backups(place) if each.id.startswith(wanted)]
     if not found:
         which = f"no backup {wanted}" if wanted else "no complete backup"
         raise ConfigError(f"{place.url} holds {which}", hint="perdure backup list shows them")

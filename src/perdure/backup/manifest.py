@@ -162,7 +162,7 @@ def _check(file: BackupFile, name: str) -> None:
     is_sum = len(file.sha256) == 64 and set(file.sha256) <= set("0123456789abcdef")
     if path.is_absolute() or ".." in path.parts or str(path) != file.name or not is_sum:
         raise StorageCorrupt(f"{name} names a file {file.name!r}, which is none")
-    if "\0" in file.name or file.size < 0:
+    if "\0" in file.name or file.name in ("", ".") or file.size < 0:
         raise StorageCorrupt(f"{name} names a file {file.name!r}, which is none")
 
 

@@ -75,9 +75,8 @@ def restore(
         for file in manifest.files:
             with contextlib.closing(place.read(file.object_name)) as pieces:
                 target.write(file, _counted(pieces, pace))
-        database = RocksDatabase.open(target.path, config=config)
-        try:
-            rewound = rewind(database, at) if 0 < at < manifest.position else NOTHING_CUT
+        rewound = _rewound(target.path, config, at) if 0 < at < manifest.position else NOTHING_CUT
+        with contextlib.closing(RocksDatabase.open(target.path, config=config)) as database:
             sessions = estrange_sessions(
                 database, lambda done: progress("sessions", done, manifest.sessions)
             )
@@ -89,12 +88,15 @@ def restore(
                 retained=database.retained_count,
                 rewound=rewound,
             )
-        finally:
-            database.close()
         progress("check", 0, 0)
         target.check(config)
         target.finish()
     return result
+
+
+def _rewound(path: Path, config: RocksdbConfig, at: int) -> Rewound:
+    with contextlib.closing(RocksDatabase.open(path, config=config)) as database:
+        return rewind(database, at)
 
 
 def _counted(pieces: Iterable[bytes], pace: Pace) -> Iterator[bytes]:

@@ -32,7 +32,6 @@ from perdure.session.pending_pages import StoredQueue
 from perdure.storage.batch import Batch
 from perdure.storage.codec import decode_entry, decode_retained
 from perdure.storage.retained_walk import retained_topic
-from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.cutting import cut_log, delete_entries
 from perdure.storage.rocksdb.engine import INBOX, RETAINED
 from perdure.storage.rocksdb.store import RocksDatabase

@@ -16,8 +16,8 @@ from perdure.config.units import parse_size
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _INSTEAD: Final = {
-    "redis": "back up the server: its RDB or AOF files, then the data directory",
-    "postgres": "back up the server: pg_dump, or a base backup and its WAL, then the data directory",
+    "redis": "back up the server: its RDB or AOF files; then the directory",
+    "postgres": "back up the server: pg_dump, or a base backup and its WAL; then the directory",
 }
 _NAMES: Final = {
     "checkpoint": "checkpoint",

@@ -126,9 +126,7 @@ def verify(place: str, wanted: str, no_progress: bool, out: Output) -> int:
     total = sum(sizes.values())
     with progress_bar(wanted=not no_progress) as progress:
         pace = Pace(0, lambda done: progress("verify", done, total))
-        problems = verify_backups(
-            opened, wanted, pace, say=lambda text: click.echo(text, err=True)
-        )
+        problems = verify_backups(opened, wanted, pace, say=lambda text: click.echo(text, err=True))
         rows = ({"backup": x.backup, "file": x.file, "problem": x.problem} for x in problems)
         count = out.rows((Column("backup"), Column("file"), Column("problem")), rows)
     verdict = "ok" if not count else f"{count} {'problem' if count == 1 else 'problems'}"

@@ -121,15 +121,9 @@ def _promises(restored: Restored, data: Path, *, is_cut: bool) -> Iterator[str]:
         f"{restored.retained} retained messages, up to {until}"
     )
     yield f"What was acknowledged up to {until} is there; what came later is not."
-    yield (
-        "Every session has its subscriptions and gets what it was owed then, in order. What its "
-        "client"
-    )
-    yield (
-        "acknowledged after that comes again, with DUP. Each client is told so: its next CONNACK "
-        "says"
-    )
-    yield "Session Present 0, because packet identifiers that it remembers may not be those of then."
+    yield "Every session has its subscriptions and gets what it was owed then, in order; what its"
+    yield "client acknowledged after that comes again, with DUP. Clients are told: their next CONNACK"
+    yield "says Session Present 0, since packet identifiers that they remember are of another time."
     yield "Do not run it beside the broker that the backup was taken from."
     if is_cut:
         yield from _unknown(restored)

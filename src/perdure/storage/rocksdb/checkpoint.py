@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from perdure.errors import StorageUnavailable
+from perdure.errors import StorageCorrupt, StorageUnavailable
 from perdure.storage.rocksdb.directory import manifest_stamp
 from perdure.storage.rocksdb.manifest import read_manifest
 from perdure.storage.rocksdb.starting import cut_off
@@ -121,8 +121,7 @@ def _settle(path: Path, to: Path) -> None:
     found = survey(to)
     if found.damages:
         error = found.error()
-        error.message = error.message.replace(str(to), str(path))
-        raise error
+        raise StorageCorrupt(error.message.replace(str(to), str(path)), hint=error.hint)
     if found.torn is not None:
         cut_off(to, found.torn)
 
