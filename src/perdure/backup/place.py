@@ -11,12 +11,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, final
 
-from perdure.errors import ConfigError
-
 CHUNK_BYTES: Final = 1024 * 1024
 """What is read, counted and paced at once."""
-
-S3_SCHEME: Final = "s3://"
 
 Copied = Callable[[int], None]
 """Told of each piece that was copied, bytes; takes its time, where there is a rate."""
@@ -123,30 +119,3 @@ class Pace:
         self._due_s = max(self._due_s, now_s - 1.0) + count / self._rate
         if self._due_s > now_s:
             self._sleep(self._due_s - now_s)
-
-
-def open_place(url: str, *, setting: str = "--to") -> Place:
-    """The place that a path or URL names.
-
-    Args:
-        url: a directory, or ``s3://bucket/prefix``.
-        setting: what the URL comes from, for errors.
-
-    Raises:
-        ConfigError: it names none, or the extra is not installed.
-    """
-    if url.startswith(S3_SCHEME):
-        from perdure.backup.s3 import open_s3
-
-        return open_s3(url, setting=setting)
-    if "://" in url and not url.startswith("file://"):
-        raise ConfigError(
-            f"{url} is no place for backups",
-            path=setting,
-            hint="a directory, or s3://bucket/prefix",
-        )
-    if not url:
-        raise ConfigError("no place for backups is named", path=setting)
-    from perdure.backup.directory import DirectoryPlace
-
-    return DirectoryPlace(Path(url.removeprefix("file://")))

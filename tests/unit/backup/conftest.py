@@ -12,7 +12,8 @@ from moto.server import ThreadedMotoServer
 
 from perdure.backup.directory import DirectoryPlace
 from perdure.backup.manifest import BackupManifest
-from perdure.backup.place import Place, open_place
+from perdure.backup.place import Place
+from perdure.backup.places import open_place
 from perdure.backup.taking import take_backup
 from perdure.config.schema import RocksdbConfig
 from perdure.storage.rocksdb import RocksDatabase

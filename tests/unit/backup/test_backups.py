@@ -199,9 +199,7 @@ def test_nothing_to_back_up(tmp_path: Path, directory: Place) -> None:
 
 def test_a_clock_that_was_set_back(data: Path, directory: Place) -> None:
     first = back_up(data, directory)
-    second = taking.take_backup(
-        data, directory, config=CONFIG, version="1", now_us=NOW_US - 10**12
-    )
+    second = taking.take_backup(data, directory, config=CONFIG, version="1", now_us=NOW_US - 10**12)
     assert [each.id for each in read_backups(directory)] == [first.id, second.id]
     assert isinstance(find_backup(directory, ""), BackupManifest)
     assert find_backup(directory, "") == second

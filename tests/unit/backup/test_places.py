@@ -9,7 +9,8 @@ import pytest
 
 from perdure.backup.directory import DirectoryPlace
 from perdure.backup.manifest import MARKER, OBJECTS, object_name
-from perdure.backup.place import Pace, Place, open_place
+from perdure.backup.place import Pace, Place
+from perdure.backup.places import open_place
 from perdure.errors import ConfigError, FormatTooNew, StorageCorrupt, StorageLocked
 
 

@@ -44,9 +44,7 @@ def stored(database: RocksDatabase, client_id: str) -> StoredSession | None:
 
 
 def retained(database: RocksDatabase) -> dict[str, bytes]:
-    page = asyncio.run(
-        database.read_retained("#", after_topic="", limit=100, scan_max=1_000)
-    )
+    page = asyncio.run(database.read_retained("#", after_topic="", limit=100, scan_max=1_000))
     return {each.topic: each.payload for each in page.messages}
 
 
@@ -135,11 +133,15 @@ def test_the_log_and_what_it_tells_are_as_they_were(taken: dict[str, Any]) -> No
     cut = RocksDatabase.open(to / "cut", read_only=True)
     assert logged(cut) == logged(then)
     assert found.messages == len(logged(then)) == 14
-    assert retained(cut) == retained(then) == {
-        "r/same": b"old",
-        "r/changed": b"old",
-        "r/cleared": b"old",
-    }
+    assert (
+        retained(cut)
+        == retained(then)
+        == {
+            "r/same": b"old",
+            "r/changed": b"old",
+            "r/cleared": b"old",
+        }
+    )
     before, after = stored(then, "c1"), stored(cut, "c1")
     assert before is not None
     assert after is not None

@@ -42,12 +42,12 @@ def command(
 
     \b
     Examples:
-      perdure backup --data /var/lib/perdure --to /mnt/backups
+      perdure backup --data /var/lib/perdure --to /backups
       perdure backup --data /var/lib/perdure --to s3://company/perdure --rate 50MiB
-      perdure backup list --from /mnt/backups
-      perdure backup verify --from /mnt/backups
-      perdure backup prune --from /mnt/backups --keep 7
-      perdure restore --from /mnt/backups --data /var/lib/perdure
+      perdure backup list --from /backups
+      perdure backup verify --from /backups
+      perdure backup prune --from /backups --keep 7
+      perdure restore --from /backups --data /var/lib/perdure
     """
     if context.invoked_subcommand is not None:
         return
@@ -56,7 +56,7 @@ def command(
         raise click.UsageError("no place is named: --to, or the setting backup.to")
     refuse_server(config.storage)
     data = database_directory(config.storage)
-    from perdure.backup.place import open_place
+    from perdure.backup.places import open_place
     from perdure.backup.taking import take_backup
 
     with progress_bar(wanted=not no_progress) as progress:
@@ -79,7 +79,7 @@ def list_backups(place: str, out: Output) -> None:
     """List the backups of a place, oldest first; an interrupted one is none."""
     from perdure.backup.keeping import check_place, read_backups
     from perdure.backup.manifest import BackupManifest
-    from perdure.backup.place import open_place
+    from perdure.backup.places import open_place
 
     opened = open_place(place, setting="--from")
     check_place(opened)
@@ -110,7 +110,8 @@ def verify(place: str, wanted: str, no_progress: bool, out: Output) -> int:
     """Read every file of the backups again and compare checksums; exit 65 if one is wrong."""
     from perdure.backup.keeping import check_place, read_backups, verify_backups
     from perdure.backup.manifest import BackupManifest
-    from perdure.backup.place import Pace, open_place
+    from perdure.backup.place import Pace
+    from perdure.backup.places import open_place
 
     opened = open_place(place, setting="--from")
     check_place(opened)
@@ -147,7 +148,7 @@ def verify(place: str, wanted: str, no_progress: bool, out: Output) -> int:
 def prune(place: str, keep: int, dry_run: bool, out: Output) -> None:
     """Delete all but the newest backups, and what only they needed."""
     from perdure.backup import keeping
-    from perdure.backup.place import open_place
+    from perdure.backup.places import open_place
 
     opened = open_place(place, setting="--from")
     keeping.check_place(opened)

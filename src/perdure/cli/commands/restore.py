@@ -51,13 +51,13 @@ def command(
 
     \b
     Examples:
-      perdure restore --from /mnt/backups --data /var/lib/perdure
-      perdure restore --from /mnt/backups --data /tmp/before --at 2026-11-23T08:00:00Z
+      perdure restore --from /backups --data /var/lib/perdure
+      perdure restore --from /backups --data before --at 2026-11-23T08:00:00Z
       perdure restore --from s3://company/perdure --backup 20261123T0300 --data /var/lib/perdure
     """
     refuse_server(config.storage)
     from perdure.backup.keeping import check_place
-    from perdure.backup.place import open_place
+    from perdure.backup.places import open_place
     from perdure.backup.restoring import restore
 
     opened = open_place(place, setting="--from")
@@ -122,8 +122,8 @@ def _promises(restored: Restored, data: Path, *, is_cut: bool) -> Iterator[str]:
     )
     yield f"What was acknowledged up to {until} is there; what came later is not."
     yield "Every session has its subscriptions and gets what it was owed then, in order; what its"
-    yield "client acknowledged after that comes again, with DUP. Clients are told: their next CONNACK"
-    yield "says Session Present 0, since packet identifiers that they remember are of another time."
+    yield "client acknowledged after that comes again, with DUP. Clients are told: the next CONNACK"
+    yield "says Session Present 0, since packet identifiers that they know are of another time."
     yield "Do not run it beside the broker that the backup was taken from."
     if is_cut:
         yield from _unknown(restored)
