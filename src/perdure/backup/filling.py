@@ -65,9 +65,8 @@ class Filling:
         target = self.path / file.name
         try:
             target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with open(
-                os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
-            ) as writing:
+            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as writing:
                 for data in pieces:
                     digest.update(data)
                     size += len(data)
