@@ -190,6 +190,19 @@ TABLE: tuple[MetricInfo, ...] = (
         "takeover_seconds", "Time to end the connection that was before, and to write what it left."
     ),
     _histogram("event_loop_lag_seconds", "How late the event loop runs a timer."),
+    _gauge(
+        "backup_age_seconds",
+        "Since the last good backup was begun, where backup.every is set; -1 = there is none.",
+    ),
+    _gauge("backup_failed", "1 if the last backup that the broker tried has failed."),
+    MetricInfo(
+        "backups",
+        "counter",
+        "Backups that the broker made by itself.",
+        ("result",),
+        ("made", "failed"),
+        "fields",
+    ),
     _gauge("subscriptions", "Subscriptions of all sessions in memory."),
     _gauge("subscriptions_offline", "Subscriptions of sessions that are not connected."),
     _gauge("shared_subscriptions", "Shared subscriptions of all sessions in memory."),

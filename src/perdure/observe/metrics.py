@@ -30,6 +30,10 @@ class Metrics(ConnectionMetrics):
         "auth_check_seconds",
         "auth_checks",
         "auth_seconds",
+        "backup_age_seconds",
+        "backup_failed",
+        "backups_failed",
+        "backups_made",
         "bans",
         "bans_temporary",
         "clock_offset_lead_seconds",
@@ -122,6 +126,10 @@ class Metrics(ConnectionMetrics):
         self.messages_dropped_not_authorized: int = 0
         self.messages_dropped_retention: int = 0
         # Sessions.
+        self.backup_age_seconds: int = 0
+        self.backup_failed: int = 0
+        self.backups_failed: int = 0
+        self.backups_made: int = 0
         self.sessions_connected: int = 0
         self.sessions_offline: int = 0
         self.sessions_held_up: int = 0

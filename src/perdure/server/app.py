@@ -32,6 +32,7 @@ from perdure.server import process
 from perdure.server.administration.assembly import Administration
 from perdure.server.administration.socket import AdminServer
 from perdure.server.auth_part import AuthPart
+from perdure.server.backup_part import BackupPart
 from perdure.server.bans import BanKeeper, ban_file
 from perdure.server.clock_file import ClockFile
 from perdure.server.failures import TaskWatch, loop_failures
@@ -322,6 +323,16 @@ def _optional_parts(config: Config, metrics: Metrics, administration: Administra
                 config.metrics,
                 version=__version__,
                 backend=config.storage.backend,
+            )
+        )
+    if config.backup.every:
+        parts.append(
+            BackupPart(
+                config.backup,
+                Path(config.storage.path),
+                rocksdb=config.storage.rocksdb,
+                metrics=metrics,
+                clock=SystemClock(),
             )
         )
     if config.http.bind:

@@ -123,6 +123,8 @@ def look(config: Config, *, ports: bool) -> Preflight:
     with _told(findings, "storage.path"):
         findings += _directory(config)
     findings += _kept_for(config)
+    with _told(findings, "backup.to"):
+        _backups(config)
     with _told(findings, "storage.backend"):
         _make_driver(config)
     with _told(findings, "auth.password_file"):
@@ -201,6 +203,26 @@ def _directory(config: Config) -> Iterator[Finding]:
     if free < ROOM_BYTES_MIN:
         text = f"{found} is on a file system with {free // 1024**2} MiB free ({_mount(found)})"
         yield Finding(name, text, "make room: see docs/howto/data-directory.md", "warning")
+
+
+def _backups(config: Config) -> None:
+    """Whether the broker can make the backups that it shall.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if not config.backup.every:
+        return
+    if not config.storage.traits.is_directory:
+        raise ConfigError(
+            f"backup.every is set, and storage.backend is {config.storage.backend}",
+            path="backup.every",
+            hint="a backup copies a directory; back up the server instead (docs/howto/backup.md)",
+        )
+    if not config.backup.to:
+        raise ConfigError(
+            "backup.every is set, and no place", path="backup.to", hint="a directory, or s3://"
+        )
 
 
 def _kept_for(config: Config) -> Iterator[Finding]:
