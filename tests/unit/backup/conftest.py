@@ -50,7 +50,7 @@ def data(tmp_path: Path) -> Path:
     batch.put_session(record("c1"))
     batch.write()
     database.close()
-    (path / "bans").write_text("client x\n")
+    (path / "side.file").write_text("client x\n")
     (path / "cursors").mkdir()
     (path / "cursors" / "archive").write_text("7")
     return path

@@ -46,7 +46,7 @@ def test_a_backup_holds_everything_and_copies_it_once(
 ) -> None:
     first = back_up(data, place)
     assert (first.messages, first.sessions, first.position) == (1, 1, NOW_US)
-    assert {file.name for file in first.files} >= {"bans", "cursors/archive", "CURRENT"}
+    assert {file.name for file in first.files} >= {"side.file", "cursors/archive", "CURRENT"}
     # With tables on the disk, and later messages in the table.
     database = RocksDatabase.open(data, config=CONFIG)
     write(database, *(f"b/{number}" for number in range(2_000)))
@@ -70,7 +70,7 @@ def test_a_backup_holds_everything_and_copies_it_once(
         result = restore(place, manifest, to, config=CONFIG)
         assert (result.messages, result.position) == (expected, manifest.position)
         assert len(topics(to)) == expected
-        assert (to / "bans").read_text() == "client x\n"
+        assert (to / "side.file").read_text() == "client x\n"
         assert (to / "cursors" / "archive").read_text() == "7"
         assert list(inspect(to, CONFIG)) == []
     assert not (data / "checkpoints").exists()
@@ -148,7 +148,7 @@ def test_no_room_is_said_before_anything_is_copied(
     data: Path, directory: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest = back_up(data, directory)
-    (data / "bans").write_text("other")
+    (data / "side.file").write_text("other")
     monkeypatch.setattr(type(directory), "free_bytes", lambda _: 1_000)
     with pytest.raises(StorageFull, match="the backup needs"):
         back_up(data, directory)
