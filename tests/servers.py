@@ -1,7 +1,8 @@
 """Servers that tests share: one of each kind for a whole run, and a fresh place in it for each.
 
 ``PERDURE_TEST_BACKEND=redis``, ``redis-cluster`` or ``postgres`` runs the wire cases on that
-profile. A server is started when it is first asked for and ended with the run.
+profile, ``cluster`` on three nodes with Kafka between which the connections are spread.
+A server is started when it is first asked for and ended with the run.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ async def test_nodes_stay_equal_through_deaths(cluster: KafkaCluster, nodes: lis
     member = a.replica.members.get("c")
     assert member is not None
     failed = asyncio.Event()
-    c.replica.on_failed = lambda _error: failed.set()
+    c.replica.peers.on_failed = lambda _error: failed.set()
     a.replica.submit_acts(Expel("c", member.incarnation, ANYHOW))
     await failed.wait()
     assert c.replica.has_failed

@@ -131,7 +131,7 @@ class ClusterMachine(RuleBasedStateMachine):
     def _start(self, node: Node) -> None:
         node.replica = SteppedReplica(self.log, node.name, node.local, self.incarnations)
         node.replica.on_sequenced = partial(self._acknowledge, node)
-        node.replica.on_foreign = node.hear
+        node.replica.peers.on_foreign = node.hear
         node.epochs, node.placed, node.heard = {}, [], 0
         drive(node.replica.open(), partial(self._pump, node))
 

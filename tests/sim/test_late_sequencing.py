@@ -19,11 +19,15 @@ from tests.support.simulation import Simulation
 SEEDS = range(40)
 
 
-def run(seed: int, plan: Plan | None = None) -> Report:
-    """A simulation on an ordered log with a neighbour; both nodes hold the same in the end."""
+def run(seed: int, plan: Plan | None = None, *, has_peers: bool = False) -> Report:
+    """A simulation on an ordered log with a neighbour; both nodes hold the same in the end.
+
+    Args:
+        has_peers: the broker knows that it is a node among others.
+    """
     chance = random.Random(seed + 77)
     log = OrderedLog(chance)
-    store = LateDatabase(log=log)
+    store = LateDatabase(log=log, has_peers=has_peers)
     neighbour = Neighbour(log, chance)
     if plan is None:
         plan = Plan.of(random.Random(seed))
@@ -39,7 +43,7 @@ def run(seed: int, plan: Plan | None = None) -> Report:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_promise_is_kept_on_a_log_elsewhere(seed: int) -> None:
-    report = run(seed)
+    report = run(seed, has_peers=seed % 2 == 1)
     print(*report.trace, *report.breaches, sep="\n")
     assert report.breaches == []
     assert report.published > 0

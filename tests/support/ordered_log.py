@@ -69,6 +69,7 @@ class LateDatabase(FaultyDatabase):
         inner: what its disk holds.
         log: the log; None = one of its own.
         name: of the node; empty = a new one.
+        has_peers: the broker on it knows of the other nodes.
 
     Attributes:
         replica: the product's.
@@ -77,9 +78,15 @@ class LateDatabase(FaultyDatabase):
     """
 
     def __init__(
-        self, inner: MemoryDatabase | None = None, log: OrderedLog | None = None, name: str = ""
+        self,
+        inner: MemoryDatabase | None = None,
+        log: OrderedLog | None = None,
+        name: str = "",
+        *,
+        has_peers: bool = False,
     ) -> None:
         super().__init__(inner)
+        self.has_peers = has_peers
         self.log = log or OrderedLog()
         self.later: Callable[[Callable[[], None]], object] | None = None
         self._name = name or self.log.name()
@@ -97,7 +104,8 @@ class LateDatabase(FaultyDatabase):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(sequences_late=True, loop_sync=self)
+        peers = self.replica.peers if self.has_peers else None
+        return Capabilities(sequences_late=True, loop_sync=self, peers=peers)
 
     @property
     def has_failed(self) -> bool:
@@ -165,12 +173,12 @@ class LateDatabase(FaultyDatabase):
         self.on_sequenced = None
         if power:
             self.inner.lose_power(keep=chance.randint(0, 5) if chance is not None else 0)
-        return LateDatabase(self.inner.reopened(), self.log, self._name)
+        return LateDatabase(self.inner.reopened(), self.log, self._name, has_peers=self.has_peers)
 
     def reopened(self) -> LateDatabase:
         """What the next process opens."""
         self.close()
-        return LateDatabase(self.inner.reopened(), self.log, self._name)
+        return LateDatabase(self.inner.reopened(), self.log, self._name, has_peers=self.has_peers)
 
     def close(self) -> None:
         if not self._is_dead:

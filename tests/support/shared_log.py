@@ -120,6 +120,10 @@ class LogEnd:
         return "cut off" if self.is_cut else ""
 
     @property
+    def end(self) -> int:
+        return len(self.log.entries)
+
+    @property
     def lag(self) -> int:
         """Records that this end has not read."""
         return len(self.log.entries) - self._position

@@ -19,6 +19,7 @@ import pytest
 
 from tests import servers
 from tests.wire.clients import Clients
+from tests.wire.cluster_broker import ClusterBroker
 from tests.wire.harness import Broker, Options
 from tests.wire.peer import SUBJECT
 from tests.wire.process_broker import ProcessBroker
@@ -97,9 +98,14 @@ def _plain_name(item: pytest.Function) -> str:
 @pytest.fixture(scope="module")
 def process_broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ProcessBroker]:
-    """The module's broker process, for those of its cases that run on sockets."""
-    process = ProcessBroker(tmp_path_factory.mktemp("broker"), _options(request.module))
+) -> Iterator[ProcessBroker | ClusterBroker]:
+    """The module's broker process, for those of its cases that run on sockets; or its nodes."""
+    directory, options = tmp_path_factory.mktemp("broker"), _options(request.module)
+    process: ProcessBroker | ClusterBroker
+    if servers.BACKEND == "cluster":
+        process = ClusterBroker(directory, options, seed=SEED + _digest(request.module.__name__))
+    else:
+        process = ProcessBroker(directory, options)
     process.start()
     yield process
     process.close()
@@ -120,7 +126,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
         virtual.check_health()
         virtual.close()
         return
-    process: ProcessBroker = request.getfixturevalue("process_broker")
+    process: ProcessBroker | ClusterBroker = request.getfixturevalue("process_broker")
     process.ensure_running()
     yield process
     process.close_peers()

@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING
 
 from perdure.broker.access.ban_enforcer import BanEnforcer
 from perdure.broker.access.login_expiry import LoginExpiry
+from perdure.broker.cluster.foreign import ForeignBatches
+from perdure.broker.cluster.handover import Handover
+from perdure.broker.cluster.node import ClusterNode
+from perdure.broker.cluster.survey import Survey
 from perdure.broker.connection.connect_handler import ConnectHandler
 from perdure.broker.connection.control_packets import ControlPackets
 from perdure.broker.connection.enhanced_auth import EnhancedAuth
@@ -27,6 +31,7 @@ from perdure.broker.monitor.gauges import Gauges
 from perdure.broker.monitor.sys_publisher import SysPublisher
 from perdure.broker.publish.path import PublishPath
 from perdure.broker.retention.retention import Retention
+from perdure.broker.sessions.claims import Claims
 from perdure.broker.sessions.counts import SessionCounts
 from perdure.broker.sessions.lifecycle import SessionLifecycle
 from perdure.broker.sessions.reaper import Reaper
@@ -36,10 +41,13 @@ from perdure.broker.sessions.wills import WillPublisher
 from perdure.broker.shared.subscriptions import SharedSubscriptions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from perdure.broker.auth.bans import BanList
     from perdure.broker.services import Services
     from perdure.config.schema import Config
     from perdure.observe.sys_topics import SysTopics
+    from perdure.storage.peers import Peers
 
 
 def wire(
@@ -79,10 +87,14 @@ def wire(
         services, inbox=inbox, sys=services.sys, window_waiters=waiters
     )
     counts = services.session_counts = SessionCounts(services.metrics)
-    wills = WillPublisher(services, ban_enforcer=ban_enforcer, publish_path=publish_path)
+    wills = services.wills = WillPublisher(
+        services, ban_enforcer=ban_enforcer, publish_path=publish_path
+    )
+    claims = services.claims = Claims(services, wills=wills)
     sessions = services.sessions = SessionLifecycle(
         services,
         ban_enforcer=ban_enforcer,
+        claims=claims,
         registry=registry,
         session_counts=counts,
         shared_subscriptions=shared,
@@ -91,6 +103,7 @@ def wire(
     services.reaper = Reaper(
         services,
         ban_enforcer=ban_enforcer,
+        claims=claims,
         registry=registry,
         session_counts=counts,
         sessions=sessions,
@@ -105,6 +118,34 @@ def wire(
         shared_subscriptions=shared,
     )
     _wire_connections(services, config, backfill, level=level)
+
+
+def wire_cluster(
+    services: Services, peers: Peers, *, lost: Callable[[str, int], None]
+) -> ClusterNode:
+    """Make what a node of a cluster has besides.
+
+    Args:
+        services: all its other parts.
+        peers: the nodes.
+        lost: told of sessions that have a later owner.
+    """
+    registry, reaper = services.registry, services.reaper
+    handover = Handover(
+        services, claims=services.claims, lost=lost, registry=registry, wills=services.wills
+    )
+    foreign = ForeignBatches(
+        services, claims=services.claims, deadlines=reaper, handover=handover, registry=registry
+    )
+    survey = Survey(
+        services,
+        ban_enforcer=services.ban_enforcer,
+        claims=services.claims,
+        deadlines=reaper,
+        registry=registry,
+        session_counts=services.session_counts,
+    )
+    return ClusterNode(services, peers, foreign=foreign, reaper=reaper, survey=survey)
 
 
 def _wire_connections(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final, final
 
-from perdure.broker.assembly import wire
+from perdure.broker.assembly import wire, wire_cluster
 from perdure.broker.auth.authenticate import AllStand, Authenticator, EnhancedMethods, Standing
 from perdure.broker.auth.authorize import Authorizer
 from perdure.broker.auth.bans import BanList
@@ -28,7 +28,11 @@ from perdure.broker.services import Services
 from perdure.clock import Clock, SteadyClock
 from perdure.config.schema import Config
 from perdure.errors import Fenced, StorageError, StorageLocked, StorageUnavailable
-from perdure.mqtt.reason_codes import SESSION_TAKEN_OVER, UNSPECIFIED_ERROR
+from perdure.mqtt.reason_codes import (
+    SERVER_SHUTTING_DOWN,
+    SESSION_TAKEN_OVER,
+    UNSPECIFIED_ERROR,
+)
 from perdure.observe.metrics import Metrics
 from perdure.observe.sys_topics import SysTopics
 from perdure.storage.contract import Database
@@ -100,6 +104,7 @@ class Broker:
         services.clock = SteadyClock(clock, kept)
         services.clock_watch = ClockWatch(services, clock_memory, kept)
         services.database = database
+        services.peers = peers = database.capabilities.peers
         services.log = log
         services.metrics = metrics
         services.mqtt_config = config.mqtt
@@ -131,9 +136,14 @@ class Broker:
             services.router,
             metrics,
             offset=database.last_offset,
-            gate_qos2=level == LEVEL_FSYNC
-            or _has_fsync_listener(config)
-            or (not database.capabilities.keeps_written and level != LEVEL_MEMORY),
+            # What a log elsewhere gives back is safe already.
+            gate_qos2=peers is None
+            and (
+                level == LEVEL_FSYNC
+                or _has_fsync_listener(config)
+                or (not database.capabilities.keeps_written and level != LEVEL_MEMORY)
+            ),
+            is_alone=peers is None,
         )
         services.pipeline.dispatcher = services.dispatcher
         wire(
@@ -145,6 +155,7 @@ class Broker:
         )
         services.pipeline.on_storage_failed.append(self)
         services.pipeline.on_refused = self._refused
+        self._cluster = None if peers is None else wire_cluster(services, peers, lost=self._refused)
         self._level = level
         self._recovering: bool = False
         self._recovery_error: str = ""
@@ -156,7 +167,10 @@ class Broker:
         services = self.services
         services.clock_watch.start()
         services.pipeline.now_us = services.clock.now_us()
-        await services.reaper.cut_connections()
+        if self._cluster is None:
+            await services.reaper.cut_connections()
+        else:
+            await self._cluster.start()
         services.ban_enforcer.start()  # before wills that are due are published
         await services.filters.load()
         await services.shared_subscriptions.load()
@@ -183,6 +197,8 @@ class Broker:
         self.stopping = True
         self.services.clock_watch.stop()
         self.services.reaper.stop()
+        if self._cluster is not None:
+            self._cluster.stop()
         self.services.retention.stop()
         self.services.ban_enforcer.stop()
         self.services.login_expiry.stop()
@@ -209,20 +225,22 @@ class Broker:
         services.log.error("storage.failed", error=error.message, code=error.code, hint=error.hint)
         if self._is_fenced(error):
             return
+        # Clients of a cluster find another node.
+        reason = UNSPECIFIED_ERROR if services.peers is None else SERVER_SHUTTING_DOWN
         for session in list(services.registry.live.values()):
             if session.feeding or session.groups or (in_doubt and session.durable):
-                session.connection.storage_lost(UNSPECIFIED_ERROR)
+                session.connection.storage_lost(reason)
         if not self._recovering:
             self._recovering = True
             self.services.scheduler.call_later(RECOVERY_INTERVAL_US, self._try_recovery)
 
-    def _refused(self, client_id: str) -> None:
-        """Another owner has a session that a connection holds here: let go of it."""
+    def _refused(self, client_id: str, epoch: int) -> None:
+        """A later owner has a session than the one of this epoch: let go of it."""
         session = self.services.registry.live.get(client_id)
-        if session is None:
+        if session is None or session.record.epoch > epoch:
             return
         self.services.log.warning("session.fenced", client_id=client_id)
-        session.taken_over = True
+        session.taken_over = session.fenced = True
         # What its groups gave it is in its private stream, which is another owner's now.
         session.group_entries = {}
         session.given = {}
@@ -259,7 +277,10 @@ class Broker:
                 await services.shared_subscriptions.reload()
                 # Connections that went meanwhile could not write so: their sessions are offline
                 # and their wills fall due from now on.
-                await services.reaper.cut_connections()
+                if self._cluster is None:
+                    await services.reaper.cut_connections()
+                else:
+                    await self._cluster.start()
         except StorageError as error:
             if error.message != self._recovery_error:
                 # Asked once a second: the same answer is told once.

@@ -30,6 +30,7 @@ from perdure.errors import StorageError
 from perdure.observe.instruments import add
 from perdure.observe.metrics import Metrics
 from perdure.storage.contract import Database
+from perdure.storage.peers import Peers
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -59,6 +60,7 @@ class BrokerCore:
         "metrics",
         "mqtt_config",
         "origin",
+        "peers",
         "pipeline",
         "random",
         "router",
@@ -90,6 +92,8 @@ class BrokerCore:
     mqtt_config: MqttConfig
     origin: str
     """Who this broker is, for bridges; empty = nobody."""
+    peers: Peers | None
+    """The other nodes on the log; None = there are none."""
     pipeline: CommitPipeline
     random: random.Random
     router: Router

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from perdure.broker.monitor.gauges import Gauges
     from perdure.broker.monitor.sys_publisher import SysPublisher
     from perdure.broker.retention.retention import Retention
+    from perdure.broker.sessions.claims import Claims
     from perdure.broker.sessions.counts import SessionCounts
     from perdure.broker.sessions.reaper import Reaper
     from perdure.broker.sessions.stored_filters import StoredFilters
+    from perdure.broker.sessions.wills import WillPublisher
     from perdure.broker.shared.subscriptions import SharedSubscriptions
 
 
@@ -31,6 +33,7 @@ class Services(ConnectionParts):
 
     __slots__ = (
         "ban_enforcer",
+        "claims",
         "clock_watch",
         "filters",
         "gauges",
@@ -42,9 +45,11 @@ class Services(ConnectionParts):
         "session_counts",
         "shared_subscriptions",
         "sys",
+        "wills",
     )
 
     ban_enforcer: BanEnforcer
+    claims: Claims
     clock_watch: ClockWatch
     filters: StoredFilters
     gauges: Gauges
@@ -56,3 +61,4 @@ class Services(ConnectionParts):
     session_counts: SessionCounts
     shared_subscriptions: SharedSubscriptions
     sys: SysPublisher
+    wills: WillPublisher

@@ -12,6 +12,7 @@ from os.path import normpath
 from typing import Final
 
 from perdure.config.bind import Problem
+from perdure.config.cluster_rules import cluster_problems
 from perdure.config.document import Origin
 from perdure.config.listener_kinds import LISTENER_KINDS
 from perdure.config.schema import AUTH_METHODS, AuthConfig, Config, Listener, StorageConfig
@@ -70,6 +71,7 @@ def validate(config: Config, origins: Mapping[str, Origin]) -> list[Problem]:
     url = config.alarms.webhook_url
     if url and not url.startswith(("http://", "https://")):
         found.append(Problem("alarms.webhook_url", f"{url} is no http:// or https:// URL"))
+    found += cluster_problems(config, origins)
     thresholds = config.storage.rocksdb.learn_thresholds
     if not thresholds or min(thresholds) < 1:
         found.append(

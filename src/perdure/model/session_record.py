@@ -54,6 +54,7 @@ class SessionRecord(msgspec.Struct, frozen=True, array_like=True):
             ``anonymous``; empty = nobody knows (a session from another broker), and it belongs to
             whoever comes first.
         subscription_count: subscriptions that hold, those that have ended left out.
+        node, incarnation: of the cluster, that held it last; empty and 0 = there is no cluster.
     """
 
     client_id: str
@@ -71,6 +72,8 @@ class SessionRecord(msgspec.Struct, frozen=True, array_like=True):
     cut_offset: int = 0
     method: str = ""
     subscription_count: int = 0
+    node: str = ""
+    incarnation: int = 0
 
     @property
     def deadline_us(self) -> int:

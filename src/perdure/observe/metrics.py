@@ -39,6 +39,12 @@ class Metrics(ConnectionMetrics):
         "clock_offset_lead_seconds",
         "clock_steps_back",
         "clock_steps_forward",
+        "cluster_in_flight",
+        "cluster_lag",
+        "cluster_log_seconds",
+        "cluster_members",
+        "cluster_position",
+        "cluster_stalled_seconds",
         "event_loop_lag_seconds",
         "forwarder_dropped",
         "forwarder_failures",
@@ -159,6 +165,12 @@ class Metrics(ConnectionMetrics):
         # Storage.
         self.storage_append_seconds = Histogram()
         self.storage_commit_seconds = Histogram()
+        self.cluster_in_flight: int = 0
+        self.cluster_lag: int = 0
+        self.cluster_log_seconds = Histogram()
+        self.cluster_members: int = 0
+        self.cluster_position: int = 0
+        self.cluster_stalled_seconds: int = 0
         self.storage_commit_batch_messages = Histogram()
         self.storage_read_seconds = Histogram()
         self.storage_errors: dict[tuple[str, ...], int] = {}

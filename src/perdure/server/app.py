@@ -9,7 +9,7 @@ import random
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 from perdure import __version__
 from perdure.broker.access.revoking import revoke
@@ -35,6 +35,7 @@ from perdure.server.auth_part import AuthPart
 from perdure.server.backup_part import BackupPart
 from perdure.server.bans import BanKeeper, ban_file
 from perdure.server.clock_file import ClockFile
+from perdure.server.cluster_part import ClusterStore, open_cluster
 from perdure.server.failures import TaskWatch, loop_failures
 from perdure.server.forwarders_part import make_forwarders
 from perdure.server.greeting import greeting
@@ -57,6 +58,9 @@ from perdure.storage.rocksdb.engine import Engine, EngineFactory
 
 log = get_logger("server")
 
+Store: TypeAlias = Database | RemoteStore | ClusterStore
+"""The database, with what has to be closed beside it."""
+
 KEY_FILE: Final = "broker.key"
 """In the data directory: the secret behind answers for unknown users."""
 
@@ -67,9 +71,7 @@ class BrokerPart:
 
     name: str = "broker"
 
-    def __init__(
-        self, broker: Broker, scheduler: LoopScheduler, store: Database | RemoteStore
-    ) -> None:
+    def __init__(self, broker: Broker, scheduler: LoopScheduler, store: Store) -> None:
         self._broker = broker
         self._scheduler = scheduler
         self._store = store
@@ -88,8 +90,8 @@ class BrokerPart:
             await _close(self._store)
 
 
-async def _close(store: Database | RemoteStore) -> None:
-    if isinstance(store, RemoteStore):
+async def _close(store: Store) -> None:
+    if isinstance(store, RemoteStore | ClusterStore):
         await store.close()
     else:
         store.close()
@@ -163,6 +165,8 @@ async def serve(
         "history": administration.recorder.run,
         "alarms": administration.alarms.run,
     }
+    if isinstance(store, ClusterStore):
+        jobs["cluster"] = functools.partial(store.keep, broker, metrics)
     optional = [forwarders, *_optional_parts(config, metrics, administration)]
     lifecycle: Lifecycle = Lifecycle(
         [BrokerPart(broker, scheduler, store), methods, *optional],
@@ -211,7 +215,9 @@ def _open_ledger(config: Config) -> Ledger | None:
     return Ledger(IdentityFile(Path(config.storage.path)), SystemClock())
 
 
-async def _open_store(config: Config, engine: EngineFactory) -> Database | RemoteStore:
+async def _open_store(config: Config, engine: EngineFactory) -> Store:
+    if config.cluster.kafka:
+        return await open_cluster(config, engine=engine)
     if config.storage.traits.is_server:
         return await open_remote(config)
     return open_embedded(config, engine=engine)
@@ -219,7 +225,7 @@ async def _open_store(config: Config, engine: EngineFactory) -> Database | Remot
 
 def _broker(
     config: Config,
-    store: Database | RemoteStore,
+    store: Store,
     *,
     scheduler: LoopScheduler,
     access: AccessControl,
@@ -228,9 +234,9 @@ def _broker(
 ) -> Broker:
     return Broker(
         config,
-        store.database if isinstance(store, RemoteStore) else store,
+        store.database if isinstance(store, RemoteStore | ClusterStore) else store,
         scheduler=scheduler,
-        clock=SystemClock(),
+        clock=store.clock if isinstance(store, ClusterStore) else SystemClock(),
         # Client ids and shares need chance, not secrecy; tests need a seed.
         chance=random.Random(secrets.randbits(128)),  # noqa: S311
         authenticator=access,
@@ -241,7 +247,7 @@ def _broker(
         version=__version__,
         bans=bans,
         clock_memory=ClockFile(Path(config.storage.path))
-        if config.storage.traits.is_kept
+        if config.storage.traits.is_kept and not config.cluster.kafka
         else None,
         standing=access,
         guard=access.guard,

@@ -14,7 +14,7 @@ Invariant: a batch that is never submitted leaves no trace.
 
 from __future__ import annotations
 
-from typing import TypeAlias, final
+from typing import Final, TypeAlias, final
 
 from perdure.errors import UsageError
 from perdure.model import Cursor, GroupRecord, InboxEntry, Message, SessionRecord, Subscription
@@ -42,8 +42,14 @@ from perdure.storage.operations import (
     Target,
     TrimInbox,
 )
+from perdure.storage.peer_operations import PassMessage, Speak
 
 Placed: TypeAlias = Message | InboxEntry
+
+ANYBODY: Final = 2**63 - 1
+"""The epoch of who may discard a session whoever owns it."""
+
+_NOBODY: Final[frozenset[str]] = frozenset()
 
 
 @final
@@ -60,6 +66,7 @@ class Batch:
         is_sequenced: it has entered the log, and all that it holds has its offset.
         first_offset: that of the first message or placed thing, if there is any.
         refused: the operations that did not hold.
+        silenced: publishers whose messages did not count (``fencing.silence``).
     """
 
     __slots__ = (
@@ -70,6 +77,7 @@ class Batch:
         "operations",
         "placed",
         "refused",
+        "silenced",
     )
 
     def __init__(self) -> None:
@@ -80,6 +88,7 @@ class Batch:
         self.is_sequenced: bool = False
         self.first_offset: int = 0
         self.refused: list[Operation] = []
+        self.silenced: frozenset[str] = _NOBODY
 
     # -- the log ---------------------------------------------------------------------------
 
@@ -113,9 +122,9 @@ class Batch:
         """
         self._of_session(ClaimSession(record, seen))
 
-    def discard_session(self, client_id: str) -> None:
+    def discard_session(self, client_id: str, *, epoch: int = ANYBODY) -> None:
         """Delete record, cursor, subscriptions, awaiting-release ids and inbox of a session."""
-        self._of_session(DiscardSession(client_id))
+        self._of_session(DiscardSession(client_id, epoch))
 
     def put_cursor(self, client_id: str, cursor: Cursor, *, epoch: int) -> None:
         """Replace a session's outbound cursor."""
@@ -177,9 +186,17 @@ class Batch:
         """Record that a session is no member any more."""
         self.operations.append(DeleteGroupMember(group_key, client_id))
 
-    def put_group_entry(self, group_key: str, entry: InboxEntry) -> None:
-        """Return a message to a group, to be given to another member."""
-        self.operations.append(PutGroupEntry(group_key, entry))
+    def put_group_entry(
+        self, group_key: str, entry: InboxEntry, *, client_id: str = "", epoch: int = 0
+    ) -> None:
+        """Return a message to a group, to be given to another member.
+
+        Args:
+            group_key: of the group.
+            entry: the message.
+            client_id, epoch: the session that had it, and its owner; empty = none had.
+        """
+        self.operations.append(PutGroupEntry(group_key, entry, client_id, epoch))
 
     def delete_group_entry(self, group_key: str, entry: InboxEntry) -> None:
         """Take a returned message out of a group, by its offset."""
@@ -192,10 +209,20 @@ class Batch:
         _check_topic(message.topic)
         self.operations.append(PutRetained(message))
 
-    def delete_retained(self, topic: str) -> None:
-        """Clear the retained message of a topic."""
+    def delete_retained(self, topic: str, *, publisher: str = "") -> None:
+        """Clear the retained message of a topic; ``publisher`` has asked for it."""
         _check_topic(topic)
-        self.operations.append(DeleteRetained(topic))
+        self.operations.append(DeleteRetained(topic, publisher))
+
+    # -- other nodes -----------------------------------------------------------------------
+
+    def speak(self, client_id: str, *, epoch: int) -> None:
+        """Let a publisher's messages count only if its session has no later owner."""
+        self._of_session(Speak(client_id, epoch))
+
+    def pass_on(self, message: Message) -> None:
+        """Have a message that is not recorded handed out elsewhere, too."""
+        self.operations.append(PassMessage(message))
 
     # -- what is in it ---------------------------------------------------------------------
 
@@ -213,6 +240,18 @@ class Batch:
         if not self.first_offset:
             return 0
         return self.first_offset + len(self.messages) + len(self.placed) - 1
+
+    def overtaken(self) -> list[tuple[str, int]]:
+        """Sessions that had a later owner, and the epoch of the one that has lost them. Who has
+        claimed one in vain has none to lose."""
+        refused = self.refused
+        claimed = {each.client_id for each in refused if isinstance(each, ClaimSession)}
+        lost = {(each.client_id, each.epoch) for each in refused}
+        return sorted(each for each in lost if each[0] not in claimed)
+
+    def silences(self, thing: object) -> bool:
+        """Whether something is a message that does not count."""
+        return isinstance(thing, Message) and thing.publisher in self.silenced
 
     def held(self) -> list[Operation]:
         """The operations that hold, in order; all of them before it is sequenced."""

@@ -9,7 +9,7 @@ Integers are big-endian; text is UTF-8. ``message``, ``bundle``, ``inbox entry``
 
     kind   body
     1      record                         put a session
-    2      client id                      discard a session
+    2      owner                          discard a session
     3      owner | cursor                 put a cursor
     4, 5   owner | record                 put, delete a subscription
     6, 7   owner | packet id (2)          put, delete an awaiting-release identifier
@@ -18,12 +18,14 @@ Integers are big-endian; text is UTF-8. ``message``, ``bundle``, ``inbox entry``
     10     record                         put a group
     11     group key                      discard a group
     12, 13 name | client id               put, delete a member; name: of the group
-    14     name | place (8) | entry       put a group's entry
+    14     name | owner | place (8) | entry   put a group's entry; owner: who had it
     15     name | place (8)               delete one
     16     name | place (8) | message     put a retained message; name: its topic
     17     index (4)                      retain a message of this batch
-    18     topic                          delete a retained message
+    18     name | publisher               delete a retained message; name: its topic
     20     seen (8) | record              claim a session
+    21     owner                          let a publisher's messages count
+    22     name | message                 pass a message on that is not recorded; name: its topic
     owner  epoch (8) | name
     name   length (2) | text
     place  an offset; or -1 - (batches back << 32 | index), of what was placed in this batch or in
@@ -39,13 +41,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, TypeAlias
 
 from perdure.errors import FormatTooNew, StorageCorrupt
 from perdure.model import InboxEntry
 from perdure.storage import bundle
 from perdure.storage import operations as op
-from perdure.storage.batch import Batch, Placed
+from perdure.storage.batch import Batch
+from perdure.storage.batch_places import GivenOffsets, Places
 from perdure.storage.codec import (
     decode_cursor,
     decode_entry,
@@ -59,6 +62,7 @@ from perdure.storage.codec import (
     encode_record,
 )
 from perdure.storage.offsets import Offsets
+from perdure.storage.peer_operations import PassMessage, Speak
 
 VERSION: Final = 1
 
@@ -70,49 +74,10 @@ _OFFSET: Final = struct.Struct(">q")
 
 _PUT_RETAINED: Final = 16
 _RETAIN_APPENDED: Final = 17
-_BACK_BITS: Final = 32
-_INDEX: Final = (1 << _BACK_BITS) - 1
 
 
-@final
-class _Places:
-    """Where what has no offset yet was placed."""
-
-    def __init__(self, batch: Batch, earlier: Sequence[Batch]) -> None:
-        self._codes: dict[int, int] = {}
-        for back, each in enumerate((batch, *reversed(earlier))):
-            for index, thing in enumerate(each.placed):
-                self._codes[id(thing)] = -1 - (back << _BACK_BITS | index)
-
-    def pack(self, thing: Placed) -> bytes:
-        """The place of something, or its offset."""
-        return _OFFSET.pack(self._codes.get(id(thing), thing.offset))
-
-
-@final
-class _Offsets:
-    """The offsets of what was placed.
-
-    Args:
-        first: of the first placed thing of this batch.
-        earlier: of those of earlier ones, newest first.
-    """
-
-    def __init__(self, first: int, earlier: Sequence[int]) -> None:
-        self._first = first
-        self._earlier = earlier
-
-    def unpack(self, body: bytes) -> int:
-        """The offset that stands at the beginning of some bytes."""
-        place: int = _OFFSET.unpack_from(body)[0]
-        if place >= 0:
-            return place
-        back, index = (-1 - place) >> _BACK_BITS, (-1 - place) & _INDEX
-        return (self._earlier[back - 1] if back else self._first) + index
-
-
-_Encode: TypeAlias = Callable[[Any, _Places], bytes]
-_Decode: TypeAlias = Callable[[bytes, _Offsets], op.Operation]
+_Encode: TypeAlias = Callable[[Any, Places], bytes]
+_Decode: TypeAlias = Callable[[bytes, GivenOffsets], op.Operation]
 _Row: TypeAlias = tuple[int, type[op.Operation], _Encode, _Decode]
 """Kind, class, to bytes, from bytes."""
 
@@ -124,7 +89,7 @@ def encode(batch: Batch, earlier: Sequence[Batch] = ()) -> bytes:
         batch: to be submitted.
         earlier: those that were submitted before it and are not sequenced, oldest first.
     """
-    places = _Places(batch, earlier)
+    places = Places(batch, earlier)
     parts: list[bytes] = [b""]
     runs = at = 0
     messages = batch.messages
@@ -186,7 +151,7 @@ def decode(value: bytes, offsets: Offsets, now_us: int, earlier: Sequence[int] =
         batch.placed += [
             InboxEntry(placed_at(batch) + index, None, qos=1) for index in range(placed)
         ]
-        given = _Offsets(placed_at(batch), earlier)
+        given = GivenOffsets(placed_at(batch), earlier)
         while at < len(value):
             kind, length = _OPERATION.unpack_from(value, at)
             at += _OPERATION.size
@@ -241,11 +206,11 @@ def _read_named(body: bytes) -> tuple[str, bytes]:
     return name, body[at:]
 
 
-def _record(record: Any, _: _Places) -> bytes:
+def _record(record: Any, _: Places) -> bytes:
     return encode_record(record)
 
 
-_Value: TypeAlias = tuple[Callable[[Any, _Places], bytes], Callable[[bytes, _Offsets], Any]]
+_Value: TypeAlias = tuple[Callable[[Any, Places], bytes], Callable[[bytes, GivenOffsets], Any]]
 """What follows a name: to bytes, and from bytes."""
 
 _CURSOR: Final[_Value] = (
@@ -291,7 +256,7 @@ def _of_session(kind: int, make: Any, attribute: str, value: _Value) -> _Row:
     """An operation of a session's owner."""
     pack, unpack = value
 
-    def decode(body: bytes, given: _Offsets) -> op.Operation:
+    def decode(body: bytes, given: GivenOffsets) -> op.Operation:
         client_id, epoch, rest = _read_owner(body)
         operation: op.Operation = make(client_id, epoch, unpack(rest, given))
         return operation
@@ -303,7 +268,7 @@ def _of_group(kind: int, make: Any, attribute: str, value: _Value) -> _Row:
     """An operation of a group."""
     pack, unpack = value
 
-    def decode(body: bytes, given: _Offsets) -> op.Operation:
+    def decode(body: bytes, given: GivenOffsets) -> op.Operation:
         group_key, rest = _read_named(body)
         operation: op.Operation = make(group_key, unpack(rest, given))
         return operation
@@ -316,28 +281,57 @@ def _of_group(kind: int, make: Any, attribute: str, value: _Value) -> _Row:
     )
 
 
-def _encode_retained(operation: Any, places: _Places) -> bytes:
+def _owned(kind: int, make: Any) -> _Row:
+    """An operation of a session's owner without a value."""
+
+    def decode(body: bytes, _: GivenOffsets) -> op.Operation:
+        client_id, epoch, _rest = _read_owner(body)
+        operation: op.Operation = make(client_id, epoch)
+        return operation
+
+    return kind, make, lambda o, _: _owner(o), decode
+
+
+def _encode_group_entry(operation: Any, places: Places) -> bytes:
+    return _name(operation.group_key) + _owner(operation) + _ENTRY[0](operation.entry, places)
+
+
+def _decode_group_entry(body: bytes, given: GivenOffsets) -> op.Operation:
+    group_key, rest = _read_named(body)
+    client_id, epoch, rest = _read_owner(rest)
+    return op.PutGroupEntry(group_key, _ENTRY[1](rest, given), client_id, epoch)
+
+
+def _cleared(topic: str, publisher: bytes) -> op.Operation:
+    return op.DeleteRetained(topic, publisher.decode())
+
+
+def _passed(topic: str, raw: bytes) -> op.Operation:
+    return PassMessage(decode_message(topic, 0, raw, 0))
+
+
+def _encode_retained(operation: Any, places: Places) -> bytes:
     message = operation.message
     return _name(message.topic) + places.pack(message) + encode_message(message)
 
 
-def _decode_retained(body: bytes, given: _Offsets) -> op.Operation:
+def _decode_retained(body: bytes, given: GivenOffsets) -> op.Operation:
     topic, rest = _read_named(body)
     return op.PutRetained(decode_message(topic, given.unpack(rest), rest, _OFFSET.size))
 
 
-def _encode_claim(operation: Any, _: _Places) -> bytes:
+def _encode_claim(operation: Any, _: Places) -> bytes:
     return _OFFSET.pack(operation.seen) + encode_record(operation.record)
 
 
-def _decode_claim(body: bytes, _: _Offsets) -> op.Operation:
+def _decode_claim(body: bytes, _: GivenOffsets) -> op.Operation:
     seen: int = _OFFSET.unpack_from(body)[0]
     return op.ClaimSession(decode_session(body[_OFFSET.size :]), seen)
 
 
 _TABLE: Final[tuple[_Row, ...]] = (
     _whole(1, op.PutSession, "record", (_record, lambda raw, _: decode_session(raw))),
-    _whole(2, op.DiscardSession, "client_id", _TEXT),
+    _owned(2, op.DiscardSession),
     _of_session(3, op.PutCursor, "cursor", _CURSOR),
     _of_session(4, op.PutSubscription, "sub", _SUBSCRIPTION),
     _of_session(5, op.DeleteSubscription, "sub", _SUBSCRIPTION),
@@ -349,12 +343,24 @@ _TABLE: Final[tuple[_Row, ...]] = (
     _whole(11, op.DiscardGroup, "group_key", _TEXT),
     _of_group(12, op.PutGroupMember, "member", _TEXT),
     _of_group(13, op.DeleteGroupMember, "member", _TEXT),
-    _of_group(14, op.PutGroupEntry, "entry", _ENTRY),
+    (14, op.PutGroupEntry, _encode_group_entry, _decode_group_entry),
     _of_group(15, op.DeleteGroupEntry, "entry", _PLACE),
     (_PUT_RETAINED, op.PutRetained, _encode_retained, _decode_retained),
-    _whole(18, op.DeleteRetained, "topic", _TEXT),
+    (
+        18,
+        op.DeleteRetained,
+        lambda o, _: _name(o.topic) + o.publisher.encode(),
+        lambda body, _: _cleared(*_read_named(body)),
+    ),
     _of_session(19, op.BuryInbox, "entry", _TOMBSTONE),
     (20, op.ClaimSession, _encode_claim, _decode_claim),
+    _owned(21, Speak),
+    (
+        22,
+        PassMessage,
+        lambda o, _: _name(o.message.topic) + encode_message(o.message),
+        lambda body, _: _passed(*_read_named(body)),
+    ),
 )
 _ENCODERS: Final = {cls: (kind, to_bytes) for kind, cls, to_bytes, _ in _TABLE}
 _DECODERS: Final = {kind: from_bytes for kind, _, _, from_bytes in _TABLE}

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, final
 
+from perdure.storage.peers import Peers
 from perdure.storage.results import ReadResult
 
 
@@ -60,6 +61,8 @@ class Capabilities:
     the level ``os`` is worth what ``fsync`` is."""
     sequences_late: bool = False
     """A batch may be sequenced after ``Database.submit`` has returned."""
+    peers: Peers | None = None
+    """Other nodes write to the same log; None = this broker alone does."""
     may_be_taken: bool = False
     """Another broker can take it, or it can go, while nothing is written: it must be watched."""
 

@@ -3,8 +3,9 @@
 A session has one owner at a time, whose epoch is in its record; a takeover writes a later one. An
 operation of a session holds if the session is there and its owner is not later than the one that
 asks; a record holds if no later owner is there, a claim if the owner is still the one that it has
-read. The operations of a batch are asked in their
-order, each about what those before it have left: a batch may take over, discard and create.
+read, and what follows a claim that does not hold does not hold either. The operations of a batch
+are asked in their order, each about what those before it have left: a batch may take over, discard
+and create.
 
 Whoever applies a batch asks when it is applied: then the order of the log is the only fence.
 
@@ -16,10 +17,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from perdure.storage.operations import ClaimSession, DiscardSession, Operation, PutSession
+from perdure.storage.batch import Batch
+from perdure.storage.operations import (
+    ClaimSession,
+    DeleteRetained,
+    DiscardSession,
+    Operation,
+    PutRetained,
+    PutSession,
+)
+from perdure.storage.peer_operations import PassMessage, Speak
 
 _UNKNOWN: Final = -1
 _NONE: Final = -2
+_LOST: Final = -3
 
 
 def stale(operations: list[Operation], owner_epoch: Callable[[str], int | None]) -> list[Operation]:
@@ -39,10 +50,16 @@ def stale(operations: list[Operation], owner_epoch: Callable[[str], int | None])
         if owner == _UNKNOWN:
             stored = owner_epoch(client_id)
             owner = owners[client_id] = _NONE if stored is None else stored
-        if isinstance(operation, DiscardSession):
-            owners[client_id] = _NONE
+        if owner == _LOST:
+            found.append(operation)
+        elif isinstance(operation, DiscardSession):
+            if operation.epoch < owner:
+                found.append(operation)
+            else:
+                owners[client_id] = _NONE
         elif isinstance(operation, ClaimSession):
             if operation.seen != (0 if owner == _NONE else owner):
+                owners[client_id] = _LOST
                 found.append(operation)
             else:
                 owners[client_id] = operation.epoch
@@ -54,3 +71,30 @@ def stale(operations: list[Operation], owner_epoch: Callable[[str], int | None])
         elif owner == _NONE or operation.epoch < owner:
             found.append(operation)
     return found
+
+
+def silence(batch: Batch, owner_epoch: Callable[[str], int | None]) -> None:
+    """Take out of a batch what publishers say in it whose session has another owner.
+
+    To be asked where several nodes write, before the batch is applied; the offsets of what goes
+    are not used again.
+
+    Args:
+        batch: in its place in the log.
+        owner_epoch: see ``stale``.
+    """
+    if not any(isinstance(operation, Speak) for operation in batch.operations):
+        return
+    refused = stale(batch.operations, owner_epoch)
+    mute = frozenset(each.client_id for each in refused if isinstance(each, Speak))
+    if not mute:
+        return
+    batch.silenced = mute
+    batch.messages = [message for message in batch.messages if message.publisher not in mute]
+    batch.operations = [each for each in batch.operations if _publisher(each) not in mute]
+
+
+def _publisher(operation: Operation) -> str:
+    if isinstance(operation, PutRetained | PassMessage):
+        return operation.message.publisher
+    return operation.publisher if isinstance(operation, DeleteRetained) else ""

@@ -320,12 +320,14 @@ class DeleteGroupMember(Operation):
 
 @final
 class PutGroupEntry(Operation):
-    """A message that came back to a group."""
+    """A message that came back to a group; from a session, if its owner says so."""
 
     __slots__ = ("entry", "group_key")
 
-    def __init__(self, group_key: str, entry: InboxEntry) -> None:
-        super().__init__()
+    def __init__(
+        self, group_key: str, entry: InboxEntry, client_id: str = "", epoch: int = 0
+    ) -> None:
+        super().__init__(client_id, epoch)
         self.group_key: str = group_key
         self.entry: InboxEntry = entry
 
@@ -367,11 +369,12 @@ class PutRetained(Operation):
 class DeleteRetained(Operation):
     """No retained message any more."""
 
-    __slots__ = ("topic",)
+    __slots__ = ("publisher", "topic")
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, publisher: str = "") -> None:
         super().__init__()
         self.topic: str = topic
+        self.publisher: str = publisher
 
     def apply(self, target: Target) -> None:
         target.delete_retained(self.topic)

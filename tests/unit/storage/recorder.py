@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.storage.batch import Batch, apply
+from perdure.storage.peer_operations import PassMessage
 
 
 class Recorder:
@@ -20,7 +21,13 @@ class Recorder:
 
 def told(batch: Batch) -> list[tuple[object, ...]]:
     """What the operations of a batch do, in order, and who asks for it."""
-    recorder: Any = Recorder()
-    apply(batch.operations, recorder)
-    asked = [(operation.client_id, operation.epoch) for operation in batch.operations]
-    return list(zip(recorder.calls, asked, strict=True))
+    found: list[tuple[object, ...]] = []
+    for operation in batch.operations:
+        recorder: Any = Recorder()
+        apply([operation], recorder)
+        # What is for other nodes does nothing to a store.
+        call = recorder.calls[0] if recorder.calls else (type(operation).__name__,)
+        if isinstance(operation, PassMessage):
+            call = (*call, operation.message)
+        found.append((call, (operation.client_id, operation.epoch)))
+    return found

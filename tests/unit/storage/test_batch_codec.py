@@ -178,7 +178,7 @@ def everything() -> Batch:
     unrecorded = message("r/4", b"placed", qos=0)
     batch.place(unrecorded)
     batch.put_retained(unrecorded)
-    batch.delete_retained("r/3")
+    batch.delete_retained("r/3", publisher="client/ü")
     return batch
 
 
@@ -189,10 +189,23 @@ def claim() -> Batch:
     return batch
 
 
+def for_others() -> Batch:
+    """What a session's owner says to the other nodes, and how it ends."""
+    batch = Batch()
+    batch.append(message("a/b", b"1", publisher="client/ü"))
+    batch.speak("client/ü", epoch=9)
+    batch.pass_on(message("a/c", b"2", qos=0, publisher="client/ü"))
+    back = entry(NOW_US + 12, group_key="g/a/#")
+    batch.put_group_entry("g/a/#", back, client_id="client/ü", epoch=9)
+    batch.discard_session("client/ü", epoch=9)
+    return batch
+
+
 GOLD: dict[str, Callable[[], Batch]] = {
     "everything": everything,
     "empty": lambda: Batch(),
     "claim": claim,
+    "for others": for_others,
 }
 
 
@@ -215,7 +228,7 @@ def test_this_release_reads_what_was_written() -> None:
 def test_each_kind_of_operation_is_in_the_golden_file() -> None:
     operations = [operation for make in GOLD.values() for operation in make().operations]
     kinds = {type(operation).__name__ for operation in operations}
-    assert len(kinds) == 19
+    assert len(kinds) == 21
 
 
 def test_bytes_that_are_no_batch_are_refused() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from perdure.model import Cursor, GroupRecord
 from perdure.storage.batch import Batch
-from perdure.storage.fencing import stale
-from tests.contract.values import record
+from perdure.storage.fencing import silence, stale
+from tests.contract.values import message, record
 
 
 @pytest.fixture
@@ -42,18 +42,46 @@ def test_a_claim_holds_if_the_owner_is_the_one_that_was_read(batch: Batch) -> No
     batch.claim_session(record("c1", 6), seen=5)
     batch.put_cursor("c1", Cursor(), epoch=6)
     assert refused(batch, c1=5) == []
-    assert refused(batch, c1=6) == [0]  # another one has read 5 too, and was first
-    assert refused(batch, c1=4) == [0]
+    # Another one has read 5 too, and was first: what follows does not hold either.
+    assert refused(batch, c1=6) == [0, 1]
+    assert refused(batch, c1=4) == [0, 1]
     assert refused(batch) == [0, 1]
 
 
 def test_a_session_that_was_not_there_is_claimed_once(batch: Batch) -> None:
     batch.claim_session(record("new", 1), seen=0)
-    batch.claim_session(record("new", 1), seen=0)
-    assert refused(batch) == [1]
     batch.discard_session("new")
     batch.claim_session(record("new", 9), seen=0)
-    assert refused(batch) == [1]
+    batch.claim_session(record("new", 1), seen=0)
+    batch.put_cursor("new", Cursor(), epoch=9)
+    assert refused(batch) == [3, 4]
+
+
+def test_an_earlier_owner_does_not_discard_the_session_of_the_next(batch: Batch) -> None:
+    batch.discard_session("c1", epoch=5)
+    assert refused(batch, c1=6) == [0]
+    assert refused(batch, c1=5) == []
+    assert refused(batch) == []
+
+
+def test_who_has_lost_its_session_is_silenced_and_nobody_else(batch: Batch) -> None:
+    lost, other = message("a", publisher="c1"), message("b", publisher="c2", retain=True)
+    kept, passed = message("c", publisher="c1", retain=True), message("d", qos=0, publisher="c1")
+    batch.extend([lost, other, kept])
+    batch.speak("c1", epoch=5)
+    batch.speak("c2", epoch=5)
+    batch.put_retained(kept)
+    batch.put_retained(other)
+    batch.delete_retained("e", publisher="c1")
+    batch.delete_retained("f", publisher="c2")
+    batch.pass_on(passed)
+    whole = [*batch.operations]
+    silence(batch, {"c1": 5, "c2": 5}.get)
+    assert (batch.messages, batch.operations) == ([lost, other, kept], whole)
+    silence(batch, {"c1": 6, "c2": 5}.get)
+    assert batch.silenced == {"c1"}
+    assert batch.messages == [other]
+    assert batch.operations == [whole[0], whole[1], whole[3], whole[5]]
 
 
 def test_what_a_batch_does_itself_counts(batch: Batch) -> None:

@@ -243,9 +243,9 @@ class Committer:
         elif batch is not None:
             self._written_offset = max(self._written_offset, batch.last_offset)
         if batch is not None and batch.refused and self.listener is not None:
-            # Before anybody is answered: who lost a session gets no acknowledgement in it.
-            for client_id in sorted({operation.client_id for operation in batch.refused}):
-                self.listener.refused(client_id)
+            # Before anybody is answered: who lost a session gets no answer in it.
+            for client_id, epoch in batch.overtaken():
+                self.listener.refused(client_id, epoch)
         if submission.waiting.count:
             self._submitted_count -= submission.waiting.count
             self.log_sync.waiting.join(submission.waiting)
@@ -253,7 +253,7 @@ class Committer:
             self.notified_us = self.clock.monotonic_us()
             notify(submission.written)
         if submission.items and self.listener is not None:
-            self.listener.sequenced(submission.items)
+            self.listener.sequenced(submission.counting_items())
 
     def _sequenced_late(self) -> None:
         """The log has given batches back (from the database)."""

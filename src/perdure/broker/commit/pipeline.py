@@ -83,8 +83,8 @@ class CommitPipeline:
         self.turn_budget: TurnBudget = TurnBudget(scheduler, committer.clock)
         """Who has work left for the next turn."""
         self.on_storage_failed: list[StorageFailureListener] = []
-        self.on_refused: Callable[[str], None] | None = None
-        """Told of sessions that another owner has."""
+        self.on_refused: Callable[[str, int], None] | None = None
+        """Told of sessions that a later owner has, and of the epoch that has lost them."""
         self.number: int = 0
         """Turns so far."""
         self._scheduled: bool = False
@@ -296,10 +296,10 @@ class CommitPipeline:
             if isinstance(item, Barrier):
                 item.gate.open()
 
-    def refused(self, client_id: str) -> None:
-        """A session has another owner (from the committer)."""
+    def refused(self, client_id: str, epoch: int) -> None:
+        """A session has a later owner (from the committer)."""
         if self.on_refused is not None:
-            self.on_refused(client_id)
+            self.on_refused(client_id, epoch)
 
     def synced(self) -> None:
         """A sync has finished (from the committer)."""

@@ -54,8 +54,8 @@ class CommitListener(Protocol):
         """The store has failed before it gave a batch back: these are not dispatched."""
         ...
 
-    def refused(self, client_id: str) -> None:
-        """Another owner has a session that something was submitted for."""
+    def refused(self, client_id: str, epoch: int) -> None:
+        """A session has a later owner than the one that something was submitted for."""
         ...
 
     def commit_due(self) -> None:
@@ -168,3 +168,10 @@ class Submission:
     def is_sequenced(self) -> bool:
         """Whether it has passed the log."""
         return self.batch is None or self.batch.is_sequenced
+
+    def counting_items(self) -> list[Item]:
+        """The items, but for messages of publishers that were silenced."""
+        batch = self.batch
+        if batch is None or not batch.silenced:
+            return self.items
+        return [item for item in self.items if not batch.silences(item)]

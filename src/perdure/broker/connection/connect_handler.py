@@ -10,7 +10,7 @@ from perdure.broker.auth.flapping import LIMIT as FLAPPING_LIMIT
 from perdure.broker.commit.waiters import LEVEL_FSYNC
 from perdure.broker.connection.connack import connack_properties, keep_alive_of
 from perdure.broker.runtime.token_bucket import TokenBucket
-from perdure.broker.sessions.lifecycle import SessionRequest
+from perdure.broker.sessions.request import SessionRequest
 from perdure.errors import LoginRefused, MqttError, StorageError
 from perdure.limits import FORWARDER_PREFIX
 from perdure.model import Will

@@ -216,6 +216,8 @@ class QosFlow(RefusingFlow):
             return
         self._run = None
         qos = self._run_qos
+        if self._parts.peers is not None and self._connection.session is not None:
+            self._parts.publish_path.speaks(self._connection.session.record)
         self._parts.publish_path.take_run(run, qos)
         ids, self._run_ids = self._run_ids, None
         if ids is None:

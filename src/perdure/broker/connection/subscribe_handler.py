@@ -140,6 +140,11 @@ class SubscribeHandler:
             )
         await self._check_syntax(connection, [requested.filter for requested in packet.filters])
         replay_us = requested_by_property(packet)
+        if self._core.peers is not None:
+            # What other nodes have acknowledged before this is older than the subscription.
+            batch = self._core.committer.batch
+            batch.speak(session.client_id, epoch=session.record.epoch)
+            await self._core.pipeline.committed()
         await self._core.pipeline.settled()
         if connection.is_closed:
             return

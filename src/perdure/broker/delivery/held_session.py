@@ -75,6 +75,7 @@ class HeldSession(Subscriber):
         "connection",
         "cursor_serial",
         "ended",
+        "fenced",
         "generation",
         "identity",
         "inbound",
@@ -89,6 +90,7 @@ class HeldSession(Subscriber):
         "subs_version",
         "taken_over",
         "trimmed",
+        "will_due",
     )
 
     def __init__(
@@ -127,6 +129,10 @@ class HeldSession(Subscriber):
         self.replaced: bool = False
         """A stored session of the client was discarded for it."""
         self.taken_over: bool = False
+        self.fenced: bool = False
+        """It has a later owner, so nothing that is done to it here counts."""
+        self.will_due: bool = True
+        """How its connection ended, or will if nothing else is said, makes its will due."""
         self.connack_sent: bool = False
         """CONNACK is out; nothing may go before it."""
         self.generation: int = core.authorizer.generation

@@ -34,6 +34,7 @@ class Dispatcher:
         metrics: drops without a subscriber.
         offset: the log's end at start.
         gate_qos2: hold QoS 2 messages back until they are synced.
+        is_alone: nobody is connected elsewhere: what finds no subscriber here has none.
     """
 
     __slots__ = (
@@ -41,6 +42,7 @@ class Dispatcher:
         "_evaluation",
         "_gate_qos2",
         "_index",
+        "_is_alone",
         "_metrics",
         "_queue",
         "caused",
@@ -49,7 +51,16 @@ class Dispatcher:
         "widest",
     )
 
-    def __init__(self, router: Router, metrics: Metrics, *, offset: int, gate_qos2: bool) -> None:
+    def __init__(
+        self,
+        router: Router,
+        metrics: Metrics,
+        *,
+        offset: int,
+        gate_qos2: bool,
+        is_alone: bool = True,
+    ) -> None:
+        self._is_alone: bool = is_alone
         self._index: FilterIndex[SubscriberSet] = router.index
         self._evaluation: Evaluation = router.evaluation
         self._metrics = metrics
@@ -280,7 +291,9 @@ class Dispatcher:
                         group.failed(message, error)
 
     def _nobody(self, message: Message) -> None:
-        """No connected session and no group wants a message."""
+        """No connected session and no group wants a message, here."""
+        if not self._is_alone:
+            return
         self._metrics.messages_dropped_no_subscriber += 1
         if message.qos == 1 and message.offset:
             if len(self.unmatched) >= UNMATCHED_MAX:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, final
 from perdure.broker.dispatch.items import OffsetAdvance
 from perdure.content.stored import STORED_PREFIX
 from perdure.errors import MqttError, StorageError
-from perdure.model import Message
+from perdure.model import Message, SessionRecord
 from perdure.mqtt.decode_cache import TOPICS_CACHED_MAX
 from perdure.mqtt.reason_codes import QUOTA_EXCEEDED, TOPIC_NAME_INVALID, UNSPECIFIED_ERROR
 from perdure.storage.batch import Batch
@@ -67,6 +67,8 @@ class PublishPath:
         self._open_sizes: dict[str, int] = {}
         self._open_count: int = 0
         self._open_bytes: int = 0
+        self._spoken_batch: Batch | None = None
+        self._speakers: set[tuple[str, int]] = set()
         self.disk_full: bool = False
         """The disk budget is used up and its policy is to refuse."""
 
@@ -91,10 +93,24 @@ class PublishPath:
         is_recorded = (self._record_all and message.qos != 0) or self.is_recorded(message)
         if is_recorded:
             batch.append(message)
+        elif core.peers is not None:
+            batch.pass_on(message)
         core.pipeline.dispatch(message)
         if message.retain and not message.topic.startswith(STORED_PREFIX):
             # A will may have any topic.
             self._retain(batch, message, is_recorded=is_recorded)
+
+    def speaks(self, record: SessionRecord) -> None:
+        """Other nodes may have the session of who is about to publish: the open batch says whose
+        its messages are, once."""
+        client_id, epoch = record.client_id, record.epoch
+        batch = self._core.committer.batch
+        if batch is not self._spoken_batch:
+            self._spoken_batch = batch
+            self._speakers.clear()
+        if (client_id, epoch) not in self._speakers:
+            self._speakers.add((client_id, epoch))
+            batch.speak(client_id, epoch=epoch)
 
     def take_run(self, messages: list[Message], qos: int) -> None:
         """``take`` for messages of one QoS that came together."""
@@ -155,7 +171,7 @@ class PublishPath:
         """Add a message that was just handed to the dispatch to the retained ones."""
         if not message.payload:
             # [MQTT-3.3.1-6] an empty payload clears the topic's retained message.
-            batch.delete_retained(message.topic)
+            batch.delete_retained(message.topic, publisher=message.publisher)
         elif is_recorded:
             batch.put_retained(message)
         else:

@@ -17,6 +17,29 @@ if TYPE_CHECKING:
 
 
 @final
+class Tally:
+    """A count from the records.
+
+    Attributes:
+        sessions: all of them.
+        by_user: of each user.
+        subscriptions_offline: of those that are not connected here.
+    """
+
+    def __init__(self) -> None:
+        self.sessions: int = 0
+        self.by_user: dict[str, int] = {}
+        self.subscriptions_offline: int = 0
+
+    def add(self, record: SessionRecord, *, is_live: bool) -> None:
+        """Count a stored session; ``is_live``: it is connected here."""
+        self.sessions += 1
+        self.by_user[record.username] = self.by_user.get(record.username, 0) + 1
+        if not is_live:
+            self.subscriptions_offline += record.subscription_count
+
+
+@final
 class SessionCounts:
     """Counts sessions.
 
@@ -37,6 +60,12 @@ class SessionCounts:
         self.sessions = 0
         self._by_user = {}
         self._metrics.subscriptions_offline = 0
+
+    def take(self, tally: Tally) -> None:
+        """Go on from what was counted anew."""
+        self.sessions = tally.sessions
+        self._by_user = tally.by_user
+        self._metrics.subscriptions_offline = tally.subscriptions_offline
 
     def of_user(self, username: str) -> int:
         """Sessions of a user; empty = of all anonymous clients."""

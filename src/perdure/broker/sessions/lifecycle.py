@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Protocol, final
 
 import msgspec
 
-from perdure.broker.auth.authorize import Identity
-from perdure.broker.auth.owning import given_to, may_hold, owner_after
+from perdure.broker.auth.owning import given_to
+from perdure.broker.commit.waiters import LEVEL_OS
 from perdure.broker.delivery.held_session import SessionConnection
 from perdure.broker.delivery.live_session import LiveSession
+from perdure.broker.delivery.registry import Leaving
+from perdure.broker.sessions.claims import CLAIMS_MAX
+from perdure.broker.sessions.grants import SessionGrants
 from perdure.content.stored import changed
-from perdure.errors import MqttError
 from perdure.limits import PACKET_ID_MAX
-from perdure.model import Cursor, SessionRecord, StoredSession, Subscription, Will
-from perdure.mqtt.reason_codes import NOT_AUTHORIZED, QUOTA_EXCEEDED, SESSION_TAKEN_OVER
-from perdure.observe.instruments import add
+from perdure.model import Cursor, SessionRecord, StoredSession, Subscription
+from perdure.mqtt.reason_codes import SESSION_TAKEN_OVER
 from perdure.session.expiry import expires_at_us
 from perdure.session.inbound import Inbound
 from perdure.session.outbound import Outbound
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
     from perdure.broker.access.ban_enforcer import BanEnforcer
     from perdure.broker.delivery.live_session import SessionParts
     from perdure.broker.delivery.registry import Registry
+    from perdure.broker.sessions.claims import Claims
     from perdure.broker.sessions.counts import SessionCounts
+    from perdure.broker.sessions.request import SessionRequest
     from perdure.broker.sessions.wills import WillPublisher
     from perdure.broker.shared.subscriptions import SharedSubscriptions
 
@@ -44,50 +47,13 @@ class Deadlines(Protocol):
 
 
 @final
-class SessionRequest:
-    """What a client that was let in wants of its session.
-
-    Attributes:
-        expiry_s: as granted; 0 = the session ends with its connection.
-    """
-
-    __slots__ = (
-        "clean_start",
-        "client_id",
-        "expiry_s",
-        "identity",
-        "protocol",
-        "receive_maximum",
-        "will",
-    )
-
-    def __init__(
-        self,
-        client_id: str,
-        identity: Identity,
-        will: Will | None,
-        *,
-        clean_start: bool,
-        expiry_s: int,
-        receive_maximum: int,
-        protocol: int,
-    ) -> None:
-        self.client_id: str = client_id
-        self.identity: Identity = identity
-        self.will: Will | None = will
-        self.clean_start: bool = clean_start
-        self.expiry_s: int = expiry_s
-        self.receive_maximum: int = receive_maximum
-        self.protocol: int = protocol
-
-
-@final
 class SessionLifecycle:
     """Opens and closes sessions.
 
     Args:
         parts: what every part stands on.
-        ban_enforcer, registry, session_counts, shared_subscriptions, wills: what else it uses.
+        ban_enforcer, claims, registry, session_counts, shared_subscriptions, wills: what else it
+            uses.
     """
 
     def __init__(
@@ -95,15 +61,18 @@ class SessionLifecycle:
         parts: SessionParts,
         *,
         ban_enforcer: BanEnforcer,
+        claims: Claims,
         registry: Registry,
         session_counts: SessionCounts,
         shared_subscriptions: SharedSubscriptions,
         wills: WillPublisher,
     ) -> None:
         self._parts = parts
+        self._grants: SessionGrants = SessionGrants(parts, session_counts=session_counts)
         self.deadlines: Deadlines | None = None
         """Told when a session that is let go has something due."""
         self._ban_enforcer: BanEnforcer = ban_enforcer
+        self._claims: Claims = claims
         self._registry: Registry = registry
         self._session_counts: SessionCounts = session_counts
         self._shared_subscriptions: SharedSubscriptions = shared_subscriptions
@@ -126,8 +95,10 @@ class SessionLifecycle:
         parts = self._parts
         live = self._registry.live.get(request.client_id)
         if live is not None:
-            self._check_owner(live.record, request.identity)
+            self._grants.check_owner(live.record, request.identity)
             self._take_over(live, clean_start=request.clean_start)
+        if parts.peers is not None:
+            return await self._open_claimed(connection, request, is_new=live is None)
         if parts.committer.batch.names_session(request.client_id):
             # The last connection has gone in this very turn, and all that it left (its cursor,
             # identifiers that await release) is in the open batch, where no read sees it.
@@ -140,21 +111,18 @@ class SessionLifecycle:
         if stored is not None:
             expired = stored.record.expires_at_us and stored.record.expires_at_us <= now_us
             if not expired:
-                self._check_owner(stored.record, request.identity)
+                self._grants.check_owner(stored.record, request.identity)
             if request.clean_start or expired:
                 await self.discard(stored, expired=bool(expired))
                 stored = None
                 replaced = True
         if stored is None and not replaced and live is None:
             # Who has a session already gets it back, or a new one for it, however many there are.
-            limit = self._session_counts.refusal(
-                request.identity.username or "", parts.limits_config
-            )
-            if limit:
-                add(parts.metrics.limit_refusals, (limit,))
-                raise MqttError(QUOTA_EXCEEDED, "too many sessions")
+            self._grants.check_room(request)
         cursor = stored.cursor if stored else Cursor(offset=parts.dispatcher.offset)
-        session = self._session(connection, request, stored, cursor)
+        old = stored.record if stored is not None else None
+        record = self._grants.record(request, old, epoch=(old.epoch if old is not None else 0) + 1)
+        session = self._session(connection, request, record, stored, cursor)
         session.replaced = replaced
         session.stored = session.durable or request.will is not None
         if session.stored:
@@ -167,6 +135,68 @@ class SessionLifecycle:
         self._enter(session, stored)
         # A client of a restored session must forget its own half: see ``SessionRecord.protocol``.
         return session, stored is not None and stored.record.protocol > 0
+
+    async def _open_claimed(
+        self, connection: SessionConnection, request: SessionRequest, *, is_new: bool
+    ) -> tuple[LiveSession, bool]:
+        """``open`` where other nodes may have the session: it is claimed, and then read."""
+        try:
+            return await self._claim_and_enter(connection, request, is_new=is_new)
+        finally:
+            self._claims.settle(request.client_id)
+
+    async def _claim_and_enter(
+        self, connection: SessionConnection, request: SessionRequest, *, is_new: bool
+    ) -> tuple[LiveSession, bool]:
+        parts = self._parts
+        claims = self._claims
+        client_id = request.client_id
+        for _ in range(CLAIMS_MAX):
+            stored = await claims.read(client_id)
+            now_us = parts.pipeline.now_us = parts.clock.now_us()
+            cursor = Cursor(offset=parts.dispatcher.offset)
+            if stored is None:
+                if is_new:
+                    self._grants.check_room(request)
+                record = self._grants.record(request, None, epoch=claims.epoch_after(0))
+                if not await claims.claim(record, seen=0, cursor=cursor):
+                    continue
+            else:
+                old = stored.record
+                expired = old.expires_at_us and old.expires_at_us <= now_us
+                if not expired:
+                    self._grants.check_owner(old, request.identity)
+                # One without expiry ends with the connection that has it.
+                ends = old.connected and not old.expiry_s
+                if request.clean_start or expired or ends:
+                    stored = await claims.take(old)
+                    if stored is None:
+                        continue
+                    await self.discard(stored, expired=bool(expired))
+                    record = self._grants.record(request, None, epoch=stored.record.epoch + 1)
+                    stored = None
+                    cursor = Cursor(offset=parts.dispatcher.offset)
+                    parts.committer.batch.put_session(record)
+                    parts.committer.batch.put_cursor(client_id, cursor, epoch=record.epoch)
+                else:
+                    record = self._grants.record(request, old, epoch=claims.epoch_after(old.epoch))
+                    if old.connected:
+                        claimed = await claims.claim_held(record, old, ends=False)
+                        if claimed is None:
+                            continue
+                        record = claimed
+                    elif not await claims.claim(record, seen=old.epoch):
+                        continue
+                    stored = await parts.database.open_session(client_id)
+                    assert stored is not None
+                    cursor = stored.cursor
+            claims.check(client_id)
+            session = self._session(connection, request, record, stored, cursor)
+            session.stored = session.replaced = True
+            session.position = cursor.offset
+            self._enter(session, stored)
+            return session, stored is not None
+        raise claims.lost_too_often()
 
     def opened(self, session: LiveSession) -> None:
         """CONNACK is out: let what is owed follow."""
@@ -188,6 +218,7 @@ class SessionLifecycle:
         parts = self._parts
         now_us = parts.pipeline.now_us
         session.is_open = False
+        session.will_due = send_will
         record = session.record
         ends = record.expiry_s == 0
         del self._registry.live[session.client_id]
@@ -199,7 +230,7 @@ class SessionLifecycle:
             parts.metrics.subscriptions -= 1
             if not sub.group:
                 parts.router.remove(session, sub)
-        writable = parts.committer.writable
+        writable = parts.committer.writable and not session.fenced
         self._shared_subscriptions.left(session, ends=ends)
         parts.window_waiters.notify(session)
         will = record.will if send_will else None
@@ -218,9 +249,11 @@ class SessionLifecycle:
         if not writable:
             return  # the store still has the session as it was
         batch = parts.committer.batch
+        if parts.peers is not None:
+            parts.committer.wait(Leaving(self._registry, session), LEVEL_OS)
         if ends:
             if session.stored:
-                batch.discard_session(session.client_id)
+                batch.discard_session(session.client_id, epoch=record.epoch)
             parts.pipeline.schedule()
             return
         parts.metrics.sessions_offline += 1
@@ -229,6 +262,8 @@ class SessionLifecycle:
         record = msgspec.structs.replace(
             record,
             connected=False,
+            # Who has read that it is connected does not claim it so.
+            epoch=record.epoch + (parts.peers is not None),
             changed_at_us=parts.pipeline.wall_us(),
             subscription_count=len(session.subs),
             will=will,
@@ -251,10 +286,8 @@ class SessionLifecycle:
         session.record = msgspec.structs.replace(session.record, expiry_s=expiry_s)
 
     def give(self, stored: StoredSession, username: str) -> None:
-        """Let a session that nobody holds belong to a user; empty = to anonymous clients.
-
-        The caller has acquired the client id. Nothing is committed yet when this returns.
-        """
+        """Let a session that nobody holds belong to a user; empty = to anonymous clients. The
+        caller has acquired the client id."""
         parts = self._parts
         before = stored.record
         owner, method = given_to(username, method=before.method)
@@ -279,7 +312,7 @@ class SessionLifecycle:
             # [MQTT-3.1.2-8] the will is due when the session ends, delay or not.
             self._wills.publish(record)
         await self._shared_subscriptions.reclaim(stored, ends=True)
-        parts.committer.batch.discard_session(record.client_id)
+        parts.committer.batch.discard_session(record.client_id, epoch=record.epoch)
         parts.metrics.sessions_offline -= 1
         self._session_counts.gone(record)
         if expired:
@@ -287,17 +320,6 @@ class SessionLifecycle:
         else:
             parts.metrics.sessions_discarded += 1
         parts.pipeline.schedule()
-
-    def _check_owner(self, record: SessionRecord, identity: Identity) -> None:
-        """Refuse a session that belongs to another user, before anything of it is touched.
-
-        Whoever opens a session has acquired its client id, so two that come at once are asked one
-        after the other, and the second finds what the first has made.
-        """
-        binding = self._parts.auth_config.client_id_binding
-        if not may_hold(identity, username=record.username, method=record.method, binding=binding):
-            add(self._parts.metrics.limit_refusals, ("auth.client_id_binding",))
-            raise MqttError(NOT_AUTHORIZED, "the client identifier belongs to another user")
 
     def _take_over(self, old: LiveSession, *, clean_start: bool) -> None:
         parts = self._parts
@@ -319,37 +341,17 @@ class SessionLifecycle:
         self,
         connection: SessionConnection,
         request: SessionRequest,
+        record: SessionRecord,
         stored: StoredSession | None,
         cursor: Cursor,
     ) -> LiveSession:
-        """A session in memory: a new one, or what was stored under the next epoch."""
+        """A session in memory: a new one, or what was stored under its next owner."""
         parts = self._parts
-        old = stored.record if stored is not None else None
-        wall_us = parts.pipeline.wall_us()
-        username, method = owner_after(
-            request.identity,
-            username=old.username if old is not None else "",
-            method=old.method if old is not None else "",
-        )
-        record = SessionRecord(
-            request.client_id,
-            epoch=(old.epoch if old is not None else 0) + 1,
-            created_at_us=old.created_at_us if old is not None else wall_us,
-            expiry_s=request.expiry_s,
-            connected=True,
-            changed_at_us=wall_us,
-            will=request.will,
-            username=username,
-            protocol=request.protocol,
-            dropped_count=old.dropped_count if old is not None else 0,
-            cut_offset=old.cut_offset if old is not None else 0,
-            method=method,
-            subscription_count=old.subscription_count if old is not None else 0,
-        )
         return LiveSession(
             parts,
             record,
-            durable=request.expiry_s > 0 or stored is not None,
+            # In a cluster all are: another node must find what this one leaves.
+            durable=request.expiry_s > 0 or stored is not None or parts.peers is not None,
             connection=connection,
             identity=request.identity,
             inbound=Inbound(

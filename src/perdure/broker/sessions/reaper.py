@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from perdure.broker.access.ban_enforcer import BanEnforcer
     from perdure.broker.core import BrokerCore
     from perdure.broker.delivery.registry import Registry
+    from perdure.broker.sessions.claims import Claims
     from perdure.broker.sessions.counts import SessionCounts
     from perdure.broker.sessions.lifecycle import SessionLifecycle
     from perdure.broker.sessions.wills import WillPublisher
     from perdure.model import SessionRecord
 
+DUTY: Final = "deadlines"
+"""What one of several nodes does (``storage.peers``)."""
 DUE_PAGE: Final = 256
 """Sessions handled in one go."""
 FAILED_US: Final = 60_000_000
@@ -44,6 +47,7 @@ class Reaper:
         core: BrokerCore,
         *,
         ban_enforcer: BanEnforcer,
+        claims: Claims,
         registry: Registry,
         session_counts: SessionCounts,
         sessions: SessionLifecycle,
@@ -51,6 +55,7 @@ class Reaper:
     ) -> None:
         self._core = core
         self._ban_enforcer: BanEnforcer = ban_enforcer
+        self._claims: Claims = claims
         self._registry: Registry = registry
         self._session_counts: SessionCounts = session_counts
         self._sessions: SessionLifecycle = sessions
@@ -88,8 +93,14 @@ class Reaper:
             self._core.scheduler.spawn(self.run(), name="reaper")
 
     async def run(self) -> None:
-        """Handle all that is due, then set the timer for what is next."""
+        """Handle all that is due, then set the timer for what is next.
+
+        Of several nodes one does it; another begins when that one is gone.
+        """
         core = self._core
+        if core.peers is not None and not core.peers.owns(DUTY):
+            self._running = False
+            return
         failed: set[str] = set()
         try:
             while not self.stopped:
@@ -138,12 +149,20 @@ class Reaper:
             record = stored.record
             now_us = core.clock.now_us()
             core.pipeline.now_us = now_us
+            if not record.deadline_us or record.deadline_us > now_us:
+                return
+            if core.peers is not None:
+                stored = await self._claims.take(record)
+                if stored is None:
+                    return  # its client has come back, or another node was first
+                record = stored.record
             if record.expires_at_us and record.expires_at_us <= now_us:
                 core.log.info("session.expired", client_id=client_id)
                 await self._sessions.discard(stored, expired=True)
             elif record.will_at_us and record.will_at_us <= now_us:
                 self._publish_will(record)
         finally:
+            self._claims.settle(client_id)
             self._registry.release(client_id)
 
     def _publish_will(self, record: SessionRecord) -> None:

@@ -63,6 +63,8 @@ class WillPublisher:
                 add(core.metrics.limit_refusals, (limit,))
                 will = msgspec.structs.replace(will, retain=False)
         core.metrics.wills_published += 1
+        if core.peers is not None:
+            self._publish_path.speaks(record)
         pipeline = core.pipeline
         self._publish_path.take(
             will_message(will, client_id, pipeline.now_us, pipeline.published_us())

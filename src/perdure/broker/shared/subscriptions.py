@@ -129,7 +129,7 @@ class SharedSubscriptions(GroupOwners):
         session.groups = {}
         for group in groups:
             self._remove(group, session)
-        if not core.committer.writable:
+        if not core.committer.writable or session.fenced:
             return
         # What waits with DUP may have been sent before a crash.
         sent = {d.offset for d in session.outbound.inflight.values()}
@@ -206,9 +206,11 @@ class SharedSubscriptions(GroupOwners):
                 group = self.groups.get(entry.group_key)
                 if group is None or entry.message is None or entry.qos != 1:
                     continue
-                core.committer.batch.put_group_entry(group.key, entry)
+                epoch = stored.record.epoch
+                batch = core.committer.batch
+                batch.put_group_entry(group.key, entry, client_id=client_id, epoch=epoch)
                 if not ends:
-                    core.committer.batch.bury_inbox(client_id, entry, epoch=stored.record.epoch)
+                    batch.bury_inbox(client_id, entry, epoch=epoch)
                 group.give_back(entry)
             if len(entries) < RECLAIM_PAGE:
                 break
@@ -225,7 +227,10 @@ class SharedSubscriptions(GroupOwners):
         if session.durable:
             batch.bury_inbox(session.client_id, entry, epoch=session.record.epoch)
         if session.durable or entry.qos == 2:
-            batch.put_group_entry(group.key, entry)
+            epoch = session.record.epoch
+            # An ephemeral session may have no record, so nobody is asked who owns it.
+            whose = session.client_id if session.durable else ""
+            batch.put_group_entry(group.key, entry, client_id=whose, epoch=epoch)
         group.give_back(entry)
 
     async def _reclaim_offline(self, group: SharedGroup) -> None:

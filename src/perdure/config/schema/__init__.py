@@ -10,6 +10,7 @@ from perdure.config.schema.alarms import AlarmsConfig
 from perdure.config.schema.auth import AuthConfig
 from perdure.config.schema.auth_methods import AUTH_METHODS, LookupConfig, MethodConfig
 from perdure.config.schema.backup import BackupConfig
+from perdure.config.schema.cluster import ClusterConfig
 from perdure.config.schema.config import Config, NodeConfig
 from perdure.config.schema.forwarders import (
     FORWARDER_TYPES,
@@ -55,6 +56,7 @@ __all__ = [
     "ArchiveConfig",
     "AuthConfig",
     "BackupConfig",
+    "ClusterConfig",
     "Config",
     "DurabilityLevel",
     "ForwarderConfig",

@@ -10,6 +10,7 @@ from perdure.config.fields import about
 from perdure.config.schema.alarms import AlarmsConfig
 from perdure.config.schema.auth import AuthConfig
 from perdure.config.schema.backup import BackupConfig
+from perdure.config.schema.cluster import ClusterConfig
 from perdure.config.schema.forwarders import Forwarders
 from perdure.config.schema.http import HttpConfig
 from perdure.config.schema.limits import LimitsConfig
@@ -31,6 +32,13 @@ class NodeConfig(Section, frozen=True):
     name: Annotated[str, about("Name of this broker, in `$SYS`, logs and metrics.")] = (
         "perdure@localhost"
     )
+    advertise: Annotated[
+        str,
+        about(
+            "Where clients reach this node of a cluster, `host:port`; others name it to clients "
+            "that they send away (0x9C)."
+        ),
+    ] = ""
 
 
 @final
@@ -54,3 +62,4 @@ class Config(Section, frozen=True):
     http: HttpConfig = HttpConfig()
     pipeline: PipelineConfig = PipelineConfig()
     forwarders: Forwarders = msgspec.field(default_factory=dict)
+    cluster: ClusterConfig = ClusterConfig()

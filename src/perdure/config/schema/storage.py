@@ -133,6 +133,15 @@ class StorageConfig(Section, frozen=True):
     commit_queue_max: Annotated[
         int, about("Messages waiting for a commit before reading from clients pauses.", ge=1)
     ] = 50_000
+    outage_max: Annotated[
+        int,
+        about(
+            "Of a node of a cluster: how long clients stay connected while Kafka takes nothing; "
+            "then they are sent away, to find another node.",
+            unit="s",
+            ge=1,
+        ),
+    ] = 30
     record: Annotated[
         tuple[str, ...], about("Topic filters whose QoS 1 and 2 messages are recorded in the log.")
     ] = ("#",)

@@ -98,6 +98,7 @@ class KafkaLog:
         self._settings = settings
         self.facts = facts
         self.throttled_ms = 0
+        self._end = 0
         self._problem = ""
         self._failure: StorageError | None = None
         self._reader: LogReader | None = None
@@ -143,6 +144,10 @@ class KafkaLog:
     @property
     def problem(self) -> str:
         return self._problem
+
+    @property
+    def end(self) -> int:
+        return self._end
 
     def start(self, reader: LogReader, position: int) -> None:
         assert self._reader is None, "a log is started once"
@@ -254,6 +259,10 @@ class KafkaLog:
                 records.append(self._record(message))
             if records:
                 position = records[-1].position + 1
+                # As the last answer has it: librdkafka asks nobody.
+                place = TopicPartition(self._settings.topic, _PARTITION)
+                known = self._consumer.get_watermark_offsets(place, cached=True)
+                self._end = max(position, known[1] if known else 0)
                 self._hand(records)
             if broken is not None:
                 self._broken(broken, position)

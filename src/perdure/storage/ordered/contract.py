@@ -80,6 +80,11 @@ class OrderedLog(Protocol):
         """
         ...
 
+    @property
+    def end(self) -> int:
+        """What ``bounds().end`` was when the log was heard of last; nobody is asked."""
+        ...
+
     def start(self, reader: LogReader, position: int) -> None:
         """Give the reader every record from a position on.
 

@@ -40,6 +40,10 @@ class Local(Database, Protocol):
         """Forget offsets that were given and whose batch was not applied."""
         ...
 
+    def owner_epoch(self, client_id: str) -> int | None:
+        """The epoch of a session's owner; None = there is no such session."""
+        ...
+
     def retained_offset_of(self, topic: str) -> int:
         """The offset of the retained message of a topic; 0 = there is none."""
         ...

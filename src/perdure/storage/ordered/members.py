@@ -46,6 +46,7 @@ class Member(msgspec.Struct, array_like=True, frozen=True):
         former: its earlier incarnations, the latest last.
         left_us: log time at which it was a member last; 0 = it is one.
         reason: why it is none (``Ending``).
+        advertise: where clients reach it; empty = it does not say.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Member(msgspec.Struct, array_like=True, frozen=True):
     former: tuple[int, ...] = ()
     left_us: int = 0
     reason: str = ""
+    advertise: str = ""
 
 
 class Verdict(Enum):
@@ -177,6 +179,7 @@ class Members:
                 self.now_us,
                 joins[0].format,
                 former,
+                advertise=joins[0].advertise,
             )
         )
         return Verdict.ADMITTED, ended

@@ -10,7 +10,7 @@ Integers are big-endian, text is UTF-8::
     act      kind (1) | length (4) | body
 
     kind   body
-    1      format (1)                          join: the submitter reads records up to this version
+    1      format (1) | advertise              join: the submitter reads records up to this version
     2                                          leave: it has let go of everything
     3      node | incarnation (8) | heard (8)  expel: unless it was heard of after that number
     4      node                                forget: nothing is known of it any more
@@ -51,9 +51,11 @@ class Join(NamedTuple):
 
     Attributes:
         format: the newest version of records that it reads.
+        advertise: where clients reach it; empty = it does not say.
     """
 
     format: int
+    advertise: str = ""
 
 
 class Leave(NamedTuple):
@@ -181,7 +183,7 @@ def _read_name(value: bytes, at: int) -> tuple[str, int]:
 def _encode_act(act: Act) -> tuple[int, bytes]:
     match act:
         case Join():
-            return 1, bytes([act.format])
+            return 1, bytes([act.format]) + act.advertise.encode()
         case Leave():
             return 2, b""
         case Expel():
@@ -195,7 +197,7 @@ def _encode_act(act: Act) -> tuple[int, bytes]:
 def _decode_act(kind: int, body: bytes) -> Act:
     match kind:
         case 1:
-            return Join(body[0])
+            return Join(body[0], body[1:].decode())
         case 2:
             return Leave()
         case 3:

@@ -28,6 +28,7 @@ from perdure.storage.ordered.contract import LogRecord, OrderedLog
 from perdure.storage.ordered.gate import Gate, Later
 from perdure.storage.ordered.local import Local
 from perdure.storage.ordered.members import Ended, Ending, Members
+from perdure.storage.ordered.nodes import Nodes
 from perdure.storage.ordered.read_through import ReadThrough
 from perdure.storage.ordered.record import (
     PREFIX_BYTES_MAX,
@@ -69,13 +70,12 @@ class Replica(ReadThrough):
         node: its name.
         incarnation: gives a number that no process had before, not 0.
         later, gate: the loop's.
+        advertise: where clients reach this node; empty = it does not say.
 
     Attributes:
         view: what was applied.
+        peers: the nodes, for the broker.
         on_sequenced: see ``storage.contract.Database``.
-        on_foreign: called with each batch of another node when it was applied.
-        on_ended: called with each incarnation that is no member any more, this node's too.
-        on_failed: called when the node can take nothing more, until ``recover``.
     """
 
     def __init__(
@@ -87,13 +87,13 @@ class Replica(ReadThrough):
         incarnation: Callable[[], int],
         later: Later,
         gate: Callable[[], Gate],
+        advertise: str = "",
     ) -> None:
         super().__init__(local)
         self.view = View(local)
+        self.peers = Nodes(node, self.view)
         self.on_sequenced: Callable[[], None] | None = None
-        self.on_foreign: Callable[[Batch], None] | None = None
-        self.on_ended: Callable[[Ended], None] | None = None
-        self.on_failed: Callable[[StorageError], None] | None = None
+        self._advertise = advertise
         self._open_log = open_log
         self._node = node
         self._next_incarnation = incarnation
@@ -129,8 +129,8 @@ class Replica(ReadThrough):
             log.start(self, self.view.position)
             # The position of the next record is never below ``end``.
             await self._until(lambda: self.view.position >= bounds.end)
-            self._incarnation = self._next_incarnation()
-            self._submit_record(acts=(Join(VERSION),))
+            self._incarnation = self.peers.incarnation = self._next_incarnation()
+            self._submit_record(acts=(Join(VERSION, self._advertise),))
             await self._until(lambda: self.is_member)
             self._is_open = True
         except BaseException:
@@ -163,6 +163,21 @@ class Replica(ReadThrough):
     def flying_count(self) -> int:
         """Records on their way."""
         return self._number - self._returned
+
+    @property
+    def returned_count(self) -> int:
+        """Records of this incarnation that have come back."""
+        return self._returned
+
+    @property
+    def lag(self) -> int:
+        """Records that the log has, as far as is known, and this node has not applied."""
+        return 0 if self._log is None else max(0, self._log.end - self.view.position)
+
+    @property
+    def problem(self) -> str:
+        """What keeps records from coming, for an operator; empty = nothing that is known."""
+        return "the log is not open" if self._log is None else self._log.problem
 
     def beat(self, *, dead_after_us: int) -> None:
         """Once in a while: let others know of this node, and expel those of whom nothing is heard.
@@ -199,7 +214,9 @@ class Replica(ReadThrough):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(sequences_late=True, loop_sync=self, may_be_taken=True)
+        return Capabilities(
+            sequences_late=True, loop_sync=self, may_be_taken=True, peers=self.peers
+        )
 
     @property
     def has_failed(self) -> bool:
@@ -298,7 +315,11 @@ class Replica(ReadThrough):
             value = encode(self._held[0].batch, earlier)
             count = max(1, -(-len(value) // part_bytes_max))
             if count > IN_FLIGHT_MAX:
-                raise self._too_large(len(value), part_bytes_max)
+                self._held.popleft()
+                raise RecordTooLarge(
+                    f"a batch of {len(value)} bytes; {IN_FLIGHT_MAX} of {part_bytes_max} fit",
+                    hint="lower limits.packet_bytes_max, or raise max.message.bytes of the topic",
+                )
             if self.flying_count + count > IN_FLIGHT_MAX:
                 return
             submission = self._held.popleft()
@@ -308,13 +329,6 @@ class Replica(ReadThrough):
                 part = value[at : at + part_bytes_max]
                 self._submit_record(batch=part, more=at + part_bytes_max < len(value))
 
-    def _too_large(self, size_bytes: int, part_bytes_max: int) -> RecordTooLarge:
-        self._held.popleft()
-        return RecordTooLarge(
-            f"a batch of {size_bytes} bytes; {IN_FLIGHT_MAX} records of {part_bytes_max} fit",
-            hint="lower limits.packet_bytes_max, or raise max.message.bytes of the topic",
-        )
-
     # -- applying --------------------------------------------------------------------------
 
     def records(self, records: list[LogRecord]) -> None:
@@ -322,9 +336,11 @@ class Replica(ReadThrough):
         try:
             for entry in records:
                 if self._failure is not None:
-                    return
+                    break
                 self._take(entry)
             self._tell_owed()
+            if self.peers.on_time is not None:
+                self.peers.on_time(records[-1].time_us)
             if self._is_open:
                 self._send_held()
             self._open_gate()
@@ -353,10 +369,10 @@ class Replica(ReadThrough):
         if own is not None and done and applied.batch is own.batch:
             self._in_flight.popleft()
             self._owed = True
-        elif applied.batch is not None and self.on_foreign is not None:
+        elif applied.batch is not None and self.peers.on_foreign is not None:
             # What stands before it in the log is told before it.
             self._tell_owed()
-            self.on_foreign(applied.batch)
+            self.peers.on_foreign(applied.batch)
         for ended in applied.ended:
             self._ended(ended)
 
@@ -376,8 +392,7 @@ class Replica(ReadThrough):
             else:
                 self._is_open = False
                 self._failure = StorageUnavailable("this node has left the cluster")
-        if self.on_ended is not None:
-            self.on_ended(ended)
+        self.peers.tell_gone(ended, is_own=is_own)
 
     def _tell_owed(self) -> None:
         if self._owed:
@@ -394,5 +409,5 @@ class Replica(ReadThrough):
         self._held.clear()
         self._in_flight.clear()
         self._open_gate()
-        if self.on_failed is not None:
-            self.on_failed(error)
+        if self.peers.on_failed is not None:
+            self.peers.on_failed(error)

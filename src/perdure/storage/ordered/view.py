@@ -27,6 +27,7 @@ import msgspec
 from perdure.errors import StorageCorrupt
 from perdure.storage.batch import Batch, give_offsets
 from perdure.storage.batch_codec import decode, placed_at
+from perdure.storage.fencing import silence
 from perdure.storage.notes import Note
 from perdure.storage.operations import DeleteRetained
 from perdure.storage.ordered.contract import LogRecord
@@ -166,6 +167,7 @@ class View:
                 found = self._batch(record, own, now_us, notes)
                 whole = found is not None
                 batch = found or batch
+            silence(batch, self.local.owner_epoch)
             self._expire(record, batch)
         for name, member in self.members.take_changed():
             key = _MEMBER + name.encode()

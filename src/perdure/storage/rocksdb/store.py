@@ -303,6 +303,10 @@ class RocksDatabase(ReadSide):
         """Forget offsets that were given and are not in the log."""
         self._offsets.last = self._marks.last_offset
 
+    def owner_epoch(self, client_id: str) -> int | None:
+        """The epoch of a session's owner; None = there is no such session."""
+        return self._owners.epoch(client_id)
+
     def retained_offset_of(self, topic: str) -> int:
         """The offset of the retained message of a topic; 0 = there is none."""
         value = self._handle.use().get(RETAINED, retained_key(topic))

@@ -31,7 +31,7 @@ def test_sections_are_frozen_and_closed() -> None:
         msgspec.convert({"mqtt": {"receive_max": 1}}, Config)
 
 
-NAMED_BEFORE = {"backup.every"}
+NAMED_BEFORE = {"backup.every", "cluster.dead_after", "storage.outage_max"}
 """Settings whose names are promised to operators as they are."""
 
 

@@ -32,7 +32,7 @@ GOLDEN = Path(__file__).parents[3] / "golden" / "log_record.jsonl"
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 NUMBERS = st.integers(0, 2**64 - 1)
 ACTS = st.one_of(
-    st.builds(Join, st.integers(0, 255)),
+    st.builds(Join, st.integers(0, 255), NAMES),
     st.builds(Leave),
     st.builds(Expel, NAMES, NUMBERS, NUMBERS),
     st.builds(Forget, NAMES),
@@ -49,7 +49,7 @@ RECORDS = st.builds(
 )
 EXAMPLES = {
     "heartbeat": Record("n1", 7, 12),
-    "join": Record("n1", 2**63, 1, (Join(1),)),
+    "join": Record("n1", 2**63, 1, (Join(1, "mqtt.example:1883"),)),
     "leave": Record("knoten-ä", 7, 13, (Leave(),)),
     "expel": Record("n1", 7, 14, (Expel("n2", 9, 40), Expel("n3", 10, ANYHOW))),
     "forget": Record("n1", 7, 15, (Forget("n2"),)),

@@ -1,0 +1,103 @@
+"""A session whose client has come to another node: let go of here, and handed over.
+
+The claim is read while bytes of the client may still be on their way to this loop, sent before it
+went: its last acknowledgements, its DISCONNECT. So its connection is left for a moment, and ends
+then. What is handed over is under the epoch of the new owner, which has asked for it by its claim;
+if that has gone on without it, all of it is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from perdure.broker.core import BrokerCore
+    from perdure.broker.delivery.live_session import LiveSession
+    from perdure.broker.delivery.registry import Registry
+    from perdure.broker.sessions.claims import Claims
+    from perdure.broker.sessions.wills import WillPublisher
+    from perdure.model import SessionRecord
+
+LAST_WORDS_US: Final = 2_000
+"""Time for what the client has sent before it went."""
+
+
+@final
+class Handover:
+    """Lets go of sessions that have an owner elsewhere.
+
+    Args:
+        core: what every part stands on.
+        claims: told of what is claimed while it is being opened here.
+        lost: ends the connection of a session that has a later owner than this epoch.
+        registry: who is connected here.
+        wills: publishes the will that a takeover makes due.
+    """
+
+    def __init__(
+        self,
+        core: BrokerCore,
+        *,
+        claims: Claims,
+        lost: Callable[[str, int], None],
+        registry: Registry,
+        wills: WillPublisher,
+    ) -> None:
+        self._core = core
+        self._claims: Claims = claims
+        self._lost = lost
+        self._registry: Registry = registry
+        self._wills: WillPublisher = wills
+
+    def claimed(self, record: SessionRecord) -> None:
+        """Another node has put a session under an owner."""
+        client_id = record.client_id
+        session = self._registry.live.get(client_id)
+        if session is None:
+            session = self._registry.leaving.get(client_id)
+            if session is not None and record.connected:
+                self._hand_over(session, record)
+            else:
+                self._claims.overtaken(record)
+            return
+        if session.record.epoch >= record.epoch:
+            return
+        if not record.connected:
+            self._lost(record.client_id, record.epoch)
+            return
+        hand_over = functools.partial(self._hand_over, session, record)
+        self._core.scheduler.call_later(LAST_WORDS_US, hand_over)
+
+    def discarded(self, client_id: str, epoch: int) -> None:
+        """Another node has ended a session."""
+        session = self._registry.live.get(client_id)
+        if session is not None and session.record.epoch < epoch:
+            self._lost(client_id, epoch)
+
+    def _hand_over(self, session: LiveSession, claim: SessionRecord) -> None:
+        core = self._core
+        peers, own = core.peers, session.record
+        assert peers is not None
+        was_open = session.is_open
+        identity = session.identity
+        if was_open:
+            self._lost(session.client_id, claim.epoch)
+        if not core.committer.writable:
+            return
+        core.pipeline.now_us = core.clock.now_us()
+        batch = core.committer.batch
+        will = own.will if was_open or session.will_due else None
+        if (claim.node, claim.incarnation) == (peers.node, peers.incarnation):
+            # As it was: it is to be discarded, with its will unless the client took leave.
+            if will is None and claim.will is not None:
+                batch.put_session(msgspec.structs.replace(claim, will=None))
+        elif will is not None and not will.delay_s:
+            self._wills.publish(msgspec.structs.replace(own, epoch=claim.epoch), identity)
+        session.record = msgspec.structs.replace(own, epoch=claim.epoch)
+        session.outbound.dirty = True
+        session.put_cursor(batch)
+        core.pipeline.schedule()

@@ -1,0 +1,239 @@
+"""How a node of a cluster comes to own a session: by a claim in the log, which has one order.
+
+A claim names the owner that was read, and is refused everywhere if that is not the owner when it is
+applied. What the owner before has submitted in time is applied then, so what is read after the
+claim is all there is; what it submits later is refused. Its node reads the claim too, lets go, and
+hands over how far the client has come: one cursor under the new owner, which waits for it a little,
+so that a client that moves is not sent again what it has acknowledged. Whether the will is due is
+known to the node that has the connection, so that one publishes it with the cursor; the new owner
+does if no cursor comes.
+
+Epochs are higher than any before, also of a session that was discarded meanwhile: the position of
+the log is among what they are taken from. Letting go takes one of its own (``detach``), so a claim
+is made again if the session was let go after it was read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from perdure.broker.commit.waiters import LEVEL_OS
+from perdure.errors import MqttError, StorageError, StorageUnavailable
+from perdure.mqtt.reason_codes import SERVER_BUSY, SESSION_TAKEN_OVER
+
+if TYPE_CHECKING:
+    from perdure.broker.core import BrokerCore
+    from perdure.broker.runtime.scheduler import Gate
+    from perdure.broker.sessions.wills import WillPublisher
+    from perdure.model import Cursor, SessionRecord, StoredSession
+    from perdure.storage.batch import Batch
+    from perdure.storage.operations import Operation
+
+HANDOVER_US: Final = 500_000
+"""How long a claim waits for the cursor of the node that had the session."""
+
+CLAIMS_MAX: Final = 64
+"""Claims that one CONNECT may lose to others of its client identifier."""
+
+
+@final
+class _Holds:
+    """Takes note of a claim that holds, in the log's order with the claims of others.
+
+    Args:
+        opening: where.
+        batch: has it.
+        claim: the operation.
+    """
+
+    def __init__(self, opening: dict[str, int], batch: Batch, claim: Operation) -> None:
+        self._opening = opening
+        self._batch = batch
+        self._claim = claim
+
+    def committed(self) -> None:
+        """It is in the log."""
+        if self._claim not in self._batch.refused:
+            self._opening[self._claim.client_id] = self._claim.epoch
+
+    def failed(self, error: StorageError, *, in_doubt: bool) -> None:
+        """Who has made it sees that its batch was not sequenced."""
+
+    def broke(self, error: Exception) -> None:
+        """Taking note does not fail."""
+        raise error
+
+
+@final
+class Claims:
+    """Claims sessions, where there are other nodes.
+
+    Args:
+        core: what every part stands on.
+        wills: publishes those that a takeover makes due.
+    """
+
+    def __init__(self, core: BrokerCore, *, wills: WillPublisher) -> None:
+        self._core = core
+        self._wills: WillPublisher = wills
+        self._expected: dict[str, tuple[int, Gate]] = {}
+        """Cursors that are waited for: the epoch that they will be under, by client."""
+        self._opening: dict[str, int] = {}
+        """Epochs of claims that held and whose sessions nobody has entered yet; 0 = another node
+        has claimed it since."""
+
+    async def read(self, client_id: str) -> StoredSession | None:
+        """A session as everything submitted here has left it.
+
+        Raises:
+            StorageUnavailable: that is not known now.
+        """
+        core = self._core
+        await core.pipeline.committed()
+        if not core.committer.writable:
+            raise StorageUnavailable("the log takes no records")
+        return await core.database.open_session(client_id)
+
+    def epoch_after(self, seen: int) -> int:
+        """The epoch of the owner after one that was read; 0 = there was no session."""
+        peers = self._core.peers
+        assert peers is not None
+        # Two more: the owner before takes the one between when it lets go.
+        return max(seen + 2, peers.position)
+
+    async def claim(
+        self,
+        record: SessionRecord,
+        *,
+        seen: int,
+        cursor: Cursor | None = None,
+        taken_over: SessionRecord | None = None,
+    ) -> bool:
+        """Claim a session, and wait until that was applied.
+
+        Args:
+            record: names the new owner.
+            seen: epoch of the owner that was read; 0 = there was no session.
+            cursor: of a new session.
+            taken_over: the session as its connection held it: its will is due now.
+
+        Returns:
+            Whether it is ours; else somebody else was first, and nothing has happened.
+
+        Raises:
+            StorageUnavailable: the log has failed.
+        """
+        core = self._core
+        batch = core.committer.batch
+        batch.claim_session(record, seen=seen)
+        claim = batch.operations[-1]
+        core.committer.wait(_Holds(self._opening, batch, claim), LEVEL_OS)
+        if cursor is not None:
+            batch.put_cursor(record.client_id, cursor, epoch=record.epoch)
+        if taken_over is not None and taken_over.will is not None:
+            self._wills.publish(msgspec.structs.replace(taken_over, epoch=record.epoch))
+        await core.pipeline.committed()
+        if not batch.is_sequenced:
+            raise StorageUnavailable("the log takes no records")
+        return claim not in batch.refused
+
+    async def claim_held(
+        self, record: SessionRecord, old: SessionRecord, *, ends: bool
+    ) -> SessionRecord | None:
+        """``claim`` a session whose record says that a connection holds it.
+
+        Args:
+            record: names the new owner.
+            old: as it was read.
+            ends: it is to be discarded then, and its will published with that.
+
+        Returns:
+            The record that holds now; None = somebody else was first.
+        """
+        core = self._core
+        client_id, peers = record.client_id, core.peers
+        assert peers is not None
+        # A will that is delayed is not due: the client is back.
+        due = None if ends or (old.will is not None and old.will.delay_s) else old
+        asked = old.node != peers.node and peers.is_member(old.node, old.incarnation)
+        gate = core.scheduler.gate()
+        self._expected[client_id] = (record.epoch, gate)
+        try:
+            if not await self.claim(record, seen=old.epoch, taken_over=None if asked else due):
+                return None
+            if asked:
+                timer = core.scheduler.call_later(HANDOVER_US, gate.open)
+                await gate
+                timer.cancel()
+            self.check(client_id)
+            came = client_id not in self._expected
+        finally:
+            self._expected.pop(client_id, None)
+        if asked and not came:
+            # What it says from now on is refused.
+            again = msgspec.structs.replace(record, epoch=record.epoch + 1)
+            if not await self.claim(again, seen=record.epoch, taken_over=due):
+                return None
+            record = again
+        # Its node may have sent what no cursor tells, up to the claim.
+        return msgspec.structs.replace(record, cut_offset=core.database.last_offset)
+
+    def overtaken(self, record: SessionRecord) -> None:
+        """Another node has a claim on a session that is being opened here, perhaps."""
+        client_id = record.client_id
+        epoch = self._opening.get(client_id, 0)
+        if not epoch or epoch >= record.epoch:
+            return
+        self._opening[client_id] = 0
+        expected = self._expected.get(client_id)
+        if expected is not None:
+            expected[1].open()
+        if record.connected:
+            # There is nothing to hand over: what it waits for is that this one says so.
+            core = self._core
+            core.committer.batch.speak(client_id, epoch=record.epoch)
+            core.pipeline.schedule()
+
+    def check(self, client_id: str) -> None:
+        """A session is about to be entered.
+
+        Raises:
+            MqttError: another node has claimed it since: its client is the later one.
+        """
+        if not self._opening.get(client_id):
+            raise MqttError(SESSION_TAKEN_OVER, "the client has come to another node")
+
+    def settle(self, client_id: str) -> None:
+        """A session is open, or its opening has ended."""
+        self._opening.pop(client_id, None)
+
+    def cursor_came(self, client_id: str, epoch: int) -> None:
+        """Another node has handed a session over."""
+        expected = self._expected.get(client_id)
+        if expected is not None and expected[0] == epoch:
+            del self._expected[client_id]
+            expected[1].open()
+
+    async def take(self, record: SessionRecord) -> StoredSession | None:
+        """Own a session as it is, to end it or to change it.
+
+        Args:
+            record: as it was read.
+
+        Returns:
+            The session under its new owner; None = somebody else was first.
+        """
+        epoch = self.epoch_after(record.epoch)
+        mine = msgspec.structs.replace(record, epoch=epoch)
+        if record.connected:
+            if await self.claim_held(mine, record, ends=True) is None:
+                return None
+        elif not await self.claim(mine, seen=record.epoch):
+            return None
+        return await self._core.database.open_session(record.client_id)
+
+    def lost_too_often(self) -> MqttError:
+        """What a client is told whose identifier others claim again and again."""
+        return MqttError(SERVER_BUSY, "the client identifier is claimed elsewhere again and again")

@@ -1,0 +1,80 @@
+"""Whether a client may have a session, and what the store is to have of it then."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from perdure.broker.auth.authorize import Identity
+from perdure.broker.auth.owning import may_hold, owner_after
+from perdure.errors import MqttError
+from perdure.model import SessionRecord
+from perdure.mqtt.reason_codes import NOT_AUTHORIZED, QUOTA_EXCEEDED
+from perdure.observe.instruments import add
+
+if TYPE_CHECKING:
+    from perdure.broker.core import BrokerCore
+    from perdure.broker.sessions.counts import SessionCounts
+    from perdure.broker.sessions.request import SessionRequest
+
+
+@final
+class SessionGrants:
+    """Grants sessions.
+
+    Args:
+        core: what every part stands on.
+        session_counts: what else it uses.
+    """
+
+    def __init__(self, core: BrokerCore, *, session_counts: SessionCounts) -> None:
+        self._core = core
+        self._session_counts: SessionCounts = session_counts
+
+    def check_owner(self, record: SessionRecord, identity: Identity) -> None:
+        """Refuse a session that belongs to another user, before anything of it is touched.
+
+        Whoever opens a session has acquired its client id, so two that come at once are asked one
+        after the other, and the second finds what the first has made.
+        """
+        binding = self._core.auth_config.client_id_binding
+        if not may_hold(identity, username=record.username, method=record.method, binding=binding):
+            add(self._core.metrics.limit_refusals, ("auth.client_id_binding",))
+            raise MqttError(NOT_AUTHORIZED, "the client identifier belongs to another user")
+
+    def check_room(self, request: SessionRequest) -> None:
+        """Refuse a new session that a limit has no room for."""
+        core = self._core
+        limit = self._session_counts.refusal(request.identity.username or "", core.limits_config)
+        if limit:
+            add(core.metrics.limit_refusals, (limit,))
+            raise MqttError(QUOTA_EXCEEDED, "too many sessions")
+
+    def record(
+        self, request: SessionRequest, old: SessionRecord | None, *, epoch: int
+    ) -> SessionRecord:
+        """What the store is to have of a session whose client is here; ``old`` is what it has."""
+        core = self._core
+        peers = core.peers
+        wall_us = core.pipeline.wall_us()
+        username, method = owner_after(
+            request.identity,
+            username=old.username if old is not None else "",
+            method=old.method if old is not None else "",
+        )
+        return SessionRecord(
+            request.client_id,
+            epoch=epoch,
+            created_at_us=old.created_at_us if old is not None else wall_us,
+            expiry_s=request.expiry_s,
+            connected=True,
+            changed_at_us=wall_us,
+            will=request.will,
+            username=username,
+            protocol=request.protocol,
+            dropped_count=old.dropped_count if old is not None else 0,
+            cut_offset=old.cut_offset if old is not None else 0,
+            method=method,
+            subscription_count=old.subscription_count if old is not None else 0,
+            node=peers.node if peers is not None else "",
+            incarnation=peers.incarnation if peers is not None else 0,
+        )

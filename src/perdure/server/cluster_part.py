@@ -1,0 +1,204 @@
+"""A node of a cluster as a part of the process's life: opened, kept alive, left.
+
+While Kafka takes nothing the node is not ready and reads little more; after ``storage.outage_max``
+its clients are sent away. It goes on by itself when Kafka is there again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from typing import Final, final
+
+from perdure.broker.broker import Broker
+from perdure.clock import SystemClock
+from perdure.config import plugged
+from perdure.config.cluster_rules import options_of
+from perdure.config.schema import Config
+from perdure.mqtt.reason_codes import SERVER_SHUTTING_DOWN
+from perdure.observe.logs import get_logger
+from perdure.observe.metrics import Metrics
+from perdure.server.log_clock import LogClock
+from perdure.server.scheduler import LoopGate
+from perdure.server.stores import open_embedded
+from perdure.storage.ordered.contract import OrderedLog
+from perdure.storage.ordered.replica import Replica
+from perdure.storage.rocksdb.engine import Engine, EngineFactory
+from perdure.storage.rocksdb.store import RocksDatabase
+
+log = get_logger("cluster")
+
+BEAT_S: Final = 1.0
+"""Time between two heartbeats while there is nothing else to say, seconds."""
+
+STALLED_S: Final = 3.0
+"""A node that has waited so long for the log is not ready."""
+
+LAG_MAX: Final = 10_000
+"""Records that a node may be behind and still be ready."""
+
+LEAVE_S: Final = 10.0
+"""How long a stop waits for the log to take what is left."""
+
+SETTLE_S: Final = 0.05
+
+
+def topic_of(config: Config) -> str:
+    """The topic that has the cluster's log."""
+    return f"perdure.{config.cluster.name}.log"
+
+
+@final
+class ClusterStore:
+    """A node's store and its end of the log.
+
+    Attributes:
+        database: what the broker is given.
+        clock: the cluster's time.
+        stalled_s: how long the node has waited for the log, seconds; 0 = it does not.
+    """
+
+    def __init__(self, database: Replica, clock: LogClock, config: Config) -> None:
+        self.database = database
+        self.clock = clock
+        self.stalled_s = 0.0
+        self._config = config
+        self._metrics: Metrics | None = None
+        self._beat = (0, 0.0)
+        database.peers.on_time = self._heard
+
+    async def close(self) -> None:
+        """Leave the cluster in order, if the log still takes records, and close."""
+        try:
+            if not self.database.has_failed:
+                async with asyncio.timeout(LEAVE_S):
+                    await self.database.leave()
+        except TimeoutError:
+            log.warning("cluster.left_unsaid", hint="the others take the node for dead in a while")
+        finally:
+            await self.database.shut()
+            self.database.close()
+
+    @property
+    def problem(self) -> str:
+        """Why clients should not come to this node; empty = they may."""
+        database = self.database
+        if database.has_failed:
+            return "this node is no member of the cluster now"
+        if self.stalled_s >= STALLED_S:
+            reason = database.problem
+            return f"Kafka has taken nothing for {self.stalled_s:.0f} s" + (
+                f": {reason}" if reason else ""
+            )
+        if database.lag > LAG_MAX:
+            return f"this node is {database.lag} records behind"
+        return ""
+
+    async def keep(self, broker: Broker, metrics: Metrics) -> None:
+        """Beat, watch the log, and send clients away when it is away for too long; for ever."""
+        self._metrics = metrics
+        dead_after_us = self._config.cluster.dead_after * 1_000_000
+        last = (0, time.monotonic())
+        was_ready = True
+        while True:
+            await asyncio.sleep(BEAT_S)
+            database, now_s = self.database, time.monotonic()
+            if not database.has_failed:
+                if not database.flying_count:
+                    self._beat = (database.returned_count + 1, now_s)
+                database.beat(dead_after_us=dead_after_us)
+            if database.returned_count != last[0] or not database.flying_count:
+                last = (database.returned_count, now_s)
+            self.stalled_s = now_s - last[1] if database.flying_count else 0.0
+            self._show(metrics)
+            problem = self.problem
+            if bool(problem) == was_ready:
+                was_ready = not problem
+                if problem:
+                    log.error("cluster.not_ready", reason=problem)
+                else:
+                    log.info("cluster.ready")
+            if self.stalled_s >= self._config.storage.outage_max:
+                _send_away(broker)
+
+    def _heard(self, time_us: int) -> None:
+        self.clock.heard(time_us)
+        number, at_s = self._beat
+        if number and self.database.returned_count >= number:
+            self._beat = (0, 0.0)
+            if self._metrics is not None:
+                self._metrics.cluster_log_seconds.observe(
+                    round((time.monotonic() - at_s) * 1_000_000)
+                )
+
+    def _show(self, metrics: Metrics) -> None:
+        database = self.database
+        metrics.cluster_members = len(database.members.current())
+        metrics.cluster_lag = database.lag
+        metrics.cluster_position = database.view.position
+        metrics.cluster_in_flight = database.flying_count
+        metrics.cluster_stalled_seconds = int(self.stalled_s)
+
+
+def _send_away(broker: Broker) -> None:
+    sessions = list(broker.services.registry.live.values())
+    if sessions:
+        log.warning("cluster.clients_sent_away", clients=len(sessions))
+    for session in sessions:
+        session.connection.disconnect(SERVER_SHUTTING_DOWN, "the log is away", send_will=True)
+
+
+async def open_cluster(config: Config, *, engine: EngineFactory = Engine) -> ClusterStore:
+    """Open the node's store, read the log to its end, and become a member.
+
+    Raises:
+        ConfigError: the topic or the options can't be used, or the extra is not installed.
+        StorageError: Kafka is not there, or its log is not the one that this node has read.
+    """
+    setting = "cluster.kafka"
+    kafka = plugged.load(
+        "perdure.storage.kafka.log:KafkaLog", setting=setting, what=setting, extra="kafka"
+    )
+    kafka_settings = plugged.load(
+        "perdure.storage.kafka.settings:KafkaSettings", setting=setting, what=setting, extra="kafka"
+    )
+    settings = kafka_settings(
+        config.cluster.kafka,
+        topic_of(config),
+        fsync=config.cluster.durability == "fsync",
+        options=options_of(config),
+    )
+    settings.check()
+    local = open_embedded(config, engine=engine)
+    assert isinstance(local, RocksDatabase)
+
+    async def open_log() -> OrderedLog:
+        opened: OrderedLog = await kafka.open(settings)
+        return opened
+
+    loop = asyncio.get_running_loop()
+    clock = LogClock(SystemClock())
+    replica = Replica(
+        local,
+        open_log,
+        node=config.node.name,
+        incarnation=lambda: secrets.randbits(62) + 1,
+        later=loop.call_soon,
+        gate=lambda: LoopGate(loop),
+        advertise=config.node.advertise,
+    )
+    store = ClusterStore(replica, clock, config)
+    try:
+        await replica.open()
+    except BaseException:
+        local.close()
+        raise
+    log.info(
+        "cluster.joined",
+        node=config.node.name,
+        cluster=config.cluster.name,
+        position=replica.view.position,
+        members=[member.name for member in replica.members.current()],
+    )
+    return store

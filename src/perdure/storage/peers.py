@@ -1,0 +1,64 @@
+"""What a broker is told by a database that others write to as well (``Capabilities.peers``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from perdure.errors import StorageError
+from perdure.storage.batch import Batch
+
+
+class Gone(NamedTuple):
+    """A node is none of the others' any more, and holds no session.
+
+    Attributes:
+        node: its name.
+        at_us: log time from which what it held is let go.
+        is_own: it is this node.
+    """
+
+    node: str
+    at_us: int
+    is_own: bool
+
+
+class Peers(Protocol):
+    """The nodes of one log, as far as this one has read.
+
+    Attributes:
+        on_foreign: called with each batch of another node when it was applied.
+        on_gone: called when an incarnation has ended.
+        on_failed: called when this one can take nothing more, until ``Database.recover``.
+    """
+
+    on_foreign: Callable[[Batch], None] | None
+    on_gone: Callable[[Gone], None] | None
+    on_failed: Callable[[StorageError], None] | None
+
+    @property
+    def node(self) -> str:
+        """This node's name."""
+        ...
+
+    @property
+    def incarnation(self) -> int:
+        """This process's number among all of that name."""
+        ...
+
+    @property
+    def position(self) -> int:
+        """How far it has read: higher after each record, of whomever."""
+        ...
+
+    def is_member(self, node: str, incarnation: int) -> bool:
+        """Whether an incarnation is a member."""
+        ...
+
+    def gone_at_us(self, node: str) -> int:
+        """Log time at which a node was a member last; 0 = it is one, or was never heard of."""
+        ...
+
+    def owns(self, duty: str) -> bool:
+        """Whether it is for this node to do what one of them has to do."""
+        ...

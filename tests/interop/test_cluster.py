@@ -1,0 +1,123 @@
+"""Three nodes as processes on a real Kafka: clients that wander, nodes that die."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.wire.cluster_broker import ClusterBroker
+from tests.wire.harness import Options
+from tests.wire.packets import Kind, Reason, Will
+from tests.wire.peer import Peer
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.slow,
+    pytest.mark.timeout(120),
+]
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterBroker]:
+    cluster = ClusterBroker(
+        tmp_path_factory.mktemp("cluster"), Options(settings={"cluster.dead_after": "3s"})
+    )
+    cluster.start()
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def cluster(nodes: ClusterBroker) -> Iterator[ClusterBroker]:
+    nodes.ensure_running()
+    yield nodes
+    nodes.close_peers()
+    for node in nodes.nodes:
+        node.close_peers()
+    nodes.check_health()
+
+
+def resume(cluster: ClusterBroker, number: int, client_id: str) -> Peer:
+    """Come back to a node, to a session that is there."""
+    node = cluster.nodes[number]
+    return node.connect(client_id, clean=False, expiry=600, session_present=True)
+
+
+def test_a_session_wanders_with_all_that_it_has(cluster: ClusterBroker) -> None:
+    first, second, third = cluster.nodes
+    peer = first.connect("wanderer", expiry=600)
+    peer.subscribe(("w/#", 2))
+    publisher = second.connect("publisher")
+    for qos in (0, 1, 2):
+        publisher.publish("w/t", b"%d" % qos, qos=qos)
+        peer.receive_publish("w/t", b"%d" % qos, qos=qos)
+    moved = resume(cluster, 2, "wanderer")
+    peer.expect_refusal(Reason.TAKEN_OVER)
+    publisher.publish("w/t", b"after", qos=2)
+    # Nothing of what was acknowledged comes again.
+    moved.receive_publish("w/t", b"after", qos=2, dup=False)
+    moved.unsubscribe("w/#")
+    back = resume(cluster, 0, "wanderer")
+    publisher.publish("w/t", b"unwanted", qos=1)
+    back.subscribe(("other", 1))
+    publisher.publish("other", b"wanted", qos=1)
+    back.receive_publish("other", b"wanted", qos=1)
+    assert third.connect("wanderer", session_present=False).drain() == []
+
+
+def test_retained_is_what_was_acknowledged_last_anywhere(cluster: ClusterBroker) -> None:
+    for number in range(12):
+        cluster.nodes[number % 3].connect("setter").publish(
+            "r/t", b"%d" % number, qos=1, retain=True
+        )
+        reader = cluster.nodes[(number + 1) % 3].connect("reader")
+        reader.subscribe(("r/#", 1))
+        reader.receive_publish("r/t", b"%d" % number, qos=1, retain=True)
+
+
+def test_qos2_goes_on_at_another_node_once(cluster: ClusterBroker) -> None:
+    watcher = cluster.nodes[2].connect("watcher")
+    watcher.subscribe(("q/#", 2))
+    publisher = cluster.nodes[0].connect("exact", expiry=600)
+    packet = publisher.build.publish("q/t", b"once", qos=2, packet_id=7)
+    publisher.send(packet)
+    publisher.expect_ack(Kind.PUBREC, 7)
+    publisher.close()
+    again = resume(cluster, 1, "exact")
+    again.send(again.build.publish("q/t", b"once", qos=2, packet_id=7, dup=True))
+    again.expect_ack(Kind.PUBREC, 7)
+    again.send(again.build.pubrel(7))
+    again.expect_ack(Kind.PUBCOMP, 7)
+    again.publish("q/t", b"next", qos=2)
+    watcher.receive_publish("q/t", b"once", qos=2)
+    watcher.receive_publish("q/t", b"next", qos=2)
+
+
+def test_a_dead_node_loses_nothing_and_its_wills_come_once(cluster: ClusterBroker) -> None:
+    first, second, third = cluster.nodes
+    watcher = first.connect("mourner")
+    watcher.subscribe(("will/#", 1))
+    kept = third.connect("kept", expiry=600, will=Will(topic="will/kept", payload=b"early"))
+    kept.subscribe(("d/#", 1))
+    third.connect("lost", will=Will(topic="will/lost", payload=b"gone"))
+    publisher = second.connect("speaker")
+    publisher.publish("d/t", b"before", qos=1)
+    kept.receive_publish("d/t", b"before", qos=1)
+    third.kill9(start=False)
+    third.close_peers()
+    publisher.publish("d/t", b"meanwhile", qos=1)
+    # The session is served at once; its old connection has ended, so its will is due.
+    again = resume(cluster, 1, "kept")
+    found = again.take_publish()
+    if found.payload == b"before":  # its cursor died with the node
+        assert found.dup
+        found = again.take_publish()
+    assert found.payload == b"meanwhile"
+    watcher.receive_publish("will/kept", b"early", qos=0)
+    wills = [watcher.take_publish()]
+    assert [(will.topic, will.payload) for will in wills] == [("will/lost", b"gone")]
+    third.start()
+    third.connect("lost", session_present=False)
+    publisher.publish("will/end", b"", qos=1)
+    watcher.receive_publish("will/end", b"", qos=1)
