@@ -192,6 +192,9 @@ class KafkaCluster(Managed):
             "min.insync.replicas": acks_min,
             "offsets.topic.replication.factor": copies,
             "offsets.topic.num.partitions": "1",
+            "transaction.state.log.replication.factor": copies,
+            "transaction.state.log.min.isr": acks_min,
+            "transaction.state.log.num.partitions": "1",
             # Small and quick: these machines die often.
             "num.network.threads": "2",
             "num.io.threads": "2",

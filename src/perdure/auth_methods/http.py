@@ -18,13 +18,11 @@ import base64
 import hmac
 import ssl
 from collections import OrderedDict
-from pathlib import Path
 from typing import Any, Final, Literal, final
 
 import httpx
 import msgspec
 
-from perdure.auth_methods.urls import check_http_url
 from perdure.broker.auth.authenticate import AuthRequest, AuthResult
 from perdure.broker.auth.grant import Grant, parse_grant
 from perdure.broker.auth.method import (
@@ -40,10 +38,10 @@ from perdure.config.schema.auth_methods import HttpAuthConfig
 from perdure.errors import ConfigError
 from perdure.limits import UTF8_STRING_BYTES_MAX
 from perdure.mqtt.reason_codes import NOT_AUTHORIZED
+from perdure.net.http_settings import check_http_url, read_headers
 from perdure.net.tls import client_context
 
 SETTING: Final = "auth.http"
-HEADERS_MAX: Final = 20
 CACHE_KEY_BYTES: Final = 32
 _REFUSALS: Final = frozenset((httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN))
 
@@ -80,7 +78,7 @@ class HttpMethod(AuthMethod):
     ) -> None:
         self._settings = settings
         self._context = context
-        self._headers = _read_headers(settings.header_file)
+        self._headers = read_headers(settings.header_file, f"{SETTING}.header_file")
         self._client = httpx.AsyncClient(
             verify=_trusted(settings.ca_file),
             limits=httpx.Limits(
@@ -99,7 +97,7 @@ class HttpMethod(AuthMethod):
 
     def reload(self) -> None:
         """Read the headers again, and forget all answers."""
-        self._headers = _read_headers(self._settings.header_file)
+        self._headers = read_headers(self._settings.header_file, f"{SETTING}.header_file")
         self._cache.clear()
 
     async def close(self) -> None:
@@ -250,34 +248,6 @@ def _body(request: AuthRequest) -> bytes:
         except UnicodeDecodeError:
             said["password_base64"] = base64.b64encode(request.password).decode()
     return msgspec.json.encode(said)
-
-
-def _read_headers(file: str) -> dict[str, str]:
-    """The lines ``Name: value`` of a file.
-
-    Raises:
-        ConfigError: it cannot be read, or a line is wrong.
-    """
-    if not file:
-        return {}
-    path = f"{SETTING}.header_file"
-    try:
-        lines = Path(file).read_text(encoding="ascii").splitlines()
-    except OSError as error:
-        raise ConfigError(f"cannot read {file}: {error.strerror}", path=path) from error
-    except UnicodeDecodeError:
-        raise ConfigError(f"{file} is not ASCII", path=path) from None
-    headers: dict[str, str] = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        name, colon, value = line.partition(":")
-        if not colon or not name.strip() or " " in name.strip():
-            raise ConfigError(f"{file}:{number}: no header", path=path, hint="lines `Name: value`")
-        headers[name.strip()] = value.strip()
-    if len(headers) > HEADERS_MAX:
-        raise ConfigError(f"{file} has more than {HEADERS_MAX} headers", path=path)
-    return headers
 
 
 def open_method(settings: HttpAuthConfig, context: MethodContext) -> HttpMethod:

@@ -14,13 +14,13 @@ from typing import Any, Final, final
 import jwt
 
 from perdure.auth_methods.jwks import SETTING, FileKey, PublishedKeys
-from perdure.auth_methods.urls import check_http_url
 from perdure.broker.auth.authenticate import AuthRequest, AuthResult
 from perdure.broker.auth.grant import Grant, parse_grant
 from perdure.broker.auth.method import AuthMethod, MethodContext, allow, deny, ignore
 from perdure.config.schema.auth_methods import JwtConfig
 from perdure.errors import ConfigError
 from perdure.limits import UTF8_STRING_BYTES_MAX
+from perdure.net.http_settings import check_http_url
 
 SYMMETRIC: Final = frozenset(("HS256", "HS384", "HS512"))
 ASYMMETRIC: Final = frozenset(

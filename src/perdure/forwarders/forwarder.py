@@ -153,7 +153,7 @@ class Forwarder:
         context = self._context
         while not self._stopping.is_set():
             self.state = CONNECTING if not self.error else RETRYING
-            begun = asyncio.get_running_loop().time()
+            before = context.session.cursor.offset
             output: Output | None = None
             try:
                 if not context.session.is_open:
@@ -165,8 +165,8 @@ class Forwarder:
                 self._stopped(error)
                 return
             except (PerdureError, OSError) as error:
-                if asyncio.get_running_loop().time() - begun > self.settings.retry_max_s:
-                    pause_s = RETRY_MIN_S
+                if context.session.cursor.offset != before:
+                    pause_s = RETRY_MIN_S  # it had got on
                 self._failed(error, pause_s)
             except Exception as error:  # noqa: BLE001 - it costs this forwarder, not the broker
                 context.core.unexpected_errors.report(error, "background", task=context.name)

@@ -36,7 +36,7 @@ class ForwarderConfig(Section, frozen=True, tag_field="type"):
         str,
         about(
             "Topic at the target: `{topic}` is the message's own after `strip`, `{1}` its first "
-            "level and so on. For Kafka the name of a topic, or levels in braces.",
+            "level and so on.",
             live=True,
         ),
     ] = "{topic}"
@@ -155,6 +155,88 @@ class MqttForwarderConfig(ForwarderConfig, frozen=True, tag="mqtt"):
 
 
 @final
+class KafkaForwarderConfig(ForwarderConfig, frozen=True, tag="kafka"):
+    """A Kafka topic: one plain record for each message, once."""
+
+    bootstrap: Annotated[
+        str, about("`host:port` of some of Kafka's brokers, with commas between.", live=True)
+    ] = ""
+    topic: Annotated[str, about("Kafka topic, which is made if it is not there.", live=True)] = ""
+    key: Annotated[
+        Literal["topic", "publisher", "none"],
+        about("Key of records: what has one key stays in order, in one partition.", live=True),
+    ] = "topic"
+    partitions: Annotated[
+        int, about("Of a topic that is made here.", live=True, ge=1, le=10_000)
+    ] = 1
+    replicas: Annotated[
+        int, about("Of a topic that is made here, at most.", live=True, ge=1, le=100)
+    ] = 3
+    options: Annotated[
+        tuple[str, ...],
+        about(
+            "Settings of librdkafka, `name=value`: TLS, SASL, `compression.type`.",
+            secret=True,
+            live=True,
+        ),
+    ] = ()
+
+
+@final
+class WebhookForwarderConfig(ForwarderConfig, frozen=True, tag="webhook"):
+    """An HTTP service: batches as JSON, signed, tried again until they are taken."""
+
+    url: Annotated[
+        str, about("Given batches by POST, `https://` or `http://`.", secret=True, live=True)
+    ] = ""
+    secret: Annotated[
+        str,
+        about("Key of the signature (HMAC-SHA256); empty = none.", secret=True, live=True),
+    ] = ""
+    header_file: Annotated[
+        str,
+        about("File with lines `Name: value` that go with each request.", unit="path", live=True),
+    ] = ""
+    ca_file: Annotated[
+        str,
+        about("PEM file of authorities to trust instead of the system's.", unit="path", live=True),
+    ] = ""
+
+
+@final
+class RedisForwarderConfig(ForwarderConfig, frozen=True, tag="redis"):
+    """A Redis Stream: an entry for each message, once."""
+
+    url: Annotated[
+        str,
+        about(
+            "`redis://user:password@host:6379/0`, `rediss://` for TLS, `redis+cluster://a,b,c`.",
+            secret=True,
+            live=True,
+        ),
+    ] = ""
+    key: Annotated[str, about("Of the stream; `{name}` is the forwarder.", live=True)] = (
+        "perdure:{name}"
+    )
+    length_max: Annotated[
+        int, about("Entries that the stream keeps, about; 0 = all.", live=True, ge=0)
+    ] = 0
+
+
+@final
+class PostgresForwarderConfig(ForwarderConfig, frozen=True, tag="postgres"):
+    """A PostgreSQL table: a row for each message, once."""
+
+    url: Annotated[
+        str, about("`postgresql://user:password@host:5432/database`.", secret=True, live=True)
+    ] = ""
+    table: Annotated[
+        str,
+        about("Of the rows, with its schema if it has one; made if it is not there.", live=True),
+    ] = "mqtt_messages"
+
+
+@final
 class ForwarderLine(msgspec.Struct, frozen=True, kw_only=True):
     """What others must know of a type of forwarder.
 
@@ -172,6 +254,24 @@ class ForwarderLine(msgspec.Struct, frozen=True, kw_only=True):
 FORWARDER_TYPES: Final[Mapping[str, ForwarderLine]] = {
     "mqtt": ForwarderLine(
         opens="perdure.forwarders.mqtt.output:open_output", settings=MqttForwarderConfig
+    ),
+    "kafka": ForwarderLine(
+        opens="perdure.forwarders.kafka.output:open_output",
+        settings=KafkaForwarderConfig,
+        extra="kafka",
+    ),
+    "webhook": ForwarderLine(
+        opens="perdure.forwarders.webhook:open_output",
+        settings=WebhookForwarderConfig,
+        extra="http-auth",
+    ),
+    "redis": ForwarderLine(
+        opens="perdure.forwarders.redis:open_output", settings=RedisForwarderConfig, extra="redis"
+    ),
+    "postgres": ForwarderLine(
+        opens="perdure.forwarders.postgres:open_output",
+        settings=PostgresForwarderConfig,
+        extra="postgres",
     ),
 }
 """By the name that ``forwarders.<name>.type`` takes."""
