@@ -1,5 +1,5 @@
-"""All that is selected is at every target, in order; what comes again after a kill is there once, or
-can be told by its offset; what the target refuses is a dead letter."""
+"""All that is selected is at every target, in order; what comes again after a kill is there once,
+or can be told by its offset; what the target refuses is a dead letter."""
 
 from __future__ import annotations
 
@@ -91,6 +91,7 @@ async def test_a_message_that_the_target_refuses_is_a_dead_letter(target: Target
     bad = Message("t/bad", target.refused, 1, publisher="p")
     await bench.publish(*sent[:4], bad, *sent[4:])
     await bench.until(lambda: bench.forwarded() >= 9)
+    await bench.services.pipeline.settled()
     dead = await bench.database.read(["$dead/#"], after_offset=0, until_offset=2**62, limit=5)
     assert [(each.topic, each.payload) for each in dead.messages] == [
         (f"$dead/{NAME}", target.refused)

@@ -1,5 +1,5 @@
-"""kill -9 of Perdure and of Kafka at random points: what an ordinary consumer reads is the log, once
-and in order."""
+"""kill -9 of Perdure and of Kafka at random points: what an ordinary consumer reads is the log,
+once and in order."""
 
 from __future__ import annotations
 
