@@ -174,6 +174,7 @@ def plan_of(
     with pipeline_installed():
         from perdure.pipeline.jobs.archive import Wanted
         from perdure.pipeline.jobs.archive_runs import ArchivePlan
+        from perdure.pipeline.payload_rules import rule_of
         from perdure.pipeline.tables import parse_tables, read_tables
 
     settings = log.pipeline.archive
@@ -189,6 +190,7 @@ def plan_of(
         specs[:-1],
         settings.learned if learns is None else learns,
         settings.fields if has_fields is None else has_fields,
+        payloads=tuple(map(rule_of, log.pipeline.payloads)),
     )
     return ArchivePlan(options, lake, wanted, settings.rows_per_round)
 

@@ -1,4 +1,4 @@
-"""Columns out of JSON payloads: what fields there are, of which types, and their values.
+"""Columns out of payloads: what fields there are, of which types, and their values.
 
 A field of an object becomes a column of its name; one of a nested object is joined to the names
 above it (``{"position": {"lat": 1}}`` is ``position_lat``); a payload that is no object is the
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -45,6 +45,11 @@ ARROW: Final = {
 Fields: TypeAlias = dict[str, str]
 """Column names with their types, in the order of the table."""
 
+NONE: Final[Mapping[str, str]] = {}
+
+UNDECODED: Final = ""
+"""Stands in ``Seen`` for payloads that are not what they were declared to be."""
+
 Seen: TypeAlias = dict[str, dict[str, int]]
 """How many values of each type were found for each column."""
 
@@ -70,13 +75,25 @@ def column_name(path: str, reserved: Collection[str]) -> str:
 
 
 def look(payloads: Any, reserved: Collection[str]) -> dict[str, list[Any]]:
+    """The fields of JSON payloads, a binary array; see ``look_at``."""
+    return look_at([_json(payload) for payload in payloads.to_pylist()], reserved)
+
+
+def _json(payload: bytes) -> object:
+    try:
+        return _decoder.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def look_at(decoded: Sequence[object], reserved: Collection[str]) -> dict[str, list[Any]]:
     """The values of every field, a list as long as the payloads for each column.
 
     Args:
-        payloads: binary array.
+        decoded: what each payload says; None = nothing.
         reserved: columns that are no fields.
     """
-    count = len(payloads)
+    count = len(decoded)
     columns: dict[str, list[Any]] = {}
     names: dict[str, str] = {}
 
@@ -97,11 +114,7 @@ def look(payloads: Any, reserved: Collection[str]) -> dict[str, list[Any]]:
         if column[row] is None:
             column[row] = value
 
-    for row, payload in enumerate(payloads.to_pylist()):
-        try:
-            value = _decoder.decode(payload)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue
+    for row, value in enumerate(decoded):
         if type(value) is dict:
             for key, each in value.items():
                 put(row, key, each, 1)
@@ -134,23 +147,28 @@ def add(one: Seen, other: Seen) -> Seen:
     return {name: dict(kinds) for name, kinds in total.items()}
 
 
-def grown(known: Mapping[str, str], seen: Seen) -> Fields:
+def grown(known: Mapping[str, str], seen: Seen, declared: Mapping[str, str] = NONE) -> Fields:
     """The columns of a table after values were seen: its own, some of them wider, and new ones.
 
-    New columns come in alphabetical order, whatever the order in which they were found.
+    New columns come in alphabetical order, whatever the order in which they were found; those that
+    a schema declares come first, in its order, and stay as it says.
     """
     found: Fields = dict(known)
+    for name, kind in declared.items():
+        if len(found) < FIELDS_MAX:
+            found.setdefault(name, kind)
+    known = dict(found)
     for name, kinds in seen.items():
-        if known.get(name) == "long" and kinds.get("double"):
+        if known.get(name) == "long" and kinds.get("double") and name not in declared:
             found[name] = "double"
     fresh = sorted(name for name in seen if name not in known)
     if len(known) + len(fresh) > FIELDS_MAX:
         fresh.sort(key=lambda name: (-sum(seen[name].values()), name))
         fresh = sorted(fresh[: max(0, FIELDS_MAX - len(known))])
     for name in fresh:
-        kind = _type_of_most(seen[name])
-        if kind is not None:
-            found[name] = kind
+        most = _type_of_most(seen[name])
+        if most is not None:
+            found[name] = most
     return found
 
 

@@ -87,6 +87,37 @@ class LogSourceConfig(Section, frozen=True):
 
 
 @final
+class PayloadConfig(Section, frozen=True):
+    """Payloads of some topics."""
+
+    topic: Annotated[str, about("Topic filter; the first that matches holds.")] = "#"
+    format: Annotated[
+        Literal["json", "cbor", "msgpack", "csv", "sparkplug", "protobuf", "avro", "detect"],
+        about(
+            "What they are. `detect` goes by the content type, then tries JSON, and maps of CBOR "
+            "and MessagePack."
+        ),
+    ] = "detect"
+    schema: Annotated[
+        str,
+        about("File: an Avro schema, or what `protoc --include_imports -o` writes.", unit="path"),
+    ] = ""
+    message: Annotated[str, about("Full name of the message, for `protobuf`.")] = ""
+    registry: Annotated[
+        str,
+        about(
+            "URL of a schema registry: values have Confluent's header, and `avro` takes the schema "
+            "from there."
+        ),
+    ] = ""
+    registry_auth: Annotated[str, about("`user:password` for it.", secret=True)] = ""
+    columns: Annotated[
+        tuple[str, ...], about("Fields of a `csv` line: `name`, or `name:double` and the like.")
+    ] = ()
+    delimiter: Annotated[str, about("Between fields of `csv`.")] = ","
+
+
+@final
 class ArchiveConfig(Section, frozen=True):
     """The log into tables."""
 
@@ -164,6 +195,7 @@ class PipelineConfig(Section, frozen=True):
 
     tables: TablesConfig = TablesConfig()
     log: LogSourceConfig = LogSourceConfig()
+    payloads: tuple[PayloadConfig, ...] = ()
     archive: ArchiveConfig = ArchiveConfig()
     maintain: MaintainConfig = MaintainConfig()
     learn: LearnConfig = LearnConfig()

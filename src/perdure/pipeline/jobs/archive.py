@@ -56,6 +56,7 @@ from perdure.pipeline.log_index import LogIndex, opened
 from perdure.pipeline.log_source import plan, read
 from perdure.pipeline.offsets import StreamPosition
 from perdure.pipeline.options import ReadOptions
+from perdure.pipeline.payload_rules import declared_for
 from perdure.pipeline.schema import BY_NAME
 from perdure.pipeline.sinks.contract import DataFile, Sink
 from perdure.pipeline.structures import extended
@@ -290,6 +291,8 @@ class Archive:
             tuple(self._sink.fields(spec.name, table_schema(spec)) for spec in specs),
             tuple(self._sink.store(spec.name) for spec in specs),
             tuple(self._sink.layout(spec.name) for spec in specs),
+            tuple(declared_for(spec, self._wanted.payloads) for spec in specs),
+            self._wanted.payloads,
         )
 
     # -- committing ------------------------------------------------------------------------
@@ -304,7 +307,7 @@ class Archive:
                 continue
             known, expected = task.known[number], task.positions[number]
             seen = fields.total(each.seen for each in own)
-            grown = fields.grown(known, seen)
+            grown = fields.grown(known, seen, task.declared[number])
             wider = [name for name, kind in known.items() if grown[name] != kind]
             schema = table_schema(spec, grown)
             if wider:
@@ -365,6 +368,7 @@ def _again(path: str, task: WriteTask, number: int, known: Fields) -> list[DataF
         task.directories[number],
         store=task.stores[number],
         layout=task.layouts[number],
+        rules=task.rules,
     )
 
 

@@ -9,7 +9,7 @@ format and no Spark.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, final
 
 import msgspec
@@ -22,6 +22,8 @@ from perdure.pipeline.fields import Fields, Seen
 from perdure.pipeline.lake.layouts import Layout
 from perdure.pipeline.lake.partitions import parts
 from perdure.pipeline.lake.stores import LOCAL, Store, below
+from perdure.pipeline.payload_reader import PayloadReader
+from perdure.pipeline.payload_rules import Rule
 from perdure.pipeline.sinks.contract import DataFile
 from perdure.pipeline.tables import TableSpec, reserved, split, table_schema
 
@@ -60,6 +62,8 @@ class WriteTask(msgspec.Struct, frozen=True):
         known: the fields that each has columns for already.
         stores: how the files of each are reached.
         layouts: how the rows of each are divided among files.
+        declared: columns that schemas declare for each.
+        rules: of payloads.
     """
 
     specs: tuple[TableSpec, ...]
@@ -68,6 +72,8 @@ class WriteTask(msgspec.Struct, frozen=True):
     known: tuple[Fields, ...]
     stores: tuple[Store, ...]
     layouts: tuple[Layout, ...]
+    declared: tuple[Fields, ...]
+    rules: tuple[Rule, ...] = ()
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -96,6 +102,8 @@ def write_batches(task: WriteTask, batches: Iterable[Any]) -> Iterator[Any]:
             task.known[number],
             store=task.stores[number],
             layout=task.layouts[number],
+            declared=task.declared[number],
+            rules=task.rules,
         )
         for number, spec in enumerate(task.specs)
     ]
@@ -134,9 +142,12 @@ def remade(
     *,
     store: Store = LOCAL,
     layout: Layout = Layout(),  # noqa: B008 - a frozen record
+    rules: tuple[Rule, ...] = (),
 ) -> list[DataFile]:
     """A file of a table made again with these columns for fields; the old one stays."""
-    writer = TableWriter(spec, directory, known, store=store, layout=layout, grows=False)
+    writer = TableWriter(
+        spec, directory, known, store=store, layout=layout, rules=rules, grows=False
+    )
     with pq.ParquetFile(store.opened(path)) as file:
         for batch in file.iter_batches(BATCH_ROWS):
             writer.write(batch)
@@ -153,6 +164,8 @@ class TableWriter:
         known: fields that have columns.
         store: how files there are reached.
         layout: how rows are divided.
+        declared: columns of schemas.
+        rules: of payloads.
         grows: more fields get columns; else the known ones are all.
     """
 
@@ -164,6 +177,8 @@ class TableWriter:
         *,
         store: Store = LOCAL,
         layout: Layout = Layout(),  # noqa: B008 - a frozen record
+        declared: Mapping[str, str] = fields.NONE,
+        rules: tuple[Rule, ...] = (),
         grows: bool = True,
     ) -> None:
         self._spec = spec
@@ -173,6 +188,8 @@ class TableWriter:
         self._store = store
         self._layout = layout
         self._grows = grows
+        self._declared = declared
+        self._reader = PayloadReader(rules)
         # By partition, the one written to last at the end.
         self._files: dict[str, _File] = {}
         self._written: list[Written] = []
@@ -186,10 +203,13 @@ class TableWriter:
         columns: dict[str, list[Any]] = {}
         seen: Seen = {}
         if self._spec.has_fields:
-            columns = fields.look(rows.column("payload"), self._reserved)
+            decoded, failed = self._reader.read(rows)
+            columns = fields.look_at(decoded, self._reserved)
             if self._grows:
                 seen = fields.count(columns)
-                grown = fields.grown(self._fields, seen)
+                if failed:
+                    seen[fields.UNDECODED] = {"payload": failed}
+                grown = fields.grown(self._fields, seen, self._declared)
                 if grown != self._fields:
                     self._end_files()
                     self._fields = grown

@@ -7,6 +7,7 @@ import msgspec
 from perdure.pipeline.archive_state import Gap
 from perdure.pipeline.lake.lake import NAMESPACE
 from perdure.pipeline.offsets import StreamPosition
+from perdure.pipeline.payload_rules import Rule
 from perdure.pipeline.tables import TableSpec
 
 
@@ -20,6 +21,7 @@ class Wanted(msgspec.Struct, frozen=True):
         format: iceberg, delta or parquet.
         catalog: name of an Iceberg catalog.
         namespace: of its tables there.
+        payloads: of which format they are, by topic; JSON without a rule.
     """
 
     tables: tuple[TableSpec, ...] = ()
@@ -28,6 +30,7 @@ class Wanted(msgspec.Struct, frozen=True):
     format: str = "iceberg"
     catalog: str | None = None
     namespace: str = NAMESPACE
+    payloads: tuple[Rule, ...] = ()
 
 
 class Round(msgspec.Struct, frozen=True):

@@ -1,0 +1,105 @@
+"""Formats that say themselves what they hold: JSON, CBOR, MessagePack, and lines of CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from perdure.payloads.values import Undecodable, plain
+
+Decoder = Callable[[bytes], object]
+
+_json = msgspec.json.Decoder()
+_msgpack = msgspec.msgpack.Decoder()
+LINE_FIELDS_MAX: Final = 200
+
+
+def json(payload: bytes) -> object:
+    """A JSON text.
+
+    Raises:
+        Undecodable: it is none.
+    """
+    try:
+        return _json.decode(payload)
+    except (ValueError, RecursionError) as error:
+        raise Undecodable(str(error)) from None
+
+
+def msgpack(payload: bytes) -> object:
+    """One MessagePack value, and nothing behind it.
+
+    Raises:
+        Undecodable: it is none.
+    """
+    try:
+        return plain(_msgpack.decode(payload))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise Undecodable(str(error)) from None
+
+
+def cbor(payload: bytes) -> object:
+    """One CBOR item (RFC 8949), and nothing behind it; needs cbor2.
+
+    Raises:
+        Undecodable: it is none.
+    """
+    import io
+
+    import cbor2
+
+    stream = io.BytesIO(payload)
+    try:
+        value = plain(cbor2.CBORDecoder(stream).decode())
+    except (
+        ValueError,
+        EOFError,
+        TypeError,
+        RecursionError,
+        OverflowError,
+        cbor2.CBORError,
+    ) as error:
+        raise Undecodable(str(error)) from None
+    if stream.tell() != len(payload):
+        raise Undecodable("bytes are left")
+    return value
+
+
+def csv_decoder(names: Sequence[str], delimiter: str) -> Decoder:
+    """A decoder of one line.
+
+    Args:
+        names: of its fields; those without one are ``field_1`` and so on.
+        delimiter: between fields.
+    """
+
+    def line(payload: bytes) -> object:
+        try:
+            lines = payload.decode().strip("\r\n").splitlines()
+            [row] = csv.reader(lines, delimiter=delimiter)
+        except (ValueError, csv.Error) as error:
+            raise Undecodable(f"no single line of CSV: {error}") from None
+        if len(row) > LINE_FIELDS_MAX:
+            raise Undecodable("too many fields")
+        if names and len(row) != len(names):
+            raise Undecodable(f"{len(row)} fields, and {len(names)} are declared")
+        found = names or [f"field_{number + 1}" for number in range(len(row))]
+        return {name: scalar(text) for name, text in zip(found, row, strict=True)}
+
+    return line
+
+
+def scalar(text: str) -> object:
+    """A field of text as the number or the truth that it is written as; empty = null."""
+    text = text.strip()
+    if not text:
+        return None
+    if text in {"true", "false"}:
+        return text == "true"
+    try:
+        return int(text) if text.lstrip("+-").isdecimal() else float(text)
+    except ValueError:
+        return text
