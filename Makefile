@@ -165,6 +165,13 @@ docs: setup ## write the generated pages: docs/traps.md, docs/reference/, the Gr
 	$(BIN)/python -m tools.cli_pages
 	$(BIN)/python -m tools.grafana
 
+.PHONY: site
+site: setup ## the documentation as a site in build/site/site; broken links fail
+	@$(PYTHON) -m venv build/site-venv
+	@build/site-venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+		-r requirements/docs.txt
+	$(BIN)/python -m tools.site build/site-venv/bin/zensical
+
 .PHONY: man
 man: setup ## manual pages into build/man and completion scripts into build/completion
 	$(BIN)/python -m tools.cli_pages build/man
@@ -205,6 +212,7 @@ lock: ## write requirements/*.txt again from pyproject.toml (needs uv)
 	$(COMPILE) requirements/fuzz.in -o requirements/fuzz.txt
 	$(COMPILE) pyproject.toml -o requirements/core.txt
 	$(COMPILE) pyproject.toml --extra dev -c requirements/core.txt -o requirements/dev.txt
+	$(COMPILE) requirements/docs.in -o requirements/docs.txt
 	$(COMPILE) requirements/deploy.in -c requirements/dev.txt -o requirements/deploy.txt
 	$(COMPILE) pyproject.toml $(IMAGE_EXTRAS) -c requirements/dev.txt -o requirements/image.txt
 	$(COMPILE) pyproject.toml --extra dev --extra spark --extra connect --extra lake-tests \

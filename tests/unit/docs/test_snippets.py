@@ -1,0 +1,192 @@
+"""The documentation does what it shows: its transcripts run, its commands and settings exist."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from perdure.cli.main import cli
+from perdure.cli.mqtt_properties import split_arguments
+from perdure.config.fields import settings
+from perdure.config.schema import Config
+from tests.support.process import free_port, perdure_command
+
+ROOT = Path(__file__).parents[3]
+PAGES = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md", *ROOT.glob("deploy/**/*.md")])
+PAGES = [page for page in PAGES if "adr" not in page.parts and "internals" not in page.parts]
+MARK = "<!-- snippets: run -->"
+RUN = [page for page in PAGES if MARK in page.read_text(encoding="utf-8")]
+FENCE = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+SERVE_S, COMMAND_S = 30, 30
+
+
+def blocks(page: Path, *languages: str) -> Iterator[str]:
+    """The code blocks of a page in some languages."""
+    for _, language, text in FENCE.findall(page.read_text(encoding="utf-8")):
+        if language in languages:
+            yield text
+
+
+def expected(text: str) -> re.Pattern[str]:
+    """A transcript's output as a pattern: … stands for anything."""
+    return re.compile(".*".join(map(re.escape, text.strip("\n").split("…"))), re.DOTALL)
+
+
+def steps(block: str) -> Iterator[tuple[str, str]]:
+    """(command, output) of a console block."""
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, output = part.partition("\n")
+        while command.endswith("\\"):
+            more, _, output = output.partition("\n")
+            command = f"{command[:-1]} {more.removeprefix('> ')}"
+        yield command, output
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of a shell whose `perdure` finds a broker that runs; one for all pages."""
+    base = tmp_path_factory.mktemp("docs")
+    port = free_port()
+    programs = base / "bin"
+    programs.mkdir()
+    # As on the reader's machine, but for the port: the usual one may be in use here.
+    script = programs / "perdure"
+    script.write_text(
+        f"""#!/bin/sh
+case $1 in pub|sub) name=$1; shift; set -- "$name" -p {port} "$@";; esac
+exec {shlex.quote(sys.executable)} -m perdure "$@"
+""",
+        encoding="utf-8",
+    )
+    script.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "PERDURE__STORAGE__PATH": str(base / "data"),
+    }
+    with (base / "log").open("w") as log:
+        process = subprocess.Popen(perdure_command(base / "data", port), stderr=log, cwd=base)
+    try:
+        until = time.monotonic() + SERVE_S
+        while subprocess.run(
+            [str(script), "health"], env=environment, capture_output=True, check=False
+        ).returncode:
+            assert process.poll() is None, (base / "log").read_text(encoding="utf-8")
+            assert time.monotonic() < until
+        yield {**environment, "PERDURE_DOCS": str(base)}
+    finally:
+        process.terminate()
+        process.wait(SERVE_S)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
+def test_transcripts_are_true(page: Path, broker: dict[str, str]) -> None:
+    count = 0
+    for block in blocks(page, "console"):
+        for command, output in steps(block):
+            done = subprocess.run(
+                ["bash", "-c", command], env=broker, cwd=broker["PERDURE_DOCS"],
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                text=True, timeout=COMMAND_S, check=False,
+            )  # fmt: skip
+            got = done.stdout.strip("\n")
+            assert expected(output).fullmatch(got), f"$ {command}\n{got}\n--- and not\n{output}"
+            count += 1
+    assert count > 3
+
+
+def test_a_wrong_transcript_is_noticed() -> None:
+    ((command, output),) = steps("$ perdure \\\n> status\nstorage\tok …\n")
+    assert command == "perdure  status"
+    assert expected(output).fullmatch("storage\tok 5\nmore")
+    assert not expected(output).fullmatch("storage\tfailed")
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """(page, arguments) of each `perdure ...` in a block."""
+    for page in PAGES:
+        for block in blocks(page, "sh", "console"):
+            for line in re.sub(r"\\\n\s*", " ", block).splitlines():
+                for part in re.split(r"\|\||&&|;|\||\$\(", line.split(" #")[0].removeprefix("$ ")):
+                    found = re.match(
+                        r"\s*(?:\S+=\S+ |sudo |exec |docker run .*? )*perdure (.+)", part
+                    )
+                    if found is None:
+                        continue
+                    try:
+                        words = shlex.split(re.sub(r"[<>]\s*\S+|\)", "", found[1]))
+                    except ValueError:
+                        continue
+                    yield page.name, words
+
+
+def mistake(words: list[str]) -> str:
+    """What click does not know of a command line, or nothing."""
+    command: click.Command = cli
+    context = click.Context(cli, info_name="perdure")
+    while isinstance(command, click.Group):
+        if not words or words[0].startswith("-"):
+            return ""
+        inner = command.get_command(context, words[0])
+        if inner is None:
+            return f"no command {words[0]}"
+        context = click.Context(inner, info_name=words[0], parent=context)
+        command, words = inner, words[1:]
+    try:
+        if context.info_name in ("pub", "sub"):
+            words, _ = split_arguments(words, valued=frozenset())
+        command.make_parser(context).parse_args([word for word in words if word != "..."])
+    except click.UsageError as error:
+        return error.format_message()
+    return ""
+
+
+def test_every_command_exists() -> None:
+    found = list(commands())
+    assert len(found) > 60
+    wrong = [
+        f"{page}: perdure {shlex.join(words)}: {mistake(words)}"
+        for page, words in found
+        if mistake(words)
+    ]
+    assert wrong == []
+    assert mistake(["sub", "--no-such-thing"])
+    assert mistake(["storage", "burn"])
+
+
+def test_every_setting_exists() -> None:
+    known = {setting.path for setting in settings(Config)}
+    tops = {path.split(".")[0] for path in known} - {"node", "log"}
+    known |= {path.replace("[]", "") for path in known}
+    source = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("src/**/*.py"))
+    wrong = []
+    for page in PAGES:
+        if "reference" in page.parts:
+            continue
+        text = page.read_text(encoding="utf-8")
+        if page.stem.startswith("migrate-from"):
+            # The first column is the other broker's.
+            text = re.sub(r"^\|[^|]*\|", "|", text, flags=re.MULTILINE)
+        for name in re.findall(r"`((?:[a-z]\w*\.)+[a-z_]+[a-z0-9_]*)(?:: [^`]*)?`", text):
+            top, *rest = name.split(".")
+            if (
+                top not in tops
+                or f'"{name}"' in source
+                or rest[-1] in {"md", "yaml", "py", "sock", "token", "key"}
+            ):
+                continue
+            plain = re.sub(r"^listeners\.(tcp|tls|ws|wss)\b", "listeners.tcp", name)
+            if plain not in known and not any(each.startswith(f"{plain}.") for each in known):
+                wrong.append(f"{page.name}: {name}")
+    assert wrong == []
