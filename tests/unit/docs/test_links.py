@@ -16,7 +16,7 @@ def test_a_broken_one_is_noticed(tmp_path: Path) -> None:
     assert anchors("# A b\n## What's `new`?\n```\n# no\n```\n") == {"a-b", "whats-new"}
     copy = tmp_path / "page.md"
     copy.write_text(
-        f"[a]({page}) [b](none.md) [c]({page}#none) [d](https://example.com/z) `[e](f)`",
+        f"[a]({page}) [b](none.md) [c]({page}#none) [d](https://broker.example/z) `[e](f)`",
         encoding="utf-8",
     )
     assert len(broken([copy])) == 2
