@@ -55,14 +55,10 @@ class Filling:
                 f"{format_size(free)} are free"
             )
 
-    def write(self, file: BackupFile, pieces: Iterable[bytes]) -> None:
-        """Write one file, durably.
-
-        Raises:
-            StorageCorrupt: its contents are not those that they should be.
-        """
+    def write(self, name: str, pieces: Iterable[bytes]) -> tuple[int, str]:
+        """Write one file, durably; returns its size and SHA-256."""
         digest, size = hashlib.sha256(), 0
-        target = self.path / file.name
+        target = self.path / name
         try:
             target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -75,7 +71,16 @@ class Filling:
                 os.fsync(writing.fileno())
         except OSError as error:
             raise unusable(self.data, error) from error
-        if size != file.size or digest.hexdigest() != file.sha256:
+        return size, digest.hexdigest()
+
+    def write_checked(self, file: BackupFile, pieces: Iterable[bytes]) -> None:
+        """Write a file of a backup.
+
+        Raises:
+            StorageCorrupt: its contents are not those that they should be.
+        """
+        size, sha256 = self.write(file.name, pieces)
+        if (size, sha256) != (file.size, file.sha256):
             raise StorageCorrupt(
                 f"{file.name} is damaged: it has {size} bytes and another checksum than the "
                 "backup says",

@@ -158,12 +158,17 @@ def decode_manifest(data: bytes, name: str) -> BackupManifest:
 
 def _check(file: BackupFile, name: str) -> None:
     """Nothing is written outside the directory that is restored, whoever wrote the manifest."""
-    path = PurePosixPath(file.name)
     is_sum = len(file.sha256) == 64 and set(file.sha256) <= set("0123456789abcdef")
-    if path.is_absolute() or ".." in path.parts or str(path) != file.name or not is_sum:
+    if not is_file_name(file.name) or not is_sum or file.size < 0:
         raise StorageCorrupt(f"{name} names a file {file.name!r}, which is none")
-    if "\0" in file.name or file.name in ("", ".") or file.size < 0:
-        raise StorageCorrupt(f"{name} names a file {file.name!r}, which is none")
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a name is one below a data directory."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\0" in name:
+        return False
+    return str(path) == name and name != "."
 
 
 def check_marker(data: bytes, where: str) -> None:

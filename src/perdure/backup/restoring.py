@@ -74,7 +74,7 @@ def restore(
         pace = Pace(rate, lambda done: progress("copy", done, size))
         for file in manifest.files:
             with contextlib.closing(place.read(file.object_name)) as pieces:
-                target.write(file, _counted(pieces, pace))
+                target.write_checked(file, _counted(pieces, pace))
         rewound = _rewound(target.path, config, at) if 0 < at < manifest.position else NOTHING_CUT
         with contextlib.closing(RocksDatabase.open(target.path, config=config)) as database:
             sessions = estrange_sessions(

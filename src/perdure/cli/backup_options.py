@@ -22,6 +22,7 @@ _INSTEAD: Final = {
 _NAMES: Final = {
     "checkpoint": "checkpoint",
     "copy": "copying",
+    "fetch": "fetching",
     "manifest": "finishing",
     "sessions": "sessions",
     "check": "checking",

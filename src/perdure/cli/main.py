@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, str] = {
     "forwarders": "Bridges and sinks: list, show, add, pause, resume and remove.",
     "queues": "List, show, export and discard the queues of persistent clients.",
     "storage": "Look into the log and check it.",
+    "cluster": "Make a node's data directory from a broker's, or from a node that runs.",
     "backup": "Back a data directory up, and list, verify and prune backups.",
     "restore": "Make a data directory from a backup.",
     "pipeline": "Read the log with Spark, and archive it into tables.",

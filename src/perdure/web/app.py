@@ -5,7 +5,7 @@ from __future__ import annotations
 from perdure.web.context import Context
 from perdure.web.dashboard.pages import dashboard_routes
 from perdure.web.guard import Guard
-from perdure.web.routes import administration, health, log, login
+from perdure.web.routes import administration, checkpoint, health, log, login
 
 
 def make_app(context: Context) -> Guard:
@@ -15,6 +15,7 @@ def make_app(context: Context) -> Guard:
         *log.routes(context),
         *administration.routes(context),
         *login.routes(context),
+        *checkpoint.routes(context),
         *dashboard_routes(context),
     ]
     return Guard(routes, context)

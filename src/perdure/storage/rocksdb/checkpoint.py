@@ -72,15 +72,17 @@ def link_checkpoint(path: Path, to: Path) -> None:
 
 def checkpoint_files(to: Path) -> Iterator[Path]:
     """The files of a checkpoint that make a database."""
-    for file in sorted(to.iterdir()):
-        name = file.name
-        if (
-            file.suffix == ".sst"
-            or (file.suffix == ".log" and file.stem.isdecimal())
-            or name.startswith("MANIFEST-")
-            or name in (CURRENT, FILE_NAME, _BINDING_FILE)
-        ):
-            yield file
+    return (file for file in sorted(to.iterdir()) if is_database_file(file.name))
+
+
+def is_database_file(name: str) -> bool:
+    """Whether a file with this name is a part of the database."""
+    stem, dot, suffix = name.rpartition(".")
+    if dot and suffix in ("sst", "log"):
+        return stem.isdecimal()
+    return name in (CURRENT, FILE_NAME, _BINDING_FILE) or (
+        name.startswith("MANIFEST-") and name[9:].isdecimal()
+    )
 
 
 def _link(path: Path, to: Path, stamp: tuple[str, int]) -> bool:

@@ -1,0 +1,149 @@
+"""``perdure cluster init`` and ``join``: a node's data directory before its first start."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from perdure import __version__
+from perdure.cli.backup_options import progress_bar, refuse_server
+from perdure.cli.data import broker_options, database_directory
+from perdure.cli.exit_codes import CommandFailed, ExitCode
+from perdure.cli.output import Output, output_options
+from perdure.clock import SystemClock
+from perdure.config.schema import Config
+from perdure.config.units import format_time
+
+TOKEN_VARIABLE = "PERDURE_TOKEN"  # noqa: S105 - the name of a variable
+
+
+@click.command()
+@click.option("--to", "to", metavar="PLACE", help="Also keep its state there as a backup.")
+@click.option("--no-progress", is_flag=True, help="Show no progress on the terminal.")
+@broker_options
+@output_options
+def init(to: str | None, no_progress: bool, config: Config, out: Output) -> None:
+    """Verify that a single broker's directory can be a cluster's first node.
+
+    The broker must be stopped. Its state is the cluster's first checkpoint: start this node first,
+    and let the others join it, or restore the backup on each of them.
+
+    \b
+    Examples:
+      perdure cluster init --data /var/lib/perdure --to /backups
+    """
+    refuse_server(config.storage)
+    data = database_directory(config.storage)
+    from perdure.backup.places import open_place
+    from perdure.backup.taking import take_backup
+    from perdure.storage.rocksdb.inspection import has_owner, inspect
+    from perdure.storage.rocksdb.store import RocksDatabase
+
+    if has_owner(data):
+        raise CommandFailed(
+            f"a broker runs on {data}", ExitCode.TEMPORARY, hint="stop it; then run this again"
+        )
+    problems = sum(1 for _ in inspect(data, config.storage.rocksdb))
+    if problems:
+        raise CommandFailed(
+            f"{data} has {problems} problems",
+            ExitCode.DATA,
+            hint="perdure storage check lists them",
+        )
+    database = RocksDatabase.open(data, config=config.storage.rocksdb, read_only=True)
+    try:
+        is_node = bool(database.notes())
+        position = database.last_offset
+        sessions = database.marks.session_count
+    finally:
+        database.close()
+    if is_node:
+        raise CommandFailed(
+            f"{data} has been a node of a cluster already", ExitCode.USAGE, hint="start it as it is"
+        )
+    kept = None
+    if to:
+        with progress_bar(wanted=not no_progress) as progress:
+            kept = take_backup(
+                data,
+                open_place(to),
+                config=config.storage.rocksdb,
+                version=__version__,
+                now_us=SystemClock().now_us(),
+                rate=config.backup.rate,
+                progress=progress,
+            ).id
+    out.record(
+        {
+            "data": str(data),
+            "position": position,
+            "position_at": format_time(position),
+            "sessions": sessions,
+            "backup": kept,
+        }
+    )
+    click.echo("start it as the first node, and let the others join it", err=True)
+
+
+@click.command()
+@click.option("--from", "url", required=True, metavar="URL", help="HTTP interface of a node.")
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help=f"File with a token of that node; else {TOKEN_VARIABLE}.",
+)
+@click.option("--ca-file", default="", metavar="FILE", help="Authority of its certificate, PEM.")
+@click.option("--no-progress", is_flag=True, help="Show no progress on the terminal.")
+@broker_options
+@output_options
+def join(
+    url: str, token_file: Path | None, ca_file: str, no_progress: bool, config: Config, out: Output
+) -> None:
+    """Fetch the state of a running node into an empty data directory.
+
+    The node that is started there goes on from that position in the shared log.
+
+    \b
+    Examples:
+      perdure cluster join --from https://n1:18083 --token-file token --data /var/lib/perdure
+    """
+    refuse_server(config.storage)
+    token = _token(token_file)
+    from perdure.backup.fetching import fetch_checkpoint
+    from perdure.backup.place import Pace
+
+    with progress_bar(wanted=not no_progress) as progress:
+        manifest = fetch_checkpoint(
+            url,
+            token,
+            Path(config.storage.path),
+            config=config.storage.rocksdb,
+            ca_file=ca_file,
+            copied=Pace(0, lambda done: progress("fetch", done, 0)),
+            checking=lambda: progress("check", 0, 0),
+        )
+    out.record(
+        {
+            "data": config.storage.path,
+            "from": url,
+            "position": manifest.position,
+            "position_at": format_time(manifest.position),
+            "messages": manifest.messages,
+            "sessions": manifest.sessions,
+            "retained": manifest.retained,
+            "size": manifest.size,
+        }
+    )
+
+
+def _token(file: Path | None) -> str:
+    if file is None:
+        token = os.environ.get(TOKEN_VARIABLE, "")
+    else:
+        lines = (line.strip() for line in file.read_text(encoding="utf-8").splitlines())
+        token = next((line for line in lines if line and not line.startswith("#")), "")
+    if not token or not token.isascii():
+        raise click.UsageError(f"no token is given: --token-file, or {TOKEN_VARIABLE}")
+    return token
