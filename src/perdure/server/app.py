@@ -167,7 +167,11 @@ async def serve(
     }
     if isinstance(store, ClusterStore):
         jobs["cluster"] = functools.partial(store.keep, broker, metrics)
-    optional = [forwarders, *_optional_parts(config, metrics, administration)]
+    optional = [
+        forwarders,
+        *_optional_parts(config, metrics, administration),
+        *_registry_parts(config, broker),
+    ]
     lifecycle: Lifecycle = Lifecycle(
         [BrokerPart(broker, scheduler, store), methods, *optional],
         listeners,
@@ -313,6 +317,16 @@ def _access(config: Config, files: AccessFiles, methods: AuthPart) -> AccessCont
         methods=methods.methods,
         listener_chains=listener_chains(config),
     )
+
+
+def _registry_parts(config: Config, broker: Broker) -> list[Part]:
+    """Who is connected, for workers of other systems."""
+    if not config.registry.url:
+        return []
+    # The driver is an extra.
+    from perdure.server.registry_part import RegistryPart
+
+    return [RegistryPart(config.registry, broker.services, worker=config.node.name)]
 
 
 def _optional_parts(config: Config, metrics: Metrics, administration: Administration) -> list[Part]:

@@ -33,6 +33,7 @@ from perdure.config.schema.pipeline import (
     StatsConfig,
     TablesConfig,
 )
+from perdure.config.schema.registry import RegistryConfig
 from perdure.config.schema.retention import RetentionConfig
 from perdure.config.schema.section import DAY_S, GIB, KIB, MIB, Section
 from perdure.config.schema.session import SessionConfig
@@ -79,6 +80,7 @@ __all__ = [
     "PipelineConfig",
     "PostgresConfig",
     "RedisConfig",
+    "RegistryConfig",
     "RetentionConfig",
     "RocksdbConfig",
     "Section",

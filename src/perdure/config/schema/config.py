@@ -18,6 +18,7 @@ from perdure.config.schema.listeners import ListenersConfig
 from perdure.config.schema.mqtt import MqttConfig
 from perdure.config.schema.observe import LogConfig, MetricsConfig, SysConfig
 from perdure.config.schema.pipeline import PipelineConfig
+from perdure.config.schema.registry import RegistryConfig
 from perdure.config.schema.retention import RetentionConfig
 from perdure.config.schema.section import Section
 from perdure.config.schema.session import SessionConfig
@@ -61,5 +62,6 @@ class Config(Section, frozen=True):
     alarms: AlarmsConfig = AlarmsConfig()
     http: HttpConfig = HttpConfig()
     pipeline: PipelineConfig = PipelineConfig()
+    registry: RegistryConfig = RegistryConfig()
     forwarders: Forwarders = msgspec.field(default_factory=dict)
     cluster: ClusterConfig = ClusterConfig()
