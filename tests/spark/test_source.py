@@ -148,3 +148,44 @@ def test_a_stream_that_fails_goes_on_without_gap_or_repeat(
     assert max(map(len, taken.values())) <= 90
     found = [offset for batch in sorted(taken) for offset in sorted(taken[batch])]
     assert found == [message.offset for message in written]
+
+
+def test_options_of_kafkas_source(spark: Any, database: RocksDatabase, tmp_path: Path) -> None:
+    written = append(database, TOPICS * 20, at=START)
+    first, last = written[100].offset, written[4_000].offset
+    part = table(
+        spark,
+        tmp_path,
+        startingOffsets=str(first),
+        endingOffsets=str(last),
+        minPartitions="3",
+    )
+    assert part.rdd.getNumPartitions() >= 3
+    assert part.count() == 3_901
+    with pytest.raises(Exception, match="startingOffsets latest is for streams"):
+        table(spark, tmp_path, startingOffsets="latest").count()
+    seen: list[int] = []
+    options = {
+        "startingOffsets": "latest",
+        "maxOffsetsPerTrigger": "100",
+        "failOnDataLoss": "false",
+    }
+
+    def run() -> None:
+        query = (
+            spark.readStream.format("perdure")
+            .options(**options)
+            .load(str(tmp_path / "db"))
+            .writeStream.foreachBatch(lambda rows, _: seen.append(rows.count()))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    run()
+    assert sum(seen) == 0  # it began at the end
+    append(database, TOPICS, at=START + 60 * SECOND)
+    run()
+    assert sum(seen) == len(TOPICS)
+    assert max(seen) <= 100

@@ -39,6 +39,9 @@ from perdure.pipeline.sinks.opening import open_sink
 from perdure.storage.rocksdb.bulk import FilterSets
 from perdure.topic.matching import compile_filter, covers
 
+PARTITION_ROWS_MIN: Final = 256
+"""A partition costs as much as reading some ten thousand rows: it is not cut finer."""
+
 _CONDITIONED: Final = ("topic", "offset", "published_at", "payload", "user_properties")
 
 
@@ -195,11 +198,23 @@ def of(options: ReadOptions, index: LogIndex) -> History | None:
 
 
 def plan(index: LogIndex, options: ReadOptions, narrowing: Narrowing) -> list[AnyPart]:
-    """The parts of a read, the older ones first.
+    """The parts of a read, the older ones first; at least as many as are wanted, if there are as
+    many messages.
 
     Raises:
         ConfigError: the archive has not all that was asked for.
     """
+    parts = _plan(index, options, narrowing)
+    rows = options.rows_per_partition
+    while len(parts) < options.partitions_min and rows > PARTITION_ROWS_MIN:
+        # How many rows a part will have is an estimate: it is cut finer until it is enough.
+        rows = max(PARTITION_ROWS_MIN, rows // 2)
+        finer = msgspec.structs.replace(options, rows_per_partition=rows)
+        parts = _plan(index, finer, narrowing)
+    return parts
+
+
+def _plan(index: LogIndex, options: ReadOptions, narrowing: Narrowing) -> list[AnyPart]:
     parts: list[AnyPart] = []
     history = of(options, index)
     if history is not None:

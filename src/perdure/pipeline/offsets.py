@@ -84,6 +84,12 @@ def parse_position(data: Mapping[str, Any]) -> StreamPosition:
 def initial(files: LogIndex, options: ReadOptions) -> StreamPosition:
     """Where a new stream begins: a place that the log has, so that a drop before its first batch is
     a loss like any other. Before it there may be an archive, and then generation 0."""
+    if options.starts_latest:
+        newest = files.newest()
+        info = files.generations()[-1]
+        if newest is None:
+            return position(files.database_id, info.generation, info.since_offset - 1)
+        return position(files.database_id, newest.generation, newest.offset)
     if options.catalog:
         return position(files.database_id, 0, options.after_offset)
     generations = files.generations()

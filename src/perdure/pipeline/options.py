@@ -19,6 +19,7 @@ from perdure.config.units import parse_duration, parse_time
 from perdure.content import parse_filter
 from perdure.errors import ConfigError, MqttError
 from perdure.limits import OFFSET_MAX
+from perdure.pipeline import kafka_options
 from perdure.pipeline.lake.lake import Lake, checked_place, lake_of
 from perdure.pipeline.lake.stores import scheme_of
 from perdure.storage.rocksdb.bulk import FilterSets
@@ -60,6 +61,7 @@ OPTIONS: Final[Mapping[str, str]] = {
     "catalog": "place of an archive: what retention has dropped from the log is read from it",
     "config": "configuration file whose section pipeline.tables says how the archive is reached",
     "missing": "fail or skip, when the archive has not all that was dropped",
+    **kafka_options.OPTIONS,
 }
 """Every option, with what it means."""
 
@@ -101,6 +103,8 @@ class ReadOptions(msgspec.Struct, frozen=True):
         where: a content filter, or empty.
         catalog: place of an archive with what came before the log, or empty.
         lake: how that is reached, or None = as a directory.
+        starts_latest: a new stream begins at the end of the log.
+        partitions_min: least partitions of a batch, if it has as many messages.
         skip_missing: go without what the archive ought to have and has not.
         whole: refuse a range of which something was dropped.
         published_from, published_until: first and last ``published_at``, or None: what moments
@@ -125,6 +129,8 @@ class ReadOptions(msgspec.Struct, frozen=True):
     published_until: int | None = None
     asked_at_us: int = 0
     lake: Lake | None = None
+    starts_latest: bool = False
+    partitions_min: int = 1
 
     @property
     def place(self) -> str:
@@ -191,6 +197,8 @@ def parse_options(
         where=check_where(given.get("where", "")),
         catalog=lake.place if lake else "",
         lake=lake,
+        starts_latest="startingOffsets" in given,
+        partitions_min=_count(given, "minPartitions", 1),
         skip_missing=_is_second(given, "missing", ("fail", "skip")),
         whole=_is_second(given, "whole", ("off", "on")),
         published_from=first,
@@ -209,6 +217,7 @@ def _known(options: Mapping[str, str]) -> dict[str, str]:
             # What Spark makes of a list.
             raise ConfigError("load() takes one data directory", path="path", hint=_ONE_LOG)
         if known is None:
+            kafka_options.refuse(name)
             close = get_close_matches(name.lower(), names, n=1)
             hint = f"did you mean {names[close[0]]}?" if close else ""
             raise ConfigError(
@@ -217,7 +226,7 @@ def _known(options: Mapping[str, str]) -> dict[str, str]:
                 hint=hint or f"the options are {', '.join(OPTIONS)}",
             )
         given[known] = value
-    return given
+    return kafka_options.in_our_words(given)
 
 
 # -- where the log is ------------------------------------------------------------------------

@@ -87,8 +87,15 @@ class PerdureDataSource(DataSource):
 
     def reader(self, schema: Any) -> DataSourceReader:
         """A batch reader of the columns of ``schema``."""
+        from perdure.errors import ConfigError
+
         with _told():
             options = self._options()
+            if options.starts_latest:
+                raise ConfigError(
+                    "startingOffsets latest is for streams: a batch would read nothing",
+                    path="startingOffsets",
+                )
             pushes = options.pushdown and _PUSHDOWN_WORKER in sys.modules
             return (PushdownReader if pushes else LogReader)(options, _columns(schema))
 

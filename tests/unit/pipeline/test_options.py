@@ -174,3 +174,50 @@ def test_an_empty_token_file(tmp_path: Path) -> None:
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="not a text"):
         parse_options({"url": "http://h", "tokenFile": str(file)}, NOW)
+
+
+def test_options_of_kafkas_source_mean_ours() -> None:
+    theirs = parse_options(
+        {
+            "path": "d",
+            "startingTimestamp": str(NOW // 1_000),
+            "maxOffsetsPerTrigger": "7",
+            "failOnDataLoss": "false",
+            "minPartitions": "4",
+        },
+        NOW,
+    )
+    assert theirs == ReadOptions(
+        "d",
+        after_offset=NOW - 1,
+        rows_per_trigger=7,
+        skip_data_loss=True,
+        published_from=NOW,
+        partitions_min=4,
+    )
+    plain = {"path": "d", "startingOffsets": "earliest", "endingOffsets": "latest"}
+    assert parse_options(plain, NOW) == ReadOptions("d")
+    numbers = {"path": "d", "startingoffsets": "7", "ENDINGOFFSETS": "9"}
+    assert parse_options(numbers, NOW) == ReadOptions("d", (), 6, 9)
+    assert parse_options({"path": "d", "startingOffsets": "latest"}, NOW).starts_latest
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"startingOffsets": '{"t":{"0":1}}'}, "expected earliest, latest or an offset"),
+        ({"startingOffsets": "5", "from": "2h"}, "both from and startingOffsets"),
+        ({"startingOffsets": "latest", "from": "2h"}, "both a begin and latest"),
+        ({"startingTimestamp": "2026-01-01"}, "milliseconds since 1970"),
+        ({"failOnDataLoss": "no"}, "true or false"),
+        ({"failOnDataLoss": "true", "onDataLoss": "skip"}, "both onDataLoss"),
+        ({"minPartitions": "0"}, "whole number"),
+        ({"subscribe": "a"}, "Kafka source"),
+        ({"kafka.bootstrap.servers": "h:9092"}, "Kafka source"),
+    ],
+)
+def test_kafkas_options_that_do_not_fit_are_named(given: dict[str, str], text: str) -> None:
+    with pytest.raises(ConfigError, match=text) as caught:
+        parse_options({"path": "d", **given}, NOW)
+    if "Kafka source" in text:
+        assert caught.value.hint

@@ -1,0 +1,117 @@
+"""Options by the names that Spark's Kafka source has for them.
+
+They are put into our own words before anything looks at them, so that there is one meaning of each.
+What has no counterpart is refused with what to use here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from perdure.errors import ConfigError
+from perdure.limits import OFFSET_MAX
+
+OPTIONS: Final[Mapping[str, str]] = {
+    "startingOffsets": "earliest, latest (streams only), or an offset: the first one that is read",
+    "endingOffsets": "latest, or an offset: the last one that is read; batch only",
+    "startingTimestamp": "milliseconds since 1970: the first moment of publishing",
+    "endingTimestamp": "likewise, the last one, inclusive; batch only",
+    "maxOffsetsPerTrigger": "as maxRowsPerTrigger",
+    "minPartitions": "a batch, and a micro-batch, has as many partitions at least",
+    "failOnDataLoss": "true (as onDataLoss fail) or false (as skip)",
+}
+"""Every name, with what it means here."""
+
+LATEST: Final = "latest"
+EARLIEST: Final = "earliest"
+_INSTEAD: Final[Mapping[str, str]] = {
+    "kafka.bootstrap.servers": "load() with a data directory, or option url: http.bind of a broker",
+    "subscribe": "option topic: an MQTT topic filter, or a JSON array of several",
+    "subscribepattern": "option topic: an MQTT topic filter, or a JSON array of several",
+    "assign": "option topic: an MQTT topic filter, or a JSON array of several",
+    "includeheaders": "the column user_properties, which is always there",
+    "startingoffsetsbytimestamp": "option startingTimestamp",
+    "endingoffsetsbytimestamp": "option endingTimestamp",
+    "groupidprefix": "nothing: positions are in the checkpoint",
+    "kafka.group.id": "nothing: positions are in the checkpoint",
+    "minoffsetspertrigger": "a longer trigger(processingTime=..)",
+}
+_MILLISECONDS_MAX: Final = OFFSET_MAX // 1_000
+
+
+def refuse(name: str) -> None:
+    """Say what takes the place of an option of Kafka's source that there is not here.
+
+    Raises:
+        ConfigError: it is such an option.
+    """
+    instead = _INSTEAD.get(name.lower())
+    if instead is not None:
+        raise ConfigError(f"{name} is of Spark's Kafka source", path=name, hint=f"here: {instead}")
+
+
+def in_our_words(given: Mapping[str, str]) -> dict[str, str]:
+    """Options without the names of Kafka's source.
+
+    ``startingOffsets: latest`` and ``minPartitions`` stay, for there is no other word for them.
+
+    Args:
+        given: names as they are here.
+
+    Raises:
+        ConfigError: a value cannot be used, or two options say the same.
+    """
+    found = {name: value for name, value in given.items() if name not in OPTIONS}
+
+    def put(name: str, value: str, said: str) -> None:
+        if name in found:
+            raise ConfigError(f"both {name} and {said} were given", path=said)
+        found[name] = value
+
+    starting = given.get("startingOffsets", EARLIEST)
+    if starting == LATEST:
+        put("startingOffsets", LATEST, "startingOffsets")
+        if "from" in found or "startingTimestamp" in given:
+            raise ConfigError("both a begin and latest were given", path="startingOffsets")
+    elif starting != EARLIEST:
+        put("from", _offset("startingOffsets", starting), "startingOffsets")
+    ending = given.get("endingOffsets", LATEST)
+    if ending != LATEST:
+        put("until", _offset("endingOffsets", ending), "endingOffsets")
+    for ours, theirs in (("from", "startingTimestamp"), ("until", "endingTimestamp")):
+        if theirs in given:
+            put(ours, _moment(theirs, given[theirs]), theirs)
+    if "maxOffsetsPerTrigger" in given:
+        put("maxRowsPerTrigger", given["maxOffsetsPerTrigger"], "maxOffsetsPerTrigger")
+    if "failOnDataLoss" in given:
+        words = {"true": "fail", "false": "skip"}
+        word = words.get(given["failOnDataLoss"].lower())
+        if word is None:
+            raise ConfigError("failOnDataLoss: expected true or false", path="failOnDataLoss")
+        put("onDataLoss", word, "failOnDataLoss")
+    if "minPartitions" in given:
+        found["minPartitions"] = given["minPartitions"]
+    return found
+
+
+def _offset(name: str, text: str) -> str:
+    """An offset."""
+    if text.isdecimal():
+        return text
+    raise ConfigError(
+        f"{name}: expected earliest, latest or an offset, got {text!r}",
+        path=name,
+        hint="the column offset; the log is one, without topics and partitions as in Kafka's JSON",
+    )
+
+
+def _moment(name: str, text: str) -> str:
+    """Milliseconds as our options write a moment."""
+    from perdure.config.units import format_time
+
+    if not text.isdecimal() or int(text) > _MILLISECONDS_MAX:
+        raise ConfigError(f"{name}: expected milliseconds since 1970, got {text!r}", path=name)
+    made = format_time(int(text) * 1_000)
+    assert made is not None
+    return made
