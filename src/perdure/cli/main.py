@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, str] = {
     "backup": "Back a data directory up, and list, verify and prune backups.",
     "restore": "Make a data directory from a backup.",
     "pipeline": "Read the log with Spark, and archive it into tables.",
+    "sql": "Ask the log and the archive in SQL.",
     "passwd": "Write the credentials file.",
     "auth": "Try a login against the configured chain.",
     "tokens": "Issue, show and revoke tokens that clients log in with.",

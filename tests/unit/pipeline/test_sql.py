@@ -1,0 +1,116 @@
+"""SQL on log and archive gives what an independent count of the messages gives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.cli.exit_codes import ExitCode
+from perdure.cli.main import run
+from perdure.storage.rocksdb import RocksDatabase
+from tests.unit.pipeline.logs import SECOND, START, append
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("pyiceberg")
+pytest.importorskip("duckdb")
+from perdure.pipeline.jobs.archive import Archive, Wanted, execute_here
+from perdure.pipeline.lake.lake import Lake
+from perdure.pipeline.log_index import opened
+from perdure.pipeline.options import ReadOptions
+from perdure.pipeline.sinks.opening import open_sink
+from perdure.pipeline.sql import SqlSession
+from perdure.pipeline.tables import parse_table
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+def ask(session: SqlSession, text: str) -> list[dict[str, Any]]:
+    _, rows = session.query(text)
+    return list(rows)
+
+
+def test_only_columns_that_are_used_are_read(database: RocksDatabase, tmp_path: Path) -> None:
+    written = append(database, [f"d/{n % 7}" for n in range(500)], at=START)
+    session = SqlSession(ReadOptions(str(tmp_path / "db")), None)
+    read: list[list[str]] = []
+    plain = session._read_log
+
+    def noted(columns: list[str]) -> None:
+        read.append(columns)
+        plain(columns)
+
+    session._read_log = noted  # type: ignore[method-assign]
+    cases = (
+        ("select count(*) as n from log", ["offset"], [{"n": 500}]),
+        ("select count(distinct topic) as n from log", ["topic"], [{"n": 7}]),
+        (
+            (
+                'select a.topic from log a join log b on a."offset" = b."offset" '
+                f"where b.client_id = 'client-1' and a.\"offset\" = {written[1].offset}"
+            ),
+            ["topic", "client_id", "offset"],
+            [{"topic": "d/1"}],
+        ),
+        ("with x as (select * from log) select max(qos) as q from x", ["qos"], [{"q": 1}]),
+    )
+    for text, columns, expected in cases:
+        assert ask(session, text) == expected
+        assert sorted(read.pop()) == sorted(columns), text
+    [whole] = ask(session, "from log limit 1")
+    assert (whole["topic"], whole["payload"]) == ("d/0", b"0")
+    session.close()
+
+
+def test_archive_and_log_are_one(database: RocksDatabase, tmp_path: Path) -> None:
+    to = tmp_path / "to"
+    to.mkdir()
+    lake = Lake(str(to))
+    payloads = [b'{"temperature": %d}' % (n % 40) for n in range(300)]
+    written = append(database, [f"d/{n % 7}/t" for n in range(300)], at=START, payloads=payloads)
+    options = ReadOptions(str(tmp_path / "db"), catalog=str(to), lake=lake)
+    with opened(options) as index:
+        sink = open_sink(lake, index.database_id)
+    specs = (parse_table("temperature=d/{device}/t"),)
+    Archive(
+        ReadOptions(str(tmp_path / "db")),
+        sink,
+        Wanted(specs, learns=False),
+        directory=to,
+        execute=execute_here,
+    ).run_round()
+    # Retention takes what is archived; the log goes on.
+    database.rotate(START + 10 * SECOND)
+    database.drop_generation(1)
+    written += append(database, ["d/1/t"] * 9, at=START + 20 * SECOND)
+    session = SqlSession(options, lake)
+    assert session.tables == ["log", "temperature", "messages"]
+    assert ask(session, "select count(*) as n from log") == [{"n": len(written)}]
+    expected = sum(n % 40 for n in range(300) if n % 7 == 3)
+    text = "select sum(temperature) as s, count(*) as n from temperature where device = '3'"
+    assert ask(session, text) == [{"s": expected, "n": 43}]
+    joined = 'select count(*) as n from log join temperature using ("offset")'
+    assert ask(session, joined) == [{"n": 300}]
+    session.close()
+
+
+def test_the_command(
+    database: RocksDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    append(database, ["a", "b", "b"], at=START)
+    data = ["--data", str(tmp_path / "db")]
+    query = "select topic, count(*) as n, min(published_at) as since from log group by 1 order by 1"
+    assert run(["sql", query, *data, "--json"]) == ExitCode.OK
+    since = "2023-11-14T22:13:20.000000Z"
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["topic"], row["n"]) for row in rows] == [("a", 1), ("b", 2)]
+    assert rows[0]["since"].startswith(since[:19])
+    assert run(["sql", "select nothing from log", *data]) == ExitCode.USAGE
+    told = capsys.readouterr().err
+    assert "nothing" in told
+    assert "tables: log" in told
+    assert run(["sql", "select 1; select 2", *data]) == ExitCode.USAGE
+    assert run(["sql", "select topic from log", "-t", "a", *data, "--json"]) == ExitCode.OK
+    assert {row["topic"] for row in json.loads(capsys.readouterr().out)} == {"a"}
