@@ -25,6 +25,9 @@ from perdure.errors import (
 from perdure.storage.rocksdb.synced import sync_directory
 
 _LOCK: Final = "lock"
+_SYNC_BYTES: Final = 8 * 1024 * 1024
+"""Synced at once: the broker's own syncs wait for those of others on the same disk."""
+
 _PARTS: Final = "parts"
 """What is being written; what an interrupted backup left there is deleted by the next."""
 
@@ -118,6 +121,9 @@ class DirectoryPlace:
                     digest.update(data)
                     writing.write(data)
                     size += len(data)
+                    if size % _SYNC_BYTES < len(data):
+                        writing.flush()
+                        os.fdatasync(writing.fileno())
                     copied(len(data))
                 writing.flush()
                 os.fsync(writing.fileno())

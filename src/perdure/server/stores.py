@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from perdure.backup.staging import sweep_checkpoints
 from perdure.clock import SystemClock
 from perdure.config.backends import load
 from perdure.config.schema import Config, StorageConfig
@@ -59,6 +60,8 @@ def open_rocksdb(storage: StorageConfig, engine: EngineFactory) -> Database:
         hint = "make room on it, or make it larger: no file of the data directory may go"
         raise StorageFull(no_room(path), hint=hint) from error
     _tell_start(database)
+    # What a backup that was killed has left keeps files that the log has dropped.
+    sweep_checkpoints(path)
     try:
         database.warm()
     except StorageError as error:

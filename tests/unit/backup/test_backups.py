@@ -13,6 +13,8 @@ from perdure.backup.keeping import Broken, find_backup, prune, read_backups, ver
 from perdure.backup.manifest import MANIFESTS, OBJECTS, BackupManifest
 from perdure.backup.place import Place
 from perdure.backup.restoring import restore
+from perdure.backup.staging import staged_checkpoint
+from perdure.config.schema import StorageConfig
 from perdure.errors import (
     ConfigError,
     StorageCorrupt,
@@ -20,7 +22,9 @@ from perdure.errors import (
     StorageLocked,
     StorageUnavailable,
 )
+from perdure.server.stores import open_rocksdb
 from perdure.storage.rocksdb import RocksDatabase
+from perdure.storage.rocksdb.engine import Engine
 from perdure.storage.rocksdb.inspection import inspect
 from tests.contract.values import NOW_US
 from tests.unit.backup.conftest import CONFIG, back_up, write
@@ -203,3 +207,20 @@ def test_a_clock_that_was_set_back(data: Path, directory: Place) -> None:
     assert [each.id for each in read_backups(directory)] == [first.id, second.id]
     assert isinstance(find_backup(directory, ""), BackupManifest)
     assert find_backup(directory, "") == second
+
+
+def test_what_a_dead_backup_left_goes_at_the_next_start(data: Path, directory: Place) -> None:
+    left = data / "checkpoints" / "1-dead"
+    left.mkdir(parents=True)
+    (left / "000001.sst").write_bytes(b"")
+    left.with_suffix(".lock").touch()
+    with staged_checkpoint(data, CONFIG) as checkpoint:
+        # It goes, and what another process is using stays.
+        assert not left.exists()
+        open_rocksdb(StorageConfig(path=str(data)), Engine).close()
+        assert all(staged.path.exists() for staged in checkpoint.files)
+    assert not (data / "checkpoints").exists()
+    left.mkdir(parents=True)
+    left.with_suffix(".lock").touch()
+    open_rocksdb(StorageConfig(path=str(data)), Engine).close()
+    assert not left.exists()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -18,7 +19,9 @@ from perdure.config.units import format_time
 if TYPE_CHECKING:
     from perdure.backup.manifest import BackupManifest
 
-_PLACE = "A directory, or s3://bucket/prefix."
+NICENESS: Final = 10
+
+_PLACE: Final = "A directory, or s3://bucket/prefix."
 
 
 @click.group(invoke_without_command=True)
@@ -59,6 +62,9 @@ def command(
     from perdure.backup.places import open_place
     from perdure.backup.taking import take_backup
 
+    if hasattr(os, "nice"):
+        # Where there are too few cores for all, the broker's acknowledgements come first.
+        os.nice(NICENESS)
     with progress_bar(wanted=not no_progress) as progress:
         manifest = take_backup(
             data,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, final
 
 from perdure.config.fields import about
-from perdure.config.schema.section import Section
+from perdure.config.schema.section import MIB, Section
 
 
 @final
@@ -37,9 +37,10 @@ class BackupConfig(Section, frozen=True):
     rate: Annotated[
         int,
         about(
-            "Bytes per second that a backup copies; 0 = no bound.",
+            "Bytes per second that a backup copies; 0 = no bound. The broker's syncs share the "
+            "disk with it.",
             unit="bytes",
             ge=0,
             le=1024 * 1024 * 1024 * 1024,
         ),
-    ] = 0
+    ] = 64 * MIB
