@@ -7,14 +7,19 @@ from typing import Any, Final
 
 from perdure.admin.operation import Operation, Request
 from perdure.admin.records import (
+    access,
     bans,
+    config,
     explain,
     filters,
     forwarders,
     identity,
+    listeners,
+    messages,
     node,
     sessions,
     storage,
+    subscriptions,
     timeline,
     watch,
 )
@@ -32,6 +37,11 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         identity.OPERATIONS,
         timeline.OPERATIONS,
         watch.OPERATIONS,
+        subscriptions.OPERATIONS,
+        messages.OPERATIONS,
+        listeners.OPERATIONS,
+        access.OPERATIONS,
+        config.OPERATIONS,
     )
     for each in table
 }

@@ -31,12 +31,12 @@ class Origin(msgspec.Struct, frozen=True):
     """Where a value comes from.
 
     Attributes:
-        kind: default, file, env or flag.
+        kind: default, file, env, flag, or api (changed while the broker ran).
         where: ``file:line``, the variable's name or the flag; empty for a default.
         secret: the value was read from a secret file.
     """
 
-    kind: Literal["default", "file", "env", "flag"]
+    kind: Literal["default", "file", "env", "flag", "api"]
     where: str = ""
     secret: bool = False
 

@@ -18,6 +18,7 @@ from perdure.broker.auth.control import AccessControl, AccessFiles, read_files
 from perdure.broker.auth.key_file import KEY_BYTES, load_or_create_key
 from perdure.broker.broker import Broker
 from perdure.clock import SystemClock
+from perdure.config.live_settings import LiveSettings
 from perdure.config.schema import Config
 from perdure.forwarders.service import ForwarderService
 from perdure.identity.file import IdentityFile
@@ -102,6 +103,7 @@ async def serve(
     *,
     reload: Callable[[], Config] | None = None,
     greet: Callable[[str], object] | None = None,
+    live: LiveSettings | None = None,
     engine: EngineFactory = Engine,
 ) -> None:
     """Run a broker until a signal stops it.
@@ -110,6 +112,7 @@ async def serve(
         config: checked configuration.
         reload: reads the configuration again (SIGHUP).
         greet: given a few lines for a person once clients can connect.
+        live: settings that can be changed meanwhile, which ``reload`` reads.
         engine: what opens RocksDB.
 
     Raises:
@@ -144,6 +147,10 @@ async def serve(
         phase=lambda: lifecycle.phase,
         forwarders=forwarders,
         ledger=_open_ledger(config),
+        access=access,
+        listeners=listeners,
+        live=live,
+        reload=lambda: lifecycle.reload(),
     )
     reloads: dict[str, Reload] = {
         "configuration": functools.partial(
@@ -373,10 +380,11 @@ def run(
     *,
     reload: Callable[[], Config] | None = None,
     greet: Callable[[str], object] | None = None,
+    live: LiveSettings | None = None,
     engine: EngineFactory = Engine,
 ) -> int:
     """Run a broker in the foreground; returns the exit code."""
     process.raise_open_files()
     process.settle_allocator()
-    process.run(serve(config, reload=reload, greet=greet, engine=engine))
+    process.run(serve(config, reload=reload, greet=greet, live=live, engine=engine))
     return 0

@@ -120,13 +120,19 @@ class Lifecycle:
             finally:
                 await self._stop()
 
-    def reload(self) -> None:
-        """Run the reload hooks; one that fails is reported and the others still run."""
+    def reload(self) -> dict[str, str]:
+        """Run the reload hooks; one that fails is reported and the others still run.
+
+        Returns:
+            What failed by name, and why.
+        """
+        failed: dict[str, str] = {}
         self._notifier.reloading(monotonic_us=time.monotonic_ns() // 1000)
         for name, hook in self._reloads.items():
             try:
                 hook()
             except PerdureError as exc:
+                failed[name] = exc.message
                 log.error(
                     "server.reload_failed",
                     part=name,
@@ -135,12 +141,14 @@ class Lifecycle:
                     kept="what was in force",
                 )
             except Exception as exc:  # noqa: BLE001 - a reload costs nobody what runs
+                failed[name] = repr(exc)
                 log.error(
                     "server.reload_failed", part=name, error=repr(exc), kept="what was in force"
                 )
             else:
                 log.info("server.reloaded", part=name)
         self._notifier.ready("Serving")
+        return failed
 
     async def _start_parts(self, stopping: asyncio.Event) -> None:
         for part in self._parts:

@@ -36,7 +36,7 @@ class Signals:
     """
 
     def __init__(
-        self, *, reload: Callable[[], None], leave: Callable[[int], object] = os._exit
+        self, *, reload: Callable[[], object], leave: Callable[[int], object] = os._exit
     ) -> None:
         self._reload = reload
         self._leave = leave

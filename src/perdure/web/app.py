@@ -5,7 +5,15 @@ from __future__ import annotations
 from perdure.web.context import Context
 from perdure.web.dashboard.pages import dashboard_routes
 from perdure.web.guard import Guard
-from perdure.web.routes import administration, checkpoint, health, log, login
+from perdure.web.routes import (
+    administration,
+    checkpoint,
+    description,
+    health,
+    live,
+    log,
+    login,
+)
 
 
 def make_app(context: Context) -> Guard:
@@ -17,5 +25,7 @@ def make_app(context: Context) -> Guard:
         *login.routes(context),
         *checkpoint.routes(context),
         *dashboard_routes(context),
+        *live.routes(context),
+        *description.routes(context),
     ]
     return Guard(routes, context)

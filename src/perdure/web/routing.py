@@ -7,7 +7,7 @@ was checked; the path of a request is read once, here, and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Final, TypeAlias, final
 from urllib.parse import unquote_to_bytes
 
@@ -30,7 +30,8 @@ class WebRoute(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         method: of the request; HEAD is answered by GET.
-        path: whole path; ``{name}`` is a segment of any content.
+        path: whole path; ``{name}`` is a segment of any content, and
+            ``{name}:verb`` one that ends so.
         endpoint: answers; path parameters are in ``request.path_params``.
         right: the least role that may; None = everybody, without credentials.
         operation: name for scopes, ``resource.verb``.
@@ -57,11 +58,12 @@ class Found(msgspec.Struct, frozen=True):
 
 @final
 class _Level:
-    __slots__ = ("fixed", "name", "routes", "variable")
+    __slots__ = ("fixed", "name", "routes", "variable", "verbs")
 
     def __init__(self) -> None:
         self.fixed: dict[str, _Level] = {}
         self.variable: _Level | None = None
+        self.verbs: dict[str, _Level] = {}
         self.name = ""
         self.routes: dict[str, WebRoute] = {}
 
@@ -93,38 +95,53 @@ class RouteTable:
         segments = _segments(raw_path)
         if segments is None:
             return None
-        params: dict[str, str] = {}
-        level = self._root
-        for segment in segments:
-            following = level.fixed.get(segment)
-            if following is None:
-                following = level.variable
-                if following is None or not segment:
-                    return None
-                params[level.name] = segment
-            level = following
-        if not level.routes:
+        wanted = "GET" if method == "HEAD" else method
+        allowed: set[str] = set()
+        for routes, params in _reached(self._root, segments, 0):
+            if wanted in routes:
+                return Found(routes[wanted], params)
+            allowed.update(routes)
+        if not allowed:
             return None
-        route = level.routes.get("GET" if method == "HEAD" else method)
-        if route is None:
-            allowed = ", ".join(sorted(level.routes))
-            raise ApiError("method_not_allowed", "not with this method", hint=f"it takes {allowed}")
-        return Found(route, params)
+        hint = f"it takes {', '.join(sorted(allowed))}"
+        raise ApiError("method_not_allowed", "not with this method", hint=hint)
 
     def _add(self, route: WebRoute) -> None:
         level = self._root
         for segment in route.path[1:].split("/"):
             if segment.startswith("{"):
-                name = segment[1:-1]
-                if level.variable is None:
-                    level.variable, level.name = _Level(), name
-                assert level.name == name, f"{route.path}: the segment is {level.name} elsewhere"
-                level = level.variable
+                name, _, verb = segment[1:].partition("}")
+                assert level.name in ("", name), f"{route.path}: {level.name} elsewhere"
+                level.name = name
+                if verb:
+                    level = level.verbs.setdefault(verb[1:], _Level())
+                else:
+                    level.variable = level.variable or _Level()
+                    level = level.variable
             else:
                 level = level.fixed.setdefault(segment, _Level())
         assert route.method not in level.routes, f"{route.method} {route.path} is there twice"
         level.routes[route.method] = route
         self.paths.add(route.path)
+
+
+def _reached(
+    level: _Level, segments: list[str], index: int
+) -> Iterator[tuple[dict[str, WebRoute], dict[str, str]]]:
+    """Routes at a path, those whose segments are said before those that take any."""
+    if index == len(segments):
+        if level.routes:
+            yield level.routes, {}
+        return
+    segment = segments[index]
+    following = level.fixed.get(segment)
+    if following is not None:
+        yield from _reached(following, segments, index + 1)
+    value, _, verb = segment.rpartition(":")
+    for part, below in ((value, level.verbs.get(verb)), (segment, level.variable)):
+        if part and below is not None:
+            for routes, params in _reached(below, segments, index + 1):
+                yield routes, {level.name: part, **params}
 
 
 def _segments(raw_path: bytes) -> list[str] | None:

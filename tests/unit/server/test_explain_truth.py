@@ -14,6 +14,7 @@ from perdure.broker.auth.bans import BanList, make_ban
 from perdure.config.schema import Config, SessionConfig, StorageConfig
 from perdure.model import Message
 from perdure.mqtt.packets import Connack
+from perdure.server.administration.listing import LiveTable
 from perdure.server.administration.service import Call
 from perdure.server.administration.sessions import SessionOperations
 from perdure.server.administration.socket import LOCAL
@@ -54,7 +55,9 @@ class Situation:
         self.sim.blocking_us = (1_000, 1_000)
         self.sim.start()
         services = self.sim.live.services
-        self.sessions = SessionOperations(services, node="n")
+        self.sessions = SessionOperations(
+            services, LiveTable(services.registry.live, services.clock.monotonic_us, node="n")
+        )
         self.version = chance.choice((4, 5))
         self.reader = Client(self.sim, "r", version=self.version, acks=chance.random() < 0.9)
         self.other = Client(self.sim, "o")

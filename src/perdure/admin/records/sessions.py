@@ -231,9 +231,7 @@ class ListSessions(Request[SessionPage], frozen=True, kw_only=True):
     created_from: Annotated[str, Meta(max_length=40)] = msgspec.field(
         name="created_at>", default=""
     )
-    created_until: Annotated[str, Meta(max_length=40)] = msgspec.field(
-        name="created_at<", default=""
-    )
+    created_until: Annotated[str, Meta(max_length=40)] = ""
 
 
 class GetSession(Request[SessionDetail], frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""The log: its generations and streams, and what is in it."""
+"""The log: its generations."""
 
 from __future__ import annotations
 
@@ -6,11 +6,44 @@ from typing import Final, final
 
 import msgspec
 
-from perdure.admin.operation import Http, Operation, Request
+from perdure.admin.operation import Http, Operation, Page, Request
 from perdure.topic.proposal import Structure
 
 DATABASE: Final = "log"
 """Name of the one database of this release."""
+
+
+@final
+class Generation(msgspec.Struct, frozen=True, kw_only=True):
+    """A time slice of the log.
+
+    Attributes:
+        generation: number, from 1.
+        layout: version of its layout.
+        state: ``current`` or ``closed``.
+        since_offset, until_offset: its first possible offset, and the first one after it.
+        created_at, created_at_us: when it was begun.
+        message_count, bytes, stream_count: what it holds.
+        drops_at, drops_at_us: when retention drops it by age; null = never, or it is current.
+    """
+
+    generation: int
+    layout: int
+    state: str
+    since_offset: int
+    until_offset: int | None
+    created_at: str | None
+    created_at_us: int
+    message_count: int
+    bytes: int
+    stream_count: int
+    drops_at: str | None = None
+    drops_at_us: int | None = None
+
+
+@final
+class GenerationPage(Page[Generation], frozen=True, kw_only=True):
+    """All generations, oldest first."""
 
 
 @final
@@ -22,6 +55,36 @@ class NewGeneration(msgspec.Struct, frozen=True, kw_only=True):
     created_at_us: int
 
 
+@final
+class Drop(msgspec.Struct, frozen=True, kw_only=True):
+    """What dropping a generation does, or would do.
+
+    Attributes:
+        generation: its number.
+        dry_run: nothing was done.
+        message_count, bytes: that go.
+        sessions_behind, sessions_behind_is_exact: sessions that have not acknowledged all of it:
+            what they are owed is copied to them before it goes; else it is at least that.
+        carried: messages that were copied; null = nothing was done.
+        held_by: pipeline that has not read all of it; null = none.
+    """
+
+    generation: int
+    dry_run: bool
+    message_count: int
+    bytes: int
+    sessions_behind: int
+    sessions_behind_is_exact: bool
+    carried: int | None
+    held_by: str | None
+
+
+class ListGenerations(Request[GenerationPage], frozen=True, kw_only=True):
+    """All generations."""
+
+    database: str = DATABASE
+
+
 class RotateLog(Request[NewGeneration], frozen=True, kw_only=True):
     """Begin a new generation, with a structure of topics if one is given."""
 
@@ -29,7 +92,31 @@ class RotateLog(Request[NewGeneration], frozen=True, kw_only=True):
     structure: Structure | None = None
 
 
+class DropGeneration(Request[Drop], frozen=True, kw_only=True):
+    """Drop the oldest generation, once what sessions are owed from it is copied to them.
+
+    Attributes:
+        generation: its number.
+        dry_run: only say what would happen.
+        force: drop what a pipeline has not read.
+    """
+
+    database: str = DATABASE
+    generation: int
+    dry_run: bool = False
+    force: bool = False
+
+
+_GENERATIONS: Final = "/storage/databases/{database}/generations"
+
 OPERATIONS: Final = (
+    Operation(
+        name="storage.generations",
+        summary="Generations of the log",
+        request=ListGenerations,
+        result=GenerationPage,
+        http=Http("GET", _GENERATIONS),
+    ),
     Operation(
         name="storage.rotate",
         summary="Begin a new generation of the log",
@@ -37,7 +124,17 @@ OPERATIONS: Final = (
         result=NewGeneration,
         right="admin",
         changes=True,
-        http=Http("POST", "/storage/databases/{database}/generations", status=201),
+        http=Http("POST", _GENERATIONS, status=201),
         target="database",
+    ),
+    Operation(
+        name="storage.drop",
+        summary="Drop the oldest generation, or say what that would do",
+        request=DropGeneration,
+        result=Drop,
+        right="admin",
+        changes=True,
+        http=Http("DELETE", f"{_GENERATIONS}/{{generation}}"),
+        target="generation",
     ),
 )

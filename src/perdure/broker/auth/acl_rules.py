@@ -24,7 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 from perdure.broker.auth.authorize import Identity
 from perdure.errors import ConfigError, MqttError
@@ -94,14 +94,36 @@ _NOTHING: Final = Section(())
 
 
 @final
+class ListedRule(NamedTuple):
+    """A rule as it stands in the file.
+
+    Attributes:
+        who: ``anonymous``, ``user`` or ``pattern``.
+        user: name, if it is of a user.
+        rule: the rule.
+    """
+
+    who: str
+    user: str | None
+    rule: Rule
+
+
+@final
 class AclRules:
     """An ACL file, read; see ``parse`` and ``load``."""
 
-    __slots__ = ("_anonymous", "_patterns", "_users")
+    __slots__ = ("_anonymous", "_patterns", "_users", "listed")
 
     def __init__(
-        self, anonymous: Sequence[Rule], users: dict[str, list[Rule]], patterns: Sequence[Rule]
+        self,
+        anonymous: Sequence[Rule],
+        users: dict[str, list[Rule]],
+        patterns: Sequence[Rule],
+        *,
+        listed: Sequence[ListedRule] = (),
     ) -> None:
+        self.listed = tuple(listed)
+        """All rules in the order of the file."""
         self._anonymous = Section(anonymous)
         self._users = {user: Section(rules) for user, rules in users.items()}
         self._patterns = tuple(patterns)
@@ -141,6 +163,8 @@ class AclRules:
         anonymous: list[Rule] = []
         users: dict[str, list[Rule]] = {}
         patterns: list[Rule] = []
+        listed: list[ListedRule] = []
+        user: str | None = None
         current = anonymous
         for number, raw in enumerate(text.split("\n"), start=1):
             line = raw.strip(_BLANKS)
@@ -151,11 +175,15 @@ class AclRules:
                 if not argument:
                     raise ValueError(f"nothing after {keyword!r}")
                 if keyword == "user":
+                    user = argument
                     current = users.setdefault(argument, [])
                 elif keyword == "topic":
                     current.append(parse_rule(argument, is_pattern=False))
+                    who = "anonymous" if user is None else "user"
+                    listed.append(ListedRule(who, user, current[-1]))
                 elif keyword == "pattern":
                     patterns.append(parse_rule(argument, is_pattern=True))
+                    listed.append(ListedRule("pattern", None, patterns[-1]))
                 else:
                     raise ValueError(f"unknown keyword {keyword!r}")
             except ValueError as error:
@@ -164,7 +192,7 @@ class AclRules:
                     hint="lines are 'user NAME', 'topic [read|write|readwrite|deny] FILTER' and "
                     "'pattern [read|write|readwrite|deny] FILTER'",
                 ) from None
-        return cls(anonymous, users, patterns)
+        return cls(anonymous, users, patterns, listed=listed)
 
     def access(self, identity: Identity) -> Access:
         """Bring together what holds for one identity."""

@@ -126,6 +126,8 @@ class AccessControl:
         self.authorizer = AclAuthorizer(
             files.rules, cache_bytes=config.acl_cache_bytes, grants=bool(self._others)
         )
+        self.rules: AclRules | None = files.rules
+        """Of the ACL file in force; None = there is none."""
         self.guard = guard or LoginGuard(config)
         self.methods = EnhancedMethods()
         self._certificate_listeners = frozenset(certificate_listeners)
@@ -203,6 +205,7 @@ class AccessControl:
         """
         self.guard.config = config
         self._use(config, files.credentials)
+        self.rules = files.rules
         self.authorizer.reload(files.rules, cache_bytes=config.acl_cache_bytes)
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from perdure.broker.connection.refusal_table import RefusalTable
 from perdure.mqtt.reason_codes import name
 from perdure.observe.instruments import add
 
@@ -95,6 +96,7 @@ class RefusalLog:
         "_timer",
         "_written",
         "config",
+        "table",
     )
 
     def __init__(
@@ -118,6 +120,8 @@ class RefusalLog:
         self._by_address: dict[tuple[str, str], int] = {}
         self._suppressed: dict[str, int] = {}
         self._timer: Timer | None = None
+        self.table: RefusalTable = RefusalTable()
+        """Who was refused lately, lines left out or not."""
 
     def connect(self, connection: ClientConnection, reason_code: int, reason: str) -> None:
         """A CONNECT was refused, or what came instead of one.
@@ -133,6 +137,17 @@ class RefusalLog:
         packet = connection.opening
         said = connection.foreign or reason
         who = said if packet is None else f"{shortened(packet.client_id)} {said}"
+        self.table.add(
+            "connect",
+            None if packet is None else shortened(packet.client_id),
+            peer.address,
+            self._clock.monotonic_us(),
+            username=None if packet is None else _name(packet.username),
+            listener=peer.listener,
+            reason_code=reason_code,
+            reason=said,
+            topic=None,
+        )
         suppressed = self._admit(event, who, peer.address)
         if suppressed < 0:
             return
@@ -185,6 +200,18 @@ class RefusalLog:
         if session is None:
             return
         event = event or f"{packet}.refused"
+        topic = about.get("topic") or about.get("filter")
+        self.table.add(
+            packet,
+            shortened(session.client_id),
+            connection.peer.address,
+            self._clock.monotonic_us(),
+            username=_name(session.identity.username),
+            listener=connection.peer.listener,
+            reason_code=reason_code,
+            reason=reason,
+            topic=shortened(topic) if isinstance(topic, str) else None,
+        )
         who = f"{shortened(session.client_id)} {reason}"
         suppressed = self._admit(event, who, connection.peer.address)
         if suppressed < 0:

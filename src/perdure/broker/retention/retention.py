@@ -20,7 +20,7 @@ from perdure.broker.retention.disk_budget import DiskBudget, generation_bytes_ma
 from perdure.broker.retention.dropping import make_durable, visit_session
 from perdure.broker.retention.pipeline_holds import PipelineHolds
 from perdure.content import fulfils
-from perdure.errors import StorageError
+from perdure.errors import StorageConflict, StorageError
 from perdure.model import InboxEntry, Message, StoredSession, combine
 from perdure.session.pending import PendingMessages
 from perdure.session.pending_pages import read_pages
@@ -123,6 +123,25 @@ class Retention:
             if core.database.has_failed and core.committer.writable:
                 # No commit has met this failure, and none may be acknowledged behind it.
                 core.committer.lost(error)
+        finally:
+            self._running = False
+
+    def held_by(self, info: GenerationInfo) -> str:
+        """The pipeline that has most to read of what ended with a generation; empty = none."""
+        self._holds.look(self.config)
+        return self._holds.waits_for(info)
+
+    async def drop_now(self, info: GenerationInfo) -> int:
+        """``drop`` for an operator, while nothing else is dropped.
+
+        Raises:
+            StorageConflict: something is.
+        """
+        if self._running:
+            raise StorageConflict("retention is at work just now")
+        self._running = True
+        try:
+            return await self.drop(info)
         finally:
             self._running = False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO, cast
@@ -15,7 +15,8 @@ from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.settings_options import config_options
 from perdure.config.document import Origin
 from perdure.config.environ import Override
-from perdure.config.load import Loaded, changes, load
+from perdure.config.live_settings import LiveSettings
+from perdure.config.load import Loaded, load
 from perdure.config.schema import Config
 from perdure.observe import logs
 from perdure.observe.log_writer import LogWriter
@@ -61,21 +62,19 @@ def command(
     if bind is not None:
         overrides.append(Override(("listeners", "tcp", "bind"), bind, Origin("flag", "--bind")))
 
-    def read() -> Loaded:
-        return load(config_path, environ=os.environ, sets=sets, overrides=overrides)
+    def read(more: Sequence[Override]) -> Loaded:
+        return load(config_path, environ=os.environ, sets=sets, overrides=[*overrides, *more])
 
-    loaded = read()
+    live = LiveSettings(read)
+    loaded = live.loaded
     config = loaded.config
 
     def reload() -> Config:
-        nonlocal config
-        fresh = read()
-        _configure_logs(fresh, writer)
-        ignored = changes(config, fresh.config).restart
+        ignored = live.reload().restart
+        _configure_logs(live.loaded, writer)
         if ignored:
             log.warning("config.needs_restart", settings=list(ignored))
-        config = fresh.config
-        return config
+        return live.loaded.config
 
     writer = LogWriter(sys.stderr)
     try:
@@ -86,7 +85,8 @@ def command(
 
         with _profiled(profile):
             people = writer.isatty() and config.log.format != "json"
-            return run(config, reload=reload, greet=writer.write if people else None)
+            greet = writer.write if people else None
+            return run(config, reload=reload, greet=greet, live=live)
     finally:
         writer.close()
 

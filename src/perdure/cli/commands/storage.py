@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from perdure.admin.records.storage import RotateLog
+from perdure.admin.records.storage import DropGeneration, ListGenerations, RotateLog
 from perdure.cli.admin_client import AdminClient
 from perdure.cli.commands.sessions import not_running
-from perdure.cli.data import data_options, database_directory, storage_options
+from perdure.cli.data import confirm, data_options, database_directory, storage_options
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
 from perdure.cli.range_options import since_option, topic_option, until_option
@@ -131,12 +131,18 @@ def _rounded(size: int) -> str:
 @output_options
 def generations(storage: StorageConfig, out: Output) -> None:
     """List the generations of the log, oldest first."""
-    if is_in_server(storage):
+    from perdure.server.administration.storage import generation_row
+
+    client = AdminClient.connect(Path(storage.path))
+    if client is not None:
+        with client:
+            rows = client.call(ListGenerations()).items
+    elif is_in_server(storage):
         with open_server_state(storage) as server:
-            found = server.source.generations()
+            rows = [generation_row(info) for info in server.source.generations()]
     else:
         with open_directory_state(storage) as opened:
-            found = opened.database.generations()
+            rows = [generation_row(info) for info in opened.database.generations()]
     columns = (
         Column("generation", right=True),
         Column("layout", right=True),
@@ -146,22 +152,7 @@ def generations(storage: StorageConfig, out: Output) -> None:
         Column("bytes", right=True),
         Column("stream_count", right=True),
     )
-    out.rows(columns, (_generation_row(item) for item in found))
-
-
-def _generation_row(item: GenerationInfo) -> dict[str, Any]:
-    return {
-        "generation": item.generation,
-        "layout": item.layout,
-        "state": "closed" if item.until_offset else "current",
-        "since_offset": item.since_offset,
-        "until_offset": item.until_offset or None,
-        "created_at": format_time(item.created_at_us),
-        "created_at_us": item.created_at_us,
-        "message_count": item.message_count,
-        "bytes": item.bytes,
-        "stream_count": item.stream_count,
-    }
+    out.rows(columns, map(msgspec.to_builtins, rows))
 
 
 @command.command()
@@ -377,6 +368,30 @@ def rotate(data: Path, proposal: Path | None, out: Output) -> None:
             f"storage.rocksdb.learn_thresholds to {list(found.thresholds)}",
             err=True,
         )
+
+
+@command.command()
+@data_options
+@click.argument("generation", type=int)
+@click.option("--dry-run", is_flag=True, help="Only say what would happen.")
+@click.option("--force", is_flag=True, help="Drop what a pipeline has not read, too.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@output_options
+def drop(data: Path, generation: int, dry_run: bool, force: bool, yes: bool, out: Output) -> None:
+    """Drop the oldest GENERATION of the log now. Needs a running broker.
+
+    What sessions are owed from it is copied to them first.
+    """
+    client = AdminClient.connect(data)
+    if client is None:
+        raise not_running(data)
+    with client:
+        request = DropGeneration(generation=generation, dry_run=True, force=force)
+        preview = client.call(request)
+        if not dry_run:
+            confirm(f"Drop {preview.message_count} messages of generation {generation}?", yes=yes)
+            preview = client.call(msgspec.structs.replace(request, dry_run=False))
+    out.record(msgspec.to_builtins(preview))
 
 
 command.add_command(repair)

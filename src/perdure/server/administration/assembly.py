@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import final
 
 from prometheus_client import generate_latest
 
 from perdure.admin.audit import AuditHook
+from perdure.broker.auth.control import AccessControl
 from perdure.broker.services import Services
 from perdure.clock import SystemClock
+from perdure.config.live_settings import LiveSettings
 from perdure.config.schema import Config
 from perdure.forwarders.service import ForwarderService
 from perdure.identity.ledger import Ledger
+from perdure.net.listener import Listener
 from perdure.observe.metrics import Metrics
 from perdure.observe.prometheus import make_registry
+from perdure.server.administration.access import AccessOperations
 from perdure.server.administration.bans import BanOperations
 from perdure.server.administration.filters import FilterOperations
 from perdure.server.administration.forwarders import ForwarderOperations
-from perdure.server.administration.history import Recorder
 from perdure.server.administration.identity import IdentityOperations
+from perdure.server.administration.config import ConfigOperations
+from perdure.server.administration.history import Recorder
+from perdure.server.administration.listeners import ListenerOperations
+from perdure.server.administration.listing import LiveTable
+from perdure.server.administration.messages import MessageOperations
 from perdure.server.administration.node import NodeOperations
+from perdure.server.administration.publishing import PublishOperations
 from perdure.server.administration.service import AdminService, AuditLog, Operations
 from perdure.server.administration.sessions import SessionOperations
 from perdure.server.administration.storage import StorageOperations
@@ -28,6 +37,7 @@ from perdure.server.administration.timeline import TimelineOperations
 from perdure.server.administration.watch import WatchOperations
 from perdure.server.alarms.watch import AlarmWatch
 from perdure.server.audit import AuditTrail
+from perdure.server.administration.subscriptions import SubscriptionOperations
 from perdure.server.bans import BanKeeper
 from perdure.server.lifecycle import Phase
 
@@ -46,6 +56,10 @@ class Administration:
         forwarders: goes to other systems.
         audit: is told of changes; None = the log of messages, or without a ledger that of events.
         ledger: users, keys, and changes that wait for the log; None = this broker keeps nothing.
+        access: decides who is let in; None = it has no files.
+        listeners: of the broker.
+        live: settings in force; None = they cannot be read again.
+        reload: has everything read its files again; what failed by part, and why.
 
     Attributes:
         service: answers.
@@ -65,16 +79,31 @@ class Administration:
         is_superuser: Callable[[str | None], bool],
         phase: Callable[[], Phase],
         forwarders: ForwarderService,
+        access: AccessControl | None = None,
+        listeners: Sequence[Listener] = (),
+        live: LiveSettings | None = None,
+        reload: Callable[[], dict[str, str]] = dict,
         audit: AuditHook | None = None,
         ledger: Ledger | None = None,
     ) -> None:
         clock = SystemClock()
         node = config.node.name
+        table = LiveTable(services.registry.live, services.clock.monotonic_us, node=node)
         self.recorder = Recorder(services)
         self.alarms = AlarmWatch(services, config, lambda: self.recorder.lag_us)
         registry = make_registry(metrics, version=version, backend=config.storage.backend)
         operations: list[Operations] = [
-            SessionOperations(services, node=node, is_superuser=is_superuser),
+            SessionOperations(services, table, is_superuser=is_superuser),
+            SubscriptionOperations(services, table),
+            MessageOperations(services),
+            PublishOperations(services),
+            ListenerOperations(
+                listeners,
+                services.refusal_log.table,
+                lambda: services.clock.wall_us() - services.clock.monotonic_us(),
+            ),
+            AccessOperations(services, access),
+            ConfigOperations(live, reload),
             NodeOperations(
                 services,
                 self.recorder,

@@ -154,8 +154,8 @@ async def list_sessions(
     after = decode_cursor(request.cursor)
     items: list[SessionRow] = []
     looked = 0
-    async with contextlib.aclosing(_candidates(database, request, after, live)) as candidates:
-        async for record in candidates:
+    async with contextlib.aclosing(candidates(database, request, after, live)) as found:
+        async for record in found:
             if len(items) == request.limit or looked == SCAN_MAX:
                 break
             looked += 1
@@ -192,7 +192,7 @@ def _total(request: ListSessions, live: LiveTable | None, total: int | None) -> 
     return len(live) if request.connected else None if total is None else total - len(live)
 
 
-async def _candidates(
+async def candidates(
     database: Stored, request: ListSessions, after: str, live: LiveTable | None
 ) -> AsyncGenerator[SessionRecord, None]:
     """Sessions above ``after`` with the prefix, in order."""

@@ -47,21 +47,21 @@ class SessionOperations:
 
     Args:
         services: the parts of the broker.
-        node: name of this node.
+        live: connected sessions.
         is_superuser: whether a user is exempt from the ACL.
     """
 
     def __init__(
         self,
         services: Services,
+        live: LiveTable,
         *,
-        node: str,
         is_superuser: Callable[[str | None], bool] = lambda _: False,
     ) -> None:
         self._is_superuser = is_superuser
         self._services = services
-        self._node = node
-        self._live = LiveTable(services.registry.live, services.clock.monotonic_us, node=node)
+        self._live = live
+        self._node = live.node
 
     def handlers(self) -> Mapping[type[Request[Any]], Handler]:
         """By request."""

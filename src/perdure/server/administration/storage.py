@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections.abc import Mapping
-from typing import Any, final
+from typing import Any, Final, final
 
 from perdure.admin.operation import Request
 from perdure.admin.problems import Refused
-from perdure.admin.records.storage import DATABASE, NewGeneration, RotateLog
+from perdure.admin.records.storage import (
+    DATABASE,
+    Drop,
+    DropGeneration,
+    Generation,
+    GenerationPage,
+    ListGenerations,
+    NewGeneration,
+    RotateLog,
+)
 from perdure.broker.services import Services
 from perdure.config.units import format_time
 from perdure.errors import ConfigError
 from perdure.server.administration.service import Call, Handler
 from perdure.server.administration.sessions import check_writable
-from perdure.storage.contract import TakesStructure
+from perdure.storage.contract import GenerationInfo, TakesStructure
 from perdure.topic.proposal import check_structure
+
+BEHIND_SCAN_MAX: Final = 2_000
+"""Sessions that are looked at before a generation is dropped."""
+
+SESSIONS_PER_TURN: Final = 16
 
 
 @final
@@ -30,7 +46,76 @@ class StorageOperations:
 
     def handlers(self) -> Mapping[type[Request[Any]], Handler]:
         """By request."""
-        return {RotateLog: self.rotate}
+        return {
+            ListGenerations: self.generations,
+            RotateLog: self.rotate,
+            DropGeneration: self.drop,
+        }
+
+    async def generations(self, request: ListGenerations, _call: Call) -> GenerationPage:
+        """All of them."""
+        check_database(request.database)
+        infos = self._services.database.generations()
+        time_us = self._services.retention.config.time_s * 1_000_000
+        rows = []
+        for info, following in itertools.zip_longest(infos, infos[1:]):
+            ends_us = 0 if following is None or not time_us else following.created_at_us
+            rows.append(generation_row(info, drops_at_us=ends_us + time_us if ends_us else 0))
+        return GenerationPage(items=rows, estimated_total=len(rows))
+
+    async def drop(self, request: DropGeneration, call: Call) -> Drop:
+        """Drop the oldest, or say what that would do."""
+        check_database(request.database)
+        services = self._services
+        infos = services.database.generations()
+        info = next((one for one in infos if one.generation == request.generation), None)
+        if info is None:
+            raise Refused("not_found", f"there is no generation {request.generation}")
+        if info is infos[-1]:
+            raise Refused("conflict", "this generation is the current one", hint="rotate first")
+        if info is not infos[0]:
+            raise Refused("conflict", f"generation {infos[0].generation} is older: drop that first")
+        held_by = services.retention.held_by(info)
+        behind, exact = await self._behind(info.until_offset - 1)
+        call.before = generation_row(info)
+        carried = None
+        if not request.dry_run:
+            check_writable(services)
+            if held_by and not request.force:
+                raise Refused(
+                    "conflict",
+                    f"the pipeline {held_by} has not read all of it",
+                    hint="force drops it nevertheless",
+                )
+            carried = await services.retention.drop_now(info)
+        return Drop(
+            generation=info.generation,
+            dry_run=request.dry_run,
+            message_count=info.message_count,
+            bytes=info.bytes,
+            sessions_behind=behind,
+            sessions_behind_is_exact=exact,
+            carried=carried,
+            held_by=held_by or None,
+        )
+
+    async def _behind(self, offset: int) -> tuple[int, bool]:
+        """Sessions that have not acknowledged everything up to an offset, and whether it is all."""
+        database = self._services.database
+        behind = looked = 0
+        async for record in database.sessions():
+            if looked == BEHIND_SCAN_MAX:
+                return behind, False
+            looked += 1
+            live = self._services.registry.live.get(record.client_id)
+            if live is not None:
+                behind += live.outbound.cursor().offset < offset
+            elif record.subscription_count:
+                stored = await database.open_session(record.client_id)
+                behind += stored is not None and stored.cursor.offset < offset
+            if not looked % SESSIONS_PER_TURN:
+                await asyncio.sleep(0)
+        return behind, True
 
     async def rotate(self, request: RotateLog, call: Call) -> NewGeneration:
         """Begin a new generation."""
@@ -62,3 +147,26 @@ def check_database(name: str) -> None:
     """
     if name != DATABASE:
         raise Refused("not_found", f"there is no database {name!r:.100}", hint=f"it is {DATABASE}")
+
+
+def generation_row(info: GenerationInfo, *, drops_at_us: int = 0) -> Generation:
+    """A generation as it is shown.
+
+    Args:
+        info: of the store.
+        drops_at_us: when retention drops it by age, wall time; 0 = never.
+    """
+    return Generation(
+        generation=info.generation,
+        layout=info.layout,
+        state="closed" if info.until_offset else "current",
+        since_offset=info.since_offset,
+        until_offset=info.until_offset or None,
+        created_at=format_time(info.created_at_us),
+        created_at_us=info.created_at_us,
+        message_count=info.message_count,
+        bytes=info.bytes,
+        stream_count=info.stream_count,
+        drops_at=format_time(drops_at_us),
+        drops_at_us=drops_at_us or None,
+    )

@@ -14,6 +14,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from perdure.admin.openapi import HEADERS, IN_QUERY
 from perdure.admin.operation import Operation
 from perdure.admin.table import OPERATIONS
 from perdure.admin.wire import REQUEST_BYTES_MAX
@@ -28,9 +29,6 @@ BODY_BYTES_MAX: Final = REQUEST_BYTES_MAX - 64 * 1024
 
 FIELDS_MAX: Final = 64
 """Names in ``?fields=``."""
-
-IN_QUERY: Final = frozenset({"GET", "DELETE"})
-"""Methods whose fields are in the query."""
 
 
 def routes(context: Context) -> list[WebRoute]:
@@ -63,6 +61,7 @@ def _endpoint(context: Context, operation: Operation) -> Callable[[Request], Awa
         elif query:
             raise ApiError("bad_request", f"no {next(iter(query))} in the query: it is in the body")
         fields.update(request.path_params)
+        _take_headers(request, operation, fields)
         try:
             made = msgspec.convert(fields, operation.request, strict=not in_query)
         except msgspec.ValidationError as error:
@@ -76,6 +75,15 @@ def _endpoint(context: Context, operation: Operation) -> Callable[[Request], Awa
         return _response(request, result, wanted, status)
 
     return endpoint
+
+
+def _take_headers(request: Request, operation: Operation, fields: dict[str, Any]) -> None:
+    """What is in a header over HTTP is a field of the request."""
+    names = operation.request.__struct_fields__
+    for field, header in HEADERS.items():
+        value = request.headers.get(header)
+        if value is not None and field in names:
+            fields[field] = value.strip('"')
 
 
 def _response(request: Request, result: bytes, wanted: str, status: int) -> Response:

@@ -53,7 +53,6 @@ def routes(context: Context) -> list[WebRoute]:
     handlers = LogHandlers(context)
     table = [
         ("GET", LOG_PATH, handlers.describe),
-        ("GET", f"{LOG_PATH}/generations", handlers.generations),
         ("GET", f"{LOG_PATH}/streams", handlers.streams),
         ("GET", f"{LOG_PATH}/schema", handlers.schema),
         ("POST", f"{LOG_PATH}/slices", handlers.slices),
@@ -88,12 +87,6 @@ class LogHandlers:
     async def describe(self, request: Request) -> Response:
         """Which database, how far it reaches, its generations."""
         return json_response(await self._with_view(_view(request), _description))
-
-    async def generations(self, request: Request) -> Response:
-        """The generations, a page at a time."""
-        found = (await self._with_view("", _description)).generations
-        items = [msgspec.to_builtins(each) for each in found]
-        return json_response(_page(request, items, "generation"))
 
     async def streams(self, request: Request) -> Response:
         """The learned structures of a generation, the newest by default."""

@@ -1,0 +1,131 @@
+"""Operations on the configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, final
+
+import msgspec
+
+from perdure.admin.operation import Request
+from perdure.admin.problems import Refused
+from perdure.admin.records.config import (
+    ConfigChange,
+    ConfigPage,
+    GetConfig,
+    GetLogLevel,
+    LogLevel,
+    PatchConfig,
+    ReloadConfig,
+    SetLogLevel,
+    SettingRow,
+)
+from perdure.config.live_settings import LiveSettings
+from perdure.config.load import Effective, changes, effective
+from perdure.config.schema import Config
+from perdure.server.administration.service import Call, Handler
+
+
+@final
+class ConfigOperations:
+    """Answers what is asked of the configuration.
+
+    Args:
+        live: what is in force; None = this broker was started without one that could be read again.
+        reload: has everything read its files again; what failed by part, and why.
+    """
+
+    def __init__(self, live: LiveSettings | None, reload: Callable[[], dict[str, str]]) -> None:
+        self._settings = live
+        self._reload = reload
+        self._lock = asyncio.Lock()
+
+    def handlers(self) -> Mapping[type[Request[Any]], Handler]:
+        """By request."""
+        return {
+            GetConfig: self.show,
+            PatchConfig: self.patch,
+            ReloadConfig: self.reload,
+            GetLogLevel: self.log_level,
+            SetLogLevel: self.set_log_level,
+        }
+
+    async def show(self, request: GetConfig, _call: Call) -> ConfigPage:
+        """Settings in force."""
+        rows = [
+            row
+            for row in self._rows()
+            if row.setting.startswith(request.prefix)
+            and (not request.changed or row.origin != "default")
+        ]
+        return ConfigPage(items=rows, estimated_total=len(rows), revision=self._revision())
+
+    async def patch(self, request: PatchConfig, call: Call) -> ConfigChange:
+        """Change live settings, durably, and put them in force."""
+        async with self._lock:
+            if request.if_match and request.if_match != self._revision():
+                raise Refused(
+                    "precondition_failed",
+                    "the configuration has changed since it was read",
+                    details={"revision": self._revision()},
+                )
+            call.before = self._values(request.settings)
+            self._live.change(request.settings)
+            change = self._again()
+            call.after = self._values(request.settings)
+            return change
+
+    async def reload(self, _request: ReloadConfig, call: Call) -> ConfigChange:
+        """Read everything again."""
+        async with self._lock:
+            call.after = change = self._again()
+            return change
+
+    async def log_level(self, _request: GetLogLevel, _call: Call) -> LogLevel:
+        """The level in force."""
+        return LogLevel(self._live.loaded.config.log.level)
+
+    async def set_log_level(self, request: SetLogLevel, call: Call) -> LogLevel:
+        """Another one."""
+        await self.patch(PatchConfig(settings={"log.level": request.level}), call)
+        return LogLevel(request.level)
+
+    @property
+    def _live(self) -> LiveSettings:
+        if self._settings is None:
+            raise Refused("not_available", "this broker cannot read its configuration again")
+        return self._settings
+
+    def _again(self) -> ConfigChange:
+        before: Config = self._live.loaded.config
+        failed = self._reload()
+        found = changes(before, self._live.loaded.config)
+        return ConfigChange(
+            changed=list(found.live),
+            needs_restart=list(found.restart),
+            failed=failed,
+            revision=self._revision(),
+        )
+
+    def _rows(self) -> list[SettingRow]:
+        return [_row(item) for item in effective(self._live.loaded)]
+
+    def _values(self, paths: Mapping[str, Any]) -> dict[str, Any]:
+        return {row.setting: row.value for row in self._rows() if row.setting in paths}
+
+    def _revision(self) -> str:
+        text = msgspec.json.encode([(row.setting, row.value, row.origin) for row in self._rows()])
+        return hashlib.blake2b(text, digest_size=8).hexdigest()
+
+
+def _row(item: Effective) -> SettingRow:
+    return SettingRow(
+        setting=item.path,
+        value=item.value,
+        origin=str(item.origin),
+        unit=item.setting.unit,
+        reload=item.setting.reload,
+        description=item.setting.description,
+    )

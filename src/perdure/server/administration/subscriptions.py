@@ -1,0 +1,275 @@
+"""Operations on subscriptions and shared groups."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any, Final, final
+
+import msgspec
+
+from perdure.admin.operation import Request
+from perdure.admin.records.sessions import ListSessions
+from perdure.admin.records.subscriptions import (
+    ListSharedGroups,
+    ListSubscriptions,
+    Match,
+    MatchPage,
+    MatchTopic,
+    SessionSubscriptions,
+    SharedGroupPage,
+    SharedGroupRow,
+    SubscriptionPage,
+    SubscriptionRow,
+)
+from perdure.broker.auth.authorize import Identity
+from perdure.broker.delivery.live_session import LiveSession
+from perdure.broker.services import Services
+from perdure.broker.shared.group import SharedGroup
+from perdure.config.units import format_time
+from perdure.model import Subscription
+from perdure.server.administration.listing import (
+    LiveTable,
+    candidates,
+    decode_cursor,
+    encode_cursor,
+)
+from perdure.server.administration.paging import page_of
+from perdure.server.administration.service import Call, Handler
+from perdure.server.inspect import held_subscription
+from perdure.topic.matching import matches
+from perdure.topic.names import validate_topic_name
+
+SESSIONS_PER_PAGE: Final = 500
+"""Sessions whose subscriptions are read for one page."""
+
+SESSIONS_PER_TURN: Final = 16
+FOUND_PER_TURN: Final = 1_024
+
+MEMBERS_SHOWN_MAX: Final = 100
+LAG_COUNT_MAX: Final = 1_000
+"""Messages counted for one group; beyond it is "at least"."""
+
+_OFFLINE: Final = "\0"
+"""Begins the cursor of a match among sessions that are not connected."""
+
+
+@final
+class SubscriptionOperations:
+    """Answers what is asked of subscriptions.
+
+    Args:
+        services: the parts of the broker.
+        live: connected sessions.
+    """
+
+    def __init__(self, services: Services, live: LiveTable) -> None:
+        self._services = services
+        self._live = live
+
+    def handlers(self) -> Mapping[type[Request[Any]], Handler]:
+        """By request."""
+        return {
+            ListSubscriptions: self.list_page,
+            SessionSubscriptions: self.of_session,
+            MatchTopic: self.match,
+            ListSharedGroups: self.groups,
+        }
+
+    async def of_session(self, request: SessionSubscriptions, call: Call) -> SubscriptionPage:
+        """Those of one session."""
+        asked = ListSubscriptions(
+            client_id=request.client_id, limit=request.limit, cursor=request.cursor
+        )
+        return await self.list_page(asked, call)
+
+    async def list_page(self, request: ListSubscriptions, _call: Call) -> SubscriptionPage:
+        """A page of all that hold."""
+        items: list[SubscriptionRow] = []
+        after_id, _, after_name = decode_cursor(request.cursor).partition("\0")
+        last = after_id, after_name
+        looked = 0
+        async for client_id in self._clients(request, after_id, resumed=bool(after_name)):
+            if looked == SESSIONS_PER_PAGE:
+                break
+            looked += 1
+            for row in await self._rows(client_id):
+                if client_id == after_id and row.filter <= after_name:
+                    continue
+                if len(items) == request.limit:
+                    return SubscriptionPage(items=items, next_cursor=_position(*last))
+                if _wanted(row, request):
+                    items.append(row)
+                last = client_id, row.filter
+            last = client_id, last[1] if last[0] == client_id else ""
+            if not looked % SESSIONS_PER_TURN:
+                await asyncio.sleep(0)
+        else:
+            return SubscriptionPage(items=items, estimated_total=self._total(request))
+        return SubscriptionPage(items=items, next_cursor=_position(*last))
+
+    async def match(self, request: MatchTopic, _call: Call) -> MatchPage:
+        """Connected subscribers by the matcher that delivers; then the others by their filters."""
+        validate_topic_name(request.topic, levels_max=65_536)
+        after = decode_cursor(request.cursor)
+        items: list[Match] = []
+        if not after.startswith(_OFFLINE):
+            if request.connected is not False:
+                found = sorted(await self._matching(request.topic), key=_match_key)
+                items, following = page_of(found, request, _match_key)
+                if following is not None:
+                    return MatchPage(items=items, next_cursor=following)
+            after = _OFFLINE
+        if request.connected:
+            return MatchPage(items=items)
+        looked, last = 0, after[1:]
+        asked = ListSessions(connected=False)
+        async for record in candidates(self._services.database, asked, last, None):
+            if looked == SESSIONS_PER_PAGE or len(items) >= request.limit:
+                return MatchPage(items=items, next_cursor=encode_cursor(_OFFLINE + last))
+            looked, last = looked + 1, record.client_id
+            if record.subscription_count and self._live.get(last) is None:
+                items += [
+                    Match(**msgspec.structs.asdict(row), allowed=None)
+                    for row in await self._rows(last)
+                    if matches(_plain(row), request.topic)
+                ]
+            if not looked % SESSIONS_PER_TURN:
+                await asyncio.sleep(0)
+        return MatchPage(items=items)
+
+    async def groups(self, request: ListSharedGroups, _call: Call) -> SharedGroupPage:
+        """A page of groups."""
+        groups = self._services.shared_subscriptions.groups
+        keys, following = page_of(sorted(groups), request, str)
+        items = []
+        for key in keys:
+            group = groups.get(key)
+            if group is not None:
+                items.append(await self._group_row(group))
+            await asyncio.sleep(0)
+        return SharedGroupPage(items=items, next_cursor=following, estimated_total=len(groups))
+
+    def _total(self, request: ListSubscriptions) -> int | None:
+        if request != ListSubscriptions(limit=request.limit, cursor=request.cursor):
+            return None
+        metrics = self._services.metrics
+        return metrics.subscriptions + metrics.subscriptions_offline
+
+    async def _clients(
+        self, request: ListSubscriptions, after_id: str, *, resumed: bool
+    ) -> AsyncIterator[str]:
+        """Client ids in order, the one in which the page before has ended included."""
+        if request.client_id:
+            yield request.client_id
+            return
+        if resumed:
+            yield after_id
+        asked = ListSessions(prefix=request.prefix, connected=request.connected)
+        async for record in candidates(self._services.database, asked, after_id, self._live):
+            yield record.client_id
+
+    async def _rows(self, client_id: str) -> list[SubscriptionRow]:
+        """The subscriptions of a session, by name."""
+        live = self._services.registry.live.get(client_id)
+        subs: Sequence[Subscription]
+        if live is not None:
+            subs = list(live.subs.values())
+        else:
+            stored = await self._services.database.open_session(client_id)
+            subs = () if stored is None else stored.subscriptions
+        node = None if live is None else self._live.node
+        rows = [_row(client_id, sub, node) for sub in subs if not sub.until_offset]
+        return sorted(rows, key=lambda row: row.filter)
+
+    async def _matching(self, topic: str) -> list[Match]:
+        """The subscriptions of connected sessions that a topic matches."""
+        found: list[Match] = []
+        for live, sub in self._subscribers(topic):
+            row = _row(live.client_id, sub, self._live.node)
+            found.append(Match(**msgspec.structs.asdict(row), allowed=self._allowed(live, topic)))
+            if not len(found) % FOUND_PER_TURN:
+                await asyncio.sleep(0)
+        return found
+
+    def _subscribers(self, topic: str) -> Iterator[tuple[LiveSession, Subscription]]:
+        registry = self._services.registry.live
+        groups = self._services.shared_subscriptions.groups
+        for subscribers in self._services.router.match(topic):
+            entries = list(subscribers.sessions.values())
+            for filtered in subscribers.filtered.values():
+                entries += filtered.entries.values()
+            for entry in entries:
+                live = registry.get(entry.session.client_id)
+                if live is not None:
+                    yield live, entry.sub
+            for key in list(subscribers.groups):
+                group = groups.get(key)
+                for member in () if group is None else list(group.members):
+                    yield member.session, member.sub
+
+    def _allowed(self, live: LiveSession, topic: str) -> bool:
+        known = live.identity
+        # A copy: decisions are remembered in the identity of a connection.
+        identity = Identity(live.client_id, known.username, known.superuser, grant=known.grant)
+        return self._services.authorizer.deliver(identity, topic, "")
+
+    async def _group_row(self, group: SharedGroup) -> SharedGroupRow:
+        database = self._services.database
+        durable = await database.group_members(group.key)
+        lag = await database.count(
+            [group.filter],
+            after_offset=group.position,
+            until_offset=database.last_offset,
+            limit=LAG_COUNT_MAX,
+        )
+        members = sorted(member.client_id for member in group.members)
+        record = group.record
+        return SharedGroupRow(
+            group=record.group,
+            filter=record.filter,
+            where=group.where or None,
+            members=members[:MEMBERS_SHOWN_MAX],
+            members_connected=len(members),
+            members_durable=len(durable),
+            position=group.position,
+            position_at=format_time(group.position),
+            lagging=group.lagging,
+            returned=len(group.returned),
+            lag_messages=lag,
+            lag_is_exact=lag < LAG_COUNT_MAX,
+            created_at=format_time(record.created_at_us),
+            created_at_us=record.created_at_us,
+        )
+
+
+def _row(client_id: str, sub: Subscription, node: str | None) -> SubscriptionRow:
+    return SubscriptionRow(
+        client_id=client_id,
+        connected=node is not None,
+        node=node,
+        group=sub.group or None,
+        **msgspec.structs.asdict(held_subscription(sub)),
+    )
+
+
+def _wanted(row: SubscriptionRow, request: ListSubscriptions) -> bool:
+    return (
+        request.filter_like in row.filter
+        and (request.connected is None or request.connected == row.connected)
+        and (request.group is None or request.group == (row.group or ""))
+        and (request.qos is None or request.qos == row.qos)
+    )
+
+
+def _match_key(row: Match) -> str:
+    return f"{row.client_id}\1{row.filter}"
+
+
+def _plain(row: SubscriptionRow) -> str:
+    """The filter without ``$share/{group}/``."""
+    return row.filter if row.group is None else row.filter.split("/", 2)[2]
+
+
+def _position(client_id: str, name: str) -> str:
+    return encode_cursor(f"{client_id}\0{name}")

@@ -1,0 +1,95 @@
+"""``/openapi.json``: what this process serves, made of the same table as its routes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from perdure.admin.openapi import document
+from perdure.admin.table import OPERATIONS
+from perdure.pipeline.protocol import API
+from perdure.web.context import Context
+from perdure.web.problems import codes
+from perdure.web.routing import WebRoute
+
+_OBJECT: Final = {"type": "object", "additionalProperties": True}
+_PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
+
+
+def path_item(
+    method: str,
+    name: str,
+    summary: str,
+    *,
+    tag: str,
+    right: str = "",
+    content: str = "application/json",
+) -> dict[str, Any]:
+    """A path that is not an operation of the table.
+
+    Args:
+        method: in lower case.
+        name: of the operation, for generated clients.
+        summary: one line.
+        tag: its group.
+        right: the role that it needs; empty = everybody may.
+        content: type of the answer.
+    """
+    schema = _OBJECT if content == "application/json" else {"type": "string"}
+    found: dict[str, Any] = {
+        "operationId": name,
+        "summary": summary,
+        "tags": [tag],
+        "responses": {
+            "200": {"description": "Done.", "content": {content: {"schema": schema}}},
+            "default": {
+                "description": "Refused.",
+                "content": {"application/json": {"schema": _PROBLEM}},
+            },
+        },
+    }
+    if right:
+        found["x-right"] = right
+    else:
+        found["security"] = []
+    return {method: found}
+
+
+OTHERS: Final[dict[str, dict[str, Any]]] = {
+    "/status": path_item("get", "status", "Whether the broker takes messages", tag="health"),
+    "/livez": path_item("get", "livez", "200 while the broker answers", tag="health"),
+    "/readyz": path_item("get", "readyz", "200 while it takes messages", tag="health"),
+    "/version": path_item("get", "version", "Product and release", tag="health"),
+    "/error-codes": path_item("get", "error_codes", "All codes of problems", tag="health"),
+    "/metrics": path_item(
+        "get", "metrics", "All counters", tag="stats", right="viewer", content="text/plain"
+    ),
+    "/live": path_item(
+        "get",
+        "live",
+        "Numbers and events as they come (SSE)",
+        tag="stats",
+        right="viewer",
+        content="text/event-stream",
+    ),
+}
+"""Paths of this room; ``make_document`` takes those of others."""
+
+
+def make_document(version: str, others: Mapping[str, Any] = OTHERS) -> dict[str, Any]:
+    """The document of a release."""
+    return document(OPERATIONS.values(), version=version, codes=codes(), others=others)
+
+
+def routes(context: Context) -> list[WebRoute]:
+    """The routes of this file."""
+    made = msgspec.json.format(msgspec.json.encode(make_document(context.settings.version)))
+
+    async def openapi(_request: Request) -> Response:
+        return Response(made, media_type="application/json")
+
+    return [WebRoute(method="GET", path=f"{API}/openapi.json", endpoint=openapi, right=None)]
