@@ -92,7 +92,8 @@ class SubscriptionOperations:
         async for client_id in self._clients(request, after_id, resumed=bool(after_name)):
             if looked == SESSIONS_PER_PAGE:
                 break
-            looked += 1
+            # The one in which the page before has ended does not count: each page goes on.
+            looked += client_id != after_id
             for row in await self._rows(client_id):
                 if client_id == after_id and row.filter <= after_name:
                     continue
@@ -101,7 +102,7 @@ class SubscriptionOperations:
                 if _wanted(row, request):
                     items.append(row)
                 last = client_id, row.filter
-            last = client_id, last[1] if last[0] == client_id else ""
+            last = client_id, ""
             if not looked % SESSIONS_PER_TURN:
                 await asyncio.sleep(0)
         else:

@@ -51,18 +51,6 @@ async def test_description(app: Any, filled: RocksDatabase) -> None:
     assert [info.message_count for info in got.generations] == [3_000, 2]
 
 
-async def test_generations_come_in_pages(app: Any, filled: RocksDatabase) -> None:
-    path = f"{LOG_PATH}/generations"
-    one = (await ask(app, path, query="limit=1")).json
-    assert [item["generation"] for item in one["items"]] == [1]
-    assert one["estimated_total"] == 2
-    two = (await ask(app, path, query=f"limit=1&cursor={one['next_cursor']}")).json
-    assert [item["generation"] for item in two["items"]] == [2]
-    assert two["next_cursor"] is None
-    got = await ask(app, path, query="limit=-1")
-    assert (got.status, got.json["code"]) == (400, "bad_request")
-
-
 async def test_streams(app: Any, filled: RocksDatabase) -> None:
     got = (await ask(app, f"{LOG_PATH}/streams", query="generation=1")).json
     assert "d/0" in [item["pattern"] for item in got["items"]]

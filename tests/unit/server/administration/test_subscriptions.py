@@ -1,0 +1,117 @@
+"""Subscriptions, who gets a topic, and shared groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from perdure.admin.problems import Refused
+from perdure.admin.records.messages import NewMessage, Publish
+from perdure.admin.records.storage import DropGeneration, ListGenerations, RotateLog
+from perdure.admin.records.subscriptions import (
+    ListSharedGroups,
+    ListSubscriptions,
+    MatchTopic,
+    SessionSubscriptions,
+)
+from perdure.mqtt.packets import Subscribe, SubscribeFilter
+from perdure.server.administration import subscriptions
+from tests.unit.server.administration.scene import Scene, offline
+
+
+@pytest.fixture
+async def fleet(scene: Scene) -> Scene:
+    """Connected and offline sessions with subscriptions of all kinds."""
+    client = await scene.connect("a", expiry_s=60, subscribe="t/#")
+    filters = [SubscribeFilter("t/1", 0), SubscribeFilter("$share/g/t/+", 2)]
+    await client.send(Subscribe(2, filters))
+    await offline(scene, "b", subscribe="t/+")
+    await offline(scene, "c", subscribe="u")
+    await scene.connect("d", subscribe="$share/g/t/+")
+    await scene.connect("e")
+    await offline(scene, "f", subscribe="$share/g/t/+")
+    return scene
+
+
+async def every(scene: Scene, request: Any) -> list[tuple[str, str]]:
+    """Client ids and filters of all pages."""
+    found: list[tuple[str, str]] = []
+    for _ in range(50):
+        page = await scene.ask(request)
+        assert len(page["items"]) <= request.limit
+        found += [(row["client_id"], row["filter"]) for row in page["items"]]
+        if page["next_cursor"] is None:
+            return found
+        request = msgspec.structs.replace(request, cursor=page["next_cursor"])
+    raise AssertionError("the pages have no end")
+
+
+ALL = [
+    ("a", "$share/g/t/+"),
+    ("a", "t/#"),
+    ("a", "t/1"),
+    ("b", "t/+"),
+    ("c", "u"),
+    ("d", "$share/g/t/+"),
+    ("f", "$share/g/t/+"),
+]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+@pytest.mark.parametrize("sessions", [1, 2, 500])
+async def test_pages_are_the_whole(
+    fleet: Scene, limit: int, sessions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriptions, "SESSIONS_PER_PAGE", sessions)
+    assert await every(fleet, ListSubscriptions(limit=limit)) == ALL
+    assert await every(fleet, ListSubscriptions(limit=limit, connected=True)) == [
+        *ALL[:3],
+        ALL[5],
+    ]
+    assert await every(fleet, ListSubscriptions(limit=limit, group="g", connected=False)) == [
+        ALL[6]
+    ]
+    assert (
+        await every(fleet, ListSubscriptions(limit=limit, filter_like="t/", group="")) == ALL[1:4]
+    )
+    assert await every(fleet, SessionSubscriptions(client_id="a", limit=limit)) == ALL[:3]
+    matching = await every(fleet, MatchTopic(topic="t/1", limit=max(limit, 3)))
+    assert matching == [*ALL[:3], ALL[5], ALL[3], ALL[6]]
+
+
+async def test_the_matcher_is_the_one_that_delivers(fleet: Scene) -> None:
+    assert await every(fleet, MatchTopic(topic="t", connected=True)) == [("a", "t/#")]
+    assert await every(fleet, MatchTopic(topic="u", connected=False)) == [("c", "u")]
+    assert await every(fleet, MatchTopic(topic="$SYS/x")) == []
+    page = await fleet.ask(MatchTopic(topic="t/2"))
+    allowed = {row["client_id"]: row["allowed"] for row in page["items"]}
+    assert allowed == {"a": True, "d": True, "b": None, "f": None}
+
+
+async def test_shared_groups(fleet: Scene) -> None:
+    (group,) = (await fleet.ask(ListSharedGroups()))["items"]
+    assert (group["group"], group["filter"]) == ("g", "t/+")
+    assert (group["members"], group["members_durable"]) == (["a", "d"], 2)
+    assert (group["lagging"], group["lag_messages"], group["lag_is_exact"]) == (False, 0, True)
+
+
+async def test_generations_are_shown_and_the_oldest_is_dropped(fleet: Scene) -> None:
+    await fleet.ask(Publish(messages=[NewMessage(topic="t/1"), NewMessage(topic="u")]))
+    await fleet.ask(RotateLog())
+    await fleet.ask(RotateLog())
+    infos = (await fleet.ask(ListGenerations()))["items"]
+    assert [info["state"] for info in infos] == ["closed", "closed", "current"]
+    preview = await fleet.ask(DropGeneration(generation=1, dry_run=True))
+    assert (preview["message_count"], preview["carried"]) == (2, None)
+    assert preview["sessions_behind"] >= 2
+    for number, reason in ((9, "there is no"), (3, "the current"), (2, "is older")):
+        with pytest.raises(Refused, match=reason):
+            await fleet.ask(DropGeneration(generation=number))
+    assert len((await fleet.ask(ListGenerations()))["items"]) == 3
+    done = await fleet.ask(DropGeneration(generation=1))
+    assert done["carried"] >= 2, "b and c are owed a message each"
+    assert [info["generation"] for info in (await fleet.ask(ListGenerations()))["items"]] == [2, 3]
+    with pytest.raises(Refused, match="no database"):
+        await fleet.ask(RotateLog(database="x"))
