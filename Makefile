@@ -162,6 +162,7 @@ docs: setup ## write the generated pages: docs/traps.md, docs/reference/, the Gr
 	$(BIN)/python -m tools.traps
 	$(BIN)/python -m tools.conformance
 	$(BIN)/python -m tools.references
+	$(BIN)/python -m tools.rest_page
 	$(BIN)/python -m tools.cli_pages
 	$(BIN)/python -m tools.grafana
 

@@ -168,11 +168,15 @@ def _parameter(
 
 
 def _clean(schema: Any) -> Any:
-    """A schema with one line for each description, and no empty defaults of lists."""
+    """A schema whose descriptions are plain text."""
     if isinstance(schema, list):
         return [_clean(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
+    if "prefixItems" in schema:
+        # Pairs of one type, which generators of clients know as short lists only.
+        rest = {name: schema[name] for name in schema if name != "prefixItems"}
+        schema = {**rest, "items": schema["prefixItems"][0]}
     cleaned = {name: _clean(value) for name, value in schema.items()}
     about = schema.get("description")
     if isinstance(about, str):

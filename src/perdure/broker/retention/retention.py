@@ -128,8 +128,8 @@ class Retention:
 
     def held_by(self, info: GenerationInfo) -> str:
         """The pipeline that has most to read of what ended with a generation; empty = none."""
-        self._holds.look(self.config)
-        return self._holds.waits_for(info)
+        self.holds.look(self.config)
+        return self.holds.waits_for(info)
 
     async def drop_now(self, info: GenerationInfo) -> int:
         """``drop`` for an operator, while nothing else is dropped.

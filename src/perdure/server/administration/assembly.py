@@ -20,11 +20,11 @@ from perdure.observe.metrics import Metrics
 from perdure.observe.prometheus import make_registry
 from perdure.server.administration.access import AccessOperations
 from perdure.server.administration.bans import BanOperations
+from perdure.server.administration.config import ConfigOperations
 from perdure.server.administration.filters import FilterOperations
 from perdure.server.administration.forwarders import ForwarderOperations
-from perdure.server.administration.identity import IdentityOperations
-from perdure.server.administration.config import ConfigOperations
 from perdure.server.administration.history import Recorder
+from perdure.server.administration.identity import IdentityOperations
 from perdure.server.administration.listeners import ListenerOperations
 from perdure.server.administration.listing import LiveTable
 from perdure.server.administration.messages import MessageOperations
@@ -33,11 +33,11 @@ from perdure.server.administration.publishing import PublishOperations
 from perdure.server.administration.service import AdminService, AuditLog, Operations
 from perdure.server.administration.sessions import SessionOperations
 from perdure.server.administration.storage import StorageOperations
+from perdure.server.administration.subscriptions import SubscriptionOperations
 from perdure.server.administration.timeline import TimelineOperations
 from perdure.server.administration.watch import WatchOperations
 from perdure.server.alarms.watch import AlarmWatch
 from perdure.server.audit import AuditTrail
-from perdure.server.administration.subscriptions import SubscriptionOperations
 from perdure.server.bans import BanKeeper
 from perdure.server.lifecycle import Phase
 

@@ -40,6 +40,8 @@ from perdure.server.rules import Rules
 CLOSED_PER_TURN: Final = 32
 """Connections closed in one turn of the loop."""
 
+SKEW_STEP_US: Final = 10_000
+
 
 @final
 class SessionOperations:
@@ -239,9 +241,13 @@ def _unknown(client_id: str) -> Refused:
 
 
 def times(services: Services) -> tuple[int, int]:
-    """Steady time, by which sessions end, and what the wall clock is ahead of it now."""
+    """Steady time, by which sessions end, and what the wall clock is ahead of it now.
+
+    To ten milliseconds: the clocks are read one after the other, and who asks twice shall be told
+    the same moment.
+    """
     now_us = services.clock.now_us()
-    return now_us, services.clock.wall_us() - now_us
+    return now_us, round((services.clock.wall_us() - now_us) / SKEW_STEP_US) * SKEW_STEP_US
 
 
 def check_writable(services: Services) -> None:

@@ -68,6 +68,10 @@ OTHERS: Final[dict[str, dict[str, Any]]] = {
     "/metrics": path_item(
         "get", "metrics", "All counters", tag="stats", right="viewer", content="text/plain"
     ),
+    "/setup": path_item("post", "setup", "The first user, with the link of the start", tag="login"),
+    "/login": path_item("post", "login", "Log in: a cookie and its CSRF token", tag="login"),
+    "/logout": path_item("post", "logout", "Log out", tag="login", right="viewer"),
+    "/me": path_item("get", "me", "Who asks", tag="login", right="viewer"),
     "/live": path_item(
         "get",
         "live",

@@ -67,7 +67,7 @@ class Feed:
     def _may_listen(self, request: Request) -> bool:
         """Whether the credentials of a request still hold."""
         proof = request.scope["state"].get("proof")
-        if proof is not None and self._context.identity is not None:
+        if proof is not None:
             return self._context.identity.holds(proof)
         return self._context.tokens.knows(request.headers.get("authorization", ""))
 
