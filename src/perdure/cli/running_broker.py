@@ -11,11 +11,20 @@ import msgspec
 
 from perdure.admin.operation import Page, Request
 from perdure.cli.admin_client import AdminClient
-from perdure.cli.commands.sessions import not_running
+from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output
 
 R = TypeVar("R")
 T = TypeVar("T")
+
+
+def not_running(data: Path) -> CommandFailed:
+    """The error of a command that only a broker can carry out."""
+    return CommandFailed(
+        f"no broker runs on {data}",
+        ExitCode.UNAVAILABLE,
+        hint="name its data directory with --data",
+    )
 
 
 @contextmanager

@@ -8,9 +8,9 @@ import click
 
 from perdure.admin.records.node import GetStats
 from perdure.cli.admin_client import AdminClient
-from perdure.cli.commands.sessions import not_running
 from perdure.cli.data import data_options
 from perdure.cli.exit_codes import CommandFailed, ExitCode
+from perdure.cli.running_broker import not_running
 
 
 @click.command()

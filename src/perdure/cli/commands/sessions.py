@@ -25,6 +25,7 @@ from perdure.cli.admin_client import AdminClient
 from perdure.cli.data import OpenDatabase, confirm, data_options, open_database, storage_options
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, cell, error_line, output_options
+from perdure.cli.running_broker import not_running
 from perdure.cli.state_open import open_stored
 from perdure.clock import SystemClock
 from perdure.config.schema import StorageConfig
@@ -330,15 +331,6 @@ async def give_stored(opened: OpenDatabase, client_id: str, username: str) -> Ou
     database.submit(batch, 0)
     database.sync()
     return Outcome(client_id, "given")
-
-
-def not_running(data: Path) -> CommandFailed:
-    """The error of a command that only a broker can carry out."""
-    return CommandFailed(
-        f"no broker runs on {data}",
-        ExitCode.UNAVAILABLE,
-        hint="name its data directory with --data",
-    )
 
 
 def act_on_each(client_ids: tuple[str, ...], act: Callable[[str], Outcome], out: Output) -> int:

@@ -9,10 +9,10 @@ import msgspec
 
 from perdure.admin.records.node import GetStats
 from perdure.cli.admin_client import AdminClient
-from perdure.cli.commands.sessions import not_running
 from perdure.cli.data import data_options
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import Output, output_options
+from perdure.cli.running_broker import not_running
 
 
 @click.command()

@@ -12,11 +12,11 @@ import msgspec
 
 from perdure.admin.records.storage import DropGeneration, ListGenerations, RotateLog
 from perdure.cli.admin_client import AdminClient
-from perdure.cli.commands.sessions import not_running
 from perdure.cli.data import confirm, data_options, database_directory, storage_options
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
 from perdure.cli.range_options import since_option, topic_option, until_option
+from perdure.cli.running_broker import not_running
 from perdure.cli.state_open import is_in_server, open_directory_state, open_server_state, place
 from perdure.cli.storage_repair import repair
 from perdure.clock import SystemClock

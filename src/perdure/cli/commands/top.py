@@ -13,9 +13,9 @@ import msgspec
 
 from perdure.admin.records.watch import TOP_MAX, GetTop, ListSlow, Sort, Top
 from perdure.cli.admin_client import AdminClient
-from perdure.cli.commands.sessions import not_running
 from perdure.cli.data import data_options
 from perdure.cli.output import Column, Output, output_options
+from perdure.cli.running_broker import not_running
 
 COLUMNS: Final = (
     Column("client_id"),
