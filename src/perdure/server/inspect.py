@@ -27,6 +27,8 @@ from perdure.session.head import unacknowledged_head
 from perdure.session.pending_pages import count_pending, oldest_pending
 from perdure.storage.contract import ReadResult
 
+_PROTOCOLS: Final = {4: "3.1.1", 5: "5.0"}
+
 PENDING_COUNT_MAX: Final = 10_000
 """Messages counted for one session; beyond it is "at least"."""
 
@@ -124,7 +126,7 @@ def session_row(
         state=state_of(record, now_us, running=running),
         node=node,
         username=record.username or None,
-        protocol="5.0" if record.protocol == 5 else "3.1.1",
+        protocol=_PROTOCOLS.get(record.protocol, ""),
         created_at=format_time(record.created_at_us),
         created_at_us=record.created_at_us,
         changed_at=format_time(record.changed_at_us),

@@ -21,7 +21,8 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
         state: ``expired`` = it is about to be deleted.
         node: the node that holds it; null = not connected to any.
         username: to whom it belongs; null = anonymous.
-        protocol: of its last connection, ``3.1.1`` or ``5.0``.
+        protocol: of its last connection, ``3.1.1`` or ``5.0``; empty = none has come since a backup
+            was restored.
         created_at, created_at_us: wall time.
         changed_at, changed_at_us: of its last connect or disconnect.
         expiry_s: Session Expiry Interval; null = never.
