@@ -62,9 +62,9 @@ def opened(options: ReadOptions, *, patient: bool = False) -> Iterator[LogIndex]
     """
     index: LogIndex
     if options.remote is not None:
-        from perdure.pipeline.remote import Patience, RemoteLog
+        from perdure.pipeline.remote import open_remote
 
-        index = RemoteLog(options.remote, Patience(options.remote.wait_s if patient else 0))
+        index = open_remote(options.remote, patient=patient)
     else:
         index = LogFiles(Path(options.path))
     try:

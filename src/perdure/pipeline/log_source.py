@@ -74,7 +74,10 @@ def plan(files: LogIndex, options: ReadOptions, narrowing: Narrowing) -> list[Pa
     )
     if narrowing.published_until is not None:
         slices = _published_before(files.generations(), slices, narrowing.published_until)
-    query = files.view if isinstance(files, RemoteLog) else uuid.uuid4().hex
+    query, remote = uuid.uuid4().hex, options.remote
+    if isinstance(files, RemoteLog):
+        # A view is known where it was opened, and nowhere else.
+        query, remote = files.view, files.remote
     return [
         Part(
             path=options.path,
@@ -84,7 +87,7 @@ def plan(files: LogIndex, options: ReadOptions, narrowing: Narrowing) -> list[Pa
             filter_sets=filter_sets,
             published_from=latest_of(options.published_from, narrowing.published_from),
             published_until=earliest_of(options.published_until, narrowing.published_until),
-            remote=options.remote,
+            remote=remote,
             where=options.where,
         )
         for group in pack_slices(slices, rows_max=options.rows_per_partition)

@@ -43,7 +43,7 @@ _ONE_LOG: Final = "one log at a time; a union of two frames has both"
 
 OPTIONS: Final[Mapping[str, str]] = {
     "path": "data directory of a broker, running or not",
-    "url": "instead: http.bind of a running broker, http://host:18083",
+    "url": "instead: http.bind of a running broker, http://host:18083; several with commas",
     "token": "for url; better a file, or the variable PERDURE_TOKEN",
     "tokenFile": "file with the token, read where the query is planned",
     "caFile": "for https: PEM file with the authority of the broker's certificate",
@@ -75,6 +75,7 @@ class Remote(msgspec.Struct, frozen=True):
         ca_file: authority of its certificate; empty = the system's.
         wait_s: how long it is waited for while it is away.
         compression: of rows: ``lz4``, ``zstd`` or empty.
+        others: further addresses of the same log, to be asked if this one does not answer.
     """
 
     url: str
@@ -82,6 +83,13 @@ class Remote(msgspec.Struct, frozen=True):
     ca_file: str = ""
     wait_s: float = WAIT_S
     compression: str = ""
+    others: tuple[str, ...] = ()
+
+    @property
+    def each(self) -> tuple[Remote, ...]:
+        """One for each address, in the order in which they are asked."""
+        urls = (self.url, *self.others)
+        return tuple(msgspec.structs.replace(self, url=url, others=()) for url in urls)
 
     def __repr__(self) -> str:
         return f"Remote({self.url!r})"
@@ -229,9 +237,6 @@ def _known(options: Mapping[str, str]) -> dict[str, str]:
     return kafka_options.in_our_words(given)
 
 
-# -- where the log is ------------------------------------------------------------------------
-
-
 def _remote(given: Mapping[str, str], environ: Mapping[str, str]) -> Remote | None:
     """The broker that ``url`` names; None = the log is in a directory."""
     path, url = given.get("path", ""), given.get("url", "")
@@ -251,8 +256,10 @@ def _remote(given: Mapping[str, str], environ: Mapping[str, str]) -> Remote | No
             if name in given:
                 raise ConfigError(f"{name} is for url, and path was given", path=name)
         return None
+    first, *others = [_url(each.strip()) for each in url.split(",")]
     return Remote(
-        url=_url(url),
+        url=first,
+        others=tuple(others),
         token=_token(given, environ),
         ca_file=given.get("caFile", ""),
         wait_s=_wait_s(given),
@@ -312,9 +319,6 @@ def _compression(given: Mapping[str, str]) -> str:
             f"compression: expected {', '.join(_COMPRESSIONS)}, got {word!r}", path="compression"
         )
     return "" if word == _COMPRESSIONS[0] else word
-
-
-# -- what is wanted --------------------------------------------------------------------------
 
 
 def _lake(given: Mapping[str, str], environ: Mapping[str, str]) -> Lake | None:

@@ -9,6 +9,7 @@ Invariant: each wanted row of a part is given once, or an error is raised.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import ssl
 import time
@@ -126,7 +127,7 @@ class RemoteLog:
     """
 
     def __init__(self, remote: Remote, patience: Patience | None = None) -> None:
-        self._remote = remote
+        self.remote = remote
         self._patience = patience or Patience(0)
         self.view = uuid.uuid4().hex
         self._description = self._get(Description, f"{LOG_PATH}?view={quote(self.view)}")
@@ -189,8 +190,8 @@ class RemoteLog:
     def _get(self, kind: type[T], path: str, query: msgspec.Struct | None = None) -> T:
         while True:
             try:
-                with _Exchange(self._remote, path, query) as response:
-                    body = _body(self._remote, response)
+                with _Exchange(self.remote, path, query) as response:
+                    body = _body(self.remote, response)
             except _Unreachable as away:
                 self._patience.wait(away)
                 continue
@@ -198,7 +199,19 @@ class RemoteLog:
             try:
                 return msgspec.json.decode(body, type=kind)
             except msgspec.DecodeError:
-                raise _not_perdure(self._remote) from None
+                raise _not_perdure(self.remote) from None
+
+
+def open_remote(remote: Remote, *, patient: bool) -> RemoteLog:
+    """The log of the first address that answers; all reads of this view go there.
+
+    If none does and it is ``patient``, the last one is waited for. Raises as ``RemoteLog``.
+    """
+    *first, last = remote.each
+    for each in first:
+        with contextlib.suppress(StorageUnavailable):
+            return RemoteLog(each)
+    return RemoteLog(last, Patience(remote.wait_s if patient else 0))
 
 
 def send_cursor(remote: Remote, cursor: PipelineCursor) -> None:
@@ -208,11 +221,14 @@ def send_cursor(remote: Remote, cursor: PipelineCursor) -> None:
         StorageUnavailable: it is away, or an older release.
         ConfigError: it refuses.
     """
-    try:
-        with _Exchange(remote, CURSORS_PATH, cursor) as response:
-            _body(remote, response)
-    except _Unreachable as away:
-        raise StorageUnavailable(str(away)) from None
+    for number, each in enumerate(remote.each):
+        try:
+            with _Exchange(each, CURSORS_PATH, cursor) as response:
+                _body(each, response)
+            return
+        except _Unreachable as away:
+            if number == len(remote.others):
+                raise StorageUnavailable(str(away)) from None
 
 
 def fetch_cursors(remote: Remote) -> Cursors:
@@ -221,13 +237,15 @@ def fetch_cursors(remote: Remote) -> Cursors:
     Raises:
         StorageUnavailable, ConfigError: see ``send_cursor``.
     """
-    try:
-        with _Exchange(remote, CURSORS_PATH, None) as response:
-            return msgspec.json.decode(_body(remote, response), type=Cursors)
-    except _Unreachable as away:
-        raise StorageUnavailable(str(away)) from None
-    except msgspec.DecodeError:
-        raise _not_perdure(remote) from None
+    for each in remote.each:
+        try:
+            with _Exchange(each, CURSORS_PATH, None) as response:
+                return msgspec.json.decode(_body(each, response), type=Cursors)
+        except _Unreachable as away:
+            problem = str(away)
+        except msgspec.DecodeError:
+            raise _not_perdure(each) from None
+    raise StorageUnavailable(problem)
 
 
 def read_rows(

@@ -67,7 +67,11 @@ def read_log(spark: Any, options: ReadOptions, columns: Iterable[str] = ()) -> A
     if remote is None:
         return reader.load(options.path)
     # Spark leaves out what is called a token wherever it shows options.
-    given = {"url": remote.url, "token": remote.token, "caFile": remote.ca_file}
+    given = {
+        "url": ",".join((remote.url, *remote.others)),
+        "token": remote.token,
+        "caFile": remote.ca_file,
+    }
     given["timeout"] = f"{round(remote.wait_s * 1e3)}ms"
     given["compression"] = remote.compression or "none"
     return reader.options(**given).load()

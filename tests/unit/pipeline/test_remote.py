@@ -16,8 +16,8 @@ from perdure.errors import ConfigError, PerdureError, StorageCorrupt, StorageUna
 from perdure.pipeline import remote as remote_log
 from perdure.pipeline.conditions import Narrowing
 from perdure.pipeline.log_index import opened
-from perdure.pipeline.options import ReadOptions, Remote
-from perdure.pipeline.remote import Patience, RemoteLog
+from perdure.pipeline.options import ReadOptions, Remote, parse_options
+from perdure.pipeline.remote import Patience, RemoteLog, fetch_cursors
 from tests.unit.pipeline.logs import SECOND, START, append, open_log
 from tests.unit.web.asgi import TOKEN
 from tests.unit.web.child import WebProcess
@@ -312,3 +312,17 @@ def test_patience_ends() -> None:
     with pytest.raises(StorageUnavailable):
         wait_for_ever(patience, module._Unreachable("busy", is_busy=True))
     assert sum(slept) > module.BUSY_WAIT_S
+
+
+def test_the_first_address_that_answers_is_asked(web: WebProcess, data: Path) -> None:
+    options = parse_options(
+        {"url": f"http://127.0.0.1:1, {web.url}", "token": TOKEN, "timeout": "0s"}, 0
+    )
+    assert options.remote is not None
+    parts = parts_of(options)
+    assert {part.remote.url for part in parts if part.remote} == {web.url}
+    assert rows(parts) == rows(parts_of(ReadOptions(str(data))))
+    assert fetch_cursors(options.remote).broken == ()
+    away = parse_options({"url": "http://127.0.0.1:1,http://127.0.0.1:2", "timeout": "0s"}, 0)
+    with pytest.raises(StorageUnavailable, match=r"127\.0\.0\.1:2"):
+        parts_of(away)
