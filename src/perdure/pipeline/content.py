@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final, final
 
 from perdure.content import parse_filter
+from perdure.content.document import Content
 from perdure.errors import MqttError, StorageCorrupt
 from perdure.mqtt.encode import properties_from_forward
 from perdure.pipeline.decode import Heads
@@ -17,7 +18,8 @@ from perdure.pipeline.options import check_where
 _KNOWN_MAX: Final = 4_096
 """Distinct sets of properties that are remembered."""
 
-Pairs = tuple[tuple[str, str], ...]
+Said = tuple[tuple[tuple[str, str], ...], str]
+"""User properties and content type."""
 
 
 @final
@@ -33,30 +35,36 @@ class ContentKernel:
 
     def __init__(self, text: str) -> None:
         self._filter = parse_filter(check_where(text))
-        self._known: dict[bytes, Pairs] = {}
+        self._known: dict[bytes, Said] = {}
 
     def __call__(self, values: Sequence[bytes], heads: Heads, rows: list[int]) -> list[int]:
         """Those of some rows that fulfil it."""
         starts = heads.bounds[0:-1:4]
         payloads = (heads.bounds[3::4] - starts).tolist()
-        holds = self._filter.holds
-        if not self._filter.uses_properties:
-            return [row for row in rows if holds(values[row][payloads[row] :])]
+        holds = self._filter.holds_for
         properties: Any = (heads.bounds[2::4] - starts).tolist()
         return [
             row
             for row in rows
             if holds(
-                values[row][payloads[row] :],
-                self._pairs(values[row][properties[row] : payloads[row]]),
+                self._content(
+                    values[row][payloads[row] :], values[row][properties[row] : payloads[row]]
+                )
             )
         ]
 
-    def _pairs(self, raw: bytes) -> Pairs:
+    def _content(self, payload: bytes, raw: bytes) -> Content:
+        if not raw:
+            return Content(payload)
+        pairs, content_type = self._said(raw)
+        return Content(payload, pairs, content_type=content_type)
+
+    def _said(self, raw: bytes) -> Said:
         found = self._known.get(raw)
         if found is None:
             try:
-                found = tuple(properties_from_forward(raw).user_properties) if raw else ()
+                properties = properties_from_forward(raw)
+                found = (tuple(properties.user_properties), properties.content_type or "")
             except MqttError as error:
                 raise StorageCorrupt(
                     f"the properties of a message do not decode: {error}"
@@ -65,3 +73,14 @@ class ContentKernel:
                 self._known.clear()
             self._known[raw] = found
         return found
+
+
+def content_of_row(payload: bytes, content_type: str | None, properties: Any) -> Content:
+    """What filters see of a row of a table.
+
+    Args:
+        payload, content_type: of their columns.
+        properties: user properties, each with ``name`` and ``value``; None = none.
+    """
+    pairs = tuple((each["name"], each["value"]) for each in properties or ())
+    return Content(payload, pairs, content_type=content_type or "")

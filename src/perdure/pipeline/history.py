@@ -13,7 +13,7 @@ Invariant: no row comes twice, and none is left out that the archive ought to ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias, final
 
 import msgspec
@@ -27,6 +27,7 @@ from perdure.errors import ConfigError, StorageUnavailable
 from perdure.pipeline import log_source, offsets
 from perdure.pipeline.archive_state import ArchiveState, load_state
 from perdure.pipeline.conditions import Narrowing, earliest_of, latest_of
+from perdure.pipeline.content import content_of_row
 from perdure.pipeline.lake.lake import Lake
 from perdure.pipeline.lake.stores import LOCAL, Store
 from perdure.pipeline.log_index import LogIndex
@@ -41,8 +42,6 @@ from perdure.topic.matching import compile_filter, covers
 
 PARTITION_ROWS_MIN: Final = 256
 """A partition costs as much as reading some ten thousand rows: it is not cut finer."""
-
-_CONDITIONED: Final = ("topic", "offset", "published_at", "payload", "user_properties")
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -353,7 +352,7 @@ class _Matcher:
         if part.published_from is not None or part.published_until is not None:
             self.columns.add("published_at")
         if self._where is not None:
-            self.columns.add("payload")
+            self.columns |= {"payload", "content_type"}
             if self._where.uses_properties:
                 self.columns.add("user_properties")
 
@@ -386,16 +385,16 @@ class _Matcher:
 
     def _content(self, rows: Any, mask: Any) -> Any:
         assert self._where is not None
-        holds: Callable[..., bool] = self._where.holds
+        holds = self._where.holds_for
         payloads = rows.column("payload")
+        types = rows.column("content_type").to_pylist()
         pairs: Sequence[Any] = [None] * len(payloads)
         if self._where.uses_properties:
             pairs = rows.column("user_properties").to_pylist()
         found = [
-            bool(wanted)
-            and holds(
-                payload.as_py(), tuple((each["name"], each["value"]) for each in properties or ())
+            bool(wanted) and holds(content_of_row(payload.as_py(), content_type, properties))
+            for wanted, payload, content_type, properties in zip(
+                mask.to_pylist(), payloads, types, pairs, strict=True
             )
-            for wanted, payload, properties in zip(mask.to_pylist(), payloads, pairs, strict=True)
         ]
         return pa.array(found, pa.bool_())
