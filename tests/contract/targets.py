@@ -138,8 +138,10 @@ class KafkaTarget(Target):
         return [Told(headers["mqtt.topic"].decode(), value) for headers, value in records]
 
 
-def read_topic(bootstrap: str, topic: str) -> list[tuple[Mapping[str, bytes], bytes]]:
-    """All records of a topic of one partition, as an ordinary consumer sees them."""
+def read_topic(
+    bootstrap: str, topic: str, partition: int = 0
+) -> list[tuple[Mapping[str, bytes], bytes]]:
+    """All records of a partition, as an ordinary consumer sees them."""
     options = {
         "bootstrap.servers": bootstrap,
         "group.id": "test",
@@ -150,7 +152,7 @@ def read_topic(bootstrap: str, topic: str) -> list[tuple[Mapping[str, bytes], by
     consumer = Consumer(options)
     found: list[tuple[Mapping[str, bytes], bytes]] = []
     try:
-        consumer.assign([TopicPartition(topic, 0, 0)])
+        consumer.assign([TopicPartition(topic, partition, 0)])
         while True:
             for record in consumer.consume(1000, timeout=1.0):
                 error = record.error()

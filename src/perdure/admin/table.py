@@ -8,6 +8,7 @@ from typing import Any, Final
 from perdure.admin.operation import Operation, Request
 from perdure.admin.records import (
     access,
+    applications,
     bans,
     config,
     explain,
@@ -34,6 +35,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         filters.OPERATIONS,
         storage.OPERATIONS,
         forwarders.OPERATIONS,
+        applications.OPERATIONS,
         identity.OPERATIONS,
         timeline.OPERATIONS,
         watch.OPERATIONS,

@@ -93,6 +93,7 @@ class Broker:
         self.services: Services = services
         services.auth_config = config.auth
         services.origin = ""
+        services.clients_declare = None
         services.authenticator = authenticator
         services.methods = methods
         services.standing = standing or AllStand()

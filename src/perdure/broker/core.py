@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from perdure.broker.auth.authenticate import Authenticator, EnhancedMethods, Standing
-from perdure.broker.auth.authorize import Authorizer
+from perdure.broker.auth.authorize import Authorizer, Identity
 from perdure.broker.auth.flapping import Flapping
 from perdure.broker.auth.guard import LoginGuard
 from perdure.broker.commit.committer import Committer
@@ -39,6 +39,22 @@ RETRY_US: Final = 1_000_000
 """How long work waits that found the store unreadable."""
 
 
+class ClientDeclarations(Protocol):
+    """Takes what clients declare in the user properties of CONNECT."""
+
+    def declared(
+        self, identity: Identity, client_id: str, pairs: tuple[tuple[str, str], ...]
+    ) -> None:
+        """A client that was let in has declared something, perhaps.
+
+        Args:
+            identity: of the client.
+            client_id: of the client.
+            pairs: user properties of its CONNECT, at least one.
+        """
+        ...
+
+
 class BrokerCore:
     """The parts below all others."""
 
@@ -46,6 +62,7 @@ class BrokerCore:
         "auth_config",
         "authenticator",
         "authorizer",
+        "clients_declare",
         "clock",
         "committer",
         "cursors",
@@ -76,6 +93,8 @@ class BrokerCore:
     auth_config: AuthConfig
     authenticator: Authenticator
     authorizer: Authorizer
+    clients_declare: ClientDeclarations | None
+    """Takes what clients declare in CONNECT; None = they declare nothing."""
     clock: SteadyClock
     committer: Committer
     cursors: CursorWriter

@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, str] = {
     "unauthorized": "List clients that were refused lately.",
     "bans": "Keep clients out: list, add and remove bans.",
     "filters": "Content filters that clients subscribe with by id.",
+    "applications": "Applications on Kafka: list, show, add and remove.",
     "forwarders": "Bridges and sinks: list, show, add, pause, resume and remove.",
     "queues": "List, show, export and discard the queues of persistent clients.",
     "storage": "Look into the log and check it.",

@@ -137,6 +137,11 @@ class ForwarderService:
             settings=shown(forwarder.settings),
         )
 
+    def settings_of(self, name: str) -> ForwarderConfig | None:
+        """The settings of a forwarder; None if there is none."""
+        forwarder = self._forwarders.get(name)
+        return None if forwarder is None else forwarder.settings
+
     async def add(self, name: str, given: dict[str, Any]) -> None:
         """Add a forwarder, or change one that was added; it lasts through restarts.
 

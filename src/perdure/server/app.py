@@ -20,6 +20,7 @@ from perdure.broker.broker import Broker
 from perdure.clock import SystemClock
 from perdure.config.live_settings import LiveSettings
 from perdure.config.schema import Config
+from perdure.forwarders.applications import Applications
 from perdure.forwarders.service import ForwarderService
 from perdure.identity.file import IdentityFile
 from perdure.identity.ledger import Ledger
@@ -136,7 +137,7 @@ async def serve(
     keeper = BanKeeper(broker.services.ban_enforcer, ban_file(config), SystemClock())
     admission = Admission(bounded_by_files(config, process.open_files()))
     listeners = make_listeners(config, broker, admission, metrics)
-    forwarders = make_forwarders(config, broker)
+    forwarders, applications = make_forwarders(config, broker)
     administration = Administration(
         broker.services,
         config,
@@ -146,6 +147,7 @@ async def serve(
         is_superuser=access.is_superuser,
         phase=lambda: lifecycle.phase,
         forwarders=forwarders,
+        applications=applications,
         ledger=_open_ledger(config),
         access=access,
         listeners=listeners,
@@ -283,7 +285,7 @@ def _reload_settings(
     files, file = read_files(fresh.auth), ban_file(fresh)
     listed = bans.read(file)
     if forwarders is not None:
-        forwarders.reload(fresh.forwarders)
+        forwarders.reload({**fresh.forwarders, **Applications(fresh.applications).configured()})
     access.reload(fresh.auth, files)
     services = broker.services
     services.auth_config = fresh.auth

@@ -10,6 +10,8 @@ from typing import Final
 from perdure.broker.auth.key_file import KEY_BYTES, load_or_create_key
 from perdure.broker.broker import Broker
 from perdure.config.schema import Config
+from perdure.forwarders.applications import Applications
+from perdure.forwarders.declarations import DeclaredByClients
 from perdure.forwarders.definitions import FILE_NAME
 from perdure.forwarders.service import ForwarderService
 from perdure.observe.logs import get_logger
@@ -18,8 +20,8 @@ ORIGIN_FILE: Final = "origin.key"
 """In the data directory: what this broker's identity is made of."""
 
 
-def make_forwarders(config: Config, broker: Broker) -> ForwarderService:
-    """The forwarders of a broker, which is told its identity.
+def make_forwarders(config: Config, broker: Broker) -> tuple[ForwarderService, Applications]:
+    """The forwarders and applications of a broker, which is told its identity.
 
     Raises:
         ConfigError: one cannot be used.
@@ -30,10 +32,16 @@ def make_forwarders(config: Config, broker: Broker) -> ForwarderService:
     if path is not None:
         key = load_or_create_key(path / ORIGIN_FILE, key)
     services.origin = hashlib.blake2b(key, digest_size=8).hexdigest()
-    return ForwarderService(
+    applications = Applications(config.applications)
+    service = ForwarderService(
         services,
-        config.forwarders,
+        {**config.forwarders, **applications.configured()},
         path=path / FILE_NAME if path is not None else None,
         origin=services.origin,
         log=get_logger("forwarders"),
     )
+    applications.use(service)
+    if applications.from_clients:
+        log = get_logger("forwarders")
+        services.clients_declare = DeclaredByClients(services, applications, log)
+    return service, applications

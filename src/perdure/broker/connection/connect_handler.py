@@ -144,6 +144,9 @@ class ConnectHandler:
         session, present = found
         self._set_up(connection, packet, admission)
         self._log_opened(connection, packet, admission, present=present)
+        pairs = packet.properties.user_properties
+        if pairs and core.clients_declare is not None:
+            core.clients_declare.declared(admission.identity, admission.client_id, pairs)
         pending = PendingConnack(connection, session, Connack(present, 0, admission.properties))
         if session.stored or session.replaced:
             # [MQTT-3.1.2-4] what the CONNACK says must survive a kill: also that the old session

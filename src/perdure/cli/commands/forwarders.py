@@ -60,7 +60,7 @@ def command() -> None:
 @output_options
 def list_forwarders(config: Config, out: Output) -> None:
     """List the forwarders, with how far behind they are."""
-    with _client(config) as client:
+    with connected(config) as client:
         rows = client.items(ListForwarders(limit=PAGE_MAX))
         out.rows(_LIST, map(msgspec.to_builtins, rows))
 
@@ -71,7 +71,7 @@ def list_forwarders(config: Config, out: Output) -> None:
 @output_options
 def show(name: str, config: Config, out: Output) -> None:
     """Show a forwarder, with those of its settings that are not the defaults."""
-    _ask(config, out, ShowForwarder(name=name))
+    ask(config, out, ShowForwarder(name=name))
 
 
 @command.command()
@@ -87,7 +87,7 @@ def add(name: str, settings: tuple[str, ...], config: Config, out: Output) -> No
         if not equals:
             raise click.BadParameter(f"{each}: expected setting=value")
         given[key] = value
-    _ask(config, out, AddForwarder(name=name, settings=given))
+    ask(config, out, AddForwarder(name=name, settings=given))
 
 
 @command.command()
@@ -96,7 +96,7 @@ def add(name: str, settings: tuple[str, ...], config: Config, out: Output) -> No
 @output_options
 def pause(name: str, config: Config, out: Output) -> None:
     """Let a forwarder rest; what it has to forward is kept meanwhile."""
-    _ask(config, out, PauseForwarder(name=name))
+    ask(config, out, PauseForwarder(name=name))
 
 
 @command.command()
@@ -105,7 +105,7 @@ def pause(name: str, config: Config, out: Output) -> None:
 @output_options
 def resume(name: str, config: Config, out: Output) -> None:
     """Let a paused or stopped forwarder go on where it was."""
-    _ask(config, out, ResumeForwarder(name=name))
+    ask(config, out, ResumeForwarder(name=name))
 
 
 @command.command()
@@ -114,10 +114,15 @@ def resume(name: str, config: Config, out: Output) -> None:
 @output_options
 def remove(name: str, config: Config, out: Output) -> None:
     """Remove a forwarder that was added, with its cursor."""
-    _ask(config, out, RemoveForwarder(name=name))
+    ask(config, out, RemoveForwarder(name=name))
 
 
-def _client(config: Config) -> AdminClient:
+def connected(config: Config) -> AdminClient:
+    """The running broker.
+
+    Raises:
+        CommandFailed: none runs.
+    """
     client = AdminClient.connect(Path(config.storage.path))
     if client is None:
         raise CommandFailed(
@@ -128,6 +133,7 @@ def _client(config: Config) -> AdminClient:
     return client
 
 
-def _ask(config: Config, out: Output, request: Request[Any]) -> None:
-    with _client(config) as client:
+def ask(config: Config, out: Output, request: Request[Any]) -> None:
+    """Show the answer to a request."""
+    with connected(config) as client:
         out.record(msgspec.to_builtins(client.call(request)))

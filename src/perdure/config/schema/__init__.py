@@ -15,6 +15,7 @@ from perdure.config.schema.config import Config, NodeConfig
 from perdure.config.schema.forwarders import (
     FORWARDER_TYPES,
     ForwarderConfig,
+    KafkaForwarderConfig,
     MqttForwarderConfig,
     type_of,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "DurabilityLevel",
     "ForwarderConfig",
     "HttpConfig",
+    "KafkaForwarderConfig",
     "LearnConfig",
     "LimitsConfig",
     "Listener",

@@ -8,6 +8,7 @@ import msgspec
 
 from perdure.config.fields import about
 from perdure.config.schema.alarms import AlarmsConfig
+from perdure.config.schema.applications import ApplicationsConfig
 from perdure.config.schema.auth import AuthConfig
 from perdure.config.schema.backup import BackupConfig
 from perdure.config.schema.cluster import ClusterConfig
@@ -63,5 +64,6 @@ class Config(Section, frozen=True):
     http: HttpConfig = HttpConfig()
     pipeline: PipelineConfig = PipelineConfig()
     registry: RegistryConfig = RegistryConfig()
+    applications: ApplicationsConfig = ApplicationsConfig()
     forwarders: Forwarders = msgspec.field(default_factory=dict)
     cluster: ClusterConfig = ClusterConfig()

@@ -166,6 +166,10 @@ class KafkaForwarderConfig(ForwarderConfig, frozen=True, tag="kafka"):
         Literal["topic", "publisher", "none"],
         about("Key of records: what has one key stays in order, in one partition.", live=True),
     ] = "topic"
+    application: Annotated[
+        str, about("Whose topic it is; `perdure applications` sets it.", live=True)
+    ] = ""
+    groups: Annotated[tuple[str, ...], about("Consumer groups of the application.", live=True)] = ()
     partitions: Annotated[
         int, about("Of a topic that is made here.", live=True, ge=1, le=10_000)
     ] = 1

@@ -13,12 +13,14 @@ from perdure.broker.services import Services
 from perdure.clock import SystemClock
 from perdure.config.live_settings import LiveSettings
 from perdure.config.schema import Config
+from perdure.forwarders.applications import Applications
 from perdure.forwarders.service import ForwarderService
 from perdure.identity.ledger import Ledger
 from perdure.net.listener import Listener
 from perdure.observe.metrics import Metrics
 from perdure.observe.prometheus import make_registry
 from perdure.server.administration.access import AccessOperations
+from perdure.server.administration.applications import ApplicationOperations
 from perdure.server.administration.bans import BanOperations
 from perdure.server.administration.config import ConfigOperations
 from perdure.server.administration.filters import FilterOperations
@@ -54,6 +56,7 @@ class Administration:
         is_superuser: whether a user is exempt from the ACL.
         phase: of the process.
         forwarders: goes to other systems.
+        applications: have a Kafka topic each.
         audit: is told of changes; None = the log of messages, or without a ledger that of events.
         ledger: users, keys, and changes that wait for the log; None = this broker keeps nothing.
         access: decides who is let in; None = it has no files.
@@ -83,6 +86,7 @@ class Administration:
         listeners: Sequence[Listener] = (),
         live: LiveSettings | None = None,
         reload: Callable[[], dict[str, str]] = dict,
+        applications: Applications,
         audit: AuditHook | None = None,
         ledger: Ledger | None = None,
     ) -> None:
@@ -117,6 +121,7 @@ class Administration:
             FilterOperations(services),
             StorageOperations(services),
             ForwarderOperations(forwarders),
+            ApplicationOperations(applications),
             TimelineOperations(services),
             WatchOperations(services, self.recorder, self.alarms),
         ]

@@ -21,6 +21,8 @@ from perdure.broker.connection.connection import Connection
 from perdure.broker.runtime.stream import PeerInfo
 from perdure.clock import Clock, SystemClock
 from perdure.config.schema import Config
+from perdure.config.schema.applications import ApplicationsConfig
+from perdure.forwarders.applications import Applications
 from perdure.forwarders.service import ForwarderService
 from perdure.model import Will
 from perdure.mqtt.encode import encode
@@ -112,6 +114,11 @@ class Scene:
             version="1",
         )
         self.audited: list[AuditRecord] = []
+        forwarders = ForwarderService(
+            self.broker.services, {}, path=None, origin="scene", log=structlog.get_logger()
+        )
+        applications = Applications(ApplicationsConfig())
+        applications.use(forwarders)
         self.administration = Administration(
             self.broker.services,
             Config(),
@@ -120,9 +127,8 @@ class Scene:
             bans=BanKeeper(self.broker.services.ban_enforcer, None, SystemClock()),
             is_superuser=lambda _: False,
             phase=lambda: "serving",
-            forwarders=ForwarderService(
-                self.broker.services, {}, path=None, origin="scene", log=structlog.get_logger()
-            ),
+            forwarders=forwarders,
+            applications=applications,
             audit=self,
         )
 
