@@ -59,9 +59,8 @@ async def test_a_consumer_and_the_mqtt_client_read_the_same(tmp_path: Path) -> N
         "declared": "[desk=$share/night/t/#]",
         "from_clients": "true",
     }
-    options = [
-        p for name, value in settings.items() for p in ("--set", f"applications.{name}={value}")
-    ]
+    sets = [f"applications.{name}={value}" for name, value in settings.items()]
+    options = [part for each in sets for part in ("--set", each)]
     broker = BrokerProcess(perdure_command(data, port, *options), port=port, log=tmp_path / "log")
     await broker.start()
 

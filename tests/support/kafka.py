@@ -194,6 +194,7 @@ class KafkaCluster(Managed):
             "offsets.topic.num.partitions": "1",
             "transaction.state.log.replication.factor": copies,
             "transaction.state.log.min.isr": acks_min,
+            "group.initial.rebalance.delay.ms": "0",
             "transaction.state.log.num.partitions": "1",
             # Small and quick: these machines die often.
             "num.network.threads": "2",

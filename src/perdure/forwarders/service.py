@@ -1,14 +1,16 @@
 """All forwarders of a broker: started and stopped with it, added, paused and removed while it runs.
 
-Which one of several nodes runs a forwarder is decided by ``has_duty`` (``storage.ordered.duties``);
-an embedded broker has every duty. Invariant: what an administrator was told of is in the file, and
-in force; changes come one after the other.
+In a cluster one node runs a forwarder: a duty (``storage.ordered.duties``), looked at each second.
+The nodes must know the same forwarders; the later owner of a session fences the earlier.
+
+Invariant: what an administrator was told of is in the file, and in force; changes come one after
+the other.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -23,7 +25,7 @@ from perdure.config.schema import FORWARDER_TYPES, ForwarderConfig, type_of
 from perdure.errors import ConfigError, StorageError
 from perdure.forwarders import definitions
 from perdure.forwarders.counts import Counts
-from perdure.forwarders.forwarder import PAUSED, STANDBY, Forwarder
+from perdure.forwarders.forwarder import PAUSED, STANDBY, STOPPED, Forwarder
 from perdure.forwarders.output import Context
 from perdure.forwarders.session import DurableSession
 from perdure.limits import FORWARDERS_MAX
@@ -47,7 +49,6 @@ class ForwarderService:
         path: of the file of the others; None = they are forgotten with the process.
         origin: identity of this broker (or cluster), for loop protection.
         log: where events go.
-        has_duty: whether this node is to run a forwarder, by name.
 
     Raises:
         ConfigError: settings or the file cannot be used.
@@ -63,14 +64,12 @@ class ForwarderService:
         path: Path | None,
         origin: str,
         log: FilteringBoundLogger,
-        has_duty: Callable[[str], bool] = lambda name: True,
     ) -> None:
         self._services = services
         self._configured = dict(configured)
         self._path = path
         self._origin = origin
         self._log = log
-        self._has_duty = has_duty
         self._file = definitions.load(path)
         self._added = {
             name: definitions.bind_settings(name, given)
@@ -240,6 +239,22 @@ class ForwarderService:
             forwarder.state = STANDBY
         forwarder.tell()
 
+    def _has_duty(self, name: str) -> bool:
+        """Whether this node is to run a forwarder; without others it has every duty."""
+        peers = self._services.peers
+        return peers is None or peers.owns(f"forwarder {name}")
+
+    async def _look_at_duty(self, name: str, forwarder: Forwarder) -> None:
+        """Take up a forwarder whose node has gone, or let go of one that is another node's now."""
+        if forwarder.state in (PAUSED, STOPPED) or (forwarder.state == STANDBY) != self._has_duty(
+            name
+        ):
+            return
+        async with self._lock:
+            if self._forwarders.get(name) is forwarder:
+                self._log.info("forwarder.duty", forwarder=name, has=self._has_duty(name))
+                await self._swap(name, self._make(name, forwarder.settings))
+
     async def _swap(self, name: str, forwarder: Forwarder | None) -> None:
         """Put a forwarder in the place of another, which has ended before the new one begins."""
         before = self._forwarders.pop(name, None)
@@ -286,11 +301,14 @@ class ForwarderService:
 
     async def _tell(self) -> None:
         while True:
-            for forwarder in self._forwarders.values():
+            for forwarder in list(self._forwarders.values()):
                 try:
                     forwarder.tell()
                 except StorageError as error:
                     self._log.warning("forwarder.not_measured", error=error.message)
+            if self._services.peers is not None:
+                for name, forwarder in list(self._forwarders.items()):
+                    await self._look_at_duty(name, forwarder)
             await asyncio.sleep(TELL_S)
 
 

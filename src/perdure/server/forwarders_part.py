@@ -31,6 +31,8 @@ def make_forwarders(config: Config, broker: Broker) -> tuple[ForwarderService, A
     key = secrets.token_bytes(KEY_BYTES)
     if path is not None:
         key = load_or_create_key(path / ORIGIN_FILE, key)
+    if config.cluster.kafka:
+        key = config.cluster.name.encode()  # its nodes are one broker to others
     services.origin = hashlib.blake2b(key, digest_size=8).hexdigest()
     applications = Applications(config.applications)
     service = ForwarderService(

@@ -43,9 +43,13 @@ def test_a_shared_subscription_is_a_filter_and_a_consumer_group() -> None:
 @pytest.mark.parametrize("declared", ["billing", "=a/#", "billing=a/#/b", "x=$share/g"])
 def test_a_declaration_that_cannot_be_used_is_refused(declared: str) -> None:
     config = ApplicationsConfig(bootstrap="127.0.0.1:1", declared=(declared,))
-    with pytest.raises(ConfigError):
+
+    def declare() -> None:
         for settings in Applications(config).configured().values():
             Selection(settings, setting="s")
+
+    with pytest.raises(ConfigError):
+        declare()
 
 
 def test_without_kafka_there_are_none() -> None:

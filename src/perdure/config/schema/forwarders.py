@@ -158,6 +158,15 @@ class MqttForwarderConfig(ForwarderConfig, frozen=True, tag="mqtt"):
 class KafkaForwarderConfig(ForwarderConfig, frozen=True, tag="kafka"):
     """A Kafka topic: one plain record for each message, once."""
 
+    batch_messages: Annotated[
+        int,
+        about("Messages of one transaction, at most: each costs Kafka the same.", live=True, ge=1,
+              le=10_000),
+    ] = 5000  # fmt: skip
+    batch_bytes: Annotated[
+        int,
+        about("Payload of them, at most.", unit="bytes", live=True, ge=1 * KIB, le=64 * MIB),
+    ] = 4 * MIB
     bootstrap: Annotated[
         str, about("`host:port` of some of Kafka's brokers, with commas between.", live=True)
     ] = ""

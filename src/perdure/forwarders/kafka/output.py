@@ -29,6 +29,8 @@ TOPIC_PATTERN: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _ABORT_S: Final = 2.0
 """Time for taking back a batch before the producer is given up; Kafka does it otherwise."""
 _RETRY_S: Final = 0.1
+_GIL_RECORDS: Final = 64
+"""Records after which the event loop may have the GIL: it would wait 5 ms for it otherwise."""
 
 
 @final
@@ -116,7 +118,11 @@ class KafkaOutput(Output):
         assert producer is not None
         try:
             producer.begin_transaction()
-            too_large = [each for each in messages if not self._produce(producer, each)]
+            too_large: list[Message] = []
+            for begin in range(0, len(messages), _GIL_RECORDS):
+                part = messages[begin : begin + _GIL_RECORDS]
+                too_large += [each for each in part if not self._produce(producer, each)]
+                producer.poll(0)
             self._commit(producer, time.monotonic() + settings.timeout_s)
         except KafkaException as error:
             raise TargetUnavailable(f"Kafka: {error.args[0].str()}") from None
