@@ -20,6 +20,7 @@ from perdure.admin.table import OPERATIONS
 from perdure.admin.wire import REQUEST_BYTES_MAX
 from perdure.pipeline.protocol import API
 from perdure.web.context import Context
+from perdure.web.pace import ChangePace
 from perdure.web.principals import principal_of
 from perdure.web.problems import ApiError
 from perdure.web.routing import WebRoute
@@ -33,11 +34,12 @@ FIELDS_MAX: Final = 64
 
 def routes(context: Context) -> list[WebRoute]:
     """A route for each operation that has one."""
+    pace = ChangePace()
     return [
         WebRoute(
             method=operation.http.method,
             path=f"{API}{operation.http.path}",
-            endpoint=_endpoint(context, operation),
+            endpoint=_endpoint(context, operation, pace),
             right=operation.right,
             operation=operation.name,
             broker_decides=True,
@@ -47,12 +49,16 @@ def routes(context: Context) -> list[WebRoute]:
     ]
 
 
-def _endpoint(context: Context, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(
+    context: Context, operation: Operation, pace: ChangePace
+) -> Callable[[Request], Awaitable[Response]]:
     assert operation.http is not None
     in_query, status = operation.http.method in IN_QUERY, operation.http.status
 
     async def endpoint(request: Request) -> Response:
         principal = principal_of(request)
+        if operation.changes:
+            pace.take(principal.name)
         fields: dict[str, Any] = {} if in_query else await _body(request)
         query = _query(request)
         wanted = query.pop("fields", "")
