@@ -16,6 +16,7 @@ import fcntl
 import os
 import secrets
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -37,9 +38,12 @@ SIDE_BYTES_MAX: Final = 256 * 1024 * 1024
 _NOT_KEPT: Final = (
     "*.sst", "*.log", "LOG", "LOG.old.*", "LOCK", "CURRENT", "IDENTITY", "MANIFEST-*", "OPTIONS-*",
     "rocksdict-config.json", "admin.sock", "perdure.lock", "perdure.probe", "perdure.synced",
-    "*.tmp", STAGING, "damaged-*", "perdure.restoring", "lost+found",
+    "*-wal", "*-shm", "*-journal", "*.tmp", STAGING, "damaged-*", "perdure.restoring", "lost+found",
 )  # fmt: skip
 """At the top of a data directory: RocksDB's files, and what belongs to a process."""
+
+
+_SQLITE: Final = b"SQLite format 3\0"
 
 
 class Staged(NamedTuple):
@@ -156,12 +160,30 @@ def _side_files(data: Path, to: Path) -> Iterator[Staged]:
                     )
                 copy = to / name
                 copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                shutil.copy2(file, copy)
+                _copy(file, copy)
             except FileNotFoundError:
                 continue  # it was replaced, or has ended, meanwhile
             except OSError as error:
                 raise unusable(data, error) from error
+            except sqlite3.Error as error:
+                raise StorageUnavailable(f"{file} cannot be copied: {error}") from error
             yield Staged(name, copy)
+
+
+def _copy(file: Path, copy: Path) -> None:
+    """Copy a file; one of SQLite as of one transaction, since its owner may be writing it."""
+    with file.open("rb") as reading:
+        is_sqlite = reading.read(len(_SQLITE)) == _SQLITE
+    if not is_sqlite:
+        shutil.copy2(file, copy)
+        return
+    copy.touch(mode=0o600)
+    uri = f"{file.resolve().as_uri()}?mode=ro"
+    with (
+        contextlib.closing(sqlite3.connect(uri, uri=True)) as source,
+        contextlib.closing(sqlite3.connect(copy)) as target,
+    ):
+        source.backup(target)
 
 
 def _described(staging: Path, config: RocksdbConfig, files: tuple[Staged, ...]) -> Checkpoint:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -224,3 +226,21 @@ def test_what_a_dead_backup_left_goes_at_the_next_start(data: Path, directory: P
     left.with_suffix(".lock").touch()
     open_rocksdb(StorageConfig(path=str(data)), Engine).close()
     assert not left.exists()
+
+
+def test_users_are_copied_as_of_one_transaction(
+    data: Path, directory: Place, tmp_path: Path
+) -> None:
+    with contextlib.closing(sqlite3.connect(data / "identity.db")) as users:
+        users.execute("PRAGMA journal_mode=WAL")
+        users.execute("CREATE TABLE users (name TEXT)")
+        users.execute("INSERT INTO users VALUES ('eva')")
+        users.commit()
+        users.execute("INSERT INTO users VALUES ('nobody yet')")
+        manifest = back_up(data, directory)
+    names = {file.name for file in manifest.files}
+    assert "identity.db" in names
+    assert not any(name.startswith("identity.db-") for name in names)
+    restore(directory, manifest, tmp_path / "to", config=CONFIG)
+    with contextlib.closing(sqlite3.connect(tmp_path / "to" / "identity.db")) as users:
+        assert users.execute("SELECT name FROM users").fetchall() == [("eva",)]
