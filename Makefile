@@ -25,7 +25,7 @@ SEEDS ?= 20
 FUZZ_SECONDS ?= 600
 # Files of tests run side by side; those that load the machine themselves run alone afterwards.
 PARALLEL_TESTS := tests/unit tests/contract tests/model tests/sim tests/wire tests/fuzz
-SERIAL_TESTS := tests/crash tests/interop
+SERIAL_TESTS := tests/crash tests/interop tests/browser
 TESTS ?=
 WORKERS ?= 3
 DEMO ?=

@@ -14,6 +14,7 @@ declare -A packages=(
     [cc]=gcc
     [java]=openjdk-17-jre-headless
     [mvn]=maven
+    [chromium]=chromium
 )
 missing=()
 for command in "${!packages[@]}"; do

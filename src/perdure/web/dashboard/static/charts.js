@@ -7,8 +7,11 @@
   const history = await answer.json();
   const series = history.series;
   const length = Math.max(0, ...Object.values(series).map((each) => each.length));
-  const until = Math.floor(history.until_us / 1e6);
-  const times = Array.from({ length }, (_, at) => until - (length - 1 - at) * history.step_s);
+  const until = history.until_us ? Math.floor(history.until_us / 1e6) : Math.floor(Date.now() / 1000);
+  // A broker that has just started has few points: at least five minutes are shown.
+  const shown = Math.max(length, 30);
+  const times = Array.from({ length: shown }, (_, at) => until - (shown - 1 - at) * history.step_s);
+  for (const [name, values] of Object.entries(series)) series[name] = [...Array(shown - values.length).fill(null), ...values];
   const HEIGHT = 170, POINTS = 360, SPARK = 60;
   const live = (data, name) => data.rates[name] ?? data[name] ?? null;
 
@@ -25,7 +28,7 @@
         width: box.clientWidth, height: HEIGHT, padding: [8, 8, 0, 0],
         cursor: { points: { size: 6 }, sync: { key: "hour" } },
         legend: { live: true },
-        scales: { x: { time: true, range: (_, low, high) => [Math.min(low ?? until, (high ?? until) - 300), high ?? until] }, y: { range: (_, low, high) => [0, Math.max(box.dataset.unit === "us" ? 1000 : 4, (high ?? 0) * 1.12)] } },
+        scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(box.dataset.unit === "us" ? 1000 : 4, (high ?? 0) * 1.12)] } },
         axes: [axis, { ...axis, size: 64, values: (_, values) => values.map((each) => format(each)) }],
         series: [{ value: (_, at) => at == null ? "" : new Date(at * 1000).toLocaleTimeString() }, ...names.map((_, at) => ({
           label: labels[at], stroke: colours[at], width: 1.6, points: { show: false },
@@ -37,7 +40,7 @@
   };
   const sparks = () => {
     for (const svg of document.querySelectorAll("[data-spark]")) {
-      const values = (series[svg.dataset.spark] ?? []).slice(-SPARK);
+      const values = (series[svg.dataset.spark] ?? []).filter((each) => each != null).slice(-SPARK);
       if (values.length < 2) continue;
       const high = Math.max(1, ...values), low = Math.min(...values, 0);
       const points = values.map((each, at) => `${(at * 120 / (values.length - 1)).toFixed(1)},${(26 - 22 * (each - low) / (high - low)).toFixed(1)}`).join(" ");

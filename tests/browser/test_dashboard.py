@@ -1,0 +1,252 @@
+"""The dashboard as a person uses it: with a mouse, with a keyboard, with less than all rights."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import PASSWORD, Scene, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
+
+PAGES = (
+    "/ui/",
+    "/ui/sessions",
+    "/ui/sessions/pump-0",
+    "/ui/storage",
+    "/ui/access",
+    "/ui/audit",
+    "/ui/bans",
+    "/ui/nodes",
+)
+FIRST_PAGE_BYTES_MAX = 150_000
+
+
+def ask(url: str, key: str, method: str = "GET") -> tuple[int, Any]:
+    """What the API answers to a key."""
+    request = urllib.request.Request(url, method=method, headers={"Authorization": f"Bearer {key}"})
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, None
+
+
+def test_the_first_page_lives_and_is_small(scene: Scene, page: Any) -> None:
+    session = page.context.new_cdp_session(page)
+    session.send("Network.enable")
+    weights: list[float] = []
+    session.on("Network.loadingFinished", lambda event: weights.append(event["encodedDataLength"]))
+    page.goto(f"{scene.url}/ui/")
+    page.locator("#pulse[data-state=live]").wait_for()
+    page.locator(".uplot").first.wait_for()
+    assert sum(weights) <= FIRST_PAGE_BYTES_MAX
+    tile = page.locator("[data-live=sessions_connected]").first
+    before = int(tile.inner_text())
+    device = scene.device("comes-and-goes")
+    page.wait_for_function(
+        "before => Number(document.querySelector('[data-live=sessions_connected]').innerText) > before",
+        arg=before,
+    )
+    device.leave()
+    # Paused: what it says stays.
+    page.get_by_role("button", name="Pause live updates").click()
+    assert page.locator("#asof").inner_text() == "paused"
+    page.get_by_role("button", name="Go on with live updates").click()
+    page.locator("#pulse[data-state=live]").wait_for()
+
+
+def test_sessions_are_filtered_and_the_filter_is_in_the_address(scene: Scene, page: Any) -> None:
+    page.goto(f"{scene.url}/ui/sessions")
+    rows = page.locator("#rows tbody tr")
+    assert rows.count() >= 7
+    page.get_by_label("Client id", exact=True).fill("mp-3")
+    page.wait_for_url(re.compile("client_id=mp-3"))
+    page.wait_for_function("document.querySelectorAll('#rows tbody tr').length === 1")
+    page.reload()
+    assert rows.count() == 1
+    page.get_by_label("Client id", exact=True).fill("nobody")
+    page.get_by_text("No session is like this").wait_for()
+    page.goto(f"{scene.url}/ui/sessions?limit=25&state=offline")
+    assert "connected" not in page.locator("#rows tbody").inner_text()
+
+
+def test_a_session_says_what_it_waits_for(scene: Scene, page: Any) -> None:
+    page.goto(f"{scene.url}/ui/sessions/pump-0")
+    delivery = page.locator("#delivery")
+    assert "waits for the client" in delivery.inner_text()
+    assert "21" in delivery.inner_text()
+    page.get_by_label("Topic", exact=True).fill("plant/7/temperature")
+    page.get_by_role("button", name="Explain").click()
+    page.locator("#explained .findings li").first.wait_for()
+    assert page.locator("#explained").inner_text()
+    # It is kept up to date.
+    sent = page.locator("#delivery .value", has_text="22")
+    scene.device("adds-one").publish("plant/7/temperature", b"x")
+    sent.first.wait_for()
+
+
+def test_a_client_is_kicked_and_may_come_back(scene: Scene, page: Any) -> None:
+    device = scene.device("kick/me")
+    page.goto(f"{scene.url}/ui/sessions/kick%2Fme")
+    page.get_by_role("button", name="Kick").click()
+    page.get_by_role("button", name="Do it").click()
+    wait_until(lambda: device.is_gone)
+    page.locator(".state.offline").first.wait_for()
+
+
+def test_a_session_is_discarded_by_who_types_its_name(scene: Scene, page: Any) -> None:
+    scene.device("pump-gone", subscribe="x").leave()
+    page.goto(f"{scene.url}/ui/sessions/pump-gone")
+    page.get_by_role("button", name="Discard").click()
+    yes = page.get_by_role("button", name="Do it")
+    typed = page.locator("#confirm-typed")
+    typed.fill("pump-gon")
+    assert yes.is_disabled()
+    typed.fill("pump-gone")
+    yes.click()
+    page.wait_for_url("**/ui/sessions")
+    assert "pump-gone" not in page.locator("#rows").inner_text()
+    # Several at once.
+    for number in range(3):
+        scene.device(f"bulk-{number}", subscribe="x").leave()
+    page.goto(f"{scene.url}/ui/sessions?client_id=bulk-")
+    page.get_by_label("Choose all on this page").check()
+    page.locator(".bulk-actions").get_by_role("button", name="Discard").click()
+    typed.fill("discard 3")
+    yes.click()
+    page.get_by_text("No session is like this").wait_for()
+
+
+def test_the_line_of_the_log_gets_a_generation(scene: Scene, page: Any) -> None:
+    page.goto(f"{scene.url}/ui/storage")
+    bars = page.locator("g.generation")
+    before = bars.count()
+    assert page.locator("g.cursor").count() >= 1
+    page.get_by_role("button", name="Begin a generation").click()
+    page.get_by_role("button", name="Do it").click()
+    page.wait_for_function(
+        "n => document.querySelectorAll('g.generation').length === n + 1", arg=before
+    )
+    assert page.locator("g.generation.current").count() == 1
+
+
+def test_a_key_is_shown_once_and_revoked_at_once(scene: Scene, page: Any) -> None:
+    page.goto(f"{scene.url}/ui/access")
+    page.get_by_text("Make a key").click()
+    page.get_by_label("What it is for").fill("archive")
+    page.get_by_role("button", name="Make", exact=True).click()
+    secret = page.locator("#secret code").inner_text()
+    url = f"{scene.url}/api/v1/sessions?limit=1"
+    assert ask(url, secret)[0] == 200
+    assert ask(f"{scene.url}/api/v1/sessions/pump-1", secret, "DELETE")[0] == 403
+    page.reload()
+    assert secret not in page.content()
+    page.get_by_role("row", name="archive").get_by_role("button", name="Revoke").click()
+    page.locator("#confirm-typed").fill(secret.split("_")[1])
+    page.get_by_role("button", name="Do it").click()
+    page.get_by_text("No API key yet").wait_for()
+    assert ask(url, secret)[0] == 401
+
+
+def test_a_viewer_sees_less_and_is_logged_out_at_a_word(
+    scene: Scene, page: Any, chromium: Any
+) -> None:
+    scene.cli("users", "add", "vera", "--role", "viewer", "--stdin", stdin=PASSWORD)
+    context = chromium.new_context()
+    viewer = context.new_page()
+    viewer.goto(f"{scene.url}/ui/sessions")
+    viewer.wait_for_url("**/ui/login")
+    viewer.get_by_label("User name").fill("vera")
+    viewer.get_by_label("Password").fill("wrong" + PASSWORD)
+    viewer.get_by_role("button", name="Log in").click()
+    assert "wrong" in viewer.get_by_role("alert").inner_text()
+    viewer.get_by_label("Password").fill(PASSWORD)
+    viewer.get_by_role("button", name="Log in").click()
+    viewer.locator("#pulse[data-state=live]").wait_for()
+    assert viewer.get_by_role("link", name="Users and keys").count() == 0
+    viewer.goto(f"{scene.url}/ui/sessions/pump-0")
+    assert viewer.get_by_role("button", name="Discard").count() == 0
+    assert viewer.goto(f"{scene.url}/ui/access").status == 403
+    viewer.goto(f"{scene.url}/ui/")
+    viewer.locator("#pulse[data-state=live]").wait_for()
+    scene.cli("users", "logout", "vera")
+    # The open page notices without a request of its own.
+    viewer.wait_for_url("**/ui/login")
+    context.close()
+    page.goto(f"{scene.url}/ui/audit")
+    rows = page.locator("#rows tbody").inner_text()
+    assert "users.logout" in rows
+    assert "users.login" in rows
+    page.get_by_label("Of", exact=True).select_option("sessions")
+    page.wait_for_url(re.compile("resource=sessions"))
+    page.wait_for_function("!document.querySelector('#rows').innerText.includes('users.')")
+
+
+def test_everything_goes_by_keyboard(scene: Scene, page: Any) -> None:
+    page.goto(f"{scene.url}/ui/")
+    keys = page.keyboard
+    keys.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    keys.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    keys.press("/")
+    keys.type("pump-2")
+    keys.press("Enter")
+    page.wait_for_url(re.compile("client_id=pump-2"))
+    for _ in range(60):
+        keys.press("Tab")
+        if page.evaluate("document.activeElement.innerText") == "pump-2":
+            break
+    keys.press("Enter")
+    page.wait_for_url("**/ui/sessions/pump-2")
+    keys.press("g")
+    keys.press("l")
+    page.wait_for_url("**/ui/storage")
+    keys.press("t")
+    chosen = page.evaluate("document.documentElement.dataset.theme")
+    keys.press("?")
+    assert page.locator("#keys").is_visible()
+    keys.press("Escape")
+    page.reload()
+    assert page.evaluate("document.documentElement.dataset.theme") == chosen
+    # A confirmation, from the first key to the last.
+    scene.device("by-keys", subscribe="x").leave()
+    page.goto(f"{scene.url}/ui/sessions/by-keys")
+    page.get_by_role("button", name="Discard").focus()
+    keys.press("Enter")
+    keys.type("by-keys")
+    keys.press("Enter")
+    page.wait_for_url("**/ui/sessions")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_keeps_anybody_out(scene: Scene, page: Any, scheme: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    axe = Axe()
+    found = []
+    for path in PAGES:
+        page.goto(f"{scene.url}{path}")
+        page.locator("#pulse[data-state=live]").wait_for()
+        result = axe.run(page)
+        found += [
+            f"{path}: {each['id']}: {node['html'][:160]}"
+            for each in result.response["violations"]
+            for node in each["nodes"]
+        ]
+    assert found == []
+
+
+def test_what_is_not_there_is_said_on_a_page(scene: Scene, page: Any) -> None:
+    answer = page.goto(f"{scene.url}/ui/sessions/nobody")
+    assert answer.status == 404
+    assert "no session" in page.locator("h1").inner_text().lower()
+    page.wrong.clear()  # the browser tells of the status
