@@ -11,6 +11,7 @@ from starlette.responses import Response
 from perdure.admin.limits import PAGE_MAX
 from perdure.admin.records.bans import ListBans
 from perdure.admin.records.identity import ListAudit, ListKeys, ListUsers
+from perdure.admin.records.listeners import ListUnauthorized
 from perdure.web.dashboard.desk import Desk, is_part
 from perdure.web.problems import ApiError
 from perdure.web.routing import WebRoute
@@ -55,10 +56,11 @@ def access_routes(desk: Desk) -> list[WebRoute]:
         )
 
     async def bans(request: Request) -> Response:
-        page = await desk.ask(
-            request, ListBans(limit=100, cursor=request.query_params.get("cursor", ""))
+        page, refused = await asyncio.gather(
+            desk.ask(request, ListBans(limit=100, cursor=request.query_params.get("cursor", ""))),
+            desk.ask(request, ListUnauthorized(limit=50)),
         )
-        return desk.page(request, "bans.html", current="bans", page=page)
+        return desk.page(request, "bans.html", current="bans", page=page, refused=refused.items)
 
     return [
         desk.route("/ui/access", access, right="admin"),

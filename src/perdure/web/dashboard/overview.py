@@ -9,6 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from perdure.admin.records.listeners import ListListeners
 from perdure.admin.records.node import GetHistory, GetOverview, ListNodes
 from perdure.web.dashboard.desk import Desk
 from perdure.web.dashboard.render import HEADERS
@@ -47,8 +48,16 @@ def overview_routes(desk: Desk) -> list[WebRoute]:
         return Response(body, headers=HEADERS, media_type="application/json")
 
     async def nodes(request: Request) -> Response:
-        found = await desk.ask(request, ListNodes())
-        return desk.page(request, "nodes.html", current="nodes", nodes=found.items)
+        found, listeners = await asyncio.gather(
+            desk.ask(request, ListNodes()), desk.ask(request, ListListeners())
+        )
+        return desk.page(
+            request,
+            "nodes.html",
+            current="nodes",
+            nodes=found.items,
+            listeners=listeners.items,
+        )
 
     return [
         desk.route("/ui/", overview),

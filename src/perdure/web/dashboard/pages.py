@@ -8,10 +8,13 @@ from perdure.web.dashboard.assets import asset_routes, load_assets
 from perdure.web.dashboard.desk import Desk
 from perdure.web.dashboard.live import live_routes
 from perdure.web.dashboard.login import login_routes
+from perdure.web.dashboard.messages import message_routes
 from perdure.web.dashboard.overview import overview_routes
 from perdure.web.dashboard.render import Renderer
 from perdure.web.dashboard.sessions import session_routes
+from perdure.web.dashboard.settings import setting_routes
 from perdure.web.dashboard.storage import storage_routes
+from perdure.web.dashboard.topics import topic_routes
 from perdure.web.routing import WebRoute
 
 
@@ -26,6 +29,9 @@ def dashboard_routes(context: Context) -> list[WebRoute]:
         *live_routes(context),
         *overview_routes(desk),
         *session_routes(desk),
+        *topic_routes(desk),
         *storage_routes(desk),
+        *message_routes(desk),
         *access_routes(desk),
+        *setting_routes(desk),
     ]

@@ -59,17 +59,23 @@ NAV: Final = (
     ("Now", (
         NavItem("overview", "/ui/", "Overview", "o"),
         NavItem("sessions", "/ui/sessions", "Sessions", "s"),
+        NavItem("subscriptions", "/ui/subscriptions", "Subscriptions", "u"),
+        NavItem("shared", "/ui/shared", "Shared groups", "h"),
     )),
     ("Kept", (
         NavItem("storage", "/ui/storage", "Storage", "l"),
+        NavItem("messages", "/ui/messages", "Messages", "m"),
+        NavItem("retained", "/ui/retained", "Retained", "r"),
     )),
     ("Access", (
         NavItem("access", "/ui/access", "Users and keys", "a", "admin"),
         NavItem("audit", "/ui/audit", "Audit", "d", "admin"),
+        NavItem("clients", "/ui/clients", "Clients' access", "e", "operator"),
         NavItem("bans", "/ui/bans", "Kept out", "b"),
     )),
     ("Broker", (
-        NavItem("nodes", "/ui/nodes", "Nodes", "n"),
+        NavItem("nodes", "/ui/nodes", "Nodes and listeners", "n"),
+        NavItem("config", "/ui/config", "Configuration", "c"),
     )),
 )  # fmt: skip
 

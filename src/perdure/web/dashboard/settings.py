@@ -1,0 +1,43 @@
+"""The configuration with its origins, and who may connect."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from perdure.admin.limits import PAGE_MAX
+from perdure.admin.records.access import ListAcl, ListCredentials
+from perdure.admin.records.config import GetConfig, GetLogLevel
+from perdure.web.dashboard.desk import Desk, is_part
+from perdure.web.dashboard.forms import asked, given
+from perdure.web.routing import WebRoute
+
+
+def setting_routes(desk: Desk) -> list[WebRoute]:
+    """The configuration, and credentials with the ACL."""
+
+    async def config(request: Request) -> Response:
+        filters = given(request, "prefix", "changed")
+        found, level = await asyncio.gather(
+            desk.ask(request, asked(GetConfig, dict(filters))), desk.ask(request, GetLogLevel())
+        )
+        template = "config_rows.html" if is_part(request) else "config.html"
+        return desk.page(
+            request, template, current="config", page=found, filters=filters, level=level.level
+        )
+
+    async def clients(request: Request) -> Response:
+        credentials, acl = await asyncio.gather(
+            desk.ask(request, ListCredentials(limit=PAGE_MAX)),
+            desk.ask(request, ListAcl(limit=PAGE_MAX)),
+        )
+        return desk.page(
+            request, "clients.html", current="clients", credentials=credentials, acl=acl
+        )
+
+    return [
+        desk.route("/ui/config", config),
+        desk.route("/ui/clients", clients, right="operator"),
+    ]
