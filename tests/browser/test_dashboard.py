@@ -23,6 +23,13 @@ PAGES = (
     "/ui/audit",
     "/ui/bans",
     "/ui/nodes",
+    "/ui/subscriptions",
+    "/ui/shared",
+    "/ui/messages",
+    "/ui/retained",
+    "/ui/retained/plant%2F7%2Fstate",
+    "/ui/clients",
+    "/ui/config",
 )
 FIRST_PAGE_BYTES_MAX = 150_000
 
@@ -142,7 +149,7 @@ def test_a_key_is_shown_once_and_revoked_at_once(scene: Scene, page: Any) -> Non
     page.get_by_text("Make a key").click()
     page.get_by_label("What it is for").fill("archive")
     page.get_by_role("button", name="Make", exact=True).click()
-    secret = page.locator("#secret code").inner_text()
+    secret = page.locator("#secret code", has_text="pk_").inner_text()
     url = f"{scene.url}/api/v1/sessions?limit=1"
     assert ask(url, secret)[0] == 200
     assert ask(f"{scene.url}/api/v1/sessions/pump-1", secret, "DELETE")[0] == 403
@@ -243,6 +250,23 @@ def test_no_page_keeps_anybody_out(scene: Scene, page: Any, scheme: str) -> None
             for node in each["nodes"]
         ]
     assert found == []
+
+
+def test_topics_and_messages_are_found(scene: Scene, page: Any) -> None:
+    page.goto(f"{scene.url}/ui/subscriptions")
+    page.get_by_label("Topic", exact=True).fill("plant/7/temperature")
+    page.get_by_role("button", name="Match").click()
+    page.locator("#matched").get_by_text("pump-1", exact=True).wait_for()
+    page.goto(f"{scene.url}/ui/messages?filter=plant/%2B/state&from=1h")
+    assert page.locator("#rows tbody tr").count() == 1
+    page.locator("#rows summary").first.click()
+    assert '"on": true' in page.locator("#rows pre").first.inner_text()
+    page.goto(f"{scene.url}/ui/retained")
+    page.get_by_role("link", name="plant/7/state").click()
+    page.get_by_text("7b 22 6f").wait_for(state="attached")
+    page.goto(f"{scene.url}/ui/config?prefix=http.")
+    assert "http.bind" in page.locator("#rows").inner_text()
+    assert "--set" in page.locator("#rows").inner_text()
 
 
 def test_what_is_not_there_is_said_on_a_page(scene: Scene, page: Any) -> None:

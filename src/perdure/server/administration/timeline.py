@@ -90,7 +90,8 @@ class TimelineOperations:
             checks_s=config.check_interval_s,
             cursors=cursors[:CURSORS_SHOWN_MAX],
             cursors_sampled=len(cursors),
-            sessions_total=await database.session_count(),
+            # Those that are in memory alone have no place in the store.
+            sessions_total=max(await database.session_count(), len(cursors)),
         )
 
     async def _cursors(self) -> list[TimelineCursor]:

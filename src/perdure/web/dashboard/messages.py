@@ -102,7 +102,7 @@ def message_routes(desk: Desk) -> list[WebRoute]:
         filters = given(request, "filter", "from", "until")
         fields = {
             "filter": filters["filter"],
-            "from": filters["from"] or "10min",
+            "from": filters["from"] or "10m",
             "until": filters["until"],
             "limit": PAGE,
             "cursor": request.query_params.get("cursor", ""),

@@ -74,7 +74,7 @@ NAV: Final = (
         NavItem("bans", "/ui/bans", "Kept out", "b"),
     )),
     ("Broker", (
-        NavItem("nodes", "/ui/nodes", "Nodes and listeners", "n"),
+        NavItem("nodes", "/ui/nodes", "Nodes", "n"),
         NavItem("config", "/ui/config", "Configuration", "c"),
     )),
 )  # fmt: skip

@@ -8,7 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from perdure.admin.limits import PAGE_MAX
-from perdure.admin.records.access import ListAcl, ListCredentials
+from perdure.admin.problems import Refused
+from perdure.admin.records.access import Credential, ListAcl, ListCredentials
 from perdure.admin.records.config import GetConfig, GetLogLevel
 from perdure.web.dashboard.desk import Desk, is_part
 from perdure.web.dashboard.forms import asked, given
@@ -30,8 +31,7 @@ def setting_routes(desk: Desk) -> list[WebRoute]:
 
     async def clients(request: Request) -> Response:
         credentials, acl = await asyncio.gather(
-            desk.ask(request, ListCredentials(limit=PAGE_MAX)),
-            desk.ask(request, ListAcl(limit=PAGE_MAX)),
+            _credentials(desk, request), desk.ask(request, ListAcl(limit=PAGE_MAX))
         )
         return desk.page(
             request, "clients.html", current="clients", credentials=credentials, acl=acl
@@ -41,3 +41,13 @@ def setting_routes(desk: Desk) -> list[WebRoute]:
         desk.route("/ui/config", config),
         desk.route("/ui/clients", clients, right="operator"),
     ]
+
+
+async def _credentials(desk: Desk, request: Request) -> list[Credential]:
+    """Users of the password file; none where there is no file."""
+    try:
+        return (await desk.ask(request, ListCredentials(limit=PAGE_MAX))).items
+    except Refused as error:
+        if error.problem.code != "not_available":
+            raise
+        return []

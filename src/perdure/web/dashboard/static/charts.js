@@ -25,7 +25,7 @@
       const colours = [colour("--accent"), colour("--second")];
       const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
       const plot = new uPlot({
-        width: box.clientWidth, height: HEIGHT, padding: [8, 8, 0, 0],
+        width: box.clientWidth, height: HEIGHT, padding: [8, 18, 0, 0],
         cursor: { points: { size: 6 }, sync: { key: "hour" } },
         legend: { live: true },
         scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(box.dataset.unit === "us" ? 1000 : 4, (high ?? 0) * 1.12)] } },
@@ -35,6 +35,7 @@
           fill: at === 0 ? colours[at] + "18" : undefined, value: (_, value) => value == null ? "–" : format(value),
         }))],
       }, [times, ...names.map((name) => series[name] ?? times.map(() => null))], box);
+      plot.setLegend({ idx: times.length - 1 });
       charts.push({ plot, names, box });
     }
   };
@@ -61,7 +62,10 @@
       values.push(live(data, name));
       if (values.length > POINTS) values.shift();
     }
-    for (const { plot, names } of charts) plot.setData([times, ...names.map((name) => series[name])]);
+    for (const { plot, names } of charts) {
+      plot.setData([times, ...names.map((name) => series[name])]);
+      if (plot.cursor.idx == null) plot.setLegend({ idx: times.length - 1 });
+    }
     sparks();
   });
 })();
