@@ -52,6 +52,8 @@ def view(payload: bytes) -> PayloadView:
         text = cut.decode(errors="strict" if not is_cut else "ignore")
     except UnicodeDecodeError:
         text = None
+    if text is not None and any(each < " " and each not in "\t\n\r" for each in text):
+        text = None  # control characters: bytes that happen to be UTF-8
     is_json = False
     if text is not None and not is_cut and payload[:1] in b'{["-0123456789tfn' and payload:
         try:
