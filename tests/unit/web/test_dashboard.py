@@ -1,0 +1,164 @@
+"""How the dashboard shows values, places the log on a line, and serves its files."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("jinja2")
+
+from perdure.admin.records.timeline import Timeline, TimelineCursor, TimelineGeneration
+from perdure.config.schema import RetentionConfig
+from perdure.server.administration.timeline import retention_ends
+from perdure.storage.contract import GenerationInfo
+from perdure.web.dashboard import formats
+from perdure.web.dashboard.assets import load_assets
+from perdure.web.dashboard.messages import SHOWN_BYTES_MAX, view
+from perdure.web.dashboard.storage import WIDTH, draw
+from tests.unit.web.asgi import ask
+
+HOUR_US = 3_600_000_000
+
+
+def test_numbers_are_for_people() -> None:
+    thin = formats.THIN_SPACE
+    assert formats.number(1234567) == f"1{thin}234{thin}567"
+    assert formats.rate(0.26) == "0.3"
+    assert formats.rate(1234.5) == f"1{thin}234"
+    assert formats.size(1023) == f"1023{thin}B"
+    assert formats.size(1536) == f"1.5{thin}KiB"
+    assert formats.size(300 * 1024**3) == f"300{thin}GiB"
+    assert formats.span(90_061) == f"1{thin}d 1{thin}h"
+    assert formats.span(0.02) == f"20{thin}ms"
+    assert formats.number(None) == formats.size(None) == formats.span(None) == "–"
+    assert "in 2" in formats.moment(2_000_001, 1)
+    assert formats.moment(1 << 62, 0) == "–"
+    assert formats.query({"a": "", "b": "x/y"}, c=None) == "?b=x%2Fy"
+    assert formats.segment("a/b c#") == "a%2Fb%20c%23"
+
+
+@pytest.mark.parametrize(
+    ("payload", "text", "is_json"),
+    [
+        (b'{"a":1}', '{\n  "a": 1\n}', True),
+        (b"21.5", "21.5", False),
+        ("naïve".encode(), "naïve", False),
+        (b"{no json", "{no json", False),
+        (b"\x00\x01", None, False),
+        (b"\xff\xfe", None, False),
+        (b"", "", False),
+    ],
+)
+def test_a_payload_is_text_json_or_bytes(payload: bytes, text: str | None, is_json: bool) -> None:
+    shown = view(payload)
+    assert (shown.text, shown.is_json, shown.is_cut) == (text, is_json, False)
+
+
+def test_a_long_payload_is_cut() -> None:
+    shown = view("ä".encode() * SHOWN_BYTES_MAX)
+    assert shown.is_cut
+    assert shown.text is not None
+    assert set(shown.text) == {"ä"}
+    assert len(shown.preview) < 200
+
+
+def generation(number: int, since: int, bytes_: int) -> GenerationInfo:
+    return GenerationInfo(number, 1, since * HOUR_US, 0, since * HOUR_US, 10, bytes_, 1)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (RetentionConfig(time_s=0), [(0, None), (0, None), (0, None)]),
+        (RetentionConfig(time_s=5 * 3600), [(7, "age"), (11, None), (0, None)]),
+        (RetentionConfig(time_s=0, bytes=250), [(0, "size"), (0, None), (0, None)]),
+        # By age the second would stay, and is too much all the same.
+        (RetentionConfig(time_s=5 * 3600, bytes=150), [(7, "age"), (11, "size"), (0, None)]),
+    ],
+)
+def test_what_retention_drops_next(config: RetentionConfig, expected: list[Any]) -> None:
+    log = [generation(1, 1, 100), generation(2, 2, 100), generation(3, 6, 100)]
+    found = retention_ends(log, config, 8 * HOUR_US)
+    assert [(drops // HOUR_US, why) for _, drops, why in found] == expected
+    assert [until // HOUR_US for until, _, _ in found] == [2, 6, 0]
+
+
+def line(cursors: list[int]) -> Timeline:
+    shown = [
+        TimelineGeneration(
+            generation=number,
+            since=None,
+            since_us=since,
+            until=None,
+            until_us=until,
+            messages=1,
+            bytes=bytes_,
+            streams=1,
+            drops_at=None,
+            drops_at_us=None,
+            drops_for=None,
+            waits_for=None,
+            sessions=0,
+        )
+        for number, since, until, bytes_ in (
+            (1, HOUR_US, 3 * HOUR_US, 400),
+            (2, 3 * HOUR_US, None, 100),
+        )
+    ]
+    return Timeline(
+        as_of=None,
+        as_of_us=5 * HOUR_US,
+        generations=shown,
+        bytes=500,
+        disk_bytes=None,
+        keeps_s=3_600,
+        keeps_bytes=None,
+        rotates_s=1,
+        rotates_bytes=1,
+        checks_s=1,
+        cursors=[
+            TimelineCursor(client_id=str(at), at=None, at_us=at, connected=True) for at in cursors
+        ],
+        cursors_sampled=len(cursors),
+        sessions_total=len(cursors),
+    )
+
+
+def test_the_line_is_drawn_to_scale() -> None:
+    drawing = draw(line([0, HOUR_US, 2 * HOUR_US, 2 * HOUR_US + 1, 9 * HOUR_US]))
+    first, second = drawing.bars
+    assert first.width == pytest.approx(WIDTH / 2, abs=2)
+    assert (first.height, second.height) == (96, 24)
+    assert second.is_current
+    assert drawing.edge == 750
+    # What is before the first generation, or ahead of now, stands at an end.
+    assert [(mark.x, mark.count) for mark in drawing.cursors] == [(0, 2), (248, 2), (1000, 1)]
+    assert [mark.at_us // HOUR_US for mark in drawing.ticks] == [2, 3, 4, 5]
+
+
+async def test_files_are_kept_for_good_by_their_content(app: Any) -> None:
+    asset = load_assets()["app.js"]
+    plain = await ask(app, asset.url, token=None)
+    assert plain.body == asset.plain
+    assert "immutable" in plain.headers["cache-control"]
+    packed = await ask(app, asset.url, token=None, headers={"accept-encoding": "br, gzip"})
+    assert gzip.decompress(packed.body) == asset.plain
+    old = asset.url.replace(asset.url.split("/")[3], "0123")
+    assert (await ask(app, old, token=None)).headers["cache-control"] == "no-store"
+    assert (await ask(app, "/ui/static/x/..%2Fapp.js", token=None)).status == 404
+
+
+def test_nothing_of_a_page_is_from_elsewhere_or_within_it() -> None:
+    """What the policy would refuse is not there: scripts and styles in pages, other hosts."""
+    from perdure.web.dashboard.render import TEMPLATES
+
+    for path in sorted(Path(TEMPLATES).iterdir()):
+        text = path.read_text()
+        assert not re.search(r"<script>|<style|\sstyle=|\son[a-z]+=\"|javascript:|//cdn", text), (
+            path
+        )
+        assert not re.search(r"(?:src|href)=\"https?:", text), path
