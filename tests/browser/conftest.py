@@ -1,4 +1,4 @@
-"""A broker with sessions, its dashboard, and a browser that looks at it; one of each for all tests."""
+"""A broker with sessions, its dashboard, and a browser: one of each for all tests."""
 
 from __future__ import annotations
 

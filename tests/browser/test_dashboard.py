@@ -58,7 +58,7 @@ def test_the_first_page_lives_and_is_small(scene: Scene, page: Any) -> None:
     before = int(tile.inner_text())
     device = scene.device("comes-and-goes")
     page.wait_for_function(
-        "before => Number(document.querySelector('[data-live=sessions_connected]').innerText) > before",
+        "n => Number(document.querySelector('[data-live=sessions_connected]').innerText) > n",
         arg=before,
     )
     device.leave()
