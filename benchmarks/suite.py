@@ -85,6 +85,17 @@ PARTS: dict[str, Part] = {
         ),
         peers=("mosquitto",),
     ),
+    "fanin-shared": Part(
+        settings=Settings(
+            scenario="fanin",
+            publishers=100,
+            subscribers=10,
+            shared=True,
+            duration_s=3.0,
+            warmup_s=1.0,
+        ),
+        peers=("mosquitto",),
+    ),
     "fanout-100": Part(
         settings=Settings(
             scenario="fanout", publishers=1, subscribers=100, duration_s=3.0, warmup_s=1.0

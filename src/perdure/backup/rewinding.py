@@ -30,10 +30,10 @@ import msgspec
 from perdure.model import Cursor, InboxEntry, Message, StoredSession
 from perdure.session.pending_pages import StoredQueue
 from perdure.storage.batch import Batch
-from perdure.storage.codec import decode_entry, decode_retained
+from perdure.storage.codec import decode_retained
 from perdure.storage.retained_walk import retained_topic
-from perdure.storage.rocksdb.cutting import cut_log, delete_entries
-from perdure.storage.rocksdb.engine import INBOX, RETAINED
+from perdure.storage.rocksdb.cutting import cut_entries, cut_log
+from perdure.storage.rocksdb.engine import RETAINED
 from perdure.storage.rocksdb.store import RocksDatabase
 
 _PAGE: Final = 1_000
@@ -103,12 +103,7 @@ async def _rewind(database: RocksDatabase, at: int) -> Rewound:
     groups = await _rewind_groups(database, at)
     retained, found, unknown = await _rewind_retained(database, at)
     engine, generations = database.tables()
-    late = [
-        key
-        for key, value in engine.items(INBOX, b"", _ALL_END)
-        if not _stays(decode_entry(int.from_bytes(key[-8:]), value), at)
-    ]
-    delete_entries(engine, late)
+    entries = cut_entries(engine, lambda entry: _stays(entry, at))
     messages = cut_log(engine, generations, at)
     database.sync()
     return Rewound(
@@ -117,7 +112,7 @@ async def _rewind(database: RocksDatabase, at: int) -> Rewound:
         groups=groups,
         subscriptions=subscriptions,
         revived=revived,
-        entries=len(late),
+        entries=entries,
         retained=retained,
         retained_found=found,
         retained_unknown=len(unknown),

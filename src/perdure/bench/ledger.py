@@ -11,7 +11,10 @@ from typing import final
 
 @final
 class Ledger:
-    """What one subscriber has received.
+    """What one subscriber has received, or all members of a shared group together.
+
+    Args:
+        is_group: members read side by side, so what comes after a later message says nothing.
 
     Attributes:
         nexts: by stream, the counter that should come next; most messages only touch this.
@@ -19,9 +22,10 @@ class Ledger:
         out_of_order: messages that came after a later one.
     """
 
-    __slots__ = ("_missing", "nexts", "out_of_order", "repeated")
+    __slots__ = ("_is_group", "_missing", "nexts", "out_of_order", "repeated")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_group: bool = False) -> None:
+        self._is_group = is_group
         self.nexts: dict[int, int] = {}
         self.repeated: int = 0
         self.out_of_order: int = 0
@@ -38,7 +42,7 @@ class Ledger:
         missing = self._missing.get(stream)
         if missing and counter in missing:
             missing.discard(counter)
-            self.out_of_order += 1
+            self.out_of_order += not self._is_group
             return True
         self.repeated += 1
         return False

@@ -198,7 +198,10 @@ def _clients(settings: Settings) -> str:
         case "replay":
             return f"{settings.subscribers:,} devices x 4 metrics x {settings.messages:,} messages"
         case _:
-            return f"{settings.publishers:,} publishers, {settings.subscribers:,} subscribers"
+            group = " of one shared group" if settings.shared else ""
+            return (
+                f"{settings.publishers:,} publishers, {settings.subscribers:,} subscribers{group}"
+            )
 
 
 def _number(value: float | None) -> str:

@@ -13,6 +13,7 @@ from typing import Final, final
 
 from perdure.bench.client import Client
 from perdure.bench.errors import BenchError
+from perdure.bench.ledger import Ledger
 from perdure.bench.loop import Link, Loop, Pacing, allow_files
 from perdure.bench.meter import Meter
 from perdure.bench.pacing import ClosedLoop, OpenLoop
@@ -100,9 +101,15 @@ class Run:
         return Link(client, self._loop)
 
     def subscriber(
-        self, name: str, topic_filter: str, *, streams: list[Stream], follow: bool = False
+        self,
+        name: str,
+        topic_filter: str,
+        *,
+        streams: list[Stream],
+        follow: bool = False,
+        group: Ledger | None = None,
     ) -> Link:
-        """A subscriber that should get all of some streams."""
+        """A subscriber that should get all of some streams, or its group together."""
         client = Subscriber(
             f"{self.settings.root}-{name}",
             version=self.settings.version,
@@ -113,6 +120,7 @@ class Run:
             username=self.target.username,
             password=self.target.password,
             follow=follow and self.settings.qos == 0,
+            ledger=group,
         )
         self._expected.append((client, streams))
         return Link(client, self._loop)
@@ -293,7 +301,8 @@ class Run:
 
     def totals(self) -> Totals:
         """The run's balance."""
-        meter, ledgers = self.meter, [subscriber.ledger for subscriber, _ in self._expected]
+        meter = self.meter
+        ledgers = {id(client.ledger): client.ledger for client, _ in self._expected}.values()
         unacknowledged = sum(len(p.inflight) + len(p.waiting) for p in self._publishers)
         # What the broker never acknowledged it may have dropped.
         readers = max((len(self._readers(p)) for p in self._publishers), default=0)

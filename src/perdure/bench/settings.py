@@ -29,6 +29,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         duration_s, warmup_s: measured, and before it.
         quiet_s: what has not come after so long without anything coming is lost.
         settle_s: before memory is read: the broker ends what it does after clients came or went.
+        shared: the subscribers are members of one shared group.
         durable: subscribers have durable sessions.
         offline, retained, recorded: what lies idle in the broker meanwhile: offline durable
             sessions on one wildcard that matches everything, retained messages, and recorded
@@ -50,6 +51,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     warmup_s: float = 2.0
     quiet_s: float = 5.0
     settle_s: float = 2.0
+    shared: bool = False
     durable: bool = True
     offline: int = 0
     retained: int = 0

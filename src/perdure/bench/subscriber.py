@@ -25,6 +25,7 @@ class Subscriber(Client):
         meter: where it counts.
         clean, expiry_s, username, password: as in ``Client``.
         follow: closed loop at QoS 0: tell the meter which streams came.
+        ledger: shared with the other members of its group; None = one of its own.
 
     Attributes:
         ledger: what has come, over all connections.
@@ -45,6 +46,7 @@ class Subscriber(Client):
         username: str | None = None,
         password: bytes | None = None,
         follow: bool = False,
+        ledger: Ledger | None = None,
     ) -> None:
         super().__init__(
             client_id,
@@ -57,7 +59,7 @@ class Subscriber(Client):
         )
         self.tag = tag
         self.meter = meter
-        self.ledger = Ledger()
+        self.ledger = ledger or Ledger()
         self._follow = follow
         self._shape = NO_SHAPE
         self._awaiting: set[int] = set()

@@ -2,10 +2,10 @@
 
 from perdure.model.cursor import Cursor
 from perdure.model.delivery_options import DeliveryOptions, combine, holds, holds_within
+from perdure.model.inbox_entry import InboxEntry
 from perdure.model.message import Message
 from perdure.model.session_record import (
     GroupRecord,
-    InboxEntry,
     SessionRecord,
     StoredSession,
     Will,

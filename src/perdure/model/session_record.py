@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from perdure.model.cursor import Cursor
-from perdure.model.message import Message
 from perdure.model.subscription import Subscription, group_key_of
 
 
@@ -82,76 +81,6 @@ class SessionRecord(msgspec.Struct, frozen=True, array_like=True):
         if will_at_us and expires_at_us:
             return min(will_at_us, expires_at_us)
         return will_at_us or expires_at_us
-
-
-class InboxEntry:
-    """A message addressed to one session (or group) alone: an entry of its private stream.
-
-    Attributes:
-        offset: position in the order of the owner; allocated like a log offset.
-        message: the message; ``message.offset`` is where it stands in the log, if it does.
-            None = settled already, kept because its serial number is taken (a tombstone).
-        qos: QoS to deliver with, 1 or 2.
-        retain: RETAIN flag to deliver with.
-        identifiers: subscription identifiers to deliver with.
-        group_key: the shared group that gave it, to which it returns when the session ends;
-            empty = none.
-        serial: serial number that it must have, because a client knows the packet identifier
-            from another broker; 0 = the next one. The numbers that it leaves out are settled.
-        forget_at_us: steady time after which it is not sent for the first time, whatever its
-            Message Expiry Interval says, and of which the client is not told; 0 = never.
-    """
-
-    __slots__ = (
-        "forget_at_us",
-        "group_key",
-        "identifiers",
-        "message",
-        "offset",
-        "qos",
-        "retain",
-        "serial",
-    )
-
-    def __init__(
-        self,
-        offset: int,
-        message: Message | None,
-        *,
-        qos: int,
-        retain: bool = False,
-        identifiers: tuple[int, ...] = (),
-        group_key: str = "",
-        serial: int = 0,
-        forget_at_us: int = 0,
-    ) -> None:
-        self.offset: int = offset
-        self.message: Message | None = message
-        self.qos: int = qos
-        self.retain: bool = retain
-        self.identifiers: tuple[int, ...] = identifiers
-        self.group_key: str = group_key
-        self.serial: int = serial
-        self.forget_at_us: int = forget_at_us
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, InboxEntry):
-            return NotImplemented
-        return (
-            self.offset == other.offset
-            and self.message == other.message
-            and self.qos == other.qos
-            and self.retain == other.retain
-            and self.identifiers == other.identifiers
-            and self.group_key == other.group_key
-            and self.serial == other.serial
-            and self.forget_at_us == other.forget_at_us
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"InboxEntry({self.offset}, {self.message!r}, qos={self.qos})"
 
 
 class GroupRecord(msgspec.Struct, frozen=True, array_like=True):

@@ -23,7 +23,7 @@ from collections import deque
 from typing import Final, final
 
 from perdure.errors import ProtocolViolation
-from perdure.model import Cursor, Message
+from perdure.model import Cursor, InboxEntry, Message
 from perdure.session.inflight import RELEASED, SENT, Delivery, Inflight
 from perdure.session.seqno import PACKET_IDS, packet_id_of
 
@@ -176,6 +176,18 @@ class Outbound:
         serial = self.next_serial
         for message in messages:
             inflight.add(Delivery(None, 1, False, identifiers, message.offset, serial, ""))
+            serial += 1
+        self.next_serial = serial
+        self.sent_serial = serial - 1
+
+    def offer_entries(self, entries: list[InboxEntry]) -> None:
+        """``offer_run`` for entries of the private stream that a group gave."""
+        inflight = self.inflight
+        serial = self.next_serial
+        for entry in entries:
+            inflight.add(
+                Delivery(None, 1, False, entry.identifiers, entry.offset, serial, entry.group_key)
+            )
             serial += 1
         self.next_serial = serial
         self.sent_serial = serial - 1

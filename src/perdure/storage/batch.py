@@ -36,6 +36,7 @@ from perdure.storage.operations import (
     PutGroupEntry,
     PutGroupMember,
     PutInbox,
+    PutInboxRun,
     PutRetained,
     PutSession,
     PutSubscription,
@@ -104,6 +105,10 @@ class Batch:
         """Give an offset to what is not in the log."""
         self.placed.append(thing)
 
+    def place_run(self, entries: list[InboxEntry]) -> None:
+        """``place`` for each, in order."""
+        self.placed += entries
+
     # -- sessions --------------------------------------------------------------------------
 
     def put_session(self, record: SessionRecord) -> None:
@@ -150,12 +155,23 @@ class Batch:
         """Add or replace an entry of a session's private stream."""
         self._of_session(PutInbox(client_id, epoch, entry))
 
+    def put_inbox_run(self, client_id: str, entries: list[InboxEntry], *, epoch: int) -> None:
+        """``put_inbox`` for entries that are alike but for their messages, of which each has one.
+
+        Args:
+            entries: placed in this batch, one behind the other.
+        """
+        self._of_session(PutInboxRun(client_id, epoch, entries))
+
     def bury_inbox(self, client_id: str, entry: InboxEntry, *, epoch: int) -> None:
         """Put a tombstone in the place of an entry of a session's private stream."""
         self._of_session(BuryInbox(client_id, epoch, entry))
 
     def trim_inbox(self, client_id: str, through_offset: int, *, epoch: int) -> None:
-        """Delete the entries of a session's private stream up to an offset, inclusive."""
+        """Delete the entries of a session's private stream up to an offset, inclusive.
+
+        A store may keep some of them until later ones go, too: who reads begins behind the cursor.
+        """
         self._of_session(TrimInbox(client_id, epoch, through_offset))
 
     def _of_session(self, operation: Operation) -> None:

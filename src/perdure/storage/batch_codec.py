@@ -40,7 +40,7 @@ Invariant: a batch that was decoded does to any state what the one that was enco
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 from perdure.errors import FormatTooNew, StorageCorrupt
@@ -101,7 +101,7 @@ def encode(batch: Batch, earlier: Sequence[Batch] = ()) -> bytes:
         runs += 1
     parts[0] = _HEAD.pack(VERSION, runs, len(batch.placed))
     appended = {id(message): index for index, message in enumerate(messages)}
-    for operation in batch.operations:
+    for operation in _one_by_one(batch.operations):
         if isinstance(operation, op.PutRetained) and id(operation.message) in appended:
             kind, body = _RETAIN_APPENDED, _SIZE.pack(appended[id(operation.message)])
         else:
@@ -109,6 +109,16 @@ def encode(batch: Batch, earlier: Sequence[Batch] = ()) -> bytes:
             body = to_bytes(operation, places)
         parts += (_OPERATION.pack(kind, len(body)), body)
     return b"".join(parts)
+
+
+def _one_by_one(operations: list[op.Operation]) -> Iterator[op.Operation]:
+    """Operations of which each is one row here."""
+    for operation in operations:
+        if isinstance(operation, op.PutInboxRun):
+            for entry in operation.entries:
+                yield op.PutInbox(operation.client_id, operation.epoch, entry)
+        else:
+            yield operation
 
 
 def placed_at(batch: Batch) -> int:

@@ -53,6 +53,10 @@ class Target(Protocol):
         """Add or replace an entry of a private stream."""
         ...
 
+    def put_inbox_run(self, client_id: str, entries: list[InboxEntry]) -> None:
+        """``put_inbox`` for each."""
+        ...
+
     def trim_inbox(self, client_id: str, through_offset: int) -> None:
         """Delete the entries of a private stream up to an offset."""
         ...
@@ -230,6 +234,21 @@ class PutInbox(Operation):
 
     def apply(self, target: Target) -> None:
         target.put_inbox(self.client_id, self.entry)
+
+
+@final
+class PutInboxRun(Operation):
+    """Entries of a private stream that were placed one behind the other, alike but for their
+    messages."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self, client_id: str, epoch: int, entries: list[InboxEntry]) -> None:
+        super().__init__(client_id, epoch)
+        self.entries: list[InboxEntry] = entries
+
+    def apply(self, target: Target) -> None:
+        target.put_inbox_run(self.client_id, self.entries)
 
 
 @final

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from perdure.bench.ledger import Ledger
 from perdure.bench.loop import Link
 from perdure.bench.result import Phase
 from perdure.bench.runner import Run
@@ -23,7 +24,8 @@ def p2p(run: Run) -> list[Phase]:
 
 
 def fanin(run: Run) -> list[Phase]:
-    """Many publishers with topics of their own; each subscriber takes all with one wildcard."""
+    """Many publishers with topics of their own; each subscriber takes all with one wildcard, or
+    all of them share it."""
     return _wildcard(run, "i", "+")
 
 
@@ -35,12 +37,22 @@ def fanout(run: Run) -> list[Phase]:
 def _wildcard(run: Run, level: str, wildcard: str) -> list[Phase]:
     settings, root = run.settings, f"{run.settings.root}/{level}"
     streams = [run.stream(f"{root}/{number:06}") for number in range(settings.publishers)]
+    group = Ledger(is_group=True) if settings.shared else None
+    share = "$share/bench/" if settings.shared else ""
     subscribers = [
-        run.subscriber(f"s{number:06}", f"{root}/{wildcard}", streams=streams, follow=number == 0)
+        run.subscriber(
+            f"s{number:06}",
+            f"{share}{root}/{wildcard}",
+            # What a group misses is missed once.
+            streams=[] if group is not None and number else streams,
+            follow=group is not None or number == 0,
+            group=group,
+        )
         for number in range(settings.subscribers)
     ]
     publishers = [run.publisher(f"p{number:06}", [stream]) for number, stream in enumerate(streams)]
-    return _measure(run, publishers, subscribers, fan_out=settings.subscribers)
+    fan_out = 1 if settings.shared else settings.subscribers
+    return _measure(run, publishers, subscribers, fan_out=fan_out)
 
 
 def _measure(

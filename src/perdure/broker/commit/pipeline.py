@@ -26,7 +26,13 @@ from perdure.broker.commit.admission import Admission, Paused
 from perdure.broker.commit.committer import Committer
 from perdure.broker.commit.cursors import CursorWriter
 from perdure.broker.dispatch.dispatcher import Dispatcher
-from perdure.broker.dispatch.items import Barrier, InboxDelivery, Item, OffsetAdvance
+from perdure.broker.dispatch.items import (
+    Barrier,
+    InboxDelivery,
+    InboxRunDelivery,
+    Item,
+    OffsetAdvance,
+)
 from perdure.broker.runtime.scheduler import Scheduler
 from perdure.broker.runtime.turn_budget import TurnBudget
 from perdure.clock import SteadyClock
@@ -350,6 +356,8 @@ def _without_store(items: list[Item], fence: int) -> list[Item]:
                 if not item.entry.offset:
                     item.entry.offset = fence
                 kept.append(item)
+        elif isinstance(item, InboxRunDelivery):
+            item.session.inbox_queued -= len(item.entries)
         elif isinstance(item, OffsetAdvance):
             continue
         elif not item.offset and not item.qos:

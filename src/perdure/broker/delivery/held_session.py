@@ -10,11 +10,12 @@ import msgspec
 
 from perdure.broker.auth.authorize import Identity
 from perdure.broker.core import BrokerCore
-from perdure.broker.delivery.sender import Sender
+from perdure.broker.delivery.sender import EXPIRED, SENT, Sender
 from perdure.broker.dispatch.router import Subscriber
 from perdure.model import Message, SessionRecord, Subscription
 from perdure.mqtt.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR
 from perdure.session.inbound import Inbound
+from perdure.session.inflight import Delivery
 from perdure.session.outbound import Outbound
 from perdure.storage.batch import Batch
 
@@ -251,3 +252,38 @@ class HeldSession(Subscriber):
             self.ended = [s for s in self.ended if s.until_offset > acked_offset]
         for sub in passed:
             batch.delete_subscription(self.client_id, sub, epoch=self.record.epoch)
+
+    def unsent(self, delivery: Delivery, result: int) -> None:
+        """A delivery cannot be sent: settle it, and count why."""
+        metrics = self._core.metrics
+        if result == EXPIRED:
+            metrics.messages_dropped_expired += 1
+        else:
+            metrics.messages_dropped_too_large += 1
+        self.outbound.settle_unsent(delivery)
+        self.moved()
+
+    def give_qos0(self, message: Message, retain: bool, identifiers: tuple[int, ...]) -> None:
+        """Send a message with QoS 0, if its client is not too slow for it."""
+        if not self.connack_sent:
+            # [MQTT-3.2.0-1] CONNACK is first, and it waits for the commit of the session. To a
+            # client that is not connected yet QoS 0 owes nothing.
+            return
+        core = self._core
+        if self.sender.congested:
+            # [MQTT-4.3.1-1] promises nothing: a slow client loses QoS 0, not the broker memory.
+            core.metrics.messages_dropped_queue_full += 1
+            return
+        authorizer = core.authorizer
+        if not authorizer.allow_all and not authorizer.deliver(
+            self.identity, message.topic, message.publisher
+        ):
+            core.metrics.messages_dropped_not_authorized += 1
+            return
+        result = self.sender.publish(
+            message, 0, retain, False, 0, identifiers, core.pipeline.now_us
+        )
+        if result == EXPIRED:
+            core.metrics.messages_dropped_expired += 1
+        elif result != SENT:
+            core.metrics.messages_dropped_too_large += 1

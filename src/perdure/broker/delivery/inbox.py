@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from perdure.broker.dispatch.items import InboxDelivery
+from perdure.broker.dispatch.items import InboxDelivery, InboxRunDelivery
 from perdure.model import InboxEntry, Message
 
 if TYPE_CHECKING:
@@ -53,3 +53,16 @@ class Inbox:
         session.inbox_queued += 1
         core.pipeline.dispatch_placed(InboxDelivery(session, entry))
         return entry
+
+    def give_run(self, session: Subscriber, entries: list[InboxEntry]) -> None:
+        """Address QoS 1 messages to a durable session, all alike but for their messages.
+
+        Args:
+            session: counts them in ``inbox_queued`` already.
+            entries: without offsets.
+        """
+        core = self._core
+        batch = core.committer.batch
+        batch.place_run(entries)
+        batch.put_inbox_run(session.client_id, entries, epoch=session.record.epoch)
+        core.pipeline.dispatch_placed(InboxRunDelivery(session, entries))

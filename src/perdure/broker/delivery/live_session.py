@@ -19,7 +19,7 @@ from perdure.broker.core import BrokerCore
 from perdure.broker.delivery.drop_note import with_drop_note
 from perdure.broker.delivery.held_session import HeldSession, SessionConnection
 from perdure.broker.delivery.inbox import Inbox
-from perdure.broker.delivery.sender import EXPIRED, SENT
+from perdure.broker.delivery.sender import SENT
 from perdure.broker.delivery.window_waiters import WindowWaiters
 from perdure.broker.dispatch.router import SubscriberEntry
 from perdure.model import InboxEntry, Message, SessionRecord, Subscription
@@ -130,8 +130,9 @@ class LiveSession(HeldSession):
         """A catch-up task runs."""
         self.served: int = 0
         """Messages sent while it was behind (the admission's own mark)."""
-        self.given: dict[int, InboxEntry] = {}
-        """Entries that groups gave it and that are not dispatched yet, by identity."""
+        self.given: dict[int, list[InboxEntry]] = {}
+        """Entries that groups gave it and that are not dispatched yet, by identity of what was
+        given in one step."""
         self.group_entries: dict[int, InboxEntry] = {}
         """Those that are dispatched and not settled, by offset."""
         self.to_drop: int = 0
@@ -254,7 +255,7 @@ class LiveSession(HeldSession):
             message, qos, retain, False, delivery.packet_id, identifiers, parts.pipeline.now_us
         )
         if result != SENT:
-            self._unsent(delivery, result)
+            self.unsent(delivery, result)
 
     def deliver_entry(self, entry: InboxEntry) -> None:
         """Deliver an entry of the private stream that was dispatched now."""
@@ -282,6 +283,42 @@ class LiveSession(HeldSession):
         if self.has_waiters:
             self.pump()
 
+    def deliver_entries(self, entries: list[InboxEntry]) -> None:
+        """See ``Subscriber``; a group gave them, and the session is durable."""
+        count = len(entries)
+        self.inbox_queued -= count
+        self.inbox_until = max(self.inbox_until, entries[count - 1].offset)
+        self.given.pop(id(entries), None)
+        for entry in entries:
+            self.group_entries[entry.offset] = entry
+        if not self.lagging:
+            given = self._send_entries(entries)
+            for entry in entries if not given else entries[given:]:
+                if self.sender.congested:
+                    self.fall_behind(entry.offset - 1)
+                    break
+                message = entry.message
+                assert message is not None
+                self.offer(message, 1, False, entry.identifiers, entry.offset, entry.group_key)
+        if self.joining and not self.inbox_queued:
+            self._parts.backfill.join_all(self)
+        if self.has_waiters:
+            self.pump()
+
+    def _send_entries(self, entries: list[InboxEntry]) -> int:
+        """Send the first of some entries in one step; how many, perhaps none."""
+        sender = self.sender
+        if self.drop_note or not sender.is_plain() or not self._parts.authorizer.allow_all:
+            return 0
+        outbound = self.outbound
+        if outbound.room_for_run(entries[0].offset) < len(entries):
+            return 0
+        messages = [entry.message for entry in entries if entry.message is not None]
+        identifiers = entries[0].identifiers
+        sent = sender.publish_run(messages, outbound.next_packet_id(), identifiers)
+        outbound.offer_entries(entries if sent == len(entries) else entries[:sent])
+        return sent
+
     def transmit(self, delivery: Delivery) -> None:
         """Send a delivery that is in flight: PUBLISH, or PUBREL if it was released before."""
         message = delivery.message
@@ -306,17 +343,7 @@ class LiveSession(HeldSession):
         if delivery.dup:
             parts.metrics.messages_redelivered += 1
         if result != SENT:
-            self._unsent(delivery, result)
-
-    def _unsent(self, delivery: Delivery, result: int) -> None:
-        """A delivery cannot be sent: settle it, and count why."""
-        metrics = self._parts.metrics
-        if result == EXPIRED:
-            metrics.messages_dropped_expired += 1
-        else:
-            metrics.messages_dropped_too_large += 1
-        self.outbound.settle_unsent(delivery)
-        self.moved()
+            self.unsent(delivery, result)
 
     def writable(self) -> None:
         """The sender is not congested any more."""
@@ -370,28 +397,3 @@ class LiveSession(HeldSession):
             self.position = position
             self._parts.metrics.inflight_full += 1
             self._parts.catchup.start(self)
-
-    def give_qos0(self, message: Message, retain: bool, identifiers: tuple[int, ...]) -> None:
-        """Send a message with QoS 0, if its client is not too slow for it."""
-        if not self.connack_sent:
-            # [MQTT-3.2.0-1] CONNACK is first, and it waits for the commit of the session. To a
-            # client that is not connected yet QoS 0 owes nothing.
-            return
-        parts = self._parts
-        if self.sender.congested:
-            # [MQTT-4.3.1-1] promises nothing: a slow client loses QoS 0, not the broker memory.
-            parts.metrics.messages_dropped_queue_full += 1
-            return
-        authorizer = parts.authorizer
-        if not authorizer.allow_all and not authorizer.deliver(
-            self.identity, message.topic, message.publisher
-        ):
-            parts.metrics.messages_dropped_not_authorized += 1
-            return
-        result = self.sender.publish(
-            message, 0, retain, False, 0, identifiers, parts.pipeline.now_us
-        )
-        if result == EXPIRED:
-            parts.metrics.messages_dropped_expired += 1
-        elif result != SENT:
-            parts.metrics.messages_dropped_too_large += 1

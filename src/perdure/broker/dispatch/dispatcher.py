@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from perdure.broker.dispatch.items import Barrier, InboxDelivery, Item, is_plain
+from perdure.broker.dispatch.items import Barrier, InboxDelivery, InboxRunDelivery, Item, is_plain
 from perdure.broker.dispatch.router import Router, Subscriber, SubscriberEntry, SubscriberSet
 from perdure.content import Evaluation
 from perdure.model import Message, Subscription, combine
@@ -20,6 +20,9 @@ from perdure.topic.shapes import FilterIndex
 
 CAUSED_MAX: Final = 10_000
 """Publishers whose deliveries are counted until they publish again: wills have none who does."""
+
+GROUP_RUN_MAX: Final = 1_024
+"""Messages that a group is given in one step."""
 
 UNMATCHED_MAX: Final = 10_000
 """Messages without a subscriber that are remembered until they are acknowledged."""
@@ -103,6 +106,12 @@ class Dispatcher:
                         item.session.deliver_entry(item.entry)
                     except Exception as error:  # noqa: BLE001 - see ``_failed``
                         self._failed(item.session, item.offset, error)
+            elif isinstance(item, InboxRunDelivery):
+                if item.session.is_open:
+                    try:
+                        item.session.deliver_entries(item.entries)
+                    except Exception as error:  # noqa: BLE001 - see ``_failed``
+                        self._failed(item.session, item.entries[0].offset, error)
             elif isinstance(item, Barrier):
                 item.gate.open()
         if self._at:
@@ -158,7 +167,7 @@ class Dispatcher:
             return False
         subscriber_set = subscriber_sets[0]
         if not subscriber_set.runs:
-            return False
+            return self._dispatch_run_to_group(first, subscriber_set)
         only = subscriber_set.only
         if only is None:
             return self._dispatch_run_to_all(first, subscriber_set)
@@ -189,6 +198,34 @@ class Dispatcher:
             count = len(run)
         self._at += count
         self.offset = run[count - 1].offset
+        return True
+
+    def _dispatch_run_to_group(self, first: Message, subscriber_set: SubscriberSet) -> bool:
+        """As ``_dispatch_run``, to the one group that wants them."""
+        group = subscriber_set.only_group
+        if group is None:
+            return False
+        queue = self._queue
+        at = self._at + 1
+        topic = first.topic
+        run = [first]
+        while at < len(queue) and len(run) < GROUP_RUN_MAX:
+            following = queue[at]
+            if not isinstance(following, Message) or not is_plain(following):
+                break
+            if following.topic is not topic:
+                topic = following.topic
+                found = self._index.match(topic)
+                if len(found) != 1 or found[0] is not subscriber_set:
+                    break
+            run.append(following)
+            at += 1
+        self._at = at
+        self.offset = run[len(run) - 1].offset
+        try:
+            group.deliver_run(run)
+        except Exception as error:  # noqa: BLE001 - it reads the messages again
+            group.failed(first, error)
         return True
 
     def _dispatch_run_to_all(self, first: Message, subscriber_set: SubscriberSet) -> bool:

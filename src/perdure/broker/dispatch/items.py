@@ -31,6 +31,24 @@ class InboxDelivery:
 
 
 @final
+class InboxRunDelivery:
+    """Entries of the private stream of a durable session, all of QoS 1, that a group gave in one
+    step."""
+
+    __slots__ = ("entries", "qos", "session")
+
+    def __init__(self, session: Subscriber, entries: list[InboxEntry]) -> None:
+        self.session: Subscriber = session
+        self.entries: list[InboxEntry] = entries
+        self.qos: int = 1
+
+    @property
+    def offset(self) -> int:
+        """That of the last of them; 0 = not sequenced yet."""
+        return self.entries[-1].offset
+
+
+@final
 class OffsetAdvance:
     """The offset of something that is not in the log, behind the messages of its batch.
 
@@ -73,4 +91,4 @@ class Barrier:
         self.qos: int = 0
 
 
-Item: TypeAlias = Message | InboxDelivery | OffsetAdvance | Barrier
+Item: TypeAlias = Message | InboxDelivery | InboxRunDelivery | OffsetAdvance | Barrier

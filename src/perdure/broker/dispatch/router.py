@@ -97,6 +97,10 @@ class Subscriber:
         """Deliver an entry of the private stream that was dispatched now."""
         raise NotImplementedError
 
+    def deliver_entries(self, entries: list[InboxEntry]) -> None:
+        """``deliver_entry`` for each; all of QoS 1, from one group."""
+        raise NotImplementedError
+
     def cut_off(self, position: int) -> None:
         """Take nothing more that is dispatched, and read nothing either: the connection ends."""
         raise NotImplementedError
@@ -139,8 +143,12 @@ class GroupSubscriber:
         """A message was dispatched now."""
         raise NotImplementedError
 
+    def deliver_run(self, run: list[Message]) -> None:
+        """``deliver`` for each of several messages that are ``is_plain``."""
+        raise NotImplementedError
+
     def failed(self, message: Message, error: Exception) -> None:
-        """Giving a message to a member failed as nobody expected."""
+        """Giving a message, or a run that begins with it, to members failed as nobody expected."""
         raise NotImplementedError
 
     def joined(self) -> None:
@@ -191,7 +199,7 @@ class FilteredSubscribers:
 class SubscriberSet:
     """All that subscribes to one filter."""
 
-    __slots__ = ("filtered", "groups", "only", "runs", "sessions")
+    __slots__ = ("filtered", "groups", "only", "only_group", "runs", "sessions")
 
     def __init__(self) -> None:
         self.sessions: dict[Subscriber, SubscriberEntry] = {}
@@ -200,6 +208,8 @@ class SubscriberSet:
         """The entry of the one session, if there is one and nothing else: most topics have one
         subscriber."""
         self.groups: dict[str, GroupSubscriber] = {}
+        self.only_group: GroupSubscriber | None = None
+        """The one group, without a content filter, if there is one and nothing else."""
         self.filtered: dict[str, FilteredSubscribers] = {}
         """Subscriptions with a content filter, by its text."""
         self.runs: bool = True
@@ -241,7 +251,10 @@ class SubscriberSet:
 
     def _changed(self) -> None:
         self.runs = not self.groups and not self.filtered
-        self.only = None
+        self.only = self.only_group = None
+        if len(self.groups) == 1 and not self.sessions and not self.filtered:
+            for group in self.groups.values():
+                self.only_group = None if group.where else group
         if len(self.sessions) == 1 and not self.filtered:
             for entry in self.sessions.values():
                 self.only = entry

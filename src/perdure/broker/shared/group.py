@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from perdure.broker.core import RETRY_US
+from perdure.broker.dispatch.items import is_plain
 from perdure.broker.dispatch.router import GroupSubscriber
 from perdure.broker.shared.member import GroupMember
+from perdure.broker.shared.shares import Shares
 from perdure.errors import StorageError
 from perdure.limits import STORED_FILTER_CHANGES_MAX
 from perdure.model import GroupRecord, InboxEntry, Message
@@ -75,6 +77,7 @@ class SharedGroup(GroupSubscriber):
         log's order, whenever they came back."""
         self.returned_loaded: bool = False
         self._chooser = chooser
+        self._shares = Shares(core, inbox, record.key)
         self._is_limited: bool = False
         """A member has a Maximum Packet Size."""
         self._catching_up: bool = False
@@ -99,6 +102,42 @@ class SharedGroup(GroupSubscriber):
             self._pass_over(message)
         else:
             self._give(self.members[index], message)
+
+    def deliver_run(self, run: list[Message]) -> None:
+        """Messages were dispatched now; see ``GroupSubscriber``."""
+        if self.lagging:
+            return
+        count = self._give_out(run)
+        if count < len(run):
+            self.fall_behind(run[count].offset - 1)
+
+    def _give_out(self, messages: list[Message]) -> int:
+        """Give messages of the log to members, and move the position past them.
+
+        Returns:
+            How many: who may have the next one has no room.
+        """
+        shares = self._shares
+        count = 0
+        for message in messages:
+            if message.qos and (not self.where or self.wants(message)):
+                index = self._choose(message)
+                if index == NOBODY:
+                    break
+                self.position = message.offset
+                if index == NO_TAKER:
+                    self._pass_over(message)
+                elif self.members[index].takes_runs and is_plain(message):
+                    shares.add(self.members[index], message)
+                else:
+                    # In a member's private stream they stand in the order of the log.
+                    shares.hand_over()
+                    self._give(self.members[index], message)
+            self.position = message.offset
+            count += 1
+        shares.hand_over()
+        self._core.cursors.group_moved(self)
+        return count
 
     def wants(self, message: Message) -> bool:
         """Whether a message fulfils the group's content filter, as it was when it was published."""
@@ -138,6 +177,7 @@ class SharedGroup(GroupSubscriber):
     def failed(self, message: Message, error: Exception) -> None:
         """Giving a message to a member failed as nobody expected: read it from the log, later."""
         core = self._core
+        self._shares.drop()
         core.unexpected_errors.report(error, "group", group=self.key)
         if not self.lagging and message.offset:
             self.lagging = True
@@ -265,7 +305,7 @@ class SharedGroup(GroupSubscriber):
             identifiers=identifiers,
             group_key=self.key,
         )
-        session.given[id(entry)] = entry
+        session.given[id(entry)] = [entry]
         if not session.durable and qos == 1:
             core.committer.batch.put_group_entry(self.key, entry)
         core.pipeline.schedule()
@@ -301,7 +341,12 @@ class SharedGroup(GroupSubscriber):
             return
         entries = await self._core.database.read_group_entries(self.key, limit=RETURNED_PAGE)
         outstanding = {offset for member in self.members for offset in member.session.group_entries}
-        outstanding.update(e.offset for m in self.members for e in m.session.given.values())
+        outstanding.update(
+            entry.offset
+            for member in self.members
+            for entries in member.session.given.values()
+            for entry in entries
+        )
         returned: list[InboxEntry] = []
         while entries:
             returned.extend(e for e in entries if e.offset not in outstanding)
@@ -356,25 +401,12 @@ class SharedGroup(GroupSubscriber):
             through = page.through_offset
         if not self.lagging or self.position != after:
             return True
-        is_through = False
-        given = 0
-        for message in messages:
-            if message.qos and (not self.where or self.wants(message)):
-                index = self._choose(message)
-                if index == NOBODY:
-                    break
-                self.position = message.offset
-                if index == NO_TAKER:
-                    self._pass_over(message)
-                else:
-                    given += 1
-                    self._give(self.members[index], message)
-            self.position = message.offset
-        else:
-            is_through = True
+        count = self._give_out(messages)
+        is_through = count == len(messages)
+        if is_through:
             self.position = through
-        if given:
-            core.pipeline.admission.served(self, given)
+        if count:
+            core.pipeline.admission.served(self, count)
         if self.position >= core.dispatcher.offset:
             self.lagging = False
         core.pipeline.schedule()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from perdure.model import Message, Subscription
+from perdure.model import InboxEntry, Message, Subscription
 from perdure.mqtt.encode import publish_size
 
 if TYPE_CHECKING:
@@ -16,13 +16,27 @@ if TYPE_CHECKING:
 class GroupMember:
     """A connected session as a member of one group."""
 
-    __slots__ = ("is_able", "packet_size_max", "session", "sub")
+    __slots__ = (
+        "identifiers",
+        "is_able",
+        "packet_size_max",
+        "session",
+        "share",
+        "sub",
+        "takes_runs",
+    )
 
     def __init__(self, session: LiveSession, sub: Subscription) -> None:
         self.session = session
         self.sub = sub
         self.packet_size_max: int = session.sender.packet_size_max
         """As the client said at CONNECT, bytes; 0 = no limit."""
+        self.identifiers: tuple[int, ...] = (sub.identifier,) if sub.identifier else ()
+        """Subscription identifiers that its messages carry."""
+        self.share: list[InboxEntry] = []
+        """What it is given in this step (``Shares``)."""
+        self.takes_runs: bool = session.durable and sub.qos > 0
+        """Several messages may be one row of its private stream."""
         self.is_able: bool = True
         """It may have the message that a member is being chosen for."""
 

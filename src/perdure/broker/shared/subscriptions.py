@@ -144,10 +144,11 @@ class SharedSubscriptions(GroupOwners):
             if was_sent and entry.qos == 2:
                 continue
             self._return(session, share, entry)
-        for entry in session.given.values():
-            share = self.groups.get(entry.group_key)
-            if share is not None:
-                self._return(session, share, entry)
+        for entries in session.given.values():
+            for entry in entries:
+                share = self.groups.get(entry.group_key)
+                if share is not None:
+                    self._return(session, share, entry)
         session.group_entries = {}
         session.given = {}
         if ends:

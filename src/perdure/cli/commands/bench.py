@@ -68,13 +68,18 @@ def p2p(pairs: int, load: dict[str, Any], **rest: Any) -> int:
 @command.command(context_settings=_HELP)
 @click.option("--publishers", type=COUNT, default=100, show_default=True)
 @click.option("--subscribers", type=COUNT, default=1, show_default=True)
+@click.option("--shared", is_flag=True, help="The subscribers share one subscription.")
 @target_options
 @load_options(traffic=True)
 @report_options
 @output_options
-def fanin(publishers: int, subscribers: int, load: dict[str, Any], **rest: Any) -> int:
-    """Many publishers to one subscriber with a wildcard."""
-    settings = Settings(scenario="fanin", publishers=publishers, subscribers=subscribers, **load)
+def fanin(
+    publishers: int, subscribers: int, shared: bool, load: dict[str, Any], **rest: Any
+) -> int:
+    """Many publishers to one subscriber with a wildcard, to several, or to a shared group."""
+    settings = Settings(
+        scenario="fanin", publishers=publishers, subscribers=subscribers, shared=shared, **load
+    )
     return run_scenario(settings, **rest)
 
 

@@ -118,6 +118,11 @@ class State:
         """Add or replace an entry of a private stream."""
         self.inboxes.setdefault(client_id, {})[entry.offset] = entry
 
+    def put_inbox_run(self, client_id: str, entries: list[InboxEntry]) -> None:
+        """``put_inbox`` for each."""
+        for entry in entries:
+            self.put_inbox(client_id, entry)
+
     def trim_inbox(self, client_id: str, through_offset: int) -> None:
         """Delete inbox entries up to an offset."""
         inbox = self.inboxes.get(client_id, {})

@@ -48,7 +48,7 @@ async def _parts(local: Local) -> AsyncIterator[bytes]:
         for sub in stored.subscriptions:
             yield encode_record(sub)
         yield repr(stored.awaiting_release).encode()
-        async for part in _inbox(local, record.client_id):
+        async for part in _inbox(local, record.client_id, stored.cursor.offset):
             yield part
     for group in await local.groups():
         yield encode_record(group)
@@ -71,8 +71,8 @@ async def _parts(local: Local) -> AsyncIterator[bytes]:
             after_topic = page.next_after
 
 
-async def _inbox(local: Local, client_id: str) -> AsyncIterator[bytes]:
-    after = 0
+async def _inbox(local: Local, client_id: str, after: int) -> AsyncIterator[bytes]:
+    """What is owed; of what was trimmed each node has its own rest."""
     while entries := await local.read_inbox(
         client_id, after_offset=after, until_offset=_ALL, limit=_PAGE
     ):

@@ -236,6 +236,11 @@ class Writer:
         key = rows.number(entry.offset)
         self.transaction.put(INBOX, client_id.encode(), key, encode_entry(entry))
 
+    def put_inbox_run(self, client_id: str, entries: list[InboxEntry]) -> None:
+        """``put_inbox`` for each."""
+        for entry in entries:
+            self.put_inbox(client_id, entry)
+
     def trim_inbox(self, client_id: str, through_offset: int) -> None:
         """Delete the entries of a private stream up to an offset."""
         self.transaction.trim(INBOX, client_id.encode(), rows.number(through_offset))

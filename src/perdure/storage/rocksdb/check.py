@@ -26,13 +26,13 @@ from perdure.errors import FormatTooNew, StorageCorrupt
 from perdure.model import Cursor
 from perdure.storage.codec import (
     decode_cursor,
-    decode_entry,
     decode_group,
     decode_retained,
     decode_session,
     decode_subscription,
 )
 from perdure.storage.contract import Finding
+from perdure.storage.entry_run import decode_entries
 from perdure.storage.retained_walk import retained_topic
 from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.engine import (
@@ -197,15 +197,19 @@ class Checker:
         for key, value in self._engine.items(INBOX, b"", _ALL_END):
             owner = keys.owner_of(key)
             try:
-                offset = int.from_bytes(key[len(owner) :])
-                decode_entry(offset, value)
+                offset = keys.offset_of(key)
+                found = decode_entries(offset, value)
+                own = key[len(owner) + 8 :]
                 problem = ""
-                if key[:1] not in (b"S", b"G") or len(key) != len(owner) + 8:
+                is_whole = len(key) >= len(owner) + 8 and own in (b"", keys.TOMBSTONE)
+                if key[:1] not in (b"S", b"G") or not is_whole:
                     problem = "a row of unknown kind"
                 elif offset > self._marks.last_offset:
                     problem = "an entry beyond the last offset"
                 elif key[:1] == b"S" and not self._has_session(owner[3:].decode()):
                     problem = "an entry of a session that is not there"
+                elif own and found[-1].message is not None:
+                    problem = "an entry where a tombstone belongs"
             except _BROKEN as error:
                 problem = str(error)
             if problem:

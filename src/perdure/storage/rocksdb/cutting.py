@@ -6,10 +6,14 @@ Invariant: rows, index, counters and points of every generation agree afterwards
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Final
 
 from perdure.errors import UsageError
+from perdure.model import InboxEntry
 from perdure.storage.bundle import count_in, split_row
+from perdure.storage.codec import encode_entry
+from perdure.storage.entry_run import decode_entries
 from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.engine import INBOX, META, Engine, Operations, prefix_end
 from perdure.storage.rocksdb.generations import Generation, Generations, counters_value
@@ -19,6 +23,7 @@ from perdure.storage.rocksdb.layout_v1_scan import DATA_HEAD, pack_offset, unpac
 _WRITTEN_MAX: Final = 30_000
 """Values in a list of operations, three for each."""
 
+_ALL_END: Final = b"\xff" * 64
 _STREAM: Final = struct.Struct(">Q")
 
 
@@ -42,12 +47,34 @@ def cut_log(engine: Engine, generations: Generations, at: int) -> int:
     return sum(_cut_generation(engine, each, at) for each in behind)
 
 
-def delete_entries(engine: Engine, rows: list[bytes]) -> None:
-    """Delete rows of private streams, by their keys."""
+def cut_entries(engine: Engine, stays: Callable[[InboxEntry], bool]) -> int:
+    """Delete entries of private streams.
+
+    Args:
+        engine: of the directory.
+        stays: which are kept.
+
+    Returns:
+        How many went.
+    """
     operations: Operations = []
-    for key in rows:
+    count = 0
+    for key, value in engine.items(INBOX, b"", _ALL_END):
+        entries = decode_entries(keys.offset_of(key), value)
+        kept = [entry for entry in entries if stays(entry)]
+        if len(kept) == len(entries):
+            continue
+        count += len(entries) - len(kept)
         operations += (INBOX, key, None)
+        for entry in kept:
+            # Entries of a run that stay have rows of their own.
+            row = keys.offset(keys.owner_of(key), entry.offset)
+            operations += (INBOX, row, encode_entry(entry))
+        if len(operations) >= _WRITTEN_MAX:
+            engine.write(operations)
+            operations = []
     engine.write(operations)
+    return count
 
 
 def _reaches_beyond(generation: Generation, at: int) -> bool:

@@ -17,6 +17,7 @@ from typing import Final, final
 
 from perdure.model import Cursor, GroupRecord, InboxEntry, Message, SessionRecord, Subscription
 from perdure.storage.codec import encode_cursor, encode_entry, encode_record, encode_retained
+from perdure.storage.entry_run import can_be_run, encode_entries
 from perdure.storage.retained_walk import retained_key
 from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.engine import INBOX, RETAINED, STATE, Engine, Operations, prefix_end
@@ -148,7 +149,20 @@ class Expansion:
         if low is None or entry.offset < low:
             self.inbox_low[client_id] = entry.offset
         key = keys.offset(keys.session_inbox(client_id), entry.offset)
+        if entry.message is None:
+            key += keys.TOMBSTONE
         self.rows += (INBOX, key, encode_entry(entry))
+
+    def put_inbox_run(self, client_id: str, entries: list[InboxEntry]) -> None:
+        if not can_be_run(entries):
+            for entry in entries:
+                self.put_inbox(client_id, entry)
+            return
+        low = self.inbox_low.get(client_id)
+        if low is None or entries[0].offset < low:
+            self.inbox_low[client_id] = entries[0].offset
+        key = keys.offset(keys.session_inbox(client_id), entries[-1].offset)
+        self.rows += (INBOX, key, encode_entries(entries))
 
     def trim_inbox(self, client_id: str, through_offset: int) -> None:
         prefix = keys.session_inbox(client_id)

@@ -21,7 +21,9 @@ identifier is a prefix of another one's rows, and none is hashed.
                "x" id "u" since (8) name to the end       subscription
                "g" id                                     group record
                "m" id client id to the end                (empty): member
-    inbox      "S" id offset (8)                          entry of a session's private stream
+    inbox      "S" id offset (8)                          entry of a session's private stream, or a
+                                                          run of them, by the last (entry_run.py)
+               "S" id offset (8) 0x00                     tombstone for the entry at an offset
                "G" id offset (8)                          entry returned to a group
     retained   levels joined by 0x00                      message; byte order is level order
 
@@ -43,6 +45,9 @@ IDENTITY: Final = (FORMAT, HIGH)
 
 TOPICS: Final = (b"T", b"U")
 """Bounds of the rows that say what topics the streams of all generations are."""
+
+TOMBSTONE: Final = b"\0"
+"""End of the key of a tombstone: the entry itself may stand in a run."""
 
 _pack_number: Final = struct.Struct(">I").pack
 _pack_length: Final = struct.Struct(">H").pack
@@ -127,6 +132,12 @@ def group_inbox(group_key: str) -> bytes:
 def owner_of(key: bytes) -> bytes:
     """The prefix that all rows of one owner share, of a key of kind x, g, m, S or G."""
     return key[: 3 + int.from_bytes(key[1:3])]
+
+
+def offset_of(key: bytes) -> int:
+    """The offset in the key of an entry, a run or a tombstone (kinds S and G)."""
+    at = len(owner_of(key))
+    return int.from_bytes(key[at : at + 8])
 
 
 def cursor(rows: bytes) -> bytes:

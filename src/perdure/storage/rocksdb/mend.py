@@ -88,7 +88,7 @@ def _highest_offset(engine: Engine, generations: Generations) -> int:
                 if len(key) >= 16:
                     highest = max(highest, unpack_data(key)[1])
     for key in engine.keys(INBOX, b"", _ALL_END):
-        highest = max(highest, int.from_bytes(key[-8:]))
+        highest = max(highest, keys.offset_of(key))
     for key, value in engine.items(STATE, b"x", b"y"):
         if key[len(keys.owner_of(key)) :] == b"c":
             try:

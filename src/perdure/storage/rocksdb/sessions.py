@@ -12,15 +12,15 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final, final
 
 from perdure.errors import StorageCorrupt
+from perdure.limits import OFFSET_MAX
 from perdure.model import Cursor, GroupRecord, InboxEntry, SessionRecord, StoredSession
 from perdure.storage.codec import (
     decode_cursor,
-    decode_entry,
     decode_group,
     decode_session,
     decode_subscription,
 )
-from perdure.storage.rocksdb import keys
+from perdure.storage.rocksdb import keys, private_stream
 from perdure.storage.rocksdb.engine import INBOX, STATE, Engine, prefix_end
 from perdure.storage.rocksdb.owners import Owners
 
@@ -110,9 +110,19 @@ class SessionReader:
     async def read_inbox(
         self, client_id: str, *, after_offset: int, until_offset: int, limit: int
     ) -> list[InboxEntry]:
+        if limit < 1:
+            return []
         prefix = keys.session_inbox(client_id)
-        first = keys.offset(prefix, after_offset + 1)
-        return self._entries(prefix, first, keys.offset(prefix, until_offset + 1), limit)
+        rows = self._engine().items(
+            INBOX, keys.offset(prefix, after_offset + 1), prefix_end(prefix)
+        )
+        return private_stream.entries(
+            rows,
+            len(prefix),
+            after_offset=after_offset,
+            until_offset=until_offset,
+            limit=limit,
+        )
 
     async def groups(self) -> list[GroupRecord]:
         rows = self._engine().items(STATE, b"g", b"h")
@@ -127,16 +137,12 @@ class SessionReader:
     async def read_group_entries(
         self, group_key: str, *, limit: int, after_offset: int
     ) -> list[InboxEntry]:
-        prefix = keys.group_inbox(group_key)
-        first = keys.offset(prefix, after_offset + 1)
-        return self._entries(prefix, first, prefix_end(prefix), limit)
-
-    def _entries(self, prefix: bytes, first: bytes, end: bytes, limit: int) -> list[InboxEntry]:
-        entries: list[InboxEntry] = []
         if limit < 1:
-            return entries
-        for key, value in self._engine().items(INBOX, first, end):
-            entries.append(decode_entry(int.from_bytes(key[len(prefix) :]), value))
-            if len(entries) >= limit:
-                break
-        return entries
+            return []
+        prefix = keys.group_inbox(group_key)
+        rows = self._engine().items(
+            INBOX, keys.offset(prefix, after_offset + 1), prefix_end(prefix)
+        )
+        return private_stream.entries(
+            rows, len(prefix), after_offset=after_offset, until_offset=OFFSET_MAX, limit=limit
+        )

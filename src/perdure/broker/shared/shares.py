@@ -1,0 +1,68 @@
+"""What a group gives to its durable members in one step, kept together for each of them.
+
+Many at once are one row of a private stream, one place in the dispatch queue and one write to the
+connection.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from perdure.model import InboxEntry, Message
+from perdure.storage.entry_run import ENTRIES_MAX
+
+if TYPE_CHECKING:
+    from perdure.broker.core import BrokerCore
+    from perdure.broker.delivery.inbox import Inbox
+    from perdure.broker.shared.member import GroupMember
+
+
+@final
+class Shares:
+    """The shares of the members of one group.
+
+    Args:
+        core: what every part stands on.
+        inbox: takes them.
+        group_key: of the group.
+    """
+
+    __slots__ = ("_core", "_group_key", "_inbox", "_members")
+
+    def __init__(self, core: BrokerCore, inbox: Inbox, group_key: str) -> None:
+        self._core: BrokerCore = core
+        self._inbox: Inbox = inbox
+        self._group_key: str = group_key
+        self._members: list[GroupMember] = []
+        """Those that have a share."""
+
+    def add(self, member: GroupMember, message: Message) -> None:
+        """Give a message, ``is_plain``, to a member that ``takes_runs``."""
+        share = member.share
+        if not share:
+            self._members.append(member)
+        share.append(
+            InboxEntry(0, message, qos=1, identifiers=member.identifiers, group_key=self._group_key)
+        )
+        member.session.inbox_queued += 1
+        if len(share) >= ENTRIES_MAX:
+            self.hand_over()
+
+    def hand_over(self) -> None:
+        """Put the shares into the private streams."""
+        if not self._members:
+            return
+        members, self._members = self._members, []
+        for member in members:
+            share, member.share = member.share, []
+            session = member.session
+            session.given[id(share)] = share
+            self._inbox.give_run(session, share)
+        self._core.pipeline.schedule()
+
+    def drop(self) -> None:
+        """Give nobody what was not handed over: the group reads it again."""
+        for member in self._members:
+            member.session.inbox_queued -= len(member.share)
+            member.share = []
+        self._members = []

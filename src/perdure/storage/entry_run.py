@@ -1,0 +1,124 @@
+"""Several entries of one private stream in one value: what a group gives to a member in one step.
+
+As rows of their own they would repeat the group's key and the flags, and cost a key each in the
+write-ahead log and in memory, and another when they are trimmed. Integers are big-endian::
+
+    version=3 (1) | flags (1) | identifier count (2) | group key length (2) | count (2)
+      | identifiers (4 each) | group key
+      | ( offset (8) | topic length (2) | message length (4) ) each | ( topic | message ) each
+    flags, message: as those of an inbox entry (``codec``)
+
+The offsets of the entries are consecutive, and the row's key has the last of them (as that of a
+bundle of the log): rows in the order of their keys are entries in the order of their offsets.
+
+Invariant: ``decode(last, encode(run)) == run``.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from perdure.errors import StorageCorrupt
+from perdure.model import InboxEntry
+from perdure.storage.codec import decode_entry, decode_message, encode_message
+
+VERSION: Final = 3
+
+ENTRIES_MAX: Final = 256
+"""Entries of a run: whoever wants one reads all of them."""
+
+_HEAD: Final = struct.Struct(">BBHHH")
+_PLACE: Final = struct.Struct(">qHI")
+_pack_place: Final = _PLACE.pack
+_VERSION_BYTE: Final = bytes([VERSION])
+_QOS: Final = 0x03
+_RETAIN: Final = 0x04
+
+
+def can_be_run(entries: list[InboxEntry]) -> bool:
+    """Whether entries that are alike but for their messages follow each other without a gap."""
+    count = len(entries)
+    return 1 < count <= ENTRIES_MAX and entries[-1].offset - entries[0].offset == count - 1
+
+
+def encode_entries(entries: list[InboxEntry]) -> bytes:
+    """The value of a run.
+
+    Args:
+        entries: ``can_be_run``; each has a message, none a serial number or a lifetime of its own.
+    """
+    first = entries[0]
+    group_key = first.group_key.encode()
+    identifiers = first.identifiers
+    flags = first.qos | _RETAIN if first.retain else first.qos
+    count = len(entries)
+    parts = [
+        _HEAD.pack(VERSION, flags, len(identifiers), len(group_key), count),
+        struct.pack(f">{len(identifiers)}I", *identifiers),
+        group_key,
+    ]
+    values: list[bytes] = []
+    for entry in entries:
+        message = entry.message
+        assert message is not None
+        topic = message.topic.encode()
+        value = encode_message(message)
+        parts.append(_pack_place(message.offset, len(topic), len(value)))
+        values.append(topic)
+        values.append(value)
+    parts += values
+    return b"".join(parts)
+
+
+def decode_entries(last: int, value: bytes) -> list[InboxEntry]:
+    """The entries in the value of a row, by offset.
+
+    Args:
+        last: the offset in the row's key.
+        value: of a run, or of one entry.
+
+    Raises:
+        StorageCorrupt: it is neither.
+        FormatTooNew: a later release wrote it.
+    """
+    if not value.startswith(_VERSION_BYTE):
+        return [decode_entry(last, value)]
+    try:
+        _, flags, identifier_count, group_length, count = _HEAD.unpack_from(value)
+        at = _HEAD.size
+        identifiers = struct.unpack_from(f">{identifier_count}I", value, at)
+        at += 4 * identifier_count
+        group_key = value[at : at + group_length].decode()
+        at += group_length
+        body = at + count * _PLACE.size
+        offset = last - count
+        found: list[InboxEntry] = []
+        for _ in range(count):
+            message_offset, topic_length, length = _PLACE.unpack_from(value, at)
+            at += _PLACE.size
+            offset += 1
+            start = body + topic_length
+            topic = value[body:start].decode()
+            body = start + length
+            if body > len(value):
+                raise _cut_short(last)
+            found.append(
+                InboxEntry(
+                    offset,
+                    decode_message(topic, message_offset, value, start, body),
+                    qos=flags & _QOS,
+                    retain=(flags & _RETAIN) != 0,
+                    identifiers=identifiers,
+                    group_key=group_key,
+                )
+            )
+    except (struct.error, UnicodeDecodeError) as error:
+        raise StorageCorrupt(f"inbox entries at {last} do not decode: {error}") from error
+    if not found or body != len(value):
+        raise _cut_short(last)
+    return found
+
+
+def _cut_short(last: int) -> StorageCorrupt:
+    return StorageCorrupt(f"inbox entries at {last} do not decode: another length")

@@ -1,0 +1,67 @@
+"""Several entries in one value."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.errors import StorageCorrupt
+from perdure.model import InboxEntry
+from perdure.storage.codec import encode_entry
+from perdure.storage.entry_run import (
+    ENTRIES_MAX,
+    can_be_run,
+    decode_entries,
+    encode_entries,
+)
+from tests.contract.values import message
+
+
+def run(*payloads: bytes, first: int = 7) -> list[InboxEntry]:
+    return [
+        InboxEntry(
+            first + number,
+            message("a/ü", payload, offset=number + 1, properties=b"\x01\x01" * (number % 2)),
+            qos=1,
+            identifiers=(9,),
+            group_key="g/a/#",
+        )
+        for number, payload in enumerate(payloads)
+    ]
+
+
+def test_these_bytes_are_on_disks() -> None:
+    entries = run(b"x", b"")
+    value = encode_entries(entries)
+    assert value.hex() == (
+        "030100010005000200000009672f612f23"
+        "00000000000000010004" + "00000010"
+        "00000000000000020004" + "0000001d"
+        "612fc3bc" + "0101" + value[51:59].hex() + "0003" + "707562" + "78"
+        "612fc3bc" + "0109" + value[51:59].hex() + "0003" + "0000000000000000" + "00000002"
+        "707562" + "0101"
+    )
+    assert decode_entries(8, value) == entries
+
+
+def test_one_entry_is_read_as_a_run_of_one() -> None:
+    (entry,) = run(b"x")
+    assert decode_entries(7, encode_entry(entry)) == [entry]
+    assert not can_be_run([entry])
+
+
+def test_what_does_not_follow_each_other_is_no_run() -> None:
+    assert can_be_run(run(b"", b""))
+    assert not can_be_run([*run(b""), *run(b"", first=9)])
+    assert can_be_run(run(*[b""] * ENTRIES_MAX))
+    assert not can_be_run(run(*[b""] * (ENTRIES_MAX + 1)))
+
+
+def test_damage_is_noticed() -> None:
+    value = encode_entries(run(b"x", b"yz"))
+    for size in range(len(value)):
+        with pytest.raises(StorageCorrupt):
+            decode_entries(8, value[:size])
+    with pytest.raises(StorageCorrupt, match="another length"):
+        decode_entries(8, value + b"\0")
+    with pytest.raises(StorageCorrupt):
+        decode_entries(8, value[:6] + b"\xff\xff" + value[8:])
