@@ -1,0 +1,146 @@
+"""``perdure trace``: what goes between the broker and one client, or about one topic."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from perdure.admin.records.trace import (
+    SECONDS_MAX,
+    ListTraces,
+    ReadTrace,
+    StartTrace,
+    StopTrace,
+    TraceEvent,
+    TraceKind,
+)
+from perdure.cli.admin_client import AdminClient
+from perdure.cli.commands.sessions import not_running
+from perdure.cli.data import data_options
+from perdure.cli.output import Column, Output, encode, output_options, printable
+
+POLL_S: Final = 0.5
+_SAID: Final = ("number", "at", "at_us", "client_id", "event", "topic")
+
+
+@click.group()
+def command() -> None:
+    """Watch what goes between the broker and one client, or about one topic.
+
+    \b
+    Examples:
+      perdure trace client pump-7
+      perdure trace topic 'plant/+/alarm' --seconds 300 --to alarm.jsonl
+      perdure trace list
+    """
+
+
+def _options(function: Any) -> Any:
+    function = data_options(function)
+    function = click.option(
+        "--to", type=click.Path(dir_okay=False, writable=True, path_type=Path),
+        help="Also write the events to a file, a line of JSON each.",
+    )(function)  # fmt: skip
+    function = click.option("--payloads", is_flag=True, help="Show 256 bytes of each payload.")(
+        function
+    )
+    return click.option(
+        "--seconds", "-s", type=click.IntRange(1, SECONDS_MAX), default=60, show_default=True,
+        help="How long; the trace ends by itself then, whatever happens to this command.",
+    )(function)  # fmt: skip
+
+
+@command.command()
+@click.argument("client_id")
+@_options
+def client(client_id: str, data: Path, seconds: int, payloads: bool, to: Path | None) -> None:
+    """Everything between the broker and one client, connected or not yet.
+
+    \b
+    Examples:
+      perdure trace client pump-7 --seconds 30 --payloads
+    """
+    _follow("client", client_id, data, seconds=seconds, payloads=payloads, to=to)
+
+
+@command.command()
+@click.argument("topic_filter")
+@_options
+def topic(topic_filter: str, data: Path, seconds: int, payloads: bool, to: Path | None) -> None:
+    """Messages on the topics of a filter: who publishes, who is sent them, who acknowledges.
+
+    Listens to all connections, 1,000 at most; where there are more, trace a client.
+
+    \b
+    Examples:
+      perdure trace topic 'plant/+/alarm'
+    """
+    _follow("topic", topic_filter, data, seconds=seconds, payloads=payloads, to=to)
+
+
+@command.command("list")
+@data_options
+@output_options
+def list_traces(data: Path, out: Output) -> None:
+    """Traces that run, and the last ones that did.
+
+    \b
+    Examples:
+      perdure trace list --json
+    """
+    connected = AdminClient.connect(data)
+    if connected is None:
+        raise not_running(data)
+    with connected:
+        rows = [msgspec.to_builtins(row) for row in connected.call(ListTraces()).items]
+    columns = ("id", "kind", "value", "running", "events", "lost")
+    out.rows([Column(name) for name in columns], rows)
+
+
+def _follow(
+    kind: TraceKind, value: str, data: Path, *, seconds: int, payloads: bool, to: Path | None
+) -> None:
+    connected = AdminClient.connect(data)
+    if connected is None:
+        raise not_running(data)
+    with connected:
+        trace = connected.call(
+            StartTrace(kind=kind, value=value, seconds=seconds, payloads=payloads)
+        )
+        after = 0
+        file = to.open("w", encoding="utf-8") if to is not None else None
+        try:
+            while True:
+                page = connected.call(ReadTrace(trace_id=trace.id, after=after))
+                for event in page.items:
+                    click.echo(line(event))
+                    if file is not None:
+                        file.write(encode(event) + "\n")
+                if page.items:
+                    after = page.items[-1].number
+                elif not page.trace.running:
+                    return
+                else:
+                    time.sleep(POLL_S)
+        except KeyboardInterrupt:
+            connected.call(StopTrace(trace_id=trace.id))
+            raise
+        finally:
+            if file is not None:
+                file.close()
+
+
+def line(event: TraceEvent) -> str:
+    """An event for people."""
+    fields = msgspec.to_builtins(event)
+    rest = " ".join(
+        f"{name}={printable(str(value))}"
+        for name, value in fields.items()
+        if value is not None and name not in _SAID
+    )
+    where = f" {printable(event.topic)}" if event.topic else ""
+    return f"{event.at} {printable(event.client_id)} {event.event}{where} {rest}".rstrip()

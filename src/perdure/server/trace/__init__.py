@@ -1,0 +1,1 @@
+"""Traces: what goes between the broker and one client, or about one topic, for a while."""
