@@ -22,6 +22,7 @@ from perdure.admin.records import (
     storage,
     subscriptions,
     timeline,
+    trace,
     watch,
 )
 
@@ -44,6 +45,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         listeners.OPERATIONS,
         access.OPERATIONS,
         config.OPERATIONS,
+        trace.OPERATIONS,
     )
     for each in table
 }

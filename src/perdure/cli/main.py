@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, str] = {
     "status": "Show whether the broker runs, and its numbers.",
     "health": "Tell by the exit code whether the broker serves.",
     "top": "Watch the connected sessions with most to do.",
+    "trace": "Watch what goes between the broker and a client, or about a topic.",
     "alarms": "Show what the broker warns of.",
     "pub": "Publish messages.",
     "sub": "Subscribe and print messages.",

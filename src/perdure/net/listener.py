@@ -152,6 +152,11 @@ class Listener:
         return bool(self._sockets)
 
     @property
+    def shells(self) -> list[Shell]:
+        """The transports that are open."""
+        return list(self._shells)
+
+    @property
     def connections(self) -> int:
         """Accepted sockets that are not gone, those in a handshake included."""
         return self._count

@@ -55,6 +55,7 @@ from perdure.server.scheduler import LoopScheduler
 from perdure.server.startup import bounded_by_files, say_start
 from perdure.server.stores import RemoteStore, open_embedded, open_remote
 from perdure.server.systemd import Notifier
+from perdure.server.trace.traces import Traces
 from perdure.storage.contract import Database
 from perdure.storage.rocksdb.engine import Engine, EngineFactory
 
@@ -136,7 +137,9 @@ async def serve(
     )
     keeper = BanKeeper(broker.services.ban_enforcer, ban_file(config), SystemClock())
     admission = Admission(bounded_by_files(config, process.open_files()))
-    listeners = make_listeners(config, broker, admission, metrics)
+    traces = Traces(broker.services.registry, SystemClock())
+    listeners = make_listeners(config, broker, admission, metrics, wrap=traces.factory)
+    traces.shells = lambda: [shell for each in listeners for shell in each.shells]
     forwarders, applications = make_forwarders(config, broker)
     administration = Administration(
         broker.services,
@@ -146,6 +149,7 @@ async def serve(
         bans=keeper,
         is_superuser=access.is_superuser,
         phase=lambda: lifecycle.phase,
+        traces=traces,
         forwarders=forwarders,
         applications=applications,
         ledger=_open_ledger(config),
@@ -173,6 +177,7 @@ async def serve(
         "gauges": functools.partial(keep_gauges, broker.services),
         "history": administration.recorder.run,
         "alarms": administration.alarms.run,
+        "traces": traces.run,
     }
     if isinstance(store, ClusterStore):
         jobs["cluster"] = functools.partial(store.keep, broker, metrics)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
 
 from perdure.broker.broker import Broker
+from perdure.broker.runtime.stream import ConnectionFactory
 from perdure.config.listener_kinds import LISTENER_KINDS
 from perdure.config.schema import Config, LimitsConfig
 from perdure.errors import PerdureError
@@ -21,13 +22,23 @@ _OWN_LIMITS: Final = ("publish_rate", "publish_bytes_rate", "subscribe_rate")
 
 
 def make_listeners(
-    config: Config, broker: Broker, admission: Admission, metrics: Metrics
+    config: Config,
+    broker: Broker,
+    admission: Admission,
+    metrics: Metrics,
+    *,
+    wrap: Callable[[ConnectionFactory], ConnectionFactory] = lambda made: made,
 ) -> list[Listener]:
-    """The listeners that are enabled."""
+    """The listeners that are enabled.
+
+    Args:
+        config, broker, admission, metrics: what they are made of.
+        wrap: given what makes connections, returns what does it instead.
+    """
     return [
         Listener(
             _settings(config, kind, section),
-            functools.partial(broker.connection, durability=section.durability),
+            wrap(functools.partial(broker.connection, durability=section.durability)),
             admission=admission,
             metrics=metrics,
             unexpected_errors=broker.services.unexpected_errors,

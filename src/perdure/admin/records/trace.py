@@ -50,9 +50,9 @@ class TraceEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         number: of the event in its trace, from 1 on.
         at, at_us: when.
         client_id: between whom and the broker.
-        event: ``connect``, ``connack``, ``subscribe``, ``suback``, ``unsubscribe``, ``publish`` (from
-            the client), ``answered`` or ``refused`` (to it), ``sent`` (to it), ``acked`` (from it),
-            ``dropped``, ``disconnect``, ``closed``, ``undecodable``.
+        event: ``connect``, ``connack``, ``subscribe``, ``suback``, ``unsubscribe``, ``publish``
+            (from the client), ``answered`` or ``refused`` (to it), ``sent`` (to it), ``acked``
+            (from it), ``dropped``, ``disconnect``, ``closed``, ``undecodable``.
         topic: of the message.
         qos, retain, dup, packet_id: of the packet.
         payload_bytes, payload: size, and the beginning if that was asked for.

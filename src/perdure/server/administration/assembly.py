@@ -37,11 +37,13 @@ from perdure.server.administration.sessions import SessionOperations
 from perdure.server.administration.storage import StorageOperations
 from perdure.server.administration.subscriptions import SubscriptionOperations
 from perdure.server.administration.timeline import TimelineOperations
+from perdure.server.administration.trace import TraceOperations
 from perdure.server.administration.watch import WatchOperations
 from perdure.server.alarms.watch import AlarmWatch
 from perdure.server.audit import AuditTrail
 from perdure.server.bans import BanKeeper
 from perdure.server.lifecycle import Phase
+from perdure.server.trace.traces import Traces
 
 
 @final
@@ -55,6 +57,7 @@ class Administration:
         bans: keeps the bans.
         is_superuser: whether a user is exempt from the ACL.
         phase: of the process.
+        traces: of the listeners' connections.
         forwarders: goes to other systems.
         applications: have a Kafka topic each.
         audit: is told of changes; None = the log of messages, or without a ledger that of events.
@@ -81,6 +84,7 @@ class Administration:
         bans: BanKeeper,
         is_superuser: Callable[[str | None], bool],
         phase: Callable[[], Phase],
+        traces: Traces | None = None,
         forwarders: ForwarderService,
         access: AccessControl | None = None,
         listeners: Sequence[Listener] = (),
@@ -124,6 +128,7 @@ class Administration:
             ApplicationOperations(applications),
             TimelineOperations(services),
             WatchOperations(services, self.recorder, self.alarms),
+            TraceOperations(traces or Traces(services.registry, clock)),
         ]
         self.identity: IdentityOperations | None = None
         if ledger is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import islice
-from typing import Any, final
+from typing import Any, Final, final
 
 from perdure.admin.operation import Request
 from perdure.admin.records.trace import (
@@ -19,6 +19,8 @@ from perdure.admin.records.trace import (
 from perdure.server.administration.service import Call, Handler
 from perdure.server.trace.traces import Traces
 from perdure.topic.names import validate_topic_filter
+
+LEVELS_MAX: Final = 65_536
 
 
 @final
@@ -44,7 +46,7 @@ class TraceOperations:
     async def start(self, request: StartTrace, call: Call) -> TraceRow:
         """Begin one."""
         if request.kind == "topic":
-            validate_topic_filter(request.value)
+            validate_topic_filter(request.value, levels_max=LEVELS_MAX)
         trace = self._traces.start(
             request.kind, request.value, seconds=request.seconds, payloads=request.payloads
         )

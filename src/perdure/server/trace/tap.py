@@ -190,7 +190,7 @@ class Tap:
         elif isinstance(packet, Connect):
             self._connected(packet)
         elif isinstance(packet, Subscribe):
-            asked = ", ".join(f"{each.topic_filter} (QoS {each.qos})" for each in packet.filters)
+            asked = ", ".join(f"{each.filter} (QoS {each.qos})" for each in packet.filters)
             self._tell("subscribe", packet_id=packet.packet_id, detail=asked)
         elif isinstance(packet, Unsubscribe):
             asked = ", ".join(packet.filters)

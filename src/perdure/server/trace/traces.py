@@ -189,9 +189,7 @@ class Traces:
 
     def wants_client(self, client_id: str) -> bool:
         """Whether anything of a client may belong to a trace."""
-        return any(
-            trace.kind == "topic" or trace.value == client_id for trace in self.running()
-        )
+        return any(trace.kind == "topic" or trace.value == client_id for trace in self.running())
 
     def record(
         self, client_id: str, event: str, topic: str, payload: bytes | None, fields: dict[str, Any]
