@@ -6,7 +6,7 @@ never the connection.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import Any, Final, Protocol, final
 
 from perdure.broker.runtime.stream import ByteStream, StreamHandler
 from perdure.limits import REMAINING_LENGTH_MAX
@@ -23,12 +23,27 @@ from perdure.mqtt.packets import (
     Unsubscribe,
 )
 
-if TYPE_CHECKING:
-    from perdure.server.trace.traces import Traces
-
 ACK_NAMES: Final = {4: "PUBACK", 5: "PUBREC", 6: "PUBREL", 7: "PUBCOMP"}
 REFUSED: Final = 0x80
 """Reason codes from here on are refusals (MQTT 5.0 section 2.4)."""
+
+
+class Hearers(Protocol):
+    """Who is told."""
+
+    def record(
+        self, client_id: str, event: str, topic: str, payload: bytes | None, fields: dict[str, Any]
+    ) -> None:
+        """Something went by."""
+        ...
+
+    def wants_client(self, client_id: str) -> bool:
+        """Whether anybody wants to know of a client."""
+        ...
+
+    def forget(self, tap: Tap) -> None:
+        """It listens no more."""
+        ...
 
 
 @final
@@ -58,7 +73,7 @@ class Tap:
         stream: the transport.
     """
 
-    def __init__(self, traces: Traces, stream: ByteStream) -> None:
+    def __init__(self, traces: Hearers, stream: ByteStream) -> None:
         self._traces = traces
         self._stream = stream
         self._shell: Any = stream
@@ -70,7 +85,7 @@ class Tap:
         self._outbound = _Direction(from_client=False)
 
     @classmethod
-    def on_open(cls, traces: Traces, shell: Any) -> Tap:
+    def on_open(cls, traces: Hearers, shell: Any) -> Tap:
         """On a connection that is open: from the next packet on, in both directions."""
         tap = cls(traces, shell)
         connection: Any = shell.handler
