@@ -19,9 +19,9 @@ from perdure.admin.records.trace import (
     TraceKind,
 )
 from perdure.cli.admin_client import AdminClient
-from perdure.cli.commands.sessions import not_running
 from perdure.cli.data import data_options
 from perdure.cli.output import Column, Output, encode, output_options, printable
+from perdure.cli.running_broker import not_running
 
 POLL_S: Final = 0.5
 _SAID: Final = ("number", "at", "at_us", "client_id", "event", "topic")
