@@ -96,6 +96,9 @@ class LateDatabase(FaultyDatabase):
             self.log.shared, self._name, self.inner, self.log.incarnations
         )
         self.replica.on_sequenced = self._sequenced
+        if has_peers:
+            # The others have no brokers: all that one of them does is this one's.
+            setattr(self.replica.peers, "owns", lambda _duty: True)  # noqa: B010
         drive(self.replica.open(), self.log.sequence_one)
 
     def _sequenced(self) -> None:

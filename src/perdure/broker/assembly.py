@@ -131,11 +131,17 @@ def wire_cluster(
         lost: told of sessions that have a later owner.
     """
     registry, reaper = services.registry, services.reaper
+    services.pipeline.on_regrouped = services.shared_subscriptions.regrouped
     handover = Handover(
         services, claims=services.claims, lost=lost, registry=registry, wills=services.wills
     )
     foreign = ForeignBatches(
-        services, claims=services.claims, deadlines=reaper, handover=handover, registry=registry
+        services,
+        claims=services.claims,
+        deadlines=reaper,
+        handover=handover,
+        registry=registry,
+        shared_subscriptions=services.shared_subscriptions,
     )
     survey = Survey(
         services,
@@ -145,7 +151,14 @@ def wire_cluster(
         registry=registry,
         session_counts=services.session_counts,
     )
-    return ClusterNode(services, peers, foreign=foreign, reaper=reaper, survey=survey)
+    return ClusterNode(
+        services,
+        peers,
+        foreign=foreign,
+        reaper=reaper,
+        shared_subscriptions=services.shared_subscriptions,
+        survey=survey,
+    )
 
 
 def _wire_connections(

@@ -68,16 +68,20 @@ class Batch:
         first_offset: that of the first message or placed thing, if there is any.
         refused: the operations that did not hold.
         silenced: publishers whose messages did not count (``fencing.silence``).
+        lost_groups: groups that another node has given out for.
+        returned: entries that came back to their groups, for their sessions have other owners.
     """
 
     __slots__ = (
         "_sessions",
         "first_offset",
         "is_sequenced",
+        "lost_groups",
         "messages",
         "operations",
         "placed",
         "refused",
+        "returned",
         "silenced",
     )
 
@@ -90,6 +94,8 @@ class Batch:
         self.first_offset: int = 0
         self.refused: list[Operation] = []
         self.silenced: frozenset[str] = _NOBODY
+        self.lost_groups: frozenset[str] = _NOBODY
+        self.returned: list[InboxEntry] = []
 
     # -- the log ---------------------------------------------------------------------------
 
@@ -186,9 +192,16 @@ class Batch:
 
     # -- groups ----------------------------------------------------------------------------
 
-    def put_group(self, record: GroupRecord) -> None:
-        """Create or replace a shared group."""
-        self.operations.append(PutGroup(record))
+    def put_group(self, record: GroupRecord, *, seen: int = -1) -> None:
+        """Create or replace a shared group.
+
+        Args:
+            record: of the group.
+            seen: turn of the record that was read, 0 = there was none: if another one is there, all
+                that this batch gives out for the group is refused (``fencing.silence``). -1 =
+                nobody else writes.
+        """
+        self.operations.append(PutGroup(record, seen))
 
     def discard_group(self, group_key: str) -> None:
         """Delete a group, its members and what was returned to it."""
@@ -264,6 +277,17 @@ class Batch:
         claimed = {each.client_id for each in refused if isinstance(each, ClaimSession)}
         lost = {(each.client_id, each.epoch) for each in refused}
         return sorted(each for each in lost if each[0] not in claimed)
+
+    @property
+    def has_regrouped(self) -> bool:
+        """Whether something that groups gave does not count."""
+        return bool(self.lost_groups or self.returned)
+
+    def gives(self, entry: InboxEntry) -> bool:
+        """Whether an entry of a private stream counts."""
+        return entry.group_key not in self.lost_groups and not any(
+            each is entry for each in self.returned
+        )
 
     def silences(self, thing: object) -> bool:
         """Whether something is a message that does not count."""

@@ -15,7 +15,7 @@ Integers are big-endian; text is UTF-8. ``message``, ``bundle``, ``inbox entry``
     6, 7   owner | packet id (2)          put, delete an awaiting-release identifier
     8, 19  owner | place (8) | entry      put, bury an inbox entry
     9      owner | offset (8)             trim an inbox
-    10     record                         put a group
+    10     seen (8) | record              put a group
     11     group key                      discard a group
     12, 13 name | client id               put, delete a member; name: of the group
     14     name | owner | place (8) | entry   put a group's entry; owner: who had it
@@ -349,7 +349,12 @@ _TABLE: Final[tuple[_Row, ...]] = (
     _of_session(7, op.DeleteAwaitingRelease, "packet_id", _PACKET_ID),
     _of_session(8, op.PutInbox, "entry", _ENTRY),
     _of_session(9, op.TrimInbox, "through_offset", _THROUGH),
-    _whole(10, op.PutGroup, "record", (_record, lambda raw, _: decode_group(raw))),
+    (
+        10,
+        op.PutGroup,
+        lambda o, _: _OFFSET.pack(o.seen) + encode_record(o.record),
+        lambda body, _: op.PutGroup(decode_group(body[8:]), _OFFSET.unpack_from(body)[0]),
+    ),
     _whole(11, op.DiscardGroup, "group_key", _TEXT),
     _of_group(12, op.PutGroupMember, "member", _TEXT),
     _of_group(13, op.DeleteGroupMember, "member", _TEXT),

@@ -271,9 +271,12 @@ _VERSION_BYTE = bytes([VERSION])
 def encode_record(record: msgspec.Struct) -> bytes:
     """The value of a session, subscription, group or other array-like struct."""
     if isinstance(record, (Subscription, GroupRecord)) and not record.where:
-        # Without the fields of a content filter, which stand last: as releases before them wrote.
-        filter_fields = 2 if isinstance(record, Subscription) else 3
-        return _VERSION_BYTE + _encode(msgspec.structs.astuple(record)[:-filter_fields])
+        # Without the fields of a content filter, and those of a cluster, which stand last: as
+        # releases before them wrote.
+        if isinstance(record, Subscription):
+            return _VERSION_BYTE + _encode(msgspec.structs.astuple(record)[:-2])
+        if not record.turn:
+            return _VERSION_BYTE + _encode(msgspec.structs.astuple(record)[:-6])
     return _VERSION_BYTE + _encode(record)
 
 

@@ -20,9 +20,13 @@ from typing import Final
 from perdure.storage.batch import Batch
 from perdure.storage.operations import (
     ClaimSession,
+    DeleteGroupEntry,
     DeleteRetained,
     DiscardSession,
     Operation,
+    PutGroup,
+    PutGroupEntry,
+    PutInbox,
     PutRetained,
     PutSession,
 )
@@ -73,28 +77,64 @@ def stale(operations: list[Operation], owner_epoch: Callable[[str], int | None])
     return found
 
 
-def silence(batch: Batch, owner_epoch: Callable[[str], int | None]) -> None:
-    """Take out of a batch what publishers say in it whose session has another owner.
+def silence(
+    batch: Batch,
+    owner_epoch: Callable[[str], int | None],
+    group_turn: Callable[[str], int],
+) -> None:
+    """Take out of a batch what does not count, where several nodes write: what publishers say in it
+    whose session has another owner, and what is given out for a group that another node has given
+    out for. What a group has given to a session that has another owner goes back to the group.
 
-    To be asked where several nodes write, before the batch is applied; the offsets of what goes
-    are not used again.
+    To be asked before the batch is applied; the offsets of what goes are not used again.
 
     Args:
         batch: in its place in the log.
         owner_epoch: see ``stale``.
+        group_turn: of a stored group, by its key; 0 = there is none.
     """
-    if not any(isinstance(operation, Speak) for operation in batch.operations):
+    lost = _lost_groups(batch, group_turn)
+    if lost:
+        batch.lost_groups = lost
+        batch.operations = [each for each in batch.operations if _group(each) not in lost]
+    operations = batch.operations
+    if not any(isinstance(each, Speak | PutInbox) for each in operations):
         return
-    refused = stale(batch.operations, owner_epoch)
+    refused = stale(operations, owner_epoch)
     mute = frozenset(each.client_id for each in refused if isinstance(each, Speak))
-    if not mute:
-        return
-    batch.silenced = mute
-    batch.messages = [message for message in batch.messages if message.publisher not in mute]
-    batch.operations = [each for each in batch.operations if _publisher(each) not in mute]
+    if mute:
+        batch.silenced = mute
+        batch.messages = [message for message in batch.messages if message.publisher not in mute]
+        batch.operations = [each for each in operations if _publisher(each) not in mute]
+    for each in refused:
+        if isinstance(each, PutInbox) and each.entry.group_key and each.entry.message is not None:
+            batch.returned.append(each.entry)
+            batch.operations.append(PutGroupEntry(each.entry.group_key, each.entry))
+
+
+def _lost_groups(batch: Batch, group_turn: Callable[[str], int]) -> frozenset[str]:
+    """Groups whose record is not the one that the batch goes on from."""
+    turns: dict[str, int] = {}
+    lost: set[str] = set()
+    for each in batch.operations:
+        if isinstance(each, PutGroup) and each.seen >= 0:
+            key = each.record.key
+            if turns.get(key, group_turn(key)) != each.seen:
+                lost.add(key)
+            turns[key] = each.record.turn
+    return frozenset(lost)
 
 
 def _publisher(operation: Operation) -> str:
     if isinstance(operation, PutRetained | PassMessage):
         return operation.message.publisher
     return operation.publisher if isinstance(operation, DeleteRetained) else ""
+
+
+def _group(operation: Operation) -> str:
+    """The group that an operation gives out for."""
+    if isinstance(operation, PutInbox):
+        return operation.entry.group_key
+    if isinstance(operation, PutGroup):
+        return operation.record.key
+    return operation.group_key if isinstance(operation, DeleteGroupEntry) else ""

@@ -281,13 +281,14 @@ class TrimInbox(Operation):
 
 @final
 class PutGroup(Operation):
-    """A shared group."""
+    """A shared group, if its record is still the one that was read."""
 
-    __slots__ = ("record",)
+    __slots__ = ("record", "seen")
 
-    def __init__(self, record: GroupRecord) -> None:
+    def __init__(self, record: GroupRecord, seen: int = -1) -> None:
         super().__init__()
         self.record: GroupRecord = record
+        self.seen: int = seen
 
     def apply(self, target: Target) -> None:
         target.put_group(self.record)

@@ -7,7 +7,7 @@ import pytest
 from perdure.model import Cursor, GroupRecord
 from perdure.storage.batch import Batch
 from perdure.storage.fencing import silence, stale
-from tests.contract.values import message, record
+from tests.contract.values import entry, message, record
 
 
 @pytest.fixture
@@ -76,9 +76,9 @@ def test_who_has_lost_its_session_is_silenced_and_nobody_else(batch: Batch) -> N
     batch.delete_retained("f", publisher="c2")
     batch.pass_on(passed)
     whole = [*batch.operations]
-    silence(batch, {"c1": 5, "c2": 5}.get)
+    silence(batch, {"c1": 5, "c2": 5}.get, lambda _: 0)
     assert (batch.messages, batch.operations) == ([lost, other, kept], whole)
-    silence(batch, {"c1": 6, "c2": 5}.get)
+    silence(batch, {"c1": 6, "c2": 5}.get, lambda _: 0)
     assert batch.silenced == {"c1"}
     assert batch.messages == [other]
     assert batch.operations == [whole[0], whole[1], whole[3], whole[5]]
@@ -108,3 +108,30 @@ def test_what_belongs_to_no_session_always_holds(batch: Batch) -> None:
     batch.put_group_member("g/a", "nobody")
     batch.delete_retained("a")
     assert refused(batch) == []
+
+
+def test_of_two_nodes_that_give_out_for_a_group_one_counts(batch: Batch) -> None:
+    entries = [entry(number, b"x", group_key="g/a") for number in (1, 2)]
+    batch.put_inbox("c1", entries[0], epoch=5)
+    batch.put_inbox("c1", entry(3, b"own"), epoch=5)
+    batch.put_group(GroupRecord("g", "a", 9, 1, turn=4), seen=3)
+    batch.delete_group_entry("g/a", entries[1])
+    batch.put_group(GroupRecord("g", "a", 9, 1, turn=5), seen=4)
+    whole = [*batch.operations]
+    silence(batch, {"c1": 5}.get, lambda _: 3)
+    assert batch.operations == whole
+    silence(batch, {"c1": 5}.get, lambda _: 4)
+    assert batch.lost_groups == {"g/a"}
+    assert batch.operations == [whole[1]]
+    assert not batch.gives(entries[0])
+
+
+def test_what_a_group_gives_to_a_session_that_has_moved_comes_back(batch: Batch) -> None:
+    given, other = entry(1, b"x", group_key="g/a"), entry(2, b"y", group_key="g/a")
+    batch.put_inbox("c1", given, epoch=5)
+    batch.put_inbox("c2", other, epoch=5)
+    silence(batch, {"c1": 6, "c2": 5}.get, lambda _: 0)
+    assert batch.returned == [given]
+    assert not batch.gives(given)
+    assert batch.gives(other)
+    assert refused(batch, c1=6, c2=5) == [0]  # and its return holds

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, final
 from perdure.broker.dispatch.items import InboxDelivery, Item, OffsetAdvance
 from perdure.storage.operations import (
     ClaimSession,
+    DiscardGroup,
     DiscardSession,
     PutCursor,
+    PutGroup,
+    PutGroupEntry,
     PutInbox,
     PutSession,
 )
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from perdure.broker.delivery.registry import Registry
     from perdure.broker.sessions.claims import Claims
     from perdure.broker.sessions.lifecycle import Deadlines
+    from perdure.broker.shared.subscriptions import SharedSubscriptions
     from perdure.storage.batch import Batch
 
 
@@ -36,6 +40,7 @@ class ForeignBatches:
         core: what every part stands on.
         deadlines: told of sessions that have something due.
         registry: who is connected here.
+        shared_subscriptions: the groups.
         claims: told of cursors.
         handover: told of sessions that have an owner elsewhere.
     """
@@ -48,12 +53,14 @@ class ForeignBatches:
         deadlines: Deadlines,
         handover: Handover,
         registry: Registry,
+        shared_subscriptions: SharedSubscriptions,
     ) -> None:
         self._core = core
         self._claims: Claims = claims
         self._deadlines: Deadlines = deadlines
         self._registry: Registry = registry
         self._handover: Handover = handover
+        self._shared: SharedSubscriptions = shared_subscriptions
 
     def take(self, batch: Batch) -> None:
         """A batch of another node was applied."""
@@ -78,6 +85,12 @@ class ForeignBatches:
                 self._deadlines.note(operation.record.deadline_us)
             elif isinstance(operation, DiscardSession):
                 self._handover.discarded(operation.client_id, operation.epoch)
+            elif isinstance(operation, PutGroup):
+                self._shared.heard(operation.record)
+            elif isinstance(operation, DiscardGroup):
+                self._shared.discarded(operation.group_key)
+            elif isinstance(operation, PutGroupEntry):
+                self._shared.came_back(operation.entry)
         items += entries
         if batch.placed:
             items.append(OffsetAdvance(batch.placed[-1]))

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from perdure.broker.cluster.survey import Survey
     from perdure.broker.core import BrokerCore
     from perdure.broker.sessions.reaper import Reaper
+    from perdure.broker.shared.subscriptions import SharedSubscriptions
     from perdure.errors import StorageError
 
 
@@ -21,7 +22,7 @@ class ClusterNode:
     Args:
         core: what every part stands on.
         peers: the nodes.
-        foreign, reaper, survey: what else it uses.
+        foreign, reaper, shared_subscriptions, survey: what else it uses.
     """
 
     def __init__(
@@ -31,11 +32,13 @@ class ClusterNode:
         *,
         foreign: ForeignBatches,
         reaper: Reaper,
+        shared_subscriptions: SharedSubscriptions,
         survey: Survey,
     ) -> None:
         self._core = core
         self._reaper: Reaper = reaper
         self._survey: Survey = survey
+        self._shared: SharedSubscriptions = shared_subscriptions
         peers.on_foreign = foreign.take
         peers.on_gone = self._gone
         peers.on_failed = self._failed
@@ -55,6 +58,7 @@ class ClusterNode:
             self._core.log.warning("cluster.node_gone", node=gone.node)
             self._survey.want()
             self._reaper.note(self._core.clock.now_us())
+            self._shared.look()
 
     def _failed(self, error: StorageError) -> None:
         """Nothing more is acknowledged in this incarnation."""

@@ -246,6 +246,8 @@ class Committer:
             # Before anybody is answered: who lost a session gets no answer in it.
             for client_id, epoch in batch.overtaken():
                 self.listener.refused(client_id, epoch)
+        if batch is not None and batch.has_regrouped and self.listener is not None:
+            self.listener.regrouped(batch)
         if submission.waiting.count:
             self._submitted_count -= submission.waiting.count
             self.log_sync.waiting.join(submission.waiting)

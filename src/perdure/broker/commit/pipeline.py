@@ -38,6 +38,7 @@ from perdure.broker.runtime.turn_budget import TurnBudget
 from perdure.clock import SteadyClock
 from perdure.errors import StorageError
 from perdure.model import Message
+from perdure.storage.batch import Batch
 
 WALL_READ_US: Final = 1_000
 """How often the wall clock is looked at while bytes come from clients: a clock that was set is
@@ -91,6 +92,8 @@ class CommitPipeline:
         self.on_storage_failed: list[StorageFailureListener] = []
         self.on_refused: Callable[[str, int], None] | None = None
         """Told of sessions that a later owner has, and of the epoch that has lost them."""
+        self.on_regrouped: Callable[[Batch], None] | None = None
+        """Told of batches in which groups gave what does not count."""
         self.number: int = 0
         """Turns so far."""
         self._scheduled: bool = False
@@ -306,6 +309,11 @@ class CommitPipeline:
         """A session has a later owner (from the committer)."""
         if self.on_refused is not None:
             self.on_refused(client_id, epoch)
+
+    def regrouped(self, batch: Batch) -> None:
+        """Groups did not give what a batch says (from the committer)."""
+        if self.on_regrouped is not None:
+            self.on_regrouped(batch)
 
     def synced(self) -> None:
         """A sync has finished (from the committer)."""

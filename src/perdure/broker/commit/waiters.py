@@ -6,14 +6,12 @@ they came, and fail together. What one of them does about it is not to keep it f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import Final, Protocol, final
 
+from perdure.broker.dispatch.items import InboxDelivery, Item
 from perdure.broker.runtime.scheduler import Gate
 from perdure.errors import StorageError
 from perdure.storage.batch import Batch
-
-if TYPE_CHECKING:
-    from perdure.broker.dispatch.items import Item
 
 LEVEL_MEMORY: Final = 0
 LEVEL_OS: Final = 1
@@ -56,6 +54,10 @@ class CommitListener(Protocol):
 
     def refused(self, client_id: str, epoch: int) -> None:
         """A session has a later owner than the one that something was submitted for."""
+        ...
+
+    def regrouped(self, batch: Batch) -> None:
+        """What groups gave in a batch went back, or another node has given it."""
         ...
 
     def commit_due(self) -> None:
@@ -172,6 +174,13 @@ class Submission:
     def counting_items(self) -> list[Item]:
         """The items, but for messages of publishers that were silenced."""
         batch = self.batch
-        if batch is None or not batch.silenced:
+        if batch is None or not (batch.silenced or batch.has_regrouped):
             return self.items
-        return [item for item in self.items if not batch.silences(item)]
+        counting: list[Item] = []
+        for item in self.items:
+            if isinstance(item, InboxDelivery) and not batch.gives(item.entry):
+                # It went to another node, or back to its group.
+                item.session.inbox_queued -= 1
+            elif not batch.silences(item):
+                counting.append(item)
+        return counting

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from perdure.broker.shared.subscriptions import SharedSubscriptions
     from perdure.config.schema import RetentionConfig
 
+DUTY: Final = "retention"
+"""What one of several nodes does for all: to carry over feeds, and to sweep. The rest is written
+alike by each that does it, to the same places."""
+
 CARRY_PAGE: Final = 256
 """Messages carried over in one commit."""
 
@@ -117,7 +121,8 @@ class Retention:
             for info in self._due(now_us):
                 await self.drop(info)
             await self._budget.keep(self.config)
-            await core.database.sweep_retained(now_us, limit=10_000)
+            if core.peers is None or core.peers.owns(DUTY):
+                await core.database.sweep_retained(now_us, limit=10_000)
         except StorageError as error:
             core.log.error("retention.failed", error=error.message, code=error.code)
             if core.database.has_failed and core.committer.writable:
@@ -221,7 +226,10 @@ class Retention:
         stored = await core.database.open_session(client_id)
         if stored is None:
             return 0
-        if live is None:
+        peers = core.peers
+        if peers is not None and live is None and stored.record.connected:
+            return 0  # the node that has it carries over
+        if live is None and (peers is None or peers.owns(DUTY)):
             fed = await self._carry_feeds(stored, info)
         has_queues = core.database.capabilities.queues is not None
         if stored.cursor.offset >= info.until_offset - 1 or has_queues:
@@ -321,6 +329,8 @@ class Retention:
         until = info.until_offset - 1
         if group is None or not group.lagging or group.position >= until:
             return 0
+        if core.peers is not None and not group.is_served:
+            return 0  # the node that serves it carries over
         count = 0
         after = group.position
         while after < until:

@@ -81,9 +81,47 @@ class SharedGroup(GroupSubscriber):
         self._is_limited: bool = False
         """A member has a Maximum Packet Size."""
         self._catching_up: bool = False
+        self._is_released: bool = False
+        """The record that says that this node does not have the group is to be written."""
+
+    @property
+    def is_served(self) -> bool:
+        """Whether this node gives its messages out: of several one does, to its own members."""
+        peers = self._core.peers
+        if peers is None:
+            return True
+        return self.record.node == peers.node and self.record.incarnation == peers.incarnation
+
+    def serve(self) -> bool:
+        """Take the group if no node that lives has it; returns whether this one has it now.
+
+        Of two nodes that take it at once the record of one is refused, with all that it gave.
+        """
+        peers = self._core.peers
+        if peers is None or self.is_served:
+            return True
+        record = self.record
+        if record.node and peers.is_member(record.node, record.incarnation):
+            return False
+        self._own(peers.node, peers.incarnation)
+        return True
+
+    def let_go(self) -> None:
+        """No member is here any more: members on another node may have the group."""
+        if self._core.peers is not None and self.is_served:
+            self._own("", 0)
+
+    def _own(self, node: str, incarnation: int) -> None:
+        self.record = msgspec.structs.replace(self.record, node=node, incarnation=incarnation)
+        self.returned.clear()
+        self.returned_loaded = False
+        self._is_released = not node
+        self._core.cursors.group_moved(self)
 
     def deliver(self, message: Message) -> None:
         """A message was dispatched now."""
+        if self._core.peers is not None and not self.is_served:
+            return
         if not message.qos or not message.offset:
             self._give_unrecorded(message)
             return
@@ -219,17 +257,28 @@ class SharedGroup(GroupSubscriber):
 
     def start(self) -> None:
         """Begin to read for the group, unless that goes on already."""
-        if not self._catching_up and self.members:
+        if not self._catching_up and self.members and self.serve():
             self._catching_up = True
             self._core.scheduler.spawn(self._run(), name="group")
 
     def put(self, batch: Batch) -> None:
         """Add the record to a batch."""
-        self.record = msgspec.structs.replace(self.record, position=self.position)
-        batch.put_group(self.record)
+        peers = self._core.peers
+        if peers is None:
+            self.record = msgspec.structs.replace(self.record, position=self.position)
+            batch.put_group(self.record)
+            return
+        if not self.is_served and not self._is_released:
+            return
+        self._is_released = False
+        seen = self.record.turn
+        self.record = msgspec.structs.replace(self.record, position=self.position, turn=seen + 1)
+        batch.put_group(self.record, seen=seen)
 
     def give_back(self, entry: InboxEntry) -> None:
         """An entry has come back (and is in the group's private stream)."""
+        if not self.is_served:
+            return
         returned = self.returned
         if not returned or _log_offset(returned[-1]) <= _log_offset(entry):
             returned.append(entry)
@@ -314,7 +363,7 @@ class SharedGroup(GroupSubscriber):
         core = self._core
         try:
             await self._load_returned()
-            while self.members and (self.lagging or self.returned):
+            while self.members and self.is_served and (self.lagging or self.returned):
                 if not any(member.is_available for member in self.members):
                     await self._window_waiters.wait_any([m.session for m in self.members])
                     continue
@@ -339,6 +388,9 @@ class SharedGroup(GroupSubscriber):
     async def _load_returned(self) -> None:
         if self.returned_loaded:
             return
+        if self._core.peers is not None:
+            # What this node has put back, or given again, may be on its way.
+            await self._core.pipeline.committed()
         entries = await self._core.database.read_group_entries(self.key, limit=RETURNED_PAGE)
         outstanding = {offset for member in self.members for offset in member.session.group_entries}
         outstanding.update(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from perdure.broker.delivery.registry import Registry
     from perdure.broker.delivery.window_waiters import WindowWaiters
     from perdure.config.schema import SharedConfig
+    from perdure.storage.batch import Batch
 
 RECLAIM_PAGE: Final = 256
 """Entries of a private stream that are looked through at once."""
@@ -92,9 +93,13 @@ class SharedSubscriptions(GroupOwners):
                 where_id=sub.where_id,
             )
             group = self._group(record)
-            group.returned_loaded = True
             self.groups[key] = group
-            core.committer.batch.put_group(record)
+            if core.peers is None:
+                core.committer.batch.put_group(record)
+            else:
+                group.serve()
+                group.put(core.committer.batch)
+            group.returned_loaded = True
             core.metrics.shared_groups += 1
         if session.durable:
             core.committer.batch.put_group_member(key, session.client_id)
@@ -245,7 +250,10 @@ class SharedSubscriptions(GroupOwners):
                 if client_id not in self._registry.live and core.committer.writable:
                     await core.committer.sequenced()
                     stored = await core.database.open_session(client_id)
-                    if stored is not None:
+                    if core.peers is not None and not group.is_served:
+                        return
+                    held = core.peers is not None and stored is not None and stored.record.connected
+                    if stored is not None and not held:
                         await self.reclaim(stored, ends=False)
                         await core.pipeline.committed()
             finally:
@@ -276,6 +284,54 @@ class SharedSubscriptions(GroupOwners):
                 group.lagging = True
                 group.position = max(group.position, core.dispatcher.offset)
                 core.cursors.group_moved(group)
+            group.let_go()
+
+    # -- other nodes -----------------------------------------------------------------------
+
+    def heard(self, record: GroupRecord) -> None:
+        """Another node has written a group's record."""
+        group = self.groups.get(record.key)
+        if group is None:
+            group = self.groups[record.key] = self._group(record)
+            self._core.metrics.shared_groups += 1
+        group.reload(record)
+
+    def discarded(self, group_key: str) -> None:
+        """Another node has ended a group."""
+        group = self.groups.get(group_key)
+        if group is not None and not group.members:
+            del self.groups[group_key]
+            self._core.metrics.shared_groups -= 1
+
+    def came_back(self, entry: InboxEntry) -> None:
+        """An entry is the group's again: a member elsewhere has returned it, or is elsewhere."""
+        group = self.groups.get(entry.group_key)
+        if group is not None:
+            group.give_back(entry)
+
+    def look(self) -> None:
+        """A node is gone: its groups are to be had."""
+        for group in self.groups.values():
+            group.start()
+
+    def regrouped(self, batch: Batch) -> None:
+        """What groups gave in a batch of this node does not count: another node has given for them,
+        or the member is elsewhere."""
+        for session in self._registry.live.values():
+            if session.given:
+                session.given = {
+                    key: entry for key, entry in session.given.items() if batch.gives(entry)
+                }
+        for entry in batch.returned:
+            self.came_back(entry)
+        if batch.lost_groups:
+            read_again = functools.partial(self._read_again, batch.lost_groups)
+            self._core.spawn(read_again, name="group")
+
+    async def _read_again(self, group_keys: frozenset[str]) -> None:
+        for record in await self._core.database.groups():
+            if record.key in group_keys:
+                self.heard(record)
 
     def _group(self, record: GroupRecord) -> SharedGroup:
         return SharedGroup(

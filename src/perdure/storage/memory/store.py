@@ -104,6 +104,11 @@ class MemoryDatabase:
         """What was noted, by key."""
         return sorted(self._live.notes.items())
 
+    def group_turn(self, group_key: str) -> int:
+        """The turn of a group's record; 0 = there is no such group."""
+        group = self._live.groups.get(group_key)
+        return 0 if group is None or group.record is None else group.record.turn
+
     def retained_offset_of(self, topic: str) -> int:
         """The offset of the retained message of a topic; 0 = there is none."""
         message = self._live.retained.get(topic)

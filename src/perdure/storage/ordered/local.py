@@ -44,6 +44,10 @@ class Local(Database, Protocol):
         """The epoch of a session's owner; None = there is no such session."""
         ...
 
+    def group_turn(self, group_key: str) -> int:
+        """The turn of a group's record; 0 = there is no such group."""
+        ...
+
     def retained_offset_of(self, topic: str) -> int:
         """The offset of the retained message of a topic; 0 = there is none."""
         ...

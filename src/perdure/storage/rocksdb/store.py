@@ -23,7 +23,7 @@ from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageCorrupt, StorageError
 from perdure.storage.batch import Batch, apply, give_offsets
 from perdure.storage.capabilities import EMBEDDED, Capabilities
-from perdure.storage.codec import decode_retained
+from perdure.storage.codec import decode_group, decode_retained
 from perdure.storage.contract import GenerationInfo
 from perdure.storage.fencing import stale
 from perdure.storage.notes import Note
@@ -35,6 +35,7 @@ from perdure.storage.rocksdb.engine import (
     FIXED_TABLES,
     META,
     RETAINED,
+    STATE,
     Engine,
     EngineFactory,
     Operations,
@@ -306,6 +307,11 @@ class RocksDatabase(ReadSide):
     def owner_epoch(self, client_id: str) -> int | None:
         """The epoch of a session's owner; None = there is no such session."""
         return self._owners.epoch(client_id)
+
+    def group_turn(self, group_key: str) -> int:
+        """The turn of a group's record; 0 = there is no such group."""
+        value = self._handle.use().get(STATE, keys.group(group_key))
+        return 0 if value is None else decode_group(value).turn
 
     def retained_offset_of(self, topic: str) -> int:
         """The offset of the retained message of a topic; 0 = there is none."""
