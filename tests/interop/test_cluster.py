@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from perdure.cli.exit_codes import ExitCode
+from perdure.cli.main import run
+from tests import servers
 from tests.wire.cluster_broker import ClusterBroker
 from tests.wire.harness import Options
 from tests.wire.packets import Kind, Reason, Will
@@ -121,3 +124,24 @@ def test_a_dead_node_loses_nothing_and_its_wills_come_once(cluster: ClusterBroke
     third.connect("lost", session_present=False)
     publisher.publish("will/end", b"", qos=1)
     watcher.receive_publish("will/end", b"", qos=1)
+
+
+def test_all_nodes_hold_the_same(
+    cluster: ClusterBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    peer = cluster.nodes[0].connect("last", expiry=600)
+    peer.subscribe(("$share/g/v/#", 1), ("v/#", 1))
+    cluster.nodes[1].connect("speaker").publish("v/t", b"x", qos=1, retain=True)
+    assert run(["cluster", "status", "--data", str(cluster.nodes[2].directory / "data")]) == 0
+    peer.close()
+    cluster.close_peers()
+    for node in cluster.nodes:
+        node.close_peers()
+    cluster.close()
+    directories = [str(node.directory / "data") for node in cluster.nodes]
+    name = cluster.nodes[0].options.settings["cluster.name"]
+    place = ["--kafka", servers.kafka().servers, "--name", name]
+    found = run(["cluster", "verify", *place, *directories, "--json"])
+    shown = capsys.readouterr().out
+    cluster.start()
+    assert found == ExitCode.OK, shown

@@ -38,7 +38,7 @@ COMMANDS: Mapping[str, str] = {
     "forwarders": "Bridges and sinks: list, show, add, pause, resume and remove.",
     "queues": "List, show, export and discard the queues of persistent clients.",
     "storage": "Look into the log and check it.",
-    "cluster": "Make a node's data directory from a broker's, or from a node that runs.",
+    "cluster": "Show and compare the nodes of a cluster; make a node's data directory.",
     "backup": "Back a data directory up, and list, verify and prune backups.",
     "restore": "Make a data directory from a backup.",
     "pipeline": "Read the log with Spark, and archive it into tables.",

@@ -23,6 +23,20 @@ class Gone(NamedTuple):
     is_own: bool
 
 
+class PeerNode(NamedTuple):
+    """What is known of a node.
+
+    Attributes:
+        name: its name.
+        state: ``running``, or why it is no member (``left``, ``expelled`` and the like).
+        since_us: log time since which it is so.
+    """
+
+    name: str
+    state: str
+    since_us: int
+
+
 class Peers(Protocol):
     """The nodes of one log, as far as this one has read.
 
@@ -57,6 +71,10 @@ class Peers(Protocol):
 
     def gone_at_us(self, node: str) -> int:
         """Log time at which a node was a member last; 0 = it is one, or was never heard of."""
+        ...
+
+    def nodes(self) -> list[PeerNode]:
+        """All that were ever heard of and not forgotten, by name."""
         ...
 
     def owns(self, duty: str) -> bool:

@@ -20,7 +20,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
         phase: ``starting``, ``serving`` (clients can connect) or ``stopping``.
         version, build: release; ``compiled`` or ``pure``.
         started_at, started_at_us, uptime_s: since when it runs.
-        storage: ``ok``, ``refusing`` (the disk budget is used up) or ``failed``.
+        storage: ``ok``, ``refusing`` (the disk budget is used up), ``stalled`` (the log of the
+            cluster takes nothing) or ``failed``.
         storage_reason: why it is not ``ok``.
         connections, sessions_connected, sessions_offline: now.
         subscriptions, subscriptions_connected, subscriptions_offline: now.

@@ -31,6 +31,9 @@ from perdure.server.administration.history import Recorder
 from perdure.server.administration.service import Call, Handler
 from perdure.server.lifecycle import Phase
 
+STALLED_S: Final = 3
+"""A node of a cluster that has waited so long for the log is not ready, seconds."""
+
 _STATM: Final = Path("/proc/self/statm")
 _DESCRIPTORS: Final = Path("/proc/self/fd")
 
@@ -112,7 +115,7 @@ class NodeOperations:
         return MetricsText(self._exposition())
 
     async def nodes(self, _request: ListNodes, _call: Call) -> NodePage:
-        """This node: it is the only one that this broker knows."""
+        """This node, and what it has read of the others of its cluster."""
         metrics = self._services.metrics
         mine = Node(
             name=self._node,
@@ -123,7 +126,21 @@ class NodeOperations:
             connections=metrics.connections_now,
             sessions_connected=metrics.sessions_connected,
         )
-        return NodePage(items=[mine], estimated_total=1)
+        peers = self._services.peers
+        others = [
+            Node(
+                name=other.name,
+                is_self=False,
+                state=other.state,
+                version=None,
+                started_at=format_time(other.since_us) if other.state == "running" else None,
+                connections=None,
+                sessions_connected=None,
+            )
+            for other in (peers.nodes() if peers is not None else ())
+            if other.name != self._node
+        ]
+        return NodePage(items=[mine, *others], estimated_total=1 + len(others))
 
     def _stats(self) -> dict[str, Any]:
         services = self._services
@@ -164,13 +181,19 @@ class NodeOperations:
         }
 
     def _storage(self) -> str:
-        """``ok``, ``refusing`` (the disk budget is used up) or ``failed``."""
+        """``ok``, ``refusing`` (the disk budget is used up), ``stalled`` (the log of the cluster
+        takes nothing) or ``failed``."""
         if not self._services.committer.writable:
             return "failed"
+        if self._services.metrics.cluster_stalled_seconds >= STALLED_S:
+            return "stalled"
         return "refusing" if self._services.publish_path.disk_full else "ok"
 
     def _storage_reason(self) -> str:
         """Why it is not ``ok``, or cannot keep to its budget."""
+        stalled_s = self._services.metrics.cluster_stalled_seconds
+        if stalled_s >= STALLED_S:
+            return f"Kafka has taken nothing for {stalled_s} s"
         failure = self._services.committer.failure
         return failure.message if failure is not None else self._services.retention.disk_over
 

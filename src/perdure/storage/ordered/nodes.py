@@ -10,7 +10,7 @@ from perdure.storage.batch import Batch
 from perdure.storage.ordered.duties import owner_of
 from perdure.storage.ordered.members import Ended, Members
 from perdure.storage.ordered.view import View
-from perdure.storage.peers import Gone
+from perdure.storage.peers import Gone, PeerNode
 
 
 @final
@@ -55,6 +55,14 @@ class Nodes:
     def gone_at_us(self, node: str) -> int:
         member = self.members.get(node)
         return 0 if member is None else member.left_us
+
+    def nodes(self) -> list[PeerNode]:
+        return [
+            PeerNode(member.name, "running", member.joined_us)
+            if member.incarnation
+            else PeerNode(member.name, member.reason, member.left_us)
+            for member in self.members.all()
+        ]
 
     def owns(self, duty: str) -> bool:
         return owner_of(duty, [member.name for member in self.members.current()]) == self._node
