@@ -1,4 +1,4 @@
-"""``perdure cluster status`` and ``verify``: the nodes of a cluster, and whether they hold the same."""
+"""``perdure cluster status`` and ``verify``: the nodes, and whether they hold the same."""
 
 from __future__ import annotations
 
