@@ -63,7 +63,7 @@ def verify(
 
     \b
     Examples:
-      perdure cluster verify --kafka k1:9092,k2:9092 --name prod /mnt/n1 /mnt/n2 /mnt/n3
+      perdure cluster verify --kafka k1:9092,k2:9092 --name prod n1 n2 n3
     """
     # Imported late: both need what other commands do without.
     from perdure.server.cluster_verify import digests
