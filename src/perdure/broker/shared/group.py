@@ -143,7 +143,7 @@ class SharedGroup(GroupSubscriber):
 
     def deliver_run(self, run: list[Message]) -> None:
         """Messages were dispatched now; see ``GroupSubscriber``."""
-        if self.lagging:
+        if self.lagging or not self.is_served:
             return
         count = self._give_out(run)
         if count < len(run):

@@ -320,7 +320,9 @@ class SharedSubscriptions(GroupOwners):
         for session in self._registry.live.values():
             if session.given:
                 session.given = {
-                    key: entry for key, entry in session.given.items() if batch.gives(entry)
+                    key: entries
+                    for key, entries in session.given.items()
+                    if batch.gives(entries[0])
                 }
         for entry in batch.returned:
             self.came_back(entry)
