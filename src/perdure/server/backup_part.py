@@ -54,7 +54,7 @@ class BackupPart:
         rocksdb: RocksdbConfig,
         metrics: Metrics,
         clock: Clock,
-        command: Sequence[str] = (sys.executable, "-m", "perdure.backup"),
+        command: Sequence[str] = (sys.executable, "-P", "-m", "perdure.backup"),
     ) -> None:
         self._config = config
         self._data = data.resolve()

@@ -75,7 +75,7 @@ class HttpPart:
         *,
         version: str,
         metrics: Metrics,
-        command: Sequence[str] = (sys.executable, "-m", "perdure.web"),
+        command: Sequence[str] = (sys.executable, "-P", "-m", "perdure.web"),
         login_store: str = "",
     ) -> None:
         self._config = config

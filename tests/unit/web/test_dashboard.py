@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +163,13 @@ def test_nothing_of_a_page_is_from_elsewhere_or_within_it() -> None:
             path
         )
         assert not re.search(r"(?:src|href)=\"https?:", text), path
+
+
+@pytest.mark.parametrize(
+    "client_id", ["plain", "with blank", "it's", "$(reboot)", "; true", "-x", "--data", "a\nb", ""]
+)
+def test_a_copied_command_has_a_client_id_as_one_word(client_id: str) -> None:
+    words = shlex.split(f"perdure sessions show {formats.argument(client_id)}")
+    assert words[-1] == client_id
+    assert words[:3] == ["perdure", "sessions", "show"]
+    assert words[3:-1] == (["--"] if client_id.startswith("-") else [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -83,6 +84,11 @@ def moment(at_us: int | None, now_us: int) -> Markup | str:
 def segment(text: str) -> str:
     """A text as one segment of a path."""
     return quote(text, safe="")
+
+
+def argument(text: str) -> str:
+    """A text as one word of a shell's command line, which no option can be mistaken for."""
+    return f"-- {shlex.quote(text)}" if text.startswith("-") else shlex.quote(text)
 
 
 def query(values: Mapping[str, Any], **changes: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -104,6 +105,8 @@ class Renderer:
             size=formats.size,
             span=formats.span,
             segment=formats.segment,
+            argument=formats.argument,
+            quoted=shlex.quote,
         )
         self._environment.globals.update(
             nav=NAV,

@@ -180,7 +180,7 @@
     const data = element.dataset;
     try {
       let text = data.text;
-      if (data.preview) text = `${text}\n\n${describe(await call(`GET ${data.preview}`).catch(() => null) ?? await call(`DELETE ${data.preview}`))}`;
+      if (data.preview) text = `${text}\n\n${describe(await call(`DELETE ${data.preview}`))}`;
       if (data.title && !await confirmed(data.title, text, data.type)) return;
       done(data.done, await call(line, body));
     } catch (error) { toast(error.message, true); }
