@@ -42,6 +42,9 @@ MEASURES: Final[Mapping[str, str]] = {
     "restart_s": "restart, s",
 }
 """What is compared, and how it is called."""
+AGAIN_MAX: Final = 3
+"""How often a run of a peer is taken again."""
+
 _REPEATABLE: Final = ("p2p", "fanin", "fanout")
 """Scenarios that leave a broker as they found it."""
 
@@ -90,6 +93,7 @@ class Comparison(msgspec.Struct, frozen=True):
         lines: medians, spreads and ratios.
         runs: every run, in the order in which they were made.
         kept: the brokers went on from round to round.
+        again: runs of others that failed and were taken again, and why.
     """
 
     name: str
@@ -102,6 +106,7 @@ class Comparison(msgspec.Struct, frozen=True):
     lines: list[Line]
     runs: list[Result]
     kept: bool = False
+    again: list[str] = msgspec.field(default_factory=list)
 
 
 def available(names: Sequence[str], version: int) -> tuple[list[Peer], dict[str, str]]:
@@ -143,12 +148,13 @@ def compare(
     if keep and any(one.settings.scenario not in _REPEATABLE for one in contestants):
         raise BenchError(f"brokers go on only between runs of {', '.join(_REPEATABLE)}")
     runs: list[Result] = []
+    again: list[str] = []
     with ExitStack() as stack:
         stands = [_Stand(one, stack if keep else None) for one in contestants]
         for number in range(1, rounds + 1):
             for stand in stands if number % 2 else reversed(stands):
-                tell = progress(f"{stand.contestant.name} {number}/{rounds}")
-                runs.append(stand.run(tell))
+                what = f"{stand.contestant.name} {number}/{rounds}"
+                runs.append(_run(stand, progress, what, None if stand is stands[0] else again))
     return Comparison(
         name=name,
         started_at=runs[0].started_at,
@@ -160,7 +166,28 @@ def compare(
         lines=summarise(runs),
         runs=runs,
         kept=keep,
+        again=again,
     )
+
+
+def _run(
+    stand: _Stand,
+    progress: Callable[[str], Progress | None],
+    what: str,
+    again: list[str] | None,
+) -> Result:
+    """One run; a peer's that fails is taken again, and told in ``again``.
+
+    A peer that lets a client go at the wrong moment would else cost the whole comparison.
+    """
+    for _ in range(AGAIN_MAX):
+        try:
+            return stand.run(progress(what))
+        except BenchError as error:
+            if again is None or stand.is_kept:
+                raise
+            again.append(f"{what}: {error}")
+    return stand.run(progress(what))
 
 
 @final
@@ -176,6 +203,11 @@ class _Stand:
         self.contestant = contestant
         self._stack = stack
         self._kept: tuple[Target, StartedPeer, Path] | None = None
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether its broker goes on from run to run."""
+        return self._stack is not None
 
     def run(self, progress: Progress | None) -> Result:
         """Measure once."""
@@ -272,6 +304,7 @@ def markdown(comparison: Comparison) -> str:
         "",
         *(f"- {header(run)}" for run in comparison.runs[: len(comparison.brokers)]),
         *(f"- {name}: skipped, {reason}" for name, reason in comparison.skipped.items()),
+        *(f"- taken again: {reason}" for reason in comparison.again),
         "",
     ]
     for phase in dict.fromkeys(line.phase for line in comparison.lines):

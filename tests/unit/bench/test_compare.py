@@ -172,6 +172,34 @@ def test_contestants_take_turns_on_fresh_brokers(measured: list[tuple[str, int, 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("failing", "times"), [("b", 1), ("b", 3), ("b", 4), ("a", 1)])
+def test_a_run_of_a_peer_that_fails_is_taken_again(
+    failing: str, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [times]
+
+    def measure(settings: Settings, target: Target, *, broker: Broker, **rest: object) -> Result:
+        if broker.name == failing and left[0]:
+            left[0] -= 1
+            raise BenchError("closed at its start")
+        return result(name=broker.name)
+
+    monkeypatch.setattr(compare, "measure", measure)
+    contestants = [
+        Contestant(peer("a"), result().settings),
+        Contestant(peer("b"), result().settings),
+    ]
+    if failing == "a" or times > compare.AGAIN_MAX:
+        with pytest.raises(BenchError, match="closed at its start"):
+            compare.compare("n", contestants, rounds=1)
+        return
+    found = compare.compare("n", contestants, rounds=1)
+    assert found.again == ["b 1/1: closed at its start"] * times
+    assert "- taken again: b 1/1: closed at its start" in markdown(found)
+    assert [run.broker.name for run in found.runs] == ["a", "b"]
+
+
+@pytest.mark.slow
 def test_brokers_that_go_on(measured: list[tuple[str, int, bool]]) -> None:
     settings = result().settings
     contestants = [Contestant(peer("a"), settings), Contestant(peer("b"), settings)]
