@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from tools.site import DOCS, ROOT, anchors, broken
@@ -20,3 +21,9 @@ def test_a_broken_one_is_noticed(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     assert len(broken([copy])) == 2
+
+
+def test_the_site_has_every_page() -> None:
+    named = set(re.findall(r"(\S+\.md)", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
+    pages = [page.relative_to(DOCS) for page in DOCS.rglob("*.md")]
+    assert named == {page.as_posix() for page in pages if page.parts[0] != "adr"}
