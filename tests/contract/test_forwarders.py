@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from perdure.model import Message
+from perdure.mqtt.property_values import EMPTY, Properties
 from tests.contract.targets import TARGETS, Target, Told
 from tests.support.forwarder_bench import NAME, Bench
 
@@ -98,6 +99,7 @@ async def test_a_message_that_the_target_refuses_is_a_dead_letter(target: Target
     ]
     assert await target.read() == told(sent)
     assert bench.forwarders.rows()[0].refused == 1
+    assert Properties() == EMPTY  # what all packets without properties share
     await bench.close()
 
 

@@ -51,7 +51,7 @@ class DeadLetters:
             ("offset", str(message.offset)),
             ("reason", refusal.reason[:1000]),
         )
-        properties = properties_from_forward(message.properties)
+        properties = properties_from_forward(message.properties).copy()
         properties.user_properties = (*told, *user_properties(message))
         core = context.core
         core.pipeline.now_us = core.clock.now_us()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import final
 
 from mypy_extensions import mypyc_attr
@@ -75,7 +76,42 @@ class InboxEntry:
             and self.forget_at_us == other.forget_at_us
         )
 
+    def __reduce__(self) -> tuple[Callable[..., InboxEntry], tuple[object, ...]]:
+        """How to copy and pickle it; a compiled class cannot be made empty and filled later."""
+        return _made, (
+            self.offset,
+            self.message,
+            self.qos,
+            self.retain,
+            self.identifiers,
+            self.group_key,
+            self.serial,
+            self.forget_at_us,
+        )
+
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"InboxEntry({self.offset}, {self.message!r}, qos={self.qos})"
+
+
+def _made(
+    offset: int,
+    message: Message | None,
+    qos: int,
+    retain: bool,
+    identifiers: tuple[int, ...],
+    group_key: str,
+    serial: int,
+    forget_at_us: int,
+) -> InboxEntry:
+    return InboxEntry(
+        offset,
+        message,
+        qos=qos,
+        retain=retain,
+        identifiers=identifiers,
+        group_key=group_key,
+        serial=serial,
+        forget_at_us=forget_at_us,
+    )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 
 from perdure.model import InboxEntry
@@ -32,3 +35,19 @@ def test_entries_are_equal_if_all_of_them_is() -> None:
 def test_it_can_be_changed_and_so_has_no_hash() -> None:
     with pytest.raises(TypeError):
         hash(InboxEntry(7, None, qos=1))
+
+
+def test_a_copy_is_another_entry_that_is_equal() -> None:
+    entry = InboxEntry(
+        7,
+        message("a", b"x"),
+        qos=2,
+        retain=True,
+        identifiers=(1, 2),
+        group_key="g/a",
+        serial=3,
+        forget_at_us=4,
+    )
+    for copied in (copy.deepcopy(entry), copy.copy(entry), pickle.loads(pickle.dumps(entry))):
+        assert copied == entry
+        assert copied is not entry

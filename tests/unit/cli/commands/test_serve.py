@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from perdure.cli.main import run
+from perdure.config.live_settings import LiveSettings
 from perdure.config.schema import Config
 from perdure.observe import logs
 
@@ -27,7 +28,9 @@ class App:
         *,
         reload: Callable[[], Config],
         greet: Callable[[str], object] | None = None,
+        live: LiveSettings,
     ) -> int:
+        assert live.loaded.config == config
         self.configs.append(config)
         self.reload = reload
         return 0

@@ -28,7 +28,7 @@ def test_a_writer_that_flushes_all_the_time(tmp_path: Path) -> None:
     def write() -> None:
         number = 0
         while not stopping.is_set():
-            sent = [message(f"t/{number}", b"x" * 2_000) for _ in range(8)]
+            sent = [message(f"t/{number}", b"x" * 400) for _ in range(8)]
             last = append_all(database, *sent, now_us=NOW_US)[-1]
             database.sync()
             synced[0] = last
