@@ -101,4 +101,6 @@ def _alike(one: Any, other: Any) -> bool:
 def _rank(one: Any, other: Any) -> int | None:
     if _kind(one) != _kind(other) or _kind(one) not in ("number", "str"):
         return None
+    if one != one:  # not a number: neither greater nor less than any
+        return None
     return int(one > other) - int(one < other)

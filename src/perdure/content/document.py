@@ -1,4 +1,4 @@
-"""What filters look at in one message: its payload as a JSON value, and its user properties.
+"""What filters look at in one message: its payload as JSON would have it, and its user properties.
 
 What a message says depends on its bytes alone, never on when or where it is asked: a filter is
 tried on it live, on what the log has of it, and in Spark, and all have to agree.
@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, final
 
-import msgspec
-
 from perdure.errors import MqttError
 from perdure.limits import CONTENT_BYTES_MAX, CONTENT_DEPTH_MAX
 from perdure.model import Message
 from perdure.mqtt.encode import properties_from_forward
+from perdure.payloads.formats import decoder_of_message
+from perdure.payloads.values import Undecodable
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -30,11 +30,6 @@ class Missing:
 
 MISSING: Final = Missing()
 
-_MSGPACK: Final = frozenset(
-    ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")
-)
-_msgpack: Final = msgspec.msgpack.Decoder()
-
 
 @final
 class Content:
@@ -46,9 +41,10 @@ class Content:
         forward: properties in wire form (``Message.properties``), in place of ``properties`` and
             ``content_type``.
         content_type: MIME type of the payload; empty = not said.
+        topic: of the message; Sparkplug's says what the payload is.
     """
 
-    __slots__ = ("_content_type", "_decoded", "_forward", "_pairs", "_payload", "_root")
+    __slots__ = ("_content_type", "_decoded", "_forward", "_pairs", "_payload", "_root", "_topic")
 
     def __init__(
         self,
@@ -56,7 +52,9 @@ class Content:
         properties: Pairs = (),
         forward: bytes = b"",
         content_type: str = "",
+        topic: str = "",
     ) -> None:
+        self._topic: str = topic
         self._content_type: str = content_type
         self._payload: bytes = payload
         self._root: object = MISSING
@@ -65,15 +63,12 @@ class Content:
         self._forward: bytes = forward
 
     def root(self) -> object:
-        """The payload as a JSON value, or ``MISSING``."""
+        """The payload as JSON would have it, or ``MISSING``."""
         if not self._decoded:
             self._decoded = True
             if self._forward:
                 self._read_properties()
-            if self._content_type and is_msgpack(self._content_type):
-                self._root = decode_msgpack(self._payload)
-            else:
-                self._root = decode_json(self._payload)
+            self._root = decode(self._payload, self._content_type, self._topic)
         return self._root
 
     def pairs(self) -> Pairs:
@@ -95,51 +90,22 @@ class Content:
 
 def content_of(message: Message) -> Content:
     """What filters see of a message."""
-    return Content(message.payload, (), message.properties)
+    return Content(message.payload, (), message.properties, "", message.topic)
 
 
-def decode_json(payload: bytes) -> object:
-    """The value of a JSON text; ``MISSING`` if it is none, too large or nested too deep."""
+def decode(payload: bytes, content_type: str = "", topic: str = "") -> object:
+    """The value of a payload in the format that its message says; ``MISSING`` if it is none, too
+    large, or nested too deep."""
     if len(payload) > CONTENT_BYTES_MAX:
         return MISSING
     try:
-        root: object = msgspec.json.decode(payload)
-    except (ValueError, RecursionError):
+        root: object = decoder_of_message(content_type, topic)(payload)
+    except Undecodable:
         return MISSING
-    # How deep the decoder goes depends on who calls it: what all of them can read is read.
+    # How deep JSON is decoded depends on who calls: what all of them can read is read.
     if payload.count(b"[") + payload.count(b"{") > CONTENT_DEPTH_MAX and is_too_deep(root):
         return MISSING
     return root
-
-
-def is_msgpack(content_type: str) -> bool:
-    """Whether a MIME type says MessagePack."""
-    return content_type.partition(";")[0].strip().lower() in _MSGPACK
-
-
-def decode_msgpack(payload: bytes) -> object:
-    """The value of a MessagePack text, as JSON would have it; ``MISSING`` if it is none, too large,
-    nested too deep, or has a map with a key that is no text."""
-    if len(payload) > CONTENT_BYTES_MAX:
-        return MISSING
-    try:
-        root: object = _msgpack.decode(payload)
-    except (ValueError, RecursionError, TypeError):
-        return MISSING
-    return MISSING if is_too_deep(root) else _as_json(root)
-
-
-def _as_json(value: object) -> object:
-    """A value without what JSON does not have: bytes, times and extensions are not there."""
-    if isinstance(value, dict):
-        if not all(isinstance(key, str) for key in value):
-            return MISSING
-        return {key: _as_json(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_as_json(each) for each in value]
-    if value is None or isinstance(value, (str, bool, int, float)):
-        return value
-    return MISSING
 
 
 def is_too_deep(root: object) -> bool:

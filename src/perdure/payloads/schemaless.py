@@ -1,4 +1,4 @@
-"""Formats that say themselves what they hold: JSON, CBOR, MessagePack, and lines of CSV."""
+"""Formats that say themselves what they hold, beside CBOR: JSON, MessagePack, and lines of CSV."""
 
 from __future__ import annotations
 
@@ -37,35 +37,8 @@ def msgpack(payload: bytes) -> object:
     """
     try:
         return plain(_msgpack.decode(payload))
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise Undecodable(str(error)) from None
-
-
-def cbor(payload: bytes) -> object:
-    """One CBOR item (RFC 8949), and nothing behind it; needs cbor2.
-
-    Raises:
-        Undecodable: it is none.
-    """
-    import io
-
-    import cbor2
-
-    stream = io.BytesIO(payload)
-    try:
-        value = plain(cbor2.CBORDecoder(stream).decode())
-    except (
-        ValueError,
-        EOFError,
-        TypeError,
-        RecursionError,
-        OverflowError,
-        cbor2.CBORError,
-    ) as error:
-        raise Undecodable(str(error)) from None
-    if stream.tell() != len(payload):
-        raise Undecodable("bytes are left")
-    return value
 
 
 def csv_decoder(names: Sequence[str], delimiter: str) -> Decoder:

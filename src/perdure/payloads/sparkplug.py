@@ -11,12 +11,27 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
+from perdure.limits import PAYLOAD_VALUES_MAX
 from perdure.payloads.values import Undecodable, plain
 
 _SIGNED_BITS: Final = {1: 8, 2: 16, 3: 32, 4: 64}
 """Data types Int8 to Int64, whose values travel as unsigned."""
 
 METRICS_MAX: Final = 10_000
+_TYPES: Final = frozenset(
+    ("NBIRTH", "NDEATH", "NDATA", "NCMD", "DBIRTH", "DDEATH", "DDATA", "DCMD")
+)
+
+
+def is_sparkplug(topic: str) -> bool:
+    """Whether a topic is one of Sparkplug's namespace whose payloads are Sparkplug B.
+
+    ``spBv1.0/<group>/<type>/<edge node>[/<device>]``; a host's ``spBv1.0/STATE/<host>`` is JSON.
+    """
+    if not topic.startswith("spBv1.0/"):
+        return False
+    levels = topic.split("/", 4)
+    return len(levels) >= 4 and levels[2] in _TYPES
 
 
 def sparkplug(payload: bytes) -> object:
@@ -27,7 +42,8 @@ def sparkplug(payload: bytes) -> object:
     """
     found: dict[str, object] = {}
     metrics = 0
-    for number, value in _fields(payload):
+    left = [PAYLOAD_VALUES_MAX]
+    for number, value in _fields(payload, left):
         if number == 1 and isinstance(value, int):
             found["timestamp"] = value
         elif number == 3 and isinstance(value, int):
@@ -36,7 +52,7 @@ def sparkplug(payload: bytes) -> object:
             metrics += 1
             if metrics > METRICS_MAX:
                 raise Undecodable("too many metrics")
-            name, each = _metric(value)
+            name, each = _metric(value, left)
             found[name] = each
         elif number > 5:
             raise Undecodable("a field that Sparkplug does not have")
@@ -45,10 +61,10 @@ def sparkplug(payload: bytes) -> object:
     return plain(found)
 
 
-def _metric(data: bytes) -> tuple[str, object]:
+def _metric(data: bytes, left: list[int]) -> tuple[str, object]:
     name, alias, kind = "", -1, 0
     value: object = None
-    for number, each in _fields(data):
+    for number, each in _fields(data, left):
         if number == 1 and isinstance(each, bytes):
             name = each.decode("utf-8", "replace")
         elif number == 2 and isinstance(each, int):
@@ -77,10 +93,18 @@ def _signed(value: int, bits: int) -> int:
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Numbers and values of a Protocol Buffers message; fixed ones as their bytes."""
+def _fields(data: bytes, left: list[int]) -> Iterator[tuple[int, int | bytes]]:
+    """Numbers and values of a Protocol Buffers message; fixed ones as their bytes.
+
+    Args:
+        data: of the message.
+        left: how many more fields there may be, in its one element.
+    """
     at = 0
     while at < len(data):
+        left[0] -= 1
+        if left[0] < 0:
+            raise Undecodable("too many fields")
         tag, at = _varint(data, at)
         kind = tag & 7
         if kind == 0:

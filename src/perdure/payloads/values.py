@@ -11,30 +11,38 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Final
 
-from perdure.limits import CONTENT_DEPTH_MAX
+from perdure.limits import CONTENT_DEPTH_MAX, PAYLOAD_VALUES_MAX
 
 
 class Undecodable(ValueError):
     """Bytes are not what they were said to be."""
 
 
-_PLAIN: Final = (str, int, float, bool, type(None))
+_PLAIN: Final = frozenset((str, int, float, bool, type(None)))
+_KEYWORDS: Final = {None: "null", True: "true", False: "false"}
 
 
-def plain(value: object, depth: int = 0) -> object:
-    """A value as JSON has it: bytes are base64, moments RFC 3339, decimals floats.
+def plain(value: object) -> object:
+    """A value as JSON has it: bytes are base64, moments RFC 3339, decimals floats, keys text.
 
     Raises:
-        Undecodable: it is nested too deep, or of a type that has no form.
+        Undecodable: it is nested too deep, has too many values, or one of a type without a form.
     """
-    if type(value) in _PLAIN:
-        return value
-    if depth > CONTENT_DEPTH_MAX:
-        raise Undecodable("nested too deep")
-    if isinstance(value, dict):
-        return {_key(key): plain(each, depth + 1) for key, each in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(each, depth + 1) for each in value]
+    return value if type(value) in _PLAIN else _plain(value, 0, [PAYLOAD_VALUES_MAX])
+
+
+def _plain(value: object, depth: int, left: list[int]) -> object:
+    if isinstance(value, dict | list | tuple | set | frozenset):
+        left[0] -= len(value)
+        if depth >= CONTENT_DEPTH_MAX or left[0] < 0:
+            raise Undecodable("nested too deep" if left[0] >= 0 else "too many values")
+        below = depth + 1
+        if isinstance(value, dict):
+            return {
+                key_of(key): each if type(each) in _PLAIN else _plain(each, below, left)
+                for key, each in value.items()
+            }
+        return [each if type(each) in _PLAIN else _plain(each, below, left) for each in value]
     if isinstance(value, bytes | bytearray):
         return base64.b64encode(bytes(value)).decode()
     if isinstance(value, datetime | date | time):
@@ -48,7 +56,18 @@ def plain(value: object, depth: int = 0) -> object:
     raise Undecodable(f"a value of type {type(value).__name__}")
 
 
-def _key(key: object) -> str:
+def key_of(key: object) -> str:
+    """The key of a map as text: numbers, truths and null as JSON writes them, bytes base64.
+
+    Raises:
+        Undecodable: it is something else.
+    """
+    if isinstance(key, str):
+        return key
     if isinstance(key, bytes):
         return base64.b64encode(key).decode()
-    return key if isinstance(key, str) else str(key)
+    if key is None or isinstance(key, bool):
+        return _KEYWORDS[key]
+    if isinstance(key, int | float):
+        return str(key)
+    raise Undecodable(f"a key of type {type(key).__name__}")

@@ -5,18 +5,18 @@ Knows no files and no Spark. Only rows that fulfil the filter are decoded into c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final, final
 
 from perdure.content import parse_filter
 from perdure.content.document import Content
 from perdure.errors import MqttError, StorageCorrupt
 from perdure.mqtt.encode import properties_from_forward
-from perdure.pipeline.decode import Heads
+from perdure.pipeline.decode import KEY_HEAD_BYTES, STREAM_BYTES, Heads, Names
 from perdure.pipeline.options import check_where
+from perdure.storage.rocksdb.bulk import Page
 
 _KNOWN_MAX: Final = 4_096
-"""Distinct sets of properties that are remembered."""
+"""Distinct sets of properties, and topics, that are remembered."""
 
 Said = tuple[tuple[tuple[str, str], ...], str]
 """User properties and content type."""
@@ -36,9 +36,11 @@ class ContentKernel:
     def __init__(self, text: str) -> None:
         self._filter = parse_filter(check_where(text))
         self._known: dict[bytes, Said] = {}
+        self._topics: dict[tuple[int, bytes], str] = {}
 
-    def __call__(self, values: Sequence[bytes], heads: Heads, rows: list[int]) -> list[int]:
+    def __call__(self, page: Page, names: Names, heads: Heads, rows: list[int]) -> list[int]:
         """Those of some rows that fulfil it."""
+        keys, values = page.keys, page.values
         starts = heads.bounds[0:-1:4]
         payloads = (heads.bounds[3::4] - starts).tolist()
         holds = self._filter.holds_for
@@ -48,16 +50,27 @@ class ContentKernel:
             for row in rows
             if holds(
                 self._content(
-                    values[row][payloads[row] :], values[row][properties[row] : payloads[row]]
+                    values[row][payloads[row] :],
+                    values[row][properties[row] : payloads[row]],
+                    self._topic(keys[row], names),
                 )
             )
         ]
 
-    def _content(self, payload: bytes, raw: bytes) -> Content:
+    def _content(self, payload: bytes, raw: bytes, topic: str) -> Content:
         if not raw:
-            return Content(payload)
+            return Content(payload, topic=topic)
         pairs, content_type = self._said(raw)
-        return Content(payload, pairs, content_type=content_type)
+        return Content(payload, pairs, content_type=content_type, topic=topic)
+
+    def _topic(self, key: bytes, names: Names) -> str:
+        part = (names.generation, key[:STREAM_BYTES] + key[KEY_HEAD_BYTES:])
+        found = self._topics.get(part)
+        if found is None:
+            if len(self._topics) >= _KNOWN_MAX:
+                self._topics.clear()
+            found = self._topics[part] = names.topic(key)
+        return found
 
     def _said(self, raw: bytes) -> Said:
         found = self._known.get(raw)
@@ -75,12 +88,14 @@ class ContentKernel:
         return found
 
 
-def content_of_row(payload: bytes, content_type: str | None, properties: Any) -> Content:
+def content_of_row(
+    payload: bytes, content_type: str | None, properties: Any, topic: str
+) -> Content:
     """What filters see of a row of a table.
 
     Args:
-        payload, content_type: of their columns.
+        payload, content_type, topic: of their columns.
         properties: user properties, each with ``name`` and ``value``; None = none.
     """
     pairs = tuple((each["name"], each["value"]) for each in properties or ())
-    return Content(payload, pairs, content_type=content_type or "")
+    return Content(payload, pairs, content_type=content_type or "", topic=topic)

@@ -29,7 +29,9 @@ from perdure.storage.rocksdb.bulk import Page
 _VERSION: Final = 1
 _PLAIN: Final = 12
 _EXTENDED: Final = 24
-_KEY_HEAD: Final = 16
+STREAM_BYTES: Final = 8
+KEY_HEAD_BYTES: Final = 16
+"""Of a data key: its stream, and its stream and offset; its tokens follow."""
 _QOS: Final = 0x03
 _RETAIN: Final = 0x04
 _HAS_EXTENSION: Final = 0x08
@@ -62,8 +64,8 @@ class Heads(NamedTuple):
     bounds: Any
 
 
-Keep: TypeAlias = Callable[[Sequence[bytes], Heads, list[int]], list[int]]
-"""Which of some rows to keep, given the values of a page and their heads."""
+Keep: TypeAlias = Callable[[Page, Names, Heads, list[int]], list[int]]
+"""Which of some rows to keep, given their page, its names, and the heads of its values."""
 
 
 def decode_page(
@@ -85,7 +87,7 @@ def decode_page(
         keep: which of the others are in.
     """
     if published_from is not None or published_until is not None or keep is not None:
-        page = _picked(page, published_from, published_until, keep)
+        page = _picked(page, names, published_from, published_until, keep)
     keys = _binary(page.keys)
     heads = None
     needs_values = set(columns) - {"topic", "offset", "generation", "structure"}
@@ -98,13 +100,15 @@ def decode_page(
     return pa.RecordBatch.from_arrays([made[name] for name in columns], schema=schema)
 
 
-def _picked(page: Page, first: int | None, last: int | None, keep: Keep | None) -> Page:
+def _picked(
+    page: Page, names: Names, first: int | None, last: int | None, keep: Keep | None
+) -> Page:
     """A page without the rows that conditions leave out."""
     heads = read_heads(_binary(page.values))
     kept = _published_between(heads, first, last)
     if keep is not None:
         rows: Any = np.arange(len(page.keys)) if kept is None else np.flatnonzero(kept)
-        chosen = keep(page.values, heads, rows.tolist())
+        chosen = keep(page, names, heads, rows.tolist())
     elif kept is None:
         return page
     else:
@@ -131,9 +135,9 @@ def _key_columns(keys: Any, columns: Sequence[str], names: Names) -> dict[str, A
     count = len(keys)
     offsets, data = _buffers(keys)
     starts = offsets[:-1]
-    if count and int((offsets[1:] - starts).min()) < _KEY_HEAD:
+    if count and int((offsets[1:] - starts).min()) < KEY_HEAD_BYTES:
         raise StorageCorrupt("a data key is cut short")
-    head = data[starts[:, None] + np.arange(_KEY_HEAD)].view(">u8").reshape(count, 2)
+    head = data[starts[:, None] + np.arange(KEY_HEAD_BYTES)].view(">u8").reshape(count, 2)
     made: dict[str, Any] = {}
     if "offset" in columns:
         made["offset"] = _numbers(head[:, 1].astype(np.int64), pa.int64())
@@ -164,7 +168,7 @@ def _topics(keys: Any, streams: Any, runs: list[int], names: Names) -> Any:
         known: dict[bytes, str] = {}
         topics = []
         for key in keys.to_pylist():
-            part = key[:8] + key[_KEY_HEAD:]
+            part = key[:STREAM_BYTES] + key[KEY_HEAD_BYTES:]
             topic = known.get(part)
             if topic is None:
                 topic = known[part] = names.topic(key)
@@ -174,7 +178,7 @@ def _topics(keys: Any, streams: Any, runs: list[int], names: Names) -> Any:
     offsets, _ = _buffers(keys)
     bounds: Any = np.empty(2 * count + 1, dtype=np.int32)
     bounds[0:-1:2] = offsets[:-1]
-    bounds[1::2] = offsets[:-1] + _KEY_HEAD
+    bounds[1::2] = offsets[:-1] + KEY_HEAD_BYTES
     bounds[-1] = offsets[-1]
     parts = pa.Array.from_buffers(
         pa.binary(), 2 * count, [None, pa.py_buffer(bounds), keys.buffers()[2]]
@@ -196,7 +200,7 @@ def _topics(keys: Any, streams: Any, runs: list[int], names: Names) -> Any:
             made.append(pc.binary_join_element_wise(around[0], token, around[1], around[2]))
         else:
             coded = tokens[start:stop].dictionary_encode()
-            head = keys[start].as_py()[:_KEY_HEAD]
+            head = keys[start].as_py()[:KEY_HEAD_BYTES]
             topics = [names.topic(head + part) for part in coded.dictionary.to_pylist()]
             made.append(_strings(topics).take(coded.indices))
     return pa.concat_arrays(made) if made else pa.nulls(0, pa.string())

@@ -352,7 +352,7 @@ class _Matcher:
         if part.published_from is not None or part.published_until is not None:
             self.columns.add("published_at")
         if self._where is not None:
-            self.columns |= {"payload", "content_type"}
+            self.columns |= {"payload", "content_type", "topic"}
             if self._where.uses_properties:
                 self.columns.add("user_properties")
 
@@ -388,13 +388,14 @@ class _Matcher:
         holds = self._where.holds_for
         payloads = rows.column("payload")
         types = rows.column("content_type").to_pylist()
+        topics = rows.column("topic").to_pylist()
         pairs: Sequence[Any] = [None] * len(payloads)
         if self._where.uses_properties:
             pairs = rows.column("user_properties").to_pylist()
         found = [
-            bool(wanted) and holds(content_of_row(payload.as_py(), content_type, properties))
-            for wanted, payload, content_type, properties in zip(
-                mask.to_pylist(), payloads, types, pairs, strict=True
+            bool(wanted) and holds(content_of_row(payload.as_py(), content_type, properties, topic))
+            for wanted, payload, content_type, properties, topic in zip(
+                mask.to_pylist(), payloads, types, pairs, topics, strict=True
             )
         ]
         return pa.array(found, pa.bool_())

@@ -15,6 +15,8 @@ import msgspec
 from perdure.config.schema import PayloadConfig
 from perdure.errors import ConfigError, MqttError
 from perdure.payloads import schemaless
+from perdure.payloads.cbor import cbor
+from perdure.payloads.formats import decoder_of_type, mime_type
 from perdure.payloads.schemaless import Decoder
 from perdure.payloads.schemas import (
     Fetch,
@@ -35,14 +37,7 @@ LEVELS_MAX: Final = 65_536
 
 KINDS: Final = ("json", "cbor", "msgpack", "csv", "sparkplug", "protobuf", "avro", "detect")
 
-_OF_CONTENT_TYPE: Final[Mapping[str, Decoder]] = {
-    "application/json": schemaless.json,
-    "application/cbor": schemaless.cbor,
-    "application/msgpack": schemaless.msgpack,
-    "application/x-msgpack": schemaless.msgpack,
-    "application/vnd.msgpack": schemaless.msgpack,
-    "text/csv": schemaless.csv_decoder((), ","),
-}
+_CSV: Final = schemaless.csv_decoder((), ",")
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -195,7 +190,7 @@ class Decoders:
             return avro_decoder(rule.schema.decode())
         plain: Mapping[str, Decoder] = {
             "json": schemaless.json,
-            "cbor": schemaless.cbor,
+            "cbor": cbor,
             "msgpack": schemaless.msgpack,
             "sparkplug": sparkplug,
             "detect": schemaless.json,
@@ -212,13 +207,13 @@ def detected(payload: bytes, content_type: str | None) -> object:
     Raises:
         Undecodable: it is none of them.
     """
-    known = _OF_CONTENT_TYPE.get((content_type or "").partition(";")[0].strip().lower())
+    known = _CSV if mime_type(content_type) == "text/csv" else decoder_of_type(content_type)
     if known is not None:
         return known(payload)
-    for decoder in (schemaless.json, schemaless.cbor, schemaless.msgpack):
+    for decoder in (schemaless.json, cbor, schemaless.msgpack):
         try:
             value = decoder(payload)
-        except (Undecodable, ImportError):
+        except Undecodable:
             continue
         if decoder is schemaless.json or (isinstance(value, dict) and value):
             return value

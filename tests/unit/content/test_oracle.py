@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import json
+import math
+from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.content import canonical, parse_filter
+from perdure.model import Message
+from perdure.mqtt.encode import forward_properties
+from perdure.mqtt.packets import Properties
+from tests.support.binary_payloads import cbor_of, sparkplug_of
 from tests.support.content_oracle import document_of, fulfils
 
 NAMES = ["a", "b", "0", "1"]
+MOMENT = datetime(2026, 11, 23, 12, tzinfo=UTC)
+DATA = "spBv1.0/g/DDATA/n/d"
 SCALARS = st.one_of(
     st.none(),
     st.booleans(),
@@ -85,6 +96,84 @@ def test_any_filter_on_any_document(
 def test_any_filter_on_any_bytes(wanted: dict[str, Any], payload: bytes) -> None:
     expected = fulfils(wanted, document_of(payload), ())
     assert parse_filter(json.dumps(wanted)).holds(payload) is expected
+
+
+WIDE = st.one_of(
+    SCALARS,
+    st.sampled_from([2**63, 2**64 - 1, -(2**63), math.nan, math.inf, b"", b"\x00\xff", MOMENT]),
+)
+WIDE_VALUES = st.recursive(
+    WIDE,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner),
+    max_leaves=6,
+)
+
+
+def as_said(value: Any) -> Any:
+    """What the guide says that JSON would have in the place of a value."""
+    match value:
+        case bytes():
+            return base64.b64encode(value).decode()
+        case datetime():
+            return "2026-11-23T12:00:00+00:00"
+        case list():
+            return [as_said(each) for each in value]
+        case dict():
+            return {name: as_said(each) for name, each in value.items()}
+    return value
+
+
+def with_epochs(value: Any) -> bytes:
+    """CBOR in which a moment is tag 1."""
+    match value:
+        case datetime():
+            return b"\xc1" + cbor_of(int(value.timestamp()))
+        case list():
+            return bytes([0x80 | len(value)]) + b"".join(map(with_epochs, value))
+        case dict():
+            pairs = (cbor_of(name) + with_epochs(each) for name, each in value.items())
+            return bytes([0xA0 | len(value)]) + b"".join(pairs)
+    return cbor_of(value)
+
+
+def told(payload: bytes, topic: str, content_type: str = "") -> Message:
+    said = forward_properties(Properties(content_type=content_type or None))
+    return Message(topic, payload, properties=said)
+
+
+@settings(max_examples=300)
+@given(FILTERS, VALUES | WIDE_VALUES)
+def test_the_same_document_in_each_format(wanted: dict[str, Any], document: Any) -> None:
+    expected = fulfils(wanted, as_said(document))
+    parsed = parse_filter(json.dumps(wanted))
+    for kind in ("application/cbor", "Application/Senml+CBOR; v=1"):
+        assert parsed.fulfilled_by(told(with_epochs(document), "t", kind)) is expected
+    with contextlib.suppress(OverflowError):  # MessagePack has no larger numbers
+        packed = msgspec.msgpack.encode(document)
+        assert parsed.fulfilled_by(told(packed, "t", "application/msgpack")) is expected
+        # The content type is asked before the topic.
+        assert parsed.fulfilled_by(told(packed, DATA, "application/msgpack")) is expected
+
+
+@settings(max_examples=200)
+@given(
+    FILTERS,
+    st.dictionaries(
+        st.sampled_from(NAMES),
+        WIDE.filter(
+            lambda value: not isinstance(value, datetime) and value not in (2**63, 2**64 - 1, 2**70)
+        ),
+    ),
+)
+def test_sparkplug_by_its_topic(wanted: dict[str, Any], metrics: dict[str, Any]) -> None:
+    payload = sparkplug_of(metrics, 17)
+    expected = fulfils(wanted, as_said({"timestamp": 17, **metrics}))
+    parsed = parse_filter(json.dumps(wanted))
+    assert parsed.fulfilled_by(told(payload, DATA)) is expected
+    assert parsed.fulfilled_by(told(payload, DATA, "text/plain")) is expected
+    for elsewhere in ("spBv1.0/STATE/h", "spBv1.0/g/STATE/n", "spBv1.0/g/DDATA", "a/" + DATA):
+        plainly = told(json.dumps({"a": 1}).encode(), elsewhere)
+        assert parsed.fulfilled_by(plainly) is fulfils(wanted, {"a": 1})
 
 
 @given(FILTERS)

@@ -17,6 +17,7 @@ from perdure.pipeline.conditions import Narrowing
 from perdure.pipeline.options import ReadOptions
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.bulk import LogFiles
+from tests.support.binary_payloads import cbor_of, sparkplug_of
 from tests.support.staged import Staged
 
 pytest.importorskip("pyarrow")
@@ -115,6 +116,37 @@ def test_a_batch_has_the_columns_of_its_rows(log: tuple[Path, list[Message]]) ->
     (part, *_) = [msgspec.structs.replace(part, where='{"t":"31"}')]
     rows = [row for batch in read(part, ["payload", "topic"]) for row in batch.to_pylist()]
     assert {row["payload"] for row in rows} == {b'{"t":"31","deep":{"list":[1,2]}}'}
+
+
+def test_binary_payloads_by_content_type_and_topic(tmp_path: Path) -> None:
+    """The topic of each row counts, which is read out of its key."""
+    config = RocksdbConfig(tail_messages=0, learn_thresholds=(3, 3))
+    database = RocksDatabase.open(tmp_path / "db", config=config, now_us=START)
+    batch = Staged(database)
+    parsed = parse_filter('{"t":{"$gt":30}}')
+    expected = []
+    for number in range(300):
+        value = {"t": number % 60}
+        kind = ("spBv1.0/g/DDATA/n", "spBv1.0/g/OTHER/n", "c")[number % 3]
+        content_type = "application/cbor" if kind == "c" else None
+        payload = cbor_of(value) if kind == "c" else sparkplug_of(value, 17)
+        message = Message(
+            f"{kind}/{number % 7}",
+            payload,
+            1,
+            properties=forward_properties(Properties(content_type=content_type)),
+            published_at_us=START + number,
+        )
+        batch.append(message, START + number)
+        assert parsed.fulfilled_by(message) is (number % 60 > 30 and number % 3 != 1)
+        if parsed.fulfilled_by(message):
+            expected.append(message.offset)
+    batch.write()
+    database.close()
+    options = ReadOptions(str(tmp_path / "db"), where=parsed.text)
+    assert expected
+    assert offsets(options, ["offset"], Narrowing()) == expected
+    assert offsets(options, ["offset", "topic", "payload"], Narrowing()) == expected
 
 
 def test_no_filter_at_all() -> None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.support.binary_payloads import cbor_of, sparkplug_of
 from tests.support.content_oracle import document_of, fulfils
 from tests.wire.harness import Broker, Options
 from tests.wire.packets import V5, Kind, Prop, Reason, Value
@@ -292,3 +294,39 @@ def test_what_a_session_gets_is_a_filter_over_the_log(broker: Broker, name: str,
 def _repeats(packets: list[Packet]) -> list[Packet]:
     seen: set[bytes] = set()
     return [p for p in packets if p.payload in seen or seen.add(p.payload) is not None]
+
+
+@pytest.mark.parametrize(
+    ("topic", "content_type", "payload"),
+    [
+        ("spBv1.0/{}/DDATA/node/press", "", lambda t: sparkplug_of({"t": t}, 17)),
+        ("{}/cbor", "application/cbor", lambda t: cbor_of({"t": t})),
+    ],
+    ids=["sparkplug", "cbor"],
+)
+def test_binary_payloads_live_offline_replayed_and_shared(
+    broker: Broker, name: str, topic: str, content_type: str, payload: Callable[[float], bytes]
+) -> None:
+    topic = topic.format(name)
+    publisher = broker.connect(f"{name}-publisher")
+    said = [(Prop.CONTENT_TYPE, content_type)] if content_type else []
+
+    def publish(*values: float) -> None:
+        for value in values:
+            publisher.publish(topic, payload(value), qos=1, properties=said)
+
+    peer = broker.connect(name, expiry=600)
+    subscribe(peer, topic, HOT)
+    shared = broker.connect(f"{name}-shared")
+    subscribe(shared, f"$share/g/{topic}", HOT)
+    publish(31.5, 3.0, 44.0)
+    hot = [payload(31.5), payload(44.0)]
+    assert payloads(peer) == hot
+    assert payloads(shared) == hot
+    peer.disconnect()
+    publish(5.0, 77.0)
+    peer = broker.connect(name, clean=False, expiry=600, session_present=True)
+    assert payloads(peer) == [payload(77.0)]
+    again = broker.connect(f"{name}-again")
+    subscribe(again, f"$replay/0/{topic}", HOT)
+    assert payloads(again) == [*hot, payload(77.0)]
