@@ -8,7 +8,7 @@ from typing import Final
 from perdure.payloads import schemaless
 from perdure.payloads.cbor import cbor
 from perdure.payloads.schemaless import Decoder
-from perdure.payloads.sparkplug import is_sparkplug, sparkplug
+from perdure.payloads.sparkplug import NAMESPACE, is_sparkplug, sparkplug
 
 _TYPES: Final[Mapping[str, Decoder]] = {
     "application/json": schemaless.json,
@@ -37,4 +37,4 @@ def decoder_of_message(content_type: str, topic: str) -> Decoder:
     found = decoder_of_type(content_type) if content_type else None
     if found is not None:
         return found
-    return sparkplug if is_sparkplug(topic) else schemaless.json
+    return sparkplug if topic.startswith(NAMESPACE) and is_sparkplug(topic) else schemaless.json

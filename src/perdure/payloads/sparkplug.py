@@ -18,6 +18,7 @@ _SIGNED_BITS: Final = {1: 8, 2: 16, 3: 32, 4: 64}
 """Data types Int8 to Int64, whose values travel as unsigned."""
 
 METRICS_MAX: Final = 10_000
+NAMESPACE: Final = "spBv1.0/"
 _TYPES: Final = frozenset(
     ("NBIRTH", "NDEATH", "NDATA", "NCMD", "DBIRTH", "DDEATH", "DDATA", "DCMD")
 )
@@ -28,7 +29,7 @@ def is_sparkplug(topic: str) -> bool:
 
     ``spBv1.0/<group>/<type>/<edge node>[/<device>]``; a host's ``spBv1.0/STATE/<host>`` is JSON.
     """
-    if not topic.startswith("spBv1.0/"):
+    if not topic.startswith(NAMESPACE):
         return False
     levels = topic.split("/", 4)
     return len(levels) >= 4 and levels[2] in _TYPES

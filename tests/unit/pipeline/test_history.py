@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from perdure.model import Message
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.topic.matching import matches
+from tests.support.binary_payloads import sparkplug_of
 from tests.support.staged import Staged, take_offset
 from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
@@ -129,23 +130,31 @@ def test_conditions_hold_on_both_sides(database: RocksDatabase, tmp_path: Path) 
     assert list(some[0].items()) == [("qos", 1), ("offset", START)]
 
 
-def test_user_properties_are_conditions_too(database: RocksDatabase, tmp_path: Path) -> None:
+def test_user_properties_and_topics_are_conditions_too(
+    database: RocksDatabase, tmp_path: Path
+) -> None:
     from perdure.mqtt.encode import forward_properties
     from perdure.mqtt.packets import Properties
 
     batch = Staged(database)
     for number in range(4):
         properties = Properties(user_properties=[("unit", "C" if number % 2 else "F")])
-        message = Message("a", b"x", 1, properties=forward_properties(properties))
+        # What the payload is says the topic, which has to be at hand on both sides.
+        message = Message(
+            f"spBv1.0/g/DDATA/{number}",
+            sparkplug_of({"t": number}, 17),
+            1,
+            properties=forward_properties(properties),
+        )
         batch.append(message, START + number)
     batch.write()
     database.rotate(START + HOUR)
-    question = {"where": '{"$property.unit": "C"}'}
-    expected = rows(tmp_path, **question, catalog="")
-    assert len(expected) == 2
+    questions = [{"where": '{"$property.unit": "C"}'}, {"where": '{"t": {"$gte": 2}}'}]
+    expected = [rows(tmp_path, **question, catalog="") for question in questions]
+    assert [len(found) for found in expected] == [2, 2]
     archive(tmp_path, database)
     database.drop_generation(1)
-    assert rows(tmp_path, **question) == expected
+    assert [rows(tmp_path, **question) for question in questions] == expected
 
 
 def test_large_files_are_read_in_pieces(database: RocksDatabase, tmp_path: Path) -> None:
