@@ -387,8 +387,7 @@ class _Matcher:
         assert self._where is not None
         holds = self._where.holds_for
         payloads = rows.column("payload")
-        types = rows.column("content_type").to_pylist()
-        topics = rows.column("topic").to_pylist()
+        types, topics = (rows.column(each).to_pylist() for each in ("content_type", "topic"))
         pairs: Sequence[Any] = [None] * len(payloads)
         if self._where.uses_properties:
             pairs = rows.column("user_properties").to_pylist()
