@@ -12,12 +12,17 @@ import time
 from collections.abc import AsyncIterator
 from typing import Final, final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from perdure.admin.problems import Refused
+from perdure.admin.records.watch import AlarmPage, ListAlarms
+from perdure.admin.rights import may
+from perdure.admin.table import operation_of
 from perdure.identity.proof import Proof
 from perdure.web.context import Context
+from perdure.web.principals import principal_of
 from perdure.web.problems import ApiError
 from perdure.web.routing import WebRoute
 
@@ -26,6 +31,8 @@ STREAMS_MAX: Final = 64
 """Open at once in one process; each is a socket and a few hundred bytes every two seconds."""
 
 STREAM_S_MAX: Final = 300.0
+
+ALARMS: Final = operation_of(ListAlarms)
 
 
 @final
@@ -42,12 +49,16 @@ class Hub:
         self._looking: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
         self._event = b""
+        self._alarms = b""
 
-    async def watch(self, proof: Proof | None) -> AsyncIterator[bytes]:
+    async def watch(
+        self, proof: Proof | None, *, with_alarms: bool = False
+    ) -> AsyncIterator[bytes]:
         """Events, until the watcher may not have them any more.
 
         Args:
             proof: of the watcher; None = one who cannot lose it.
+            with_alarms: the names of raised alarms are among them.
         """
         identity = self._context.identity
         ends_s = time.monotonic() + STREAM_S_MAX
@@ -57,20 +68,20 @@ class Hub:
         try:
             yield b"retry: 2000\n\n"
             if self._event:
-                yield self._event
+                yield self._event + (self._alarms if with_alarms else b"")
             while time.monotonic() < ends_s:
                 news = self._news
                 await news.wait()
                 if proof is not None and not identity.holds(proof):
                     yield b"event: ended\ndata: {}\n\n"
                     return
-                yield self._event
+                yield self._event + (self._alarms if with_alarms else b"")
         finally:
             self._watchers -= 1
             if not self._watchers and self._looking is not None:
                 self._looking.cancel()
                 self._looking = None
-                self._event = b""
+                self._event = self._alarms = b""
 
     def check_room(self) -> None:
         """Refuse one more if there are too many.
@@ -83,7 +94,7 @@ class Hub:
 
     async def _look(self) -> None:
         while True:
-            self._event = await self._take()
+            self._event, self._alarms = await self._take(), await self._take_alarms()
             news, self._news = self._news, asyncio.Event()
             news.set()
             await asyncio.sleep(INTERVAL_S)
@@ -96,6 +107,14 @@ class Hub:
             return b"event: away\ndata: {}\n\n"
         return b"event: overview\ndata: " + found + b"\n\n"
 
+    async def _take_alarms(self) -> bytes:
+        try:
+            found = await self._context.admin.ask(ALARMS.name, b"{}", None)
+        except Refused:
+            return b""  # that the broker is away is told already
+        names = [alarm.name for alarm in msgspec.json.decode(found, type=AlarmPage).items]
+        return b"event: alarms\ndata: " + msgspec.json.encode(names) + b"\n\n"
+
 
 def live_routes(context: Context) -> list[WebRoute]:
     """The stream of what is new."""
@@ -103,8 +122,9 @@ def live_routes(context: Context) -> list[WebRoute]:
 
     async def live(request: Request) -> Response:
         hub.check_room()
+        with_alarms = may(principal_of(request), ALARMS.right, ALARMS.name)
         return StreamingResponse(
-            hub.watch(request.scope["state"].get("proof")),
+            hub.watch(request.scope["state"].get("proof"), with_alarms=with_alarms),
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
             media_type="text/event-stream",
         )

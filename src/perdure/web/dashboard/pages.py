@@ -15,6 +15,8 @@ from perdure.web.dashboard.sessions import session_routes
 from perdure.web.dashboard.settings import setting_routes
 from perdure.web.dashboard.storage import storage_routes
 from perdure.web.dashboard.topics import topic_routes
+from perdure.web.dashboard.traces import trace_routes
+from perdure.web.dashboard.watch import watch_routes
 from perdure.web.routing import WebRoute
 
 
@@ -30,6 +32,8 @@ def dashboard_routes(context: Context) -> list[WebRoute]:
         *overview_routes(desk),
         *session_routes(desk),
         *topic_routes(desk),
+        *watch_routes(desk),
+        *trace_routes(desk),
         *storage_routes(desk),
         *message_routes(desk),
         *access_routes(desk),

@@ -63,6 +63,11 @@ NAV: Final = (
         NavItem("subscriptions", "/ui/subscriptions", "Subscriptions", "u"),
         NavItem("shared", "/ui/shared", "Shared groups", "h"),
     )),
+    ("Watch", (
+        NavItem("alarms", "/ui/alarms", "Alarms", "w"),
+        NavItem("slow", "/ui/slow", "Slow subscribers", "t"),
+        NavItem("traces", "/ui/traces", "Traces", "x", "operator"),
+    )),
     ("Kept", (
         NavItem("storage", "/ui/storage", "Storage", "l"),
         NavItem("messages", "/ui/messages", "Messages", "m"),

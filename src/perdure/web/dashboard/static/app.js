@@ -77,11 +77,22 @@
     refreshTimes();
     window.htmx?.trigger(document.body, "tick");
   };
+  let alarms = null;
+  const warn = (names) => {
+    const badge = find("#alarmed");
+    badge.hidden = !names.length;
+    badge.lastChild.textContent = names.length === 1 ? "1 alarm" : `${names.length} alarms`;
+    badge.title = names.join(", ");
+    // What was raised before the page was opened is no news.
+    for (const name of names) if (alarms && !alarms.includes(name)) toast(`Alarm: ${name.replaceAll("_", " ")}`, true);
+    alarms = names;
+  };
   const close = () => { stream?.close(); stream = null; };
   const open = () => {
     if (stream || document.hidden || pause.getAttribute("aria-pressed") === "true") return;
     stream = new EventSource("/ui/live");
     stream.addEventListener("overview", (event) => apply(JSON.parse(event.data)));
+    stream.addEventListener("alarms", (event) => warn(JSON.parse(event.data)));
     stream.addEventListener("away", () => show("away", "the broker does not answer"));
     stream.addEventListener("ended", () => { close(); location.assign("/ui/login"); });
     stream.onerror = () => {
@@ -174,7 +185,7 @@
       find("code", box).textContent = result.secret;
       find("button", box).dataset.copy = result.secret;
       find("button", box).focus();
-    } else if (where) location.assign(where);
+    } else if (where) location.assign(where.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(result[name])));
   };
   const act = async (element, line, body) => {
     const data = element.dataset;
@@ -190,7 +201,9 @@
     const found = {};
     for (const input of all("[name]", form)) {
       const text = input.value.trim();
-      if (input.dataset.list !== undefined) { if (text) found[input.name] = text.split(/[\s,]+/); }
+      if (input.type === "checkbox") found[input.name] = input.checked;
+      else if (input.type === "number") { if (text) found[input.name] = Number(text); }
+      else if (input.dataset.list !== undefined) { if (text) found[input.name] = text.split(/[\s,]+/); }
       else if (text !== "") found[input.name] = input.type === "password" ? input.value : text;
     }
     return found;
