@@ -77,7 +77,14 @@ class Scene:
         self.url = f"http://127.0.0.1:{http_port}"
         self.data = folder / "db"
         self._log = folder / "log"
-        command = perdure_command(self.data, self.port, "--set", f"http.bind=127.0.0.1:{http_port}")
+        settings = (
+            f"http.bind=127.0.0.1:{http_port}",
+            "alarms.delivery_lag_s=1",
+            "alarms.raise_after_s=0",
+            "alarms.check_interval_s=1",
+        )
+        given = [word for setting in settings for word in ("--set", setting)]
+        command = perdure_command(self.data, self.port, *given)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         wait_until(lambda: "server.started" in self._log.read_text(), 60)

@@ -22,6 +22,10 @@ PAGES = (
     "/ui/access",
     "/ui/audit",
     "/ui/bans",
+    "/ui/alarms",
+    "/ui/slow",
+    "/ui/slow?by=client",
+    "/ui/traces",
     "/ui/nodes",
     "/ui/subscriptions",
     "/ui/shared",
@@ -43,6 +47,17 @@ def ask(url: str, key: str, method: str = "GET") -> tuple[int, Any]:
     except urllib.error.HTTPError as error:
         with error:
             return error.code, None
+
+
+def axe_finds(page: Any) -> list[str]:
+    """What keeps somebody out of a page."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    return [
+        f"{page.url}: {each['id']}: {node['html'][:160]}"
+        for each in Axe().run(page).response["violations"]
+        for node in each["nodes"]
+    ]
 
 
 def test_the_first_page_lives_and_is_small(scene: Scene, page: Any) -> None:
@@ -233,22 +248,69 @@ def test_everything_goes_by_keyboard(scene: Scene, page: Any) -> None:
     page.wait_for_url("**/ui/sessions")
 
 
+def test_a_slow_subscriber_raises_an_alarm_on_every_page(scene: Scene, page: Any) -> None:
+    page.goto(f"{scene.url}/ui/slow")
+    page.locator("#pulse[data-state=live]").wait_for()
+    assert page.locator("#alarmed").is_hidden()
+    device = scene.device("slow/one", subscribe="slow")
+    device.client.manual_ack_set(True)
+    scene.device("for-the-slow").publish("slow", b"x")
+    # The page of the slow and the badge find it by themselves.
+    page.get_by_role("link", name="slow/one").wait_for()
+    page.locator("#alarmed", has_text="1 alarm").click()
+    page.wait_for_url("**/ui/alarms")
+    assert "has not acknowledged" in page.locator("#alarms tbody").first.inner_text()
+    page.get_by_role("link", name="Look at Slow subscribers").click()
+    page.get_by_label("Show first").select_option("inflight")
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url("**/ui/slow?by=inflight")
+    assert "slow/one" in page.locator("#rows tbody tr").first.inner_text()
+    device.leave()
+
+
+def test_a_client_is_traced_by_keyboard(scene: Scene, page: Any) -> None:
+    device = scene.device("traced/one", subscribe="traced/#")
+    page.goto(f"{scene.url}/ui/sessions/traced%2Fone")
+    page.get_by_role("link", name="Trace", exact=True).focus()
+    keys = page.keyboard
+    keys.press("Enter")
+    page.wait_for_url("**/ui/traces?kind=client&value=traced%2Fone")
+    value = page.get_by_label("Client id or topic filter")
+    assert value.input_value() == "traced/one"
+    page.get_by_label("256 bytes of each payload").focus()
+    keys.press("Space")
+    keys.press("Tab")
+    keys.press("Enter")
+    page.wait_for_url(re.compile("/ui/traces/[0-9a-f]+$"))
+    page.get_by_text("Nothing went by yet").wait_for()
+    device.publish("traced/<b>7</b>", b'{"on": 1}')
+    # Live, the newest first; and as a file.
+    page.locator(".events tbody tr").nth(3).wait_for()
+    last, *_, first = page.locator(".events tbody tr").all_inner_texts()
+    assert "publish" in first
+    assert '{"on": 1}' in first
+    assert "traced/<b>7</b>" in first
+    assert int(last.split()[0]) >= 4
+    with page.expect_download() as waited:
+        page.get_by_role("link", name="Download as JSONL").click()
+    lines = [json.loads(line) for line in waited.value.path().read_text().splitlines()]
+    assert [line["number"] for line in lines] == list(range(1, len(lines) + 1))
+    assert {line["event"] for line in lines} >= {"publish", "answered", "sent", "acked"}
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_text("ended; ").wait_for()
+    assert scene.cli("trace", "list", "--json").count('"running":false') == 1
+    assert axe_finds(page) == []
+    device.leave()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_page_keeps_anybody_out(scene: Scene, page: Any, scheme: str) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-    axe = Axe()
     found = []
     for path in PAGES:
         page.goto(f"{scene.url}{path}")
         page.locator("#pulse[data-state=live]").wait_for()
-        result = axe.run(page)
-        found += [
-            f"{path}: {each['id']}: {node['html'][:160]}"
-            for each in result.response["violations"]
-            for node in each["nodes"]
-        ]
+        found += axe_finds(page)
     assert found == []
 
 
