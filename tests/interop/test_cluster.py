@@ -11,7 +11,7 @@ from perdure.cli.main import run
 from tests import servers
 from tests.wire.cluster_broker import ClusterBroker
 from tests.wire.harness import Options
-from tests.wire.packets import Kind, Reason, Will
+from tests.wire.packets import Kind, Prop, Reason, Will
 from tests.wire.peer import Peer
 
 pytestmark = [
@@ -24,7 +24,9 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterBroker]:
     cluster = ClusterBroker(
-        tmp_path_factory.mktemp("cluster"), Options(settings={"cluster.dead_after": "3s"})
+        tmp_path_factory.mktemp("cluster"),
+        Options(settings={"cluster.dead_after": "3s", "sys.interval_s": "1"}),
+        advertise=True,
     )
     cluster.start()
     yield cluster
@@ -124,6 +126,49 @@ def test_a_dead_node_loses_nothing_and_its_wills_come_once(cluster: ClusterBroke
     third.connect("lost", session_present=False)
     publisher.publish("will/end", b"", qos=1)
     watcher.receive_publish("will/end", b"", qos=1)
+
+
+def test_a_node_that_stops_sends_its_clients_to_the_others_in_turn(
+    cluster: ClusterBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second, third = cluster.nodes
+    moving = [first.connect(f"moving{number}", expiry=600) for number in range(4)]
+    old = first.connect("old", version=4, clean=False)
+    for number, peer in enumerate(moving):
+        peer.subscribe((f"m/moving{number}", 1))
+    assert first.stop() == 0
+    told = [peer.expect_refusal(Reason.USE_ANOTHER_SERVER) for peer in moving]
+    places = [dict(packet.properties)[Prop.SERVER_REFERENCE] for packet in told if packet]
+    # One after the other, so that none gets all of them, and never back to where they come from.
+    assert sorted(places) == ["n2.example:1883"] * 2 + ["n3.example:1883"] * 2
+    assert places[0] != places[1]
+    assert old.receive() is None
+    # It has said that it goes: it was not waited for.
+    capsys.readouterr()
+    status = ["cluster", "status", "--data", str(second.directory / "data"), "--json"]
+    assert run(status) == ExitCode.EXPECTATION
+    shown = capsys.readouterr().out
+    assert '"left"' in shown and "expelled" not in shown
+    second.connect("speaker").publish("m/moving0", b"x", qos=1)
+    resume(cluster, 2, "moving0").receive_publish("m/moving0", b"x", qos=1)
+    first.start()
+
+
+def test_each_node_tells_how_far_it_has_read(cluster: ClusterBroker) -> None:
+    reader = cluster.nodes[1].connect("lag")
+    reader.subscribe(("$SYS/broker/cluster/+", 0))
+    found: dict[str, int] = {}
+    while len(found) < 4:
+        packet = reader.take_publish()
+        name = packet.topic.rsplit("/", 1)[1]
+        if name in ("members", "position", "end", "lag"):
+            found.setdefault(name, int(packet.payload))
+    assert found["members"] == 3
+    assert found["position"] > 0
+    assert found["end"] >= found["lag"]
+    while (again := reader.take_publish()).topic != "$SYS/broker/cluster/position":
+        pass
+    assert int(again.payload) > found["position"]
 
 
 def test_all_nodes_hold_the_same(

@@ -28,12 +28,15 @@ class ClusterBroker(Broker):
         directory: for their data, files and logs.
         options: how each is configured.
         seed: decides who connects where.
+        advertise: whether nodes say where they are: at ``NAME.example:1883``.
 
     Attributes:
         nodes: the nodes.
     """
 
-    def __init__(self, directory: Path, options: Options, *, seed: int = 0) -> None:
+    def __init__(
+        self, directory: Path, options: Options, *, seed: int = 0, advertise: bool = False
+    ) -> None:
         super().__init__()
         self._chance = random.Random(seed)
         name = servers.kafka_topic()
@@ -47,6 +50,8 @@ class ClusterBroker(Broker):
                 "cluster.name": name,
                 "cluster.kafka": servers.kafka().servers,
             }
+            if advertise:
+                settings["node.advertise"] = f"n{number}.example:1883"
             self.nodes.append(ProcessBroker(own, replace(options, settings=settings)))
 
     def start(self) -> None:

@@ -112,7 +112,20 @@ class SysTopics:
             ("publish/bytes/sent", metrics.payload_bytes_sent),
             ("bytes/received", metrics.bytes_received),
             ("bytes/sent", metrics.bytes_sent),
+            *(_cluster(metrics) if metrics.cluster_members else ()),
         ]
+
+
+def _cluster(metrics: Metrics) -> list[tuple[str, int | str]]:
+    """What a node of a cluster has besides: as it has read the log, brought up to date each second."""
+    return [
+        ("cluster/members", metrics.cluster_members),
+        ("cluster/position", metrics.cluster_position),
+        ("cluster/end", metrics.cluster_position + metrics.cluster_lag),
+        ("cluster/lag", metrics.cluster_lag),
+        ("cluster/in_flight", metrics.cluster_in_flight),
+        ("cluster/stalled", f"{metrics.cluster_stalled_seconds} seconds"),
+    ]
 
 
 @final

@@ -7,6 +7,7 @@ its clients are sent away. It goes on by itself when Kafka is there again.
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import time
 from typing import Final, final
@@ -16,7 +17,7 @@ from perdure.clock import SystemClock
 from perdure.config import plugged
 from perdure.config.cluster_rules import options_of
 from perdure.config.schema import Config
-from perdure.mqtt.reason_codes import SERVER_SHUTTING_DOWN
+from perdure.mqtt.reason_codes import SERVER_SHUTTING_DOWN, USE_ANOTHER_SERVER
 from perdure.observe.logs import get_logger
 from perdure.observe.metrics import Metrics
 from perdure.server.log_clock import LogClock
@@ -41,7 +42,12 @@ LAG_MAX: Final = 10_000
 LEAVE_S: Final = 10.0
 """How long a stop waits for the log to take what is left."""
 
-SETTLE_S: Final = 0.05
+SEND_ON_TICK_S: Final = 0.05
+SEND_ON_TICK_MIN: Final = 50
+"""Clients that are sent to other nodes in one tick, at least: 1,000/s."""
+
+SEND_ON_S: Final = 10.0
+"""Time in which a node that stops sends all its clients to others, so that no other is overrun."""
 
 
 def topic_of(config: Config) -> str:
@@ -121,6 +127,33 @@ class ClusterStore:
                     log.info("cluster.ready")
             if self.stalled_s >= self._config.storage.outage_max:
                 _send_away(broker)
+
+    async def send_on(self, broker: Broker) -> None:
+        """Send clients of 5.0 to the other members in turn, as far as those say where they are.
+
+        Clients of 3.1.1 are closed. Without a member that says where it is nobody is sent.
+        """
+        ids = list(broker.services.registry.live)
+        burst = max(SEND_ON_TICK_MIN, math.ceil(len(ids) * SEND_ON_TICK_S / SEND_ON_S))
+        sent = 0
+        for at in range(0, len(ids), burst):
+            places = self.database.peers.others()  # who has gone meanwhile takes nobody
+            if not places:
+                break
+            if at:
+                await asyncio.sleep(SEND_ON_TICK_S)
+            for client_id in ids[at : at + burst]:
+                session = broker.services.registry.live.get(client_id)
+                if session is not None:
+                    session.connection.disconnect(
+                        USE_ANOTHER_SERVER,
+                        "this node stops",
+                        send_will=True,
+                        server_reference=places[sent % len(places)],
+                    )
+                    sent += 1
+        if sent:
+            log.info("cluster.clients_sent_on", clients=sent, left=len(broker.services.registry.live))
 
     def _heard(self, time_us: int) -> None:
         self.clock.heard(time_us)

@@ -4,7 +4,7 @@
 
     parts start in order -> jobs -> listeners open -> READY
     signal -> STOPPING -> listeners stop accepting -> DISCONNECT 0x8B to every client
-           -> wait for them (bounded) -> jobs end -> parts stop in reverse order (storage last)
+           (a node of a cluster sends them to other nodes before) -> wait for them (bounded) -> jobs end -> parts stop in reverse order (storage last)
 
 It knows parts, jobs and listeners, not what they are. Invariants: a client is served only after
 every part has started; a part is stopped exactly once if its start was begun and returned;
@@ -57,6 +57,9 @@ Job: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 Phase: TypeAlias = Literal["starting", "serving", "stopping"]
 
+Farewell: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+"""Takes leave of clients in its own way; who is connected after it is disconnected as ever."""
+
 Reload: TypeAlias = Callable[[], None]
 """Takes new certificates or settings; a ``PerdureError`` leaves the old ones in force."""
 
@@ -73,6 +76,7 @@ class Lifecycle:
         notifier: the service manager, if there is one.
         drain_timeout_s: how long clients may take to go.
         on_ready: called once when clients can connect.
+        farewell: comes first when clients are to go, within ``drain_timeout_s``.
 
     Attributes:
         phase: whether clients can connect already, and still.
@@ -88,6 +92,7 @@ class Lifecycle:
         notifier: Notifier | None = None,
         drain_timeout_s: float = DRAIN_TIMEOUT_S,
         on_ready: Callable[[], None] | None = None,
+        farewell: Farewell | None = None,
     ) -> None:
         self._parts = list(parts)
         self._listeners = list(listeners)
@@ -96,6 +101,7 @@ class Lifecycle:
         self._notifier = notifier or Notifier()
         self._drain_timeout_s = drain_timeout_s
         self._on_ready = on_ready
+        self._farewell = farewell
         self._started: list[Part] = []
         self.phase: Phase = "starting"
 
@@ -183,6 +189,8 @@ class Lifecycle:
         connections = sum(listener.connections for listener in self._listeners)
         try:
             async with asyncio.timeout(self._drain_timeout_s):
+                if self._farewell is not None:
+                    await self._farewell()
                 for listener in self._listeners:
                     await listener.close_connections(SERVER_SHUTTING_DOWN)
                 for listener in self._listeners:

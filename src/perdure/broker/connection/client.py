@@ -122,7 +122,13 @@ class ClientConnection:
         raise NotImplementedError
 
     def disconnect(
-        self, reason_code: int, reason: str, *, send_will: bool, is_logged: bool = False
+        self,
+        reason_code: int,
+        reason: str,
+        *,
+        send_will: bool,
+        is_logged: bool = False,
+        server_reference: str = "",
     ) -> None:
         """Send DISCONNECT (5.0; CONNACK if that was not sent yet) and close.
 
@@ -131,6 +137,7 @@ class ClientConnection:
             reason: for people.
             send_will: the will is due.
             is_logged: the log has a line of it already.
+            server_reference: where a client of 5.0 shall go instead; empty = nowhere.
         """
         raise NotImplementedError
 

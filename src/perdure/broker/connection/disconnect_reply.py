@@ -27,16 +27,24 @@ RETURN_CODE_OF: Final = {
 """3.1.1 has return codes 1 to 5 only (3.2.2.3)."""
 
 
-def send_disconnect(sender: Sender, reason_code: int, reason: str) -> None:
+def send_disconnect(
+    sender: Sender, reason_code: int, reason: str, server_reference: str = ""
+) -> None:
     """DISCONNECT, which a server sends in 5.0 only.
 
     Args:
         sender: to whom.
         reason_code: why.
         reason: the same for people; empty = not told.
+        server_reference: where the client shall go; empty = nowhere.
     """
-    if sender.version >= V5:
-        sender.packet(Disconnect(reason_code, _properties(reason)))
+    if sender.version < V5:
+        return
+    if server_reference:
+        properties = Properties(server_reference=server_reference, reason_string=reason or None)
+    else:
+        properties = _properties(reason)
+    sender.packet(Disconnect(reason_code, properties))
 
 
 def refuse(sender: Sender, metrics: Metrics, reason_code: int, reason: str) -> None:

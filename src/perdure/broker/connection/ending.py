@@ -120,7 +120,13 @@ class EndingConnection(ClientConnection):
         self.disconnect(reason_code, "", send_will=True)
 
     def disconnect(
-        self, reason_code: int, reason: str, *, send_will: bool, is_logged: bool = False
+        self,
+        reason_code: int,
+        reason: str,
+        *,
+        send_will: bool,
+        is_logged: bool = False,
+        server_reference: str = "",
     ) -> None:
         """Send DISCONNECT (5.0; CONNACK if that was not sent yet) and close.
 
@@ -129,13 +135,14 @@ class EndingConnection(ClientConnection):
             reason: for people.
             send_will: the will is due.
             is_logged: the log has a line of it already.
+            server_reference: where a client of 5.0 shall go instead; empty = nowhere.
         """
         if self._state == CLOSED:
             return
         reason_string = reason if self.problem_information else ""  # [MQTT-3.1.2-29]
         metrics = self._ending_parts.metrics
         if self._state == CONNECTED:
-            send_disconnect(self.sender, reason_code, reason_string)
+            send_disconnect(self.sender, reason_code, reason_string, server_reference)
         else:
             refuse(self.sender, metrics, reason_code, reason_string)
             if reason_code != SERVER_SHUTTING_DOWN and not is_logged:

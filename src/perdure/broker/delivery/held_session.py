@@ -45,7 +45,9 @@ class SessionConnection(Protocol):
         """Take leave with a reason code and close."""
         ...
 
-    def disconnect(self, reason_code: int, reason: str, *, send_will: bool) -> None:
+    def disconnect(
+        self, reason_code: int, reason: str, *, send_will: bool, server_reference: str = ""
+    ) -> None:
         """Take leave with a reason for the client, too, and say whether its will is due."""
         ...
 
