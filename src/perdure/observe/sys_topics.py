@@ -117,7 +117,7 @@ class SysTopics:
 
 
 def _cluster(metrics: Metrics) -> list[tuple[str, int | str]]:
-    """What a node of a cluster has besides: as it has read the log, brought up to date each second."""
+    """What a node of a cluster has besides, as it has read the log; a second old at most."""
     return [
         ("cluster/members", metrics.cluster_members),
         ("cluster/position", metrics.cluster_position),

@@ -153,7 +153,9 @@ class ClusterStore:
                     )
                     sent += 1
         if sent:
-            log.info("cluster.clients_sent_on", clients=sent, left=len(broker.services.registry.live))
+            log.info(
+                "cluster.clients_sent_on", clients=sent, left=len(broker.services.registry.live)
+            )
 
     def _heard(self, time_us: int) -> None:
         self.clock.heard(time_us)

@@ -4,7 +4,8 @@
 
     parts start in order -> jobs -> listeners open -> READY
     signal -> STOPPING -> listeners stop accepting -> DISCONNECT 0x8B to every client
-           (a node of a cluster sends them to other nodes before) -> wait for them (bounded) -> jobs end -> parts stop in reverse order (storage last)
+           (a node of a cluster sends them to other nodes before)
+           -> wait for them (bounded) -> jobs end -> parts stop in reverse order (storage last)
 
 It knows parts, jobs and listeners, not what they are. Invariants: a client is served only after
 every part has started; a part is stopped exactly once if its start was begun and returned;
