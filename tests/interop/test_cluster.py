@@ -155,6 +155,27 @@ def test_a_node_that_stops_sends_its_clients_to_the_others_in_turn(
     first.start()
 
 
+def test_a_node_is_expelled_and_forgotten_by_an_operator(
+    cluster: ClusterBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, _, third = cluster.nodes
+    asked = ["--data", str(first.directory / "data"), "--json"]
+    for refused in (["expel", "n9"], ["expel", "n1"], ["expel", "n3"], ["forget", "n3"]):
+        assert run(["cluster", *refused, *asked]) not in (0, 2), refused
+    shown = capsys.readouterr().err
+    assert "no node 'n9' was heard of" in shown
+    assert "n1 is the node that was asked" in shown
+    assert shown.count("n3 lives: it was heard of") == 2
+    assert run(["cluster", "expel", "n3", "--force", *asked]) == 0
+    assert '"expelled"' in capsys.readouterr().out
+    third.stop()
+    assert run(["cluster", "forget", "n3", *asked]) == 0
+    assert '"forgotten"' in capsys.readouterr().out
+    assert run(["cluster", "status", *asked]) == 0
+    assert '"n3"' not in capsys.readouterr().out
+    third.start()
+
+
 def test_each_node_tells_how_far_it_has_read(cluster: ClusterBroker) -> None:
     reader = cluster.nodes[1].connect("lag")
     reader.subscribe(("$SYS/broker/cluster/+", 0))

@@ -10,6 +10,7 @@ from perdure.admin.records import (
     access,
     applications,
     bans,
+    cluster,
     config,
     explain,
     filters,
@@ -30,6 +31,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     each.name: each
     for table in (
         node.OPERATIONS,
+        cluster.OPERATIONS,
         sessions.OPERATIONS,
         explain.OPERATIONS,
         bans.OPERATIONS,

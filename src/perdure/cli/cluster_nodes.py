@@ -1,4 +1,4 @@
-"""``perdure cluster status`` and ``verify``: the nodes, and whether they hold the same."""
+"""``perdure cluster status``, ``expel``, ``forget``, ``verify``: the nodes, and what they hold."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Final
 import click
 import msgspec
 
+from perdure.admin.records.cluster import ExpelNode, ForgetNode
 from perdure.admin.records.node import ListNodes
 from perdure.cli.admin_client import AdminClient
 from perdure.cli.data import data_options
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import Column, Output, output_options
-from perdure.cli.running_broker import not_running
+from perdure.cli.running_broker import not_running, print_record
 
 _NODES: Final = (
     Column("name"),
@@ -43,6 +44,36 @@ def status(data: Path, out: Output) -> int:
         found = client.call(ListNodes()).items
     out.rows(_NODES, [msgspec.to_builtins(node) for node in found])
     return ExitCode.OK if all(node.state == "running" for node in found) else ExitCode.EXPECTATION
+
+
+@click.command("expel")
+@data_options
+@click.argument("node")
+@click.option("--force", is_flag=True, help="Also if it was heard of within cluster.dead_after.")
+@output_options
+def expel(data: Path, node: str, force: bool, out: Output) -> None:
+    """End the membership of a node: others take over what it holds. If it runs it joins again.
+
+    \b
+    Examples:
+      perdure cluster expel n3 --data /var/lib/perdure
+    """
+    print_record(data, ExpelNode(name=node, force=force), out)
+
+
+@click.command("forget")
+@data_options
+@click.argument("node")
+@click.option("--force", is_flag=True, help="Also if it is a member; it is expelled then.")
+@output_options
+def forget(data: Path, node: str, force: bool, out: Output) -> None:
+    """Remove what is known of a node that will not come back.
+
+    \b
+    Examples:
+      perdure cluster forget n3 --data /var/lib/perdure
+    """
+    print_record(data, ForgetNode(name=node, force=force), out)
 
 
 @click.command("verify")

@@ -152,6 +152,7 @@ async def serve(
         traces=traces,
         forwarders=forwarders,
         applications=applications,
+        replica=store.database if isinstance(store, ClusterStore) else None,
         ledger=_open_ledger(config),
         access=access,
         listeners=listeners,

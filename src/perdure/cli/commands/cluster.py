@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from perdure.cli.cluster_join import init, join
-from perdure.cli.cluster_nodes import status, verify
+from perdure.cli.cluster_nodes import expel, forget, status, verify
 
 
 @click.group()
@@ -25,3 +25,5 @@ command.add_command(init)
 command.add_command(join)
 command.add_command(status)
 command.add_command(verify)
+command.add_command(expel)
+command.add_command(forget)

@@ -22,6 +22,7 @@ from perdure.observe.prometheus import make_registry
 from perdure.server.administration.access import AccessOperations
 from perdure.server.administration.applications import ApplicationOperations
 from perdure.server.administration.bans import BanOperations
+from perdure.server.administration.cluster import ClusterOperations
 from perdure.server.administration.config import ConfigOperations
 from perdure.server.administration.filters import FilterOperations
 from perdure.server.administration.forwarders import ForwarderOperations
@@ -44,6 +45,7 @@ from perdure.server.audit import AuditTrail
 from perdure.server.bans import BanKeeper
 from perdure.server.lifecycle import Phase
 from perdure.server.trace.traces import Traces
+from perdure.storage.ordered.replica import Replica
 
 
 @final
@@ -60,6 +62,7 @@ class Administration:
         traces: of the listeners' connections.
         forwarders: goes to other systems.
         applications: have a Kafka topic each.
+        replica: end of the cluster's log; None = this broker is no node of a cluster.
         audit: is told of changes; None = the log of messages, or without a ledger that of events.
         ledger: users, keys, and changes that wait for the log; None = this broker keeps nothing.
         access: decides who is let in; None = it has no files.
@@ -91,6 +94,7 @@ class Administration:
         live: LiveSettings | None = None,
         reload: Callable[[], dict[str, str]] = dict,
         applications: Applications,
+        replica: Replica | None = None,
         audit: AuditHook | None = None,
         ledger: Ledger | None = None,
     ) -> None:
@@ -121,6 +125,7 @@ class Administration:
                 exposition=lambda: generate_latest(registry).decode(),
                 phase=phase,
             ),
+            ClusterOperations(replica, config.cluster.dead_after),
             BanOperations(bans, clock),
             FilterOperations(services),
             StorageOperations(services),
