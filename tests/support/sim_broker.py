@@ -239,5 +239,12 @@ class SimBroker:
 
         return cast(
             "FilteringBoundLogger",
-            structlog.wrap_logger(CapturingLogger(), processors=[remember]),
+            structlog.wrap_logger(
+                CapturingLogger(),
+                processors=[remember],
+                # Whatever another test has set.
+                wrapper_class=structlog.make_filtering_bound_logger(0),
+                context_class=dict,
+                cache_logger_on_first_use=False,
+            ),
         )
