@@ -112,8 +112,8 @@ def _read_file(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
-    except FileNotFoundError:
-        return {}
+    except (FileNotFoundError, NotADirectoryError):
+        return {}  # what is wrong with the directory is told by who opens it
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     try:
