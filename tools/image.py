@@ -37,7 +37,7 @@ BORROWED: Final = (
 
 CHROOT: Final = shutil.which("chroot") or "/usr/sbin/chroot"
 
-STEP_S: Final = 300
+STEP_S: Final = 900
 """Seconds that one step may take."""
 
 

@@ -24,6 +24,9 @@ ADDED_BYTES_MAX = 140 * 1024 * 1024
 UNSHARE = shutil.which("unshare") or "/usr/bin/unshare"
 WAIT_S = 30.0
 
+# The first of them makes the base and the image: minutes where all of CI runs beside it.
+pytestmark = pytest.mark.timeout(1_800)
+
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:

@@ -33,11 +33,10 @@ from perdure.storage.batch import Batch
 from perdure.storage.codec import decode_retained
 from perdure.storage.retained_walk import retained_topic
 from perdure.storage.rocksdb.cutting import cut_entries, cut_log
-from perdure.storage.rocksdb.engine import RETAINED
+from perdure.storage.rocksdb.engine import ALL_END, RETAINED
 from perdure.storage.rocksdb.store import RocksDatabase
 
 _PAGE: Final = 1_000
-_ALL_END: Final = b"\xff" * 64
 TOPICS_NAMED_MAX: Final = 20
 """Topics whose retained message is not known any more that are named, not only counted."""
 
@@ -193,7 +192,7 @@ async def _rewind_retained(database: RocksDatabase, at: int) -> tuple[int, int, 
     engine, _ = database.tables()
     late = {
         retained_topic(key)
-        for key, value in engine.items(RETAINED, b"", _ALL_END)
+        for key, value in engine.items(RETAINED, b"", ALL_END)
         if decode_retained(retained_topic(key), value).offset > at
     }
     count = len(late)

@@ -11,11 +11,10 @@ import msgspec
 
 from perdure.admin.records.cluster import ExpelNode, ForgetNode
 from perdure.admin.records.node import ListNodes
-from perdure.cli.admin_client import AdminClient
 from perdure.cli.data import data_options
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import Column, Output, output_options
-from perdure.cli.running_broker import not_running, print_record
+from perdure.cli.running_broker import print_record, running_broker
 
 _NODES: Final = (
     Column("name"),
@@ -37,10 +36,7 @@ def status(data: Path, out: Output) -> int:
     Examples:
       perdure cluster status --data /var/lib/perdure --json
     """
-    client = AdminClient.connect(data)
-    if client is None:
-        raise not_running(data)
-    with client:
+    with running_broker(data) as client:
         found = client.call(ListNodes()).items
     out.rows(_NODES, [msgspec.to_builtins(node) for node in found])
     return ExitCode.OK if all(node.state == "running" for node in found) else ExitCode.EXPECTATION

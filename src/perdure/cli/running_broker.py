@@ -23,7 +23,7 @@ def not_running(data: Path) -> CommandFailed:
     return CommandFailed(
         f"no broker runs on {data}",
         ExitCode.UNAVAILABLE,
-        hint="name its data directory with --data",
+        hint="start it, or name its data directory with --data",
     )
 
 

@@ -293,7 +293,7 @@ class LiveSession(HeldSession):
             self.group_entries[entry.offset] = entry
         if not self.lagging:
             given = self._send_entries(entries)
-            for entry in entries if not given else entries[given:]:
+            for entry in entries[given:]:
                 if self.sender.congested:
                     self.fall_behind(entry.offset - 1)
                     break

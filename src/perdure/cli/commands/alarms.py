@@ -8,11 +8,10 @@ import click
 import msgspec
 
 from perdure.admin.records.watch import ListAlarms
-from perdure.cli.admin_client import AdminClient
 from perdure.cli.data import data_options
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import Column, Output, output_options
-from perdure.cli.running_broker import not_running
+from perdure.cli.running_broker import running_broker
 
 COLUMNS = (
     Column("name"),
@@ -45,10 +44,7 @@ def list_alarms(data: Path, ended: bool, out: Output) -> int:
     Examples:
       perdure alarms list --data /var/lib/perdure || mail -s perdure ops@example
     """
-    client = AdminClient.connect(data)
-    if client is None:
-        raise not_running(data)
-    with client:
+    with running_broker(data) as client:
         found = client.call(ListAlarms(ended=ended)).items
     out.rows(COLUMNS, [msgspec.to_builtins(alarm) for alarm in found])
     raised = any(alarm.state == "raised" for alarm in found)

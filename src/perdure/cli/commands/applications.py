@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 import click
-import msgspec
 
 from perdure.admin.limits import PAGE_MAX
 from perdure.admin.records.applications import (
@@ -14,9 +14,9 @@ from perdure.admin.records.applications import (
     RemoveApplication,
     ShowApplication,
 )
-from perdure.cli.commands.forwarders import ask, connected
 from perdure.cli.data import broker_options
 from perdure.cli.output import Column, Output, output_options
+from perdure.cli.running_broker import print_list, print_record
 from perdure.config.schema import Config
 
 _LIST: Final = (
@@ -49,9 +49,7 @@ def command() -> None:
 @output_options
 def list_applications(config: Config, out: Output) -> None:
     """List the applications and their topics."""
-    with connected(config) as client:
-        rows = client.items(ListApplications(limit=PAGE_MAX))
-        out.rows(_LIST, map(msgspec.to_builtins, rows))
+    print_list(Path(config.storage.path), ListApplications(limit=PAGE_MAX), _LIST, out)
 
 
 @command.command()
@@ -60,7 +58,7 @@ def list_applications(config: Config, out: Output) -> None:
 @output_options
 def show(name: str, config: Config, out: Output) -> None:
     """Show an application."""
-    ask(config, out, ShowApplication(name=name))
+    print_record(Path(config.storage.path), ShowApplication(name=name), out)
 
 
 @command.command()
@@ -70,7 +68,7 @@ def show(name: str, config: Config, out: Output) -> None:
 @output_options
 def add(name: str, filters: tuple[str, ...], config: Config, out: Output) -> None:
     """Add an application, or change its filters. $share/GROUP/FILTER names a consumer group."""
-    ask(config, out, AddApplication(name=name, filters=list(filters)))
+    print_record(Path(config.storage.path), AddApplication(name=name, filters=list(filters)), out)
 
 
 @command.command()
@@ -79,4 +77,4 @@ def add(name: str, filters: tuple[str, ...], config: Config, out: Output) -> Non
 @output_options
 def remove(name: str, config: Config, out: Output) -> None:
     """Remove an application that was added. Its topic stays."""
-    ask(config, out, RemoveApplication(name=name))
+    print_record(Path(config.storage.path), RemoveApplication(name=name), out)

@@ -10,10 +10,9 @@ import msgspec
 
 from perdure.admin.limits import PAGE_MAX
 from perdure.admin.records.filters import DeleteFilter, GetFilter, ListFilters, PutFilter
-from perdure.cli.admin_client import AdminClient
 from perdure.cli.data import broker_options
-from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
+from perdure.cli.running_broker import running_broker
 from perdure.config.schema import Config
 
 _COLUMNS: Final = (Column("id"), Column("filter"), Column("since", time=True), Column("state"))
@@ -39,7 +38,7 @@ def command() -> None:
 @output_options
 def list_filters(config: Config, out: Output) -> None:
     """List the filters."""
-    with _broker(config) as client:
+    with running_broker(Path(config.storage.path)) as client:
         out.rows(_COLUMNS, map(msgspec.to_builtins, client.items(ListFilters(limit=PAGE_MAX))))
 
 
@@ -49,7 +48,7 @@ def list_filters(config: Config, out: Output) -> None:
 @output_options
 def get(config: Config, name: str, out: Output) -> None:
     """Show a filter."""
-    with _broker(config) as client:
+    with running_broker(Path(config.storage.path)) as client:
         out.rows(_COLUMNS, [msgspec.to_builtins(client.call(GetFilter(id=name)))])
 
 
@@ -64,7 +63,7 @@ def put(config: Config, name: str, text: str, out: Output) -> None:
     Tells how many subscriptions of connected clients and groups have changed. Those of clients that
     are not connected follow, from the same moment on; until then the state is `changing`.
     """
-    with _broker(config) as client:
+    with running_broker(Path(config.storage.path)) as client:
         row = msgspec.to_builtins(client.call(PutFilter(id=name, filter=text)))
         out.rows((*_COLUMNS, Column("changed", right=True)), [row])
 
@@ -75,19 +74,8 @@ def put(config: Config, name: str, text: str, out: Output) -> None:
 @output_options
 def delete(config: Config, name: str, out: Output) -> None:
     """Forget a filter that nobody subscribes with."""
-    with _broker(config) as client:
+    with running_broker(Path(config.storage.path)) as client:
         out.rows(
             (Column("id"), Column("action")),
             [msgspec.to_builtins(client.call(DeleteFilter(id=name)))],
         )
-
-
-def _broker(config: Config) -> AdminClient:
-    client = AdminClient.connect(Path(config.storage.path))
-    if client is None:
-        raise CommandFailed(
-            f"no broker runs on {config.storage.path}",
-            ExitCode.UNAVAILABLE,
-            hint="filters are kept and changed by the running broker: perdure serve",
-        )
-    return client

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
-import msgspec
 
 from perdure.admin.limits import PAGE_MAX
-from perdure.admin.operation import Request
 from perdure.admin.records.forwarders import (
     AddForwarder,
     Given,
@@ -19,10 +16,9 @@ from perdure.admin.records.forwarders import (
     ResumeForwarder,
     ShowForwarder,
 )
-from perdure.cli.admin_client import AdminClient
 from perdure.cli.data import broker_options
-from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
+from perdure.cli.running_broker import print_list, print_record
 from perdure.config.schema import Config
 
 _LIST = (
@@ -60,9 +56,7 @@ def command() -> None:
 @output_options
 def list_forwarders(config: Config, out: Output) -> None:
     """List the forwarders, with how far behind they are."""
-    with connected(config) as client:
-        rows = client.items(ListForwarders(limit=PAGE_MAX))
-        out.rows(_LIST, map(msgspec.to_builtins, rows))
+    print_list(Path(config.storage.path), ListForwarders(limit=PAGE_MAX), _LIST, out)
 
 
 @command.command()
@@ -71,7 +65,7 @@ def list_forwarders(config: Config, out: Output) -> None:
 @output_options
 def show(name: str, config: Config, out: Output) -> None:
     """Show a forwarder, with those of its settings that are not the defaults."""
-    ask(config, out, ShowForwarder(name=name))
+    print_record(Path(config.storage.path), ShowForwarder(name=name), out)
 
 
 @command.command()
@@ -87,7 +81,7 @@ def add(name: str, settings: tuple[str, ...], config: Config, out: Output) -> No
         if not equals:
             raise click.BadParameter(f"{each}: expected setting=value")
         given[key] = value
-    ask(config, out, AddForwarder(name=name, settings=given))
+    print_record(Path(config.storage.path), AddForwarder(name=name, settings=given), out)
 
 
 @command.command()
@@ -96,7 +90,7 @@ def add(name: str, settings: tuple[str, ...], config: Config, out: Output) -> No
 @output_options
 def pause(name: str, config: Config, out: Output) -> None:
     """Let a forwarder rest; what it has to forward is kept meanwhile."""
-    ask(config, out, PauseForwarder(name=name))
+    print_record(Path(config.storage.path), PauseForwarder(name=name), out)
 
 
 @command.command()
@@ -105,7 +99,7 @@ def pause(name: str, config: Config, out: Output) -> None:
 @output_options
 def resume(name: str, config: Config, out: Output) -> None:
     """Let a paused or stopped forwarder go on where it was."""
-    ask(config, out, ResumeForwarder(name=name))
+    print_record(Path(config.storage.path), ResumeForwarder(name=name), out)
 
 
 @command.command()
@@ -114,26 +108,4 @@ def resume(name: str, config: Config, out: Output) -> None:
 @output_options
 def remove(name: str, config: Config, out: Output) -> None:
     """Remove a forwarder that was added, with its cursor."""
-    ask(config, out, RemoveForwarder(name=name))
-
-
-def connected(config: Config) -> AdminClient:
-    """The running broker.
-
-    Raises:
-        CommandFailed: none runs.
-    """
-    client = AdminClient.connect(Path(config.storage.path))
-    if client is None:
-        raise CommandFailed(
-            f"no broker runs on {config.storage.path}",
-            ExitCode.UNAVAILABLE,
-            hint="forwarders live in the broker: start it, or name its data directory with --data",
-        )
-    return client
-
-
-def ask(config: Config, out: Output, request: Request[Any]) -> None:
-    """Show the answer to a request."""
-    with connected(config) as client:
-        out.record(msgspec.to_builtins(client.call(request)))
+    print_record(Path(config.storage.path), RemoveForwarder(name=name), out)

@@ -12,10 +12,9 @@ import click
 import msgspec
 
 from perdure.admin.records.watch import TOP_MAX, GetTop, ListSlow, Sort, Top
-from perdure.cli.admin_client import AdminClient
 from perdure.cli.data import data_options
 from perdure.cli.output import Column, Output, output_options
-from perdure.cli.running_broker import not_running
+from perdure.cli.running_broker import running_broker
 
 COLUMNS: Final = (
     Column("client_id"),
@@ -74,10 +73,7 @@ def command(
     """
     is_live = snapshot is None and sys.stdout.isatty() and out.format == "table"
     looks = refreshes or (0 if is_live else 2)
-    client = AdminClient.connect(data)
-    if client is None:
-        raise not_running(data)
-    with client:
+    with running_broker(data) as client:
         count = 0
         while True:
             top = client.call(GetTop(sort=sort, limit=number))

@@ -18,10 +18,9 @@ from perdure.admin.records.trace import (
     TraceEvent,
     TraceKind,
 )
-from perdure.cli.admin_client import AdminClient
 from perdure.cli.data import data_options
 from perdure.cli.output import Column, Output, encode, output_options, printable
-from perdure.cli.running_broker import not_running
+from perdure.cli.running_broker import running_broker
 
 POLL_S: Final = 0.5
 _SAID: Final = ("number", "at", "at_us", "client_id", "event", "topic")
@@ -92,11 +91,8 @@ def list_traces(data: Path, out: Output) -> None:
     Examples:
       perdure trace list --json
     """
-    connected = AdminClient.connect(data)
-    if connected is None:
-        raise not_running(data)
-    with connected:
-        rows = [msgspec.to_builtins(row) for row in connected.call(ListTraces()).items]
+    with running_broker(data) as client:
+        rows = [msgspec.to_builtins(row) for row in client.call(ListTraces()).items]
     columns = ("id", "kind", "value", "running", "events", "lost")
     out.rows([Column(name) for name in columns], rows)
 
@@ -104,18 +100,13 @@ def list_traces(data: Path, out: Output) -> None:
 def _follow(
     kind: TraceKind, value: str, data: Path, *, seconds: int, payloads: bool, to: Path | None
 ) -> None:
-    connected = AdminClient.connect(data)
-    if connected is None:
-        raise not_running(data)
-    with connected:
-        trace = connected.call(
-            StartTrace(kind=kind, value=value, seconds=seconds, payloads=payloads)
-        )
+    with running_broker(data) as client:
+        trace = client.call(StartTrace(kind=kind, value=value, seconds=seconds, payloads=payloads))
         after = 0
         file = to.open("w", encoding="utf-8") if to is not None else None
         try:
             while True:
-                page = connected.call(ReadTrace(trace_id=trace.id, after=after))
+                page = client.call(ReadTrace(trace_id=trace.id, after=after))
                 for event in page.items:
                     click.echo(line(event))
                     if file is not None:
@@ -127,7 +118,7 @@ def _follow(
                 else:
                     time.sleep(POLL_S)
         except KeyboardInterrupt:
-            connected.call(StopTrace(trace_id=trace.id))
+            client.call(StopTrace(trace_id=trace.id))
             raise
         finally:
             if file is not None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Final, final
+from typing import final
 
 from perdure.errors import FormatTooNew, StorageCorrupt
 from perdure.model import Cursor
@@ -36,6 +36,7 @@ from perdure.storage.entry_run import decode_entries
 from perdure.storage.retained_walk import retained_topic
 from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.engine import (
+    ALL_END,
     FIXED_TABLES,
     INBOX,
     META,
@@ -49,7 +50,6 @@ from perdure.storage.rocksdb.marks import Marks
 from perdure.storage.rocksdb.skipping import SkippingEngine
 from perdure.storage.rocksdb.touched import explain
 
-_ALL_END: Final = b"\xff" * 64
 _BROKEN = (StorageCorrupt, FormatTooNew, struct.error, UnicodeDecodeError, IndexError)
 
 
@@ -80,7 +80,7 @@ class Checker:
     def _check_meta(self) -> Iterator[Finding]:
         known = {generation.header.generation for generation in self._generations}
         # Topic structures and counters were decoded when the database was opened.
-        for key in self._engine.keys(META, b"", _ALL_END):
+        for key in self._engine.keys(META, b"", ALL_END):
             if key in (keys.FORMAT, keys.HIGH) or key[:1] == keys.NOTE:
                 continue
             kind = key[:1]
@@ -102,7 +102,7 @@ class Checker:
         """Whether the next start may remove the table."""
         if self._engine.get(META, keys.generation_dropped(number)) is not None:
             return True
-        return next(self._engine.keys(name, b"", _ALL_END), None) is None
+        return next(self._engine.keys(name, b"", ALL_END), None) is None
 
     def _check_generation(self, generation: Generation) -> Iterator[Finding]:
         header = generation.header
@@ -127,7 +127,7 @@ class Checker:
 
     def _check_state(self) -> Iterator[Finding]:
         sessions = 0
-        for key, value in self._engine.items(STATE, b"", _ALL_END):
+        for key, value in self._engine.items(STATE, b"", ALL_END):
             try:
                 if key[:1] == b"s":
                     sessions += 1
@@ -194,7 +194,7 @@ class Checker:
         return ""
 
     def _check_inbox(self) -> Iterator[Finding]:
-        for key, value in self._engine.items(INBOX, b"", _ALL_END):
+        for key, value in self._engine.items(INBOX, b"", ALL_END):
             owner = keys.owner_of(key)
             try:
                 offset = keys.offset_of(key)
@@ -220,7 +220,7 @@ class Checker:
 
     def _check_retained(self) -> Iterator[Finding]:
         counted = size = 0
-        for key, value in self._engine.items(RETAINED, b"", _ALL_END):
+        for key, value in self._engine.items(RETAINED, b"", ALL_END):
             counted += 1
             size += len(key) + len(value)
             try:

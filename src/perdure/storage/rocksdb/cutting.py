@@ -15,7 +15,7 @@ from perdure.storage.bundle import count_in, split_row
 from perdure.storage.codec import encode_entry
 from perdure.storage.entry_run import decode_entries
 from perdure.storage.rocksdb import keys
-from perdure.storage.rocksdb.engine import INBOX, META, Engine, Operations, prefix_end
+from perdure.storage.rocksdb.engine import ALL_END, INBOX, META, Engine, Operations, prefix_end
 from perdure.storage.rocksdb.generations import Generation, Generations, counters_value
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
 from perdure.storage.rocksdb.layout_v1_scan import DATA_HEAD, pack_offset, unpack_data
@@ -23,7 +23,6 @@ from perdure.storage.rocksdb.layout_v1_scan import DATA_HEAD, pack_offset, unpac
 _WRITTEN_MAX: Final = 30_000
 """Values in a list of operations, three for each."""
 
-_ALL_END: Final = b"\xff" * 64
 _STREAM: Final = struct.Struct(">Q")
 
 
@@ -59,7 +58,7 @@ def cut_entries(engine: Engine, stays: Callable[[InboxEntry], bool]) -> int:
     """
     operations: Operations = []
     count = 0
-    for key, value in engine.items(INBOX, b"", _ALL_END):
+    for key, value in engine.items(INBOX, b"", ALL_END):
         entries = decode_entries(keys.offset_of(key), value)
         kept = [entry for entry in entries if stays(entry)]
         if len(kept) == len(entries):

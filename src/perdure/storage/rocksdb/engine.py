@@ -32,6 +32,9 @@ META: Final = "default"
 STATE: Final = "state"
 INBOX: Final = "inbox"
 RETAINED: Final = "retained"
+ALL_END: Final = b"\xff" * 64
+"""Behind every key of a fixed table."""
+
 FIXED_TABLES: Final = (META, STATE, INBOX, RETAINED)
 
 WAL_BYTES_MAX: Final = 64 * 1024 * 1024

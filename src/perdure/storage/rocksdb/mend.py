@@ -16,6 +16,7 @@ from perdure.storage.codec import decode_cursor, decode_session
 from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.check import Checker
 from perdure.storage.rocksdb.engine import (
+    ALL_END,
     FIXED_TABLES,
     INBOX,
     META,
@@ -29,7 +30,6 @@ from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
 from perdure.storage.rocksdb.layout_v1_scan import pack_offset, unpack_data
 from perdure.storage.rocksdb.marks import Marks
 
-_ALL_END: Final = b"\xff" * 64
 _ROWS_MAX: Final = 10_000
 
 Keep = Callable[[str, bytes, bytes], None]
@@ -84,10 +84,10 @@ def _highest_offset(engine: Engine, generations: Generations) -> int:
     highest = 0
     for generation in generations:
         if isinstance(generation.layout, SkipScanLayout):
-            for key in engine.keys(generation.layout.tables[0], b"", _ALL_END):
+            for key in engine.keys(generation.layout.tables[0], b"", ALL_END):
                 if len(key) >= 16:
                     highest = max(highest, unpack_data(key)[1])
-    for key in engine.keys(INBOX, b"", _ALL_END):
+    for key in engine.keys(INBOX, b"", ALL_END):
         highest = max(highest, keys.offset_of(key))
     for key, value in engine.items(STATE, b"x", b"y"):
         if key[len(keys.owner_of(key)) :] == b"c":
@@ -104,7 +104,7 @@ def _count(engine: Engine, generations: Generations, marks: Marks) -> None:
     for generation in generations:
         operations += _counters(engine, generation, marks)
     marks.session_count = sum(1 for _ in engine.keys(STATE, b"s", b"t"))
-    marks.retained_count = sum(1 for _ in engine.keys(RETAINED, b"", _ALL_END))
+    marks.retained_count = sum(1 for _ in engine.keys(RETAINED, b"", ALL_END))
     marks.commit += 1
     operations += (META, keys.HIGH, marks.encode())
     engine.write(operations)

@@ -27,7 +27,7 @@ from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageCorrupt
 from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.directory import RESTORING_NAME, DirectoryLock
-from perdure.storage.rocksdb.engine import META, Engine, Operations, make_manifest
+from perdure.storage.rocksdb.engine import ALL_END, META, Engine, Operations, make_manifest
 from perdure.storage.rocksdb.layout import table_names
 from perdure.storage.rocksdb.manifest import (
     Manifest,
@@ -44,7 +44,6 @@ from perdure.storage.rocksdb.synced import FILE_NAME, sync_directory, unusable
 from perdure.storage.rocksdb.wal import LogScan, batch_writes, log_batches
 
 _PASSES_MAX: Final = 5
-_ALL_END: Final = b"\xff" * 64
 _ROWS_WRITTEN: Final = 1_000
 _KEPT_ROWS: Final = "rows.tsv"
 
@@ -275,7 +274,7 @@ class Repair:
     def _unreadable_files(self, engine: SkippingEngine) -> list[int]:
         """Read everything; what lies beside damage is written anew, and its file can go."""
         for name in sorted(engine.tables):
-            for _ in engine.items(name, b"", _ALL_END):
+            for _ in engine.items(name, b"", ALL_END):
                 continue
         file = current_manifest(self.path)
         files = read_manifest(file).files if file is not None else {}
