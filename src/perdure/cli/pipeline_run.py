@@ -33,8 +33,8 @@ from perdure.server.systemd import Notifier
 if TYPE_CHECKING:
     from perdure.pipeline.jobs.archive_runs import ArchivePlan
     from perdure.pipeline.service.lease import Lease
-    from perdure.pipeline.service.state import RunState
     from perdure.pipeline.service.supervisor import Supervisor
+    from perdure.storage.pipeline_runs import RunState
 
 log = logs.get_logger("pipeline")
 
@@ -81,6 +81,7 @@ def _serve(
     stop: threading.Event,
     rounds: int | None,
 ) -> None:
+    from perdure.pipeline.cursor import RunKeeper
     from perdure.pipeline.service.lease import Lease
     from perdure.pipeline.service.schedule import Job, Schedule
     from perdure.pipeline.service.supervisor import Supervisor
@@ -112,8 +113,8 @@ def _serve(
         clock=clock,
         stop=stop,
         log=log,
+        report=RunKeeper(planned.options, settings.archive.name, planned.lake.place, warn=_warn),
     )
-    supervisor.state.holder = holder
     jobs.bind(lease, supervisor, rounds)
     notifier = Notifier.from_environment(os.environ, pid=os.getpid())
     with _metrics(settings.bind, supervisor, lease):

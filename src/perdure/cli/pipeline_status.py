@@ -17,7 +17,7 @@ from perdure.errors import PerdureError
 from perdure.storage.cursors import PipelineCursor, forget_cursors, load_cursors
 
 if TYPE_CHECKING:
-    from perdure.pipeline.service.state import JobState, RunState
+    from perdure.storage.pipeline_runs import JobState, RunState
 
 _COLUMNS = (
     Column("name"),

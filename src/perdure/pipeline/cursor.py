@@ -12,6 +12,12 @@ from perdure.errors import PerdureError
 from perdure.pipeline.offsets import StreamPosition
 from perdure.pipeline.options import ReadOptions
 from perdure.storage.cursors import PipelineCursor, save_cursor
+from perdure.storage.pipeline_runs import PipelineRun, RunState, save_report
+
+
+def place_for(options: ReadOptions, place: str) -> str:
+    """A place as the broker of a log knows it: a directory of another machine is another one."""
+    return place if options.remote is None else f"{socket.gethostname()}:{place}"
 
 
 @final
@@ -31,10 +37,7 @@ class CursorKeeper:
     ) -> None:
         self._options = options
         self._name = name
-        self._place = place
-        if options.remote is not None:
-            # A directory of another machine is another place.
-            self._place = f"{socket.gethostname()}:{place}"
+        self._place = place_for(options, place)
         self._warn = warn
         self._warned = ""
 
@@ -54,3 +57,36 @@ class CursorKeeper:
             if error.message != self._warned:
                 self._warned = error.message
                 self._warn(f"retention cannot learn how far this has read: {error.message}")
+
+
+@final
+class RunKeeper:
+    """Tells the log how the jobs of a pipeline are going.
+
+    Args:
+        options, name, place, warn: as of ``CursorKeeper``.
+    """
+
+    def __init__(
+        self, options: ReadOptions, name: str, place: str, *, warn: Callable[[str], None]
+    ) -> None:
+        self._options = options
+        self._name = name
+        self._place = place_for(options, place)
+        self._warn = warn
+        self._warned = ""
+
+    def __call__(self, state: RunState) -> None:
+        """This is how they are going."""
+        run = PipelineRun(self._name, self._place, state)
+        try:
+            if self._options.remote is None:
+                save_report(Path(self._options.path), run)
+            else:
+                from perdure.pipeline.remote import send_run
+
+                send_run(self._options.remote, run)
+        except PerdureError as error:
+            if error.message != self._warned:
+                self._warned = error.message
+                self._warn(f"the broker cannot show this pipeline: {error.message}")

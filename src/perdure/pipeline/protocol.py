@@ -8,6 +8,7 @@ All of it is below ``/api/v1/storage/databases/log``::
     POST read    RowQuery     an Arrow IPC stream with the rows of some slices
     GET  cursors              Cursors: how far pipelines have read it
     POST cursors PipelineCursor  keeps one, for retention
+    POST runs PipelineRun     keeps how one's jobs are going
 
 A ``view`` is the log as it was when a reader first asked with that name: what a query plans and
 reads with one view fits together, and costs the broker one opening.
@@ -33,6 +34,7 @@ VERSION_PATH: Final = f"{API}/version"
 LOG_PATH: Final = f"{API}/storage/databases/log"
 
 CURSORS_PATH: Final = f"{LOG_PATH}/cursors"
+RUNS_PATH: Final = f"{LOG_PATH}/runs"
 
 PRODUCT: Final = "perdure"
 API_VERSION: Final = 1

@@ -32,6 +32,7 @@ from perdure.pipeline.protocol import (
     CURSORS_PATH,
     ITEMS_MAX,
     LOG_PATH,
+    RUNS_PATH,
     Bound,
     BoundQuery,
     Cursors,
@@ -44,6 +45,7 @@ from perdure.pipeline.protocol import (
 )
 from perdure.storage.contract import GenerationInfo
 from perdure.storage.cursors import PipelineCursor
+from perdure.storage.pipeline_runs import PipelineRun
 from perdure.storage.rocksdb.bulk import FilterSets, Position
 from perdure.storage.rocksdb.bulk_slices import Slice
 
@@ -221,9 +223,22 @@ def send_cursor(remote: Remote, cursor: PipelineCursor) -> None:
         StorageUnavailable: it is away, or an older release.
         ConfigError: it refuses.
     """
+    _send(remote, CURSORS_PATH, cursor)
+
+
+def send_run(remote: Remote, run: PipelineRun) -> None:
+    """Tell a broker how a pipeline is going.
+
+    Raises:
+        StorageUnavailable, ConfigError: see ``send_cursor``.
+    """
+    _send(remote, RUNS_PATH, run)
+
+
+def _send(remote: Remote, path: str, record: msgspec.Struct) -> None:
     for number, each in enumerate(remote.each):
         try:
-            with _Exchange(each, CURSORS_PATH, cursor) as response:
+            with _Exchange(each, path, record) as response:
                 _body(each, response)
             return
         except _Unreachable as away:

@@ -65,6 +65,17 @@ def check_name(name: str) -> str:
     return name
 
 
+def check_pipeline(name: str, place: str) -> None:
+    """A name and a place that can be used.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    check_name(name)
+    if not 0 < len(place) <= PLACE_CHARACTERS_MAX:
+        raise ConfigError("the place of a pipeline has 1 to 1024 characters", path="place")
+
+
 def save_cursor(data: Path, cursor: PipelineCursor) -> None:
     """Keep how far a pipeline has read; safe against power loss when this returns.
 
@@ -76,23 +87,35 @@ def save_cursor(data: Path, cursor: PipelineCursor) -> None:
         ConfigError: its name or place cannot be used, or there are too many.
         StorageUnavailable: the directory takes no writes.
     """
-    check_name(cursor.name)
-    if not 0 < len(cursor.place) <= PLACE_CHARACTERS_MAX:
-        raise ConfigError("the place of a pipeline has 1 to 1024 characters", path="place")
-    directory = data / DIRECTORY
-    path = directory / _file_name(cursor.name, cursor.place)
+    check_pipeline(cursor.name, cursor.place)
+    path = data / DIRECTORY / file_name(cursor.name, cursor.place)
+    if not path.exists() and sum(1 for _ in path.parent.glob("*.json")) >= CURSORS_MAX:
+        raise ConfigError(
+            f"{path.parent} has {CURSORS_MAX} cursors, which is the most there may be",
+            path="name",
+            hint="perdure pipeline status --forget NAME",
+        )
+    replace_file(data, path, msgspec.json.encode(cursor) + b"\n")
+
+
+def replace_file(data: Path, path: Path, content: bytes) -> None:
+    """Replace a file of a pipeline; safe against power loss when this returns.
+
+    Args:
+        data: the data directory.
+        path: below ``data / DIRECTORY``.
+        content: all of it.
+
+    Raises:
+        StorageUnavailable: the directory takes no writes.
+    """
+    directory = path.parent
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         owner = data.stat()
         directory.mkdir(exist_ok=True, mode=0o700)
-        if not path.exists() and sum(1 for _ in directory.glob("*.json")) >= CURSORS_MAX:
-            raise ConfigError(
-                f"{directory} has {CURSORS_MAX} cursors, which is the most there may be",
-                path="name",
-                hint="perdure pipeline status --forget NAME",
-            )
         with partial.open("wb") as file:
-            file.write(msgspec.json.encode(cursor) + b"\n")
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         if os.geteuid() == 0:
@@ -132,6 +155,8 @@ def load_cursors(data: Path) -> tuple[list[PipelineCursor], list[str]]:
 def forget_cursors(data: Path, name: str, place: str = "") -> int:
     """Delete the cursors of a name, also those that cannot be read; how many there were.
 
+    What is told of the runs of that pipeline goes with them.
+
     Args:
         data: the data directory.
         name: whose.
@@ -141,17 +166,18 @@ def forget_cursors(data: Path, name: str, place: str = "") -> int:
         ConfigError: it is no name.
     """
     check_name(name)
-    pattern = _file_name(name, place) if place else f"{name}.*.json"
+    pattern = file_name(name, place, "*") if place else f"{name}.*.*"
     count = 0
     for path in (data / DIRECTORY).glob(pattern):
         path.unlink(missing_ok=True)
-        count += 1
+        count += path.suffix == ".json"
     return count
 
 
-def _file_name(name: str, place: str) -> str:
+def file_name(name: str, place: str, suffix: str = "json") -> str:
+    """The name of a pipeline's file."""
     digest = hashlib.blake2b(place.encode(), digest_size=_PLACE_DIGITS // 2).hexdigest()
-    return f"{name}.{digest}.json"
+    return f"{name}.{digest}.{suffix}"
 
 
 def _sync(directory: Path) -> None:

@@ -17,6 +17,7 @@ from perdure.storage.cursors import (
     load_cursors,
     save_cursor,
 )
+from perdure.storage.pipeline_runs import PipelineRun, RunState, load_reports, save_report
 
 
 def cursor(offset: int, *, name: str = "archive", place: str = "/a") -> PipelineCursor:
@@ -71,3 +72,25 @@ def test_a_place_that_takes_no_writes(tmp_path: Path) -> None:
     (tmp_path / DIRECTORY).write_text("a file")
     with pytest.raises(StorageUnavailable, match="takes no cursor"):
         save_cursor(tmp_path, cursor(1))
+
+
+def test_what_a_pipeline_tells_of_its_jobs(tmp_path: Path) -> None:
+    assert load_reports(tmp_path) == []
+    state = RunState(holder="h", rows=3)
+    state.schedule({"archive": 60.0}, 5)
+    state.begin("archive", 10)
+    state.end("archive", 30, "x" * 600, due_at_us=90)
+    for place in ("/b", "/a"):
+        save_report(tmp_path, PipelineRun("archive", place, state))
+    save_cursor(tmp_path, cursor(5))
+    found = load_reports(tmp_path)
+    assert [each.place for each in found] == ["/a", "/b"]
+    job = found[0].state.jobs["archive"]
+    assert (job.every_s, job.due_at_us, job.failures, len(job.last_error)) == (60.0, 90, 1, 500)
+    [one, _] = (tmp_path / DIRECTORY).glob("*.run")
+    one.write_bytes(b"{")
+    assert len(load_reports(tmp_path)) == 1
+    with pytest.raises(ConfigError, match="no name of a pipeline"):
+        save_report(tmp_path, PipelineRun("../x", "/a", state))
+    assert forget_cursors(tmp_path, "archive") == 1
+    assert load_reports(tmp_path) == []

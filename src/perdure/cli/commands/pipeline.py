@@ -12,6 +12,7 @@ from perdure.cli.data import open_database
 from perdure.cli.output import Column, Output, output_options
 from perdure.cli.pipeline_archive import archive
 from perdure.cli.pipeline_audit import audit
+from perdure.cli.pipeline_jobs import jobs
 from perdure.cli.pipeline_learn import learn
 from perdure.cli.pipeline_maintain import maintain
 from perdure.cli.pipeline_migrate import migrate
@@ -45,6 +46,7 @@ def command() -> None:
       perdure pipeline maintain --to archive --keep 1d
       perdure pipeline run --config /etc/perdure/perdure.yaml
       perdure pipeline status
+      perdure pipeline jobs
       perdure pipeline archive --url http://broker:18083 --token-file token --to archive
       perdure pipeline learn --write proposal.json
       perdure pipeline audit --stamp json:number --ledger acknowledged.jsonl
@@ -54,6 +56,7 @@ def command() -> None:
 
 command.add_command(archive)
 command.add_command(audit)
+command.add_command(jobs)
 command.add_command(learn)
 command.add_command(maintain)
 command.add_command(migrate)

@@ -51,6 +51,9 @@ class Lease:
         time_s: how long it lasts without a renewal.
         now_us: wall clock.
         wait: between write and look in a store.
+
+    Attributes:
+        holder: this one.
     """
 
     def __init__(
@@ -64,7 +67,7 @@ class Lease:
         wait: Callable[[float], object],
     ) -> None:
         self._place, self._store = place, store
-        self._holder, self._time_us = holder, round(time_s * 1e6)
+        self.holder, self._time_us = holder, round(time_s * 1e6)
         self._now_us, self._wait = now_us, wait
         self.epoch = 0
         """Of this holder; 0 = it has not got it."""
@@ -88,7 +91,7 @@ class Lease:
         """
         with self._locked():
             found = self.read()
-            is_other = found is not None and found.holder != self._holder
+            is_other = found is not None and found.holder != self.holder
             if found is not None and is_other and found.until_us > self._now_us():
                 self.epoch = 0
                 return found
@@ -97,7 +100,7 @@ class Lease:
         if scheme_of(self._place):
             self._wait(SETTLE_S)
             found = self.read()
-            if found is None or (found.holder, found.epoch) != (self._holder, epoch):
+            if found is None or (found.holder, found.epoch) != (self.holder, epoch):
                 return found or Held("?", epoch, 0)
         self.epoch = epoch
         return None
@@ -124,7 +127,7 @@ class Lease:
             or found is None
             or (found.holder, found.epoch)
             != (
-                self._holder,
+                self.holder,
                 self.epoch,
             )
         ):
@@ -142,7 +145,7 @@ class Lease:
             self.epoch = 0
 
     def _write(self, epoch: int, until_us: int) -> None:
-        held = Held(self._holder, epoch, until_us)
+        held = Held(self.holder, epoch, until_us)
         self._store.write(below(self._place, NAME), msgspec.json.encode(held))
 
     @contextlib.contextmanager

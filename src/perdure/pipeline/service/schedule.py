@@ -33,6 +33,15 @@ class Schedule:
         """Names of the jobs that are on."""
         return tuple(job.name for job in self._jobs)
 
+    @property
+    def pauses(self) -> dict[str, float]:
+        """Seconds between runs, of the jobs that are on."""
+        return {job.name: job.every_s for job in self._jobs}
+
+    def due_in_s(self, name: str, now_s: float) -> float:
+        """How long until a job is due; 0 = it is."""
+        return max(0.0, self._due[name] - now_s)
+
     def due(self, now_s: float) -> str | None:
         """The job to run now; None = none is due."""
         waiting = [job.name for job in self._jobs if self._due[job.name] <= now_s]

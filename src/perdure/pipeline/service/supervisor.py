@@ -16,7 +16,8 @@ from perdure.errors import ConfigError, Fenced, PerdureError
 from perdure.pipeline.lake.stores import Store
 from perdure.pipeline.service.lease import Lease
 from perdure.pipeline.service.schedule import Schedule
-from perdure.pipeline.service.state import RunState, load_run, save_run
+from perdure.pipeline.service.state import load_run, save_run
+from perdure.storage.pipeline_runs import RunState
 
 RENEWALS: Final = 3
 """Of the lease, in the time that it lasts."""
@@ -53,6 +54,7 @@ class Supervisor:
         clock: time.
         stop: set to end; a job under way is told by it too.
         log: where to tell.
+        report: tells the broker how it is going.
     """
 
     def __init__(
@@ -67,7 +69,9 @@ class Supervisor:
         clock: Clock,
         stop: threading.Event,
         log: Log,
+        report: Callable[[RunState], object] = lambda _: None,
     ) -> None:
+        self._report = report
         self._place, self._store = place, store
         self._schedule, self._jobs = schedule, jobs
         self._lease, self._lease_s = lease, lease_s
@@ -106,6 +110,8 @@ class Supervisor:
             return False
         self.state = load_run(self._place, self._store) or self.state
         self.state.epoch = self._lease.epoch
+        self.state.holder = self._lease.holder
+        self.state.schedule(self._schedule.pauses, self._clock.now_us())
         self._log.info("pipeline.lease_taken", epoch=self._lease.epoch)
         return True
 
@@ -115,6 +121,7 @@ class Supervisor:
             self._stop.wait(min(1.0, self._schedule.rest_s(self._clock.monotonic_us() / 1e6)))
             return
         self.state.begin(name, self._clock.now_us())
+        self.keep()
         error, has_more = "", False
         try:
             has_more = self._jobs[name](self.state)
@@ -126,14 +133,15 @@ class Supervisor:
             raise
         except PerdureError as failed:
             error = failed.message
-        self._ended(name, error)
         now_s = self._clock.monotonic_us() / 1e6
         self._schedule.ended(name, now_s, has_more=has_more and not self._stop.is_set())
+        self._ended(name, error, due_in_s=self._schedule.due_in_s(name, now_s))
         if error:
             self._stop.wait(0)
 
-    def _ended(self, name: str, error: str) -> None:
-        self.state.end(name, self._clock.now_us(), error)
+    def _ended(self, name: str, error: str, *, due_in_s: float = 0.0) -> None:
+        now_us = self._clock.now_us()
+        self.state.end(name, now_us, error, due_at_us=now_us + round(due_in_s * 1e6))
         if error:
             self._log.warning("pipeline.job_failed", job=name, reason=error)
         self.keep()
@@ -142,6 +150,7 @@ class Supervisor:
         """Put the state where others find it."""
         self.state.written_at_us = self._clock.now_us()
         self._tried(lambda: save_run(self._place, self._store, self.state))
+        self._report(self.state)
 
     def _tried(self, call: Callable[[], object]) -> None:
         try:

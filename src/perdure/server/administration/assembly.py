@@ -32,6 +32,7 @@ from perdure.server.administration.listeners import ListenerOperations
 from perdure.server.administration.listing import LiveTable
 from perdure.server.administration.messages import MessageOperations
 from perdure.server.administration.node import NodeOperations
+from perdure.server.administration.pipeline import PipelineOperations
 from perdure.server.administration.publishing import PublishOperations
 from perdure.server.administration.service import AdminService, AuditLog, Operations
 from perdure.server.administration.sessions import SessionOperations
@@ -129,6 +130,7 @@ class Administration:
             BanOperations(bans, clock),
             FilterOperations(services),
             StorageOperations(services),
+            PipelineOperations(services),
             ForwarderOperations(forwarders),
             ApplicationOperations(applications),
             TimelineOperations(services),

@@ -20,6 +20,7 @@ from perdure.pipeline.protocol import (
     ITEMS_MAX,
     LOG_PATH,
     ROWS_MIN,
+    RUNS_PATH,
     Bound,
     BoundQuery,
     Cursors,
@@ -30,6 +31,7 @@ from perdure.pipeline.protocol import (
     Slices,
 )
 from perdure.storage.cursors import PipelineCursor, load_cursors, save_cursor
+from perdure.storage.pipeline_runs import PipelineRun, save_report
 from perdure.storage.rocksdb.bulk import FilterSets, LogFiles
 from perdure.topic.names import validate_topic_filter
 from perdure.web.arrow import check_database, stream_rows
@@ -59,16 +61,18 @@ def routes(context: Context) -> list[WebRoute]:
         ("POST", f"{LOG_PATH}/bound", handlers.bound),
         ("GET", CURSORS_PATH, handlers.cursors),
         ("POST", CURSORS_PATH, handlers.keep_cursor),
+        ("POST", RUNS_PATH, handlers.keep_run),
         ("POST", f"{LOG_PATH}/read", handlers.read),
         ("GET", f"{LOG_PATH}/read", handlers.read_plainly),
     ]
+    writing = (handlers.keep_cursor, handlers.keep_run)
     return [
         WebRoute(
             method=method,
             path=path,
             endpoint=endpoint,
             operation="storage.read",
-            right="operator" if endpoint == handlers.keep_cursor else "viewer",
+            right="operator" if endpoint in writing else "viewer",
         )
         for method, path, endpoint in table
     ]
@@ -171,6 +175,16 @@ class LogHandlers:
             return cursor
 
         return json_response(await self._with_view("", keep))
+
+    async def keep_run(self, request: Request) -> Response:
+        """Keep how the jobs of a pipeline are going."""
+        run = await _decoded(request, PipelineRun)
+
+        def keep() -> PipelineRun:
+            save_report(Path(self._context.settings.data), run)
+            return run
+
+        return json_response(await self._context.in_thread(keep))
 
     async def read(self, request: Request) -> Response:
         """The rows of some slices, as an Arrow IPC stream."""

@@ -16,6 +16,7 @@ pytest.importorskip("starlette")
 from perdure.pipeline.protocol import (
     CURSORS_PATH,
     LOG_PATH,
+    RUNS_PATH,
     BoundQuery,
     Cursors,
     Description,
@@ -23,6 +24,7 @@ from perdure.pipeline.protocol import (
     Slices,
 )
 from perdure.storage.cursors import PipelineCursor, load_cursors
+from perdure.storage.pipeline_runs import PipelineRun, RunState, load_reports
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.bulk import LogFiles
 from perdure.web.routes.log import BODY_BYTES_MAX
@@ -188,3 +190,17 @@ async def test_cursors(app: Any, filled: RocksDatabase, tmp_path: Path) -> None:
     assert broken == []
     listed = msgspec.json.decode((await ask(app, CURSORS_PATH)).body, type=Cursors)
     assert list(listed.items) == found
+
+
+async def test_how_the_jobs_of_a_pipeline_are_going(
+    app: Any, filled: RocksDatabase, tmp_path: Path
+) -> None:
+    run = PipelineRun("archive", "host:/a", RunState(holder="host:1", rows=7))
+    got = await ask(app, RUNS_PATH, method="POST", body=run)
+    assert got.status == 200
+    assert load_reports(tmp_path / "db") == [run]
+    for wrong in (
+        msgspec.structs.replace(run, name="../x"),
+        msgspec.structs.replace(run, state=RunState(holder="x" * 501)),
+    ):
+        assert (await ask(app, RUNS_PATH, method="POST", body=wrong)).status == 400

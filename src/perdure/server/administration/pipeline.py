@@ -1,0 +1,142 @@
+"""What pipelines have told of themselves: their cursors, and how their jobs are going."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, final
+
+from perdure.admin.operation import Request
+from perdure.admin.records.pipeline import (
+    JobPhase,
+    ListPipelines,
+    Pipeline,
+    PipelineJob,
+    PipelinePage,
+)
+from perdure.broker.services import Services
+from perdure.config.units import format_time
+from perdure.server.administration.paging import page_of
+from perdure.server.administration.service import Call, Handler
+from perdure.storage.cursors import PipelineCursor, load_cursors
+from perdure.storage.pipeline_runs import JobState, PipelineRun, load_reports
+
+OVERDUE_US: Final = 60_000_000
+"""A job that has not begun for so long after it was due is overdue; jobs run one after another, so
+one may wait for another that takes longer: while one runs, none is overdue."""
+
+
+@final
+class PipelineOperations:
+    """Answers what is asked of pipelines.
+
+    Args:
+        services: the parts of the broker.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def handlers(self) -> Mapping[type[Request[Any]], Handler]:
+        """By request."""
+        return {ListPipelines: self.list_page}
+
+    async def list_page(self, request: ListPipelines, _call: Call) -> PipelinePage:
+        """A page of all that have told of themselves."""
+        services = self._services
+        cursors, runs = await asyncio.to_thread(_load, Path(services.storage_config.path))
+        end, now_us = services.database.last_offset, services.clock.wall_us()
+        keys = sorted({*cursors, *runs})
+        page, following = page_of(keys, request, "\0".join)
+        return PipelinePage(
+            items=[
+                _pipeline(*key, cursors.get(key), runs.get(key), end=end, now_us=now_us)
+                for key in page
+            ],
+            next_cursor=following,
+            estimated_total=len(keys),
+        )
+
+
+Key = tuple[str, str]
+
+
+def _load(data: Path) -> tuple[dict[Key, PipelineCursor], dict[Key, PipelineRun]]:
+    cursors, _ = load_cursors(data)
+    return (
+        {(each.name, each.place): each for each in cursors},
+        {(each.name, each.place): each for each in load_reports(data)},
+    )
+
+
+def _pipeline(
+    name: str,
+    place: str,
+    cursor: PipelineCursor | None,
+    run: PipelineRun | None,
+    *,
+    end: int,
+    now_us: int,
+) -> Pipeline:
+    state = None if run is None else run.state
+    is_counted = state is not None and state.behind_messages >= 0
+    return Pipeline(
+        name=name,
+        place=place,
+        through=_moment(cursor.offset if cursor else 0),
+        through_us=(cursor.offset or None) if cursor else None,
+        moved_at=_moment(cursor.moved_at_us if cursor else 0),
+        moved_at_us=cursor.moved_at_us if cursor else None,
+        behind_s=max(0, end - cursor.offset) / 1e6 if cursor else None,
+        behind_messages=state.behind_messages if state and is_counted else None,
+        behind_is_bound=state is not None and state.behind_is_bound,
+        holder=state.holder if state else "",
+        epoch=state.epoch if state else 0,
+        seen_at=_moment(state.written_at_us if state else 0),
+        seen_at_us=(state.written_at_us or None) if state else None,
+        rows=state.rows if state else None,
+        files=state.files if state else None,
+        misfits=state.misfits if state else None,
+        gaps=state.gaps if state else None,
+        jobs=_jobs(state.jobs, now_us) if state else [],
+    )
+
+
+def _jobs(jobs: Mapping[str, JobState], now_us: int) -> list[PipelineJob]:
+    is_busy = any(job.started_at_us > job.ended_at_us for job in jobs.values())
+    return [_job(name, job, now_us, is_busy=is_busy) for name, job in sorted(jobs.items())]
+
+
+def _job(name: str, job: JobState, now_us: int, *, is_busy: bool) -> PipelineJob:
+    return PipelineJob(
+        name=name,
+        state=_phase(job, now_us, is_busy=is_busy),
+        every_s=job.every_s,
+        runs=job.runs,
+        failures=job.failures,
+        started_at=_moment(job.started_at_us),
+        started_at_us=job.started_at_us or None,
+        ended_at=_moment(job.ended_at_us),
+        ended_at_us=job.ended_at_us or None,
+        succeeded_at=_moment(job.succeeded_at_us),
+        succeeded_at_us=job.succeeded_at_us or None,
+        due_at=_moment(job.due_at_us),
+        due_at_us=job.due_at_us or None,
+        seconds=round(job.seconds, 3),
+        last_error=job.last_error,
+    )
+
+
+def _phase(job: JobState, now_us: int, *, is_busy: bool) -> JobPhase:
+    if not job.every_s:
+        return "off"
+    if job.started_at_us > job.ended_at_us:
+        return "running"
+    if not is_busy and job.due_at_us and now_us > job.due_at_us + OVERDUE_US:
+        return "overdue"
+    return "failing" if job.last_error else "waiting"
+
+
+def _moment(time_us: int) -> str | None:
+    return format_time(time_us) if time_us else None
