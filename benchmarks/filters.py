@@ -1,10 +1,9 @@
 """What content filters cost: ``python -m benchmarks filters``.
 
 One topic, subscriptions with distinct filters, each message wanted by the subscriptions of one of
-them: what a message costs beyond its deliveries is trying every filter once. The sessions take
-what they are given, so this is the dispatch alone, and on the pure source: what is compiled takes
-no session of ours.
-Trying the filters is measured on whatever build runs this.
+them. The sessions take what they are given, so this is the dispatch alone, and on the pure source:
+what is compiled takes no session of ours.
+Trying all filters, and those that the index finds, is measured on whatever build runs this.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from perdure.broker.dispatch.dispatcher import Dispatcher
 from perdure.broker.dispatch.router import Router, Subscriber, SubscriberEntry
 from perdure.content import parse_filter
 from perdure.content.document import content_of
+from perdure.content.index import ContentIndex
 from perdure.model import Message, SessionRecord, Subscription
 from perdure.observe.metrics import Metrics
 from perdure.pure import build
@@ -27,12 +27,20 @@ from perdure.pure import build
 TOPIC: Final = "plant/line"
 MESSAGES: Final = 100
 ROUNDS: Final = 5
+KINDS: Final = {
+    "equality and a bound": '{{"line":{{"$eq":{0}}},"t":{{"$gt":30}}}}',
+    "ranges of 1 in 1,000": '{{"line":{{"$gte":{0},"$lt":{0}.5}}}}',
+    "one of two values": '{{"line":{{"$in":[{0},-1]}}}}',
+    "bounds, half of which hold": '{{"line":{{"$gte":{0}}}}}',
+    "conditions that no index helps": '{{"line":{{"$not":{{"$gte":{0}}}}}}}',
+}
+"""Filters number 0 to 999; a message has a ``line`` of 0 to 999."""
 SHAPES: Final = ((100_000, 1_000), (100_000, 100), (1_000, 1_000))
 """Subscriptions and distinct filters."""
 
 
 def _where(number: int) -> str:
-    return f'{{"line":{{"$eq":{number}}},"t":{{"$gt":30}}}}'
+    return KINDS["equality and a bound"].format(number)
 
 
 def _message(number: int) -> Message:
@@ -74,23 +82,56 @@ def _us_of_dispatch(subscriptions: int, filters: int) -> list[float]:
     return found
 
 
-def _us_of_trying(filters: int) -> list[float]:
-    conditions = [parse_filter(_where(number)) for number in range(filters)]
+def _us_of_trying(filters: int, kind: str, *, indexed: bool) -> list[float]:
+    """Microseconds for a message: those filters that hold are found, of all of a kind."""
+    conditions = {
+        condition.text: condition
+        for condition in (parse_filter(KINDS[kind].format(number)) for number in range(filters))
+    }
+    index = ContentIndex()
+    for condition in conditions.values():
+        index.put(condition)
+    index.candidates(content_of(_message(0)))  # what is built when it is asked first
     found = []
     for _ in range(ROUNDS):
         begun = time.perf_counter()
         for number in range(MESSAGES):
-            content = content_of(_message(number))
-            for condition in conditions:
-                condition.holds_for(content)
+            content = content_of(_message(number * filters // MESSAGES))
+            for text in index.candidates(content) if indexed else conditions:
+                conditions[text].holds_for(content)
         found.append((time.perf_counter() - begun) * 1e6 / MESSAGES)
+    return found
+
+
+def _us_of_changes(filters: int) -> list[float]:
+    """Microseconds for a filter that comes into an index and goes again, with a look between."""
+    index = ContentIndex()
+    text = KINDS["ranges of 1 in 1,000"]
+    for number in range(filters):
+        index.put(parse_filter(text.format(number)))
+    more = [parse_filter(text.format(filters + number)) for number in range(500)]
+    found = []
+    for _ in range(ROUNDS):
+        begun = time.perf_counter()
+        for number, condition in enumerate(more):
+            index.put(condition)
+            index.candidates(content_of(_message(number)))
+            index.remove(condition)
+        found.append((time.perf_counter() - begun) * 1e6 / len(more))
     return found
 
 
 def run() -> bool:
     """Measure, and write the record."""
     started_at = record.now()
-    checks = [record.check("trying 1,000 filters on a message", _us_of_trying(1_000), "us")]
+    checks = []
+    for kind in KINDS:
+        for indexed in (False, True):
+            how = "found by the index" if indexed else "tried one by one"
+            times = _us_of_trying(1_000, kind, indexed=indexed)
+            checks.append(record.check(f"1,000 filters, {kind}: {how}", times, "us"))
+    changes = _us_of_changes(10_000)
+    checks.append(record.check("a range comes to 10,000, a message, it goes", changes, "us"))
     if build() == "pure":
         for subscriptions, filters in SHAPES:
             what = f"{subscriptions:,} subscriptions with {filters:,} filters, a message to one"

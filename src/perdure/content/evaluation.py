@@ -51,17 +51,22 @@ class Evaluation:
             message: asked about.
             condition: the parsed filter, for whoever has it at hand.
         """
-        content = self._content
-        if message is not self._message or content is None:
-            self._message = message
-            content = self._content = content_of(message)
-            self._results.clear()
+        content = self.content_of(message)
         found = self._results.get(text)
         if found is None:
             if condition is None:
                 condition = self._parsed(text)
             found = self._results[text] = condition.holds_for(content)
         return found
+
+    def content_of(self, message: Message) -> Content:
+        """What filters see of a message."""
+        content = self._content
+        if message is not self._message or content is None:
+            self._message = message
+            content = self._content = content_of(message)
+            self._results.clear()
+        return content
 
     def fulfilled(self, subs: Sequence[Subscription], message: Message) -> list[Subscription]:
         """The subscriptions that want a message, going by its content."""

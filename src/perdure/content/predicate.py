@@ -56,13 +56,13 @@ class Test:
 class All(Node):
     """Every one of some conditions; of none, true."""
 
-    __slots__ = ("_nodes",)
+    __slots__ = ("nodes",)
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        self._nodes = tuple(nodes)
+        self.nodes = tuple(nodes)
 
     def holds(self, content: Content) -> bool:
-        for node in self._nodes:  # noqa: SIM110 - half the time of a generator
+        for node in self.nodes:  # noqa: SIM110 - half the time of a generator
             if not node.holds(content):
                 return False
         return True
@@ -72,13 +72,13 @@ class All(Node):
 class AnyOf(Node):
     """One of some conditions, or more."""
 
-    __slots__ = ("_nodes",)
+    __slots__ = ("nodes",)
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        self._nodes = tuple(nodes)
+        self.nodes = tuple(nodes)
 
     def holds(self, content: Content) -> bool:
-        for node in self._nodes:  # noqa: SIM110 - as above
+        for node in self.nodes:  # noqa: SIM110 - as above
             if node.holds(content):
                 return True
         return False
@@ -88,13 +88,13 @@ class AnyOf(Node):
 class Not(Node):
     """The opposite of a condition."""
 
-    __slots__ = ("_node",)
+    __slots__ = ("node",)
 
     def __init__(self, node: Node) -> None:
-        self._node = node
+        self.node = node
 
     def holds(self, content: Content) -> bool:
-        return not self._node.holds(content)
+        return not self.node.holds(content)
 
 
 @final
@@ -106,24 +106,24 @@ class FieldIs(Node):
         test: of its value.
     """
 
-    __slots__ = ("_levels", "_test")
+    __slots__ = ("levels", "test")
 
     def __init__(self, levels: Sequence[str], test: Test) -> None:
-        self._levels = tuple(levels)
-        self._test = test
+        self.levels = tuple(levels)
+        self.test = test
 
     def holds(self, content: Content) -> bool:
         value = content.root()
-        for level in self._levels:
+        for level in self.levels:
             if isinstance(value, dict):
                 value = value.get(level, MISSING)
             elif isinstance(value, list):
-                value = _element(value, level)
+                value = element(value, level)
             else:
                 return False
         if value is MISSING:
             return False
-        return self._test.passes(value)
+        return self.test.passes(value)
 
 
 @final
@@ -135,24 +135,25 @@ class PropertyIs(Node):
         test: of a value, which is tried as text and, where it is one, as a number.
     """
 
-    __slots__ = ("_name", "_test")
+    __slots__ = ("name", "test")
 
     def __init__(self, name: str, test: Test) -> None:
-        self._name = name
-        self._test = test
+        self.name = name
+        self.test = test
 
     def holds(self, content: Content) -> bool:
         for name, text in content.pairs():
-            if name == self._name:
-                if self._test.passes(text):
+            if name == self.name:
+                if self.test.passes(text):
                     return True
                 number = number_of(text)
-                if number is not None and self._test.passes(number):
+                if number is not None and self.test.passes(number):
                     return True
         return False
 
 
-def _element(values: list[object], level: str) -> object:
+def element(values: list[object], level: str) -> object:
+    """The value at a place of an array, or ``MISSING``."""
     if not level.isascii() or not level.isdecimal() or len(level) > 9:
         return MISSING
     index = int(level)
@@ -186,22 +187,23 @@ class Exists(Test):
 class Equals(Test):
     """A value of the same kind that is equal; numbers by what they are worth."""
 
-    __slots__ = ("_wanted",)
+    __slots__ = ("wanted",)
 
     def __init__(self, wanted: object) -> None:
-        self._wanted = wanted
+        self.wanted = wanted
 
     def passes(self, value: object) -> bool:
-        return same(value, self._wanted)
+        return same(value, self.wanted)
 
 
 @final
 class OneOf(Test):
     """Equal to one of some values."""
 
-    __slots__ = ("_numbers", "_others", "_texts")
+    __slots__ = ("_numbers", "_others", "_texts", "wanted")
 
     def __init__(self, wanted: Sequence[object]) -> None:
+        self.wanted = tuple(wanted)
         self._texts = frozenset(each for each in wanted if isinstance(each, str))
         self._numbers = frozenset(each for each in wanted if is_number(each))
         self._others = [
@@ -225,16 +227,17 @@ class Compares(Test):
         bound: a number or a text.
     """
 
-    __slots__ = ("_bound", "_compare", "_is_text")
+    __slots__ = ("_compare", "bound", "is_lower", "is_text")
 
     def __init__(self, name: str, bound: object) -> None:
         self._compare = _COMPARISONS[name]
-        self._bound = bound
-        self._is_text = isinstance(bound, str)
+        self.bound = bound
+        self.is_lower = name in ("$gt", "$gte")
+        self.is_text = isinstance(bound, str)
 
     def passes(self, value: object) -> bool:
-        fits = isinstance(value, str) if self._is_text else is_number(value)
-        return fits and self._compare(value, self._bound)
+        fits = isinstance(value, str) if self.is_text else is_number(value)
+        return fits and self._compare(value, self.bound)
 
 
 def is_number(value: object) -> bool:
@@ -266,24 +269,24 @@ class ContentFilter:
         uses_properties: whether it looks at user properties at all.
     """
 
-    __slots__ = ("_node", "text", "uses_properties")
+    __slots__ = ("node", "text", "uses_properties")
 
     def __init__(self, text: str, node: Node, *, uses_properties: bool) -> None:
         self.text = text
-        self._node = node
+        self.node = node
         self.uses_properties = uses_properties
 
     def holds(self, payload: bytes, properties: Pairs = ()) -> bool:
         """Whether a payload with some user properties fulfils the filter."""
-        return self._node.holds(Content(payload, properties))
+        return self.node.holds(Content(payload, properties))
 
     def fulfilled_by(self, message: Message) -> bool:
         """Whether a message fulfils the filter."""
-        return self._node.holds(content_of(message))
+        return self.node.holds(content_of(message))
 
     def holds_for(self, content: Content) -> bool:
         """Whether what filters see of a message fulfils the filter."""
-        return self._node.holds(content)
+        return self.node.holds(content)
 
     def __repr__(self) -> str:
         return f"ContentFilter({self.text!r})"

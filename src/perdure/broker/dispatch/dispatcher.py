@@ -9,6 +9,7 @@ beyond it to none.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, final
 
 from perdure.broker.dispatch.items import Barrier, InboxDelivery, InboxRunDelivery, Item, is_plain
@@ -383,8 +384,14 @@ class Dispatcher:
         found: dict[Subscriber, list[SubscriberEntry]],
     ) -> None:
         """Add the subscriptions whose content filter a message fulfils."""
-        for text, filtered in subscriber_set.filtered.items():
-            if self._evaluation.holds(text, message, filtered.condition):
+        evaluation = self._evaluation
+        by_content = subscriber_set.by_content
+        texts: Iterable[str] = subscriber_set.filtered
+        if by_content is not None:
+            texts = by_content.candidates(evaluation.content_of(message))
+        for text in texts:
+            filtered = subscriber_set.filtered.get(text)
+            if filtered is not None and evaluation.holds(text, message, filtered.condition):
                 for entry in filtered.entries.values():
                     same = found.get(entry.session)
                     if same is None:

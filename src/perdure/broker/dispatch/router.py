@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import final
 
 from perdure.content import ContentFilter, Evaluation
+from perdure.content.index import INDEXED_FROM, ContentIndex
 from perdure.content.evaluation import stored_filter
 from perdure.model import InboxEntry, Message, SessionRecord, Subscription
 from perdure.storage.batch import Batch
@@ -199,7 +200,7 @@ class FilteredSubscribers:
 class SubscriberSet:
     """All that subscribes to one filter."""
 
-    __slots__ = ("filtered", "groups", "only", "only_group", "runs", "sessions")
+    __slots__ = ("by_content", "filtered", "groups", "only", "only_group", "runs", "sessions")
 
     def __init__(self) -> None:
         self.sessions: dict[Subscriber, SubscriberEntry] = {}
@@ -212,6 +213,8 @@ class SubscriberSet:
         """The one group, without a content filter, if there is one and nothing else."""
         self.filtered: dict[str, FilteredSubscribers] = {}
         """Subscriptions with a content filter, by its text."""
+        self.by_content: ContentIndex | None = None
+        """Which of many filters are worth trying on a message; None = all, they are few."""
         self.runs: bool = True
         """Nothing has to be decided for each message: there are only ``sessions``."""
 
@@ -222,6 +225,7 @@ class SubscriberSet:
             same = self.filtered.get(where)
             if same is None:
                 same = self.filtered[where] = FilteredSubscribers(where)
+                self._index(same)
             same.entries[(entry.session, entry.sub.name)] = entry
         else:
             self.sessions[entry.session] = entry
@@ -235,6 +239,8 @@ class SubscriberSet:
                 same.entries.pop((session, sub.name), None)
                 if not same.entries:
                     del self.filtered[sub.where]
+                    if self.by_content is not None:
+                        self.by_content.remove(same.condition)
         else:
             self.sessions.pop(session, None)
         self._changed()
@@ -249,7 +255,18 @@ class SubscriberSet:
         self.groups.pop(group.key, None)
         self._changed()
 
+    def _index(self, added: FilteredSubscribers) -> None:
+        """Have one more content filter found; an index is made when it begins to pay."""
+        if self.by_content is not None:
+            self.by_content.put(added.condition)
+        elif len(self.filtered) >= INDEXED_FROM:
+            self.by_content = ContentIndex()
+            for each in self.filtered.values():
+                self.by_content.put(each.condition)
+
     def _changed(self) -> None:
+        if not self.filtered:
+            self.by_content = None
         self.runs = not self.groups and not self.filtered
         self.only = self.only_group = None
         if len(self.groups) == 1 and not self.sessions and not self.filtered:

@@ -423,3 +423,36 @@ def test_a_run_for_many_moves_the_fence_with_those_who_take_it_one_by_one() -> N
     assert dispatcher.offset == 11
     assert dispatcher.caused == {"p": 16, "another": 4}
     assert dispatcher.widest == 4
+
+
+def test_who_is_wanted_by_content_while_filters_come_and_go() -> None:
+    """With few filters and with many: the index is made, used, changed and dropped."""
+    router, chance = Router(), random.Random(3)
+    dispatcher = Dispatcher(router, Metrics(), offset=0, gate_qos2=True)
+    takers = [_Taker(f"r{number}", 0) for number in range(40)]
+    held: dict[_Taker, Subscription] = {}
+    indexed, offset = set[bool](), 0
+    for step in range(400):
+        taker = chance.choice(takers)
+        taker.dispatcher = dispatcher
+        before = held.pop(taker, None)
+        if before is not None:
+            router.remove(taker, before)
+        if step < 300 and chance.random() < 0.8:
+            number = chance.randrange(12)
+            where = f'{{"line":{number}}}' if number % 3 else f'{{"line":{{"$lt":{number}}}}}'
+            held[taker] = Subscription("t", 1, where=where)
+            router.put(taker, held[taker])
+        offset += 1
+        line = chance.randrange(12)
+        dispatcher.accept([Message("t", b'{"line":%d}' % line, 1, publisher="p", offset=offset)])
+        dispatcher.run(0)
+        got = {each for each in takers if each.taken and each.taken[-1] == offset}
+        assert got == {
+            each
+            for each, sub in held.items()
+            if (f":{line}}}" in sub.where if "$" not in sub.where else line < int(sub.where[15:-2]))
+        }
+        found = router.index.get("t")
+        indexed.add(found is not None and found.by_content is not None)
+    assert indexed == {True, False}
