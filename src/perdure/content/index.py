@@ -124,8 +124,7 @@ class ContentIndex:
                 _prune(self._payload, posting.levels)
 
     def candidates(self, content: Content) -> list[str]:
-        """Texts of the filters to try: all that hold, few others, and rarely one that was removed.
-        """
+        """Texts of the filters to try: all that hold, few others, and rarely one that was removed."""
         found: dict[str, None] = dict(self._always)
         if self._properties:
             for name, text in content.pairs():
