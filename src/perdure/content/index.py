@@ -57,7 +57,7 @@ class Place:
             ranges = self._ranges(posting)
             if ranges is not None:
                 ranges.remove(posting.low, posting.high, text)
-                self._keep(posting, ranges if ranges else None)
+                self._keep(posting, ranges or None)
             return
         same = self.equal.get(posting.value)
         if same is not None:
@@ -73,7 +73,7 @@ class Place:
         if isinstance(value, str):
             if self.texts is not None:
                 self.texts.find(value, found)
-        elif self.numbers is not None and is_number(value) and value == value:  # noqa: PLR0124 - NaN
+        elif self.numbers is not None and is_number(value) and value == value:
             self.numbers.find(value, found)
 
     def _ranges(self, posting: Posting) -> Ranges | None:
@@ -124,7 +124,7 @@ class ContentIndex:
                 _prune(self._payload, posting.levels)
 
     def candidates(self, content: Content) -> list[str]:
-        """Texts of the filters to try: all that hold, few others, and rarely one that was removed."""
+        """Texts of the filters to try: all that hold, few others, rarely one that was removed."""
         found: dict[str, None] = dict(self._always)
         if self._properties:
             for name, text in content.pairs():

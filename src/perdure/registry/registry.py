@@ -14,6 +14,7 @@ from typing import Any, Final, Self, final
 import msgspec
 
 from perdure.content import ContentFilter, canonical, parse_filter
+from perdure.content.document import Content
 from perdure.errors import ConfigError
 from perdure.registry.channel import (
     PARTITIONS,
@@ -201,7 +202,10 @@ class Registry:
         Raises:
             ConfigError: a channel has more than ``FILTERS_MAX`` filters.
         """
-        payload = msgspec.json.encode(document)
+        return await self.wanting_content(change, Content(msgspec.json.encode(document)))
+
+    async def wanting_content(self, change: Channel, content: Content) -> Wanted:
+        """``wanting``, of the content of a message."""
         channels = patterns(check_channel(change))
         keys = [self.keys.subscription(channel) for channel in channels]
         unreadable: list[tuple[str, str]] = []
@@ -213,14 +217,14 @@ class Registry:
                 raise ConfigError(f"{channel.key} has more than {FILTERS_MAX} filters")
             for filter_id, text in filters.items():
                 try:
-                    fulfilled = parse_filter(text).holds(payload)
+                    fulfilled = parse_filter(text).holds_for(content)
                 except ValueError:
                     unreadable.append((channel.key, filter_id))
                     continue
                 if fulfilled:
                     keys.append(self.keys.subscription(channel, filter_id))
         members = await self._members_of(keys)
-        return Wanted([DeviceTransport.parse(each) for each in sorted(members)], unreadable)
+        return Wanted(sorted(DeviceTransport.parse(each) for each in members), unreadable)
 
     # -- filters ---------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from perdure.content import parse_filter
-from perdure.content.anchors import LEVELS_MAX, POSTINGS_MAX, postings_of
 from perdure.content.document import Content
 from perdure.content.index import ContentIndex
 from tests.support.content_oracle import fulfils
@@ -128,19 +127,3 @@ def test_few_are_tried(filters: list[dict[str, Any]], document: Any, tried: int)
     """What no anchor can tell is tried, and nothing else."""
     content = Content(json.dumps(document).encode(), [("site", "s7")])
     assert len(index_of(filters).candidates(content)) == tried
-
-
-@pytest.mark.parametrize(
-    "wanted",
-    [
-        {"x": {"$in": list(range(POSTINGS_MAX + 1))}},
-        {"x": [1]},
-        {"x": {"$in": [1, {}]}},
-        {".".join("a" * (LEVELS_MAX + 1)): 1},
-        {".".join("a" * (LEVELS_MAX + 1)): {"$gt": 1, "$lt": 2}},
-        {"$or": [{"x": 1}, {"y": {"$exists": True}}]},
-        {},
-    ],
-)
-def test_what_is_too_much_for_it_is_always_tried(wanted: dict[str, Any]) -> None:
-    assert postings_of(parse_filter(json.dumps(wanted)).node) is None

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import final
 
 from perdure.content import ContentFilter, Evaluation
-from perdure.content.index import INDEXED_FROM, ContentIndex
 from perdure.content.evaluation import stored_filter
+from perdure.content.index import INDEXED_FROM, ContentIndex
 from perdure.model import InboxEntry, Message, SessionRecord, Subscription
 from perdure.storage.batch import Batch
 from perdure.topic.shapes import FilterIndex

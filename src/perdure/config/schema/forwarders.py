@@ -237,6 +237,39 @@ class RedisForwarderConfig(ForwarderConfig, frozen=True, tag="redis"):
 
 
 @final
+class RegistryForwarderConfig(ForwarderConfig, frozen=True, tag="registry"):
+    """Devices of other transports in a registry: a Redis Stream for each transport."""
+
+    filter: Annotated[
+        tuple[str, ...],
+        about("Topic filters of changes, without `$share`; other topics have no channel.",
+              live=True),
+    ] = ("app/#",)  # fmt: skip
+    url: Annotated[
+        str,
+        about(
+            "Of the registry: `redis://user:password@host:6379/0`, `redis+cluster://a,b,c`.",
+            secret=True,
+            live=True,
+        ),
+    ] = ""
+    partitions: Annotated[
+        int, about("As all other workers have it.", live=True, ge=1, le=1 << 20)
+    ] = 1024
+    prefix: Annotated[str, about("Of all keys of the registry.", live=True)] = "nxx:"
+    key: Annotated[str, about("Of the streams; `{transport}` is the transport.", live=True)] = (
+        "nxx:transport:{transport}"
+    )
+    skip: Annotated[
+        tuple[str, ...],
+        about("Transports whose devices are served otherwise: those of brokers.", live=True),
+    ] = ("mqtt",)
+    length_max: Annotated[
+        int, about("Entries that a stream keeps, about; 0 = all.", live=True, ge=0)
+    ] = 0
+
+
+@final
 class PostgresForwarderConfig(ForwarderConfig, frozen=True, tag="postgres"):
     """A PostgreSQL table: a row for each message, once."""
 
@@ -280,6 +313,11 @@ FORWARDER_TYPES: Final[Mapping[str, ForwarderLine]] = {
     ),
     "redis": ForwarderLine(
         opens="perdure.forwarders.redis:open_output", settings=RedisForwarderConfig, extra="redis"
+    ),
+    "registry": ForwarderLine(
+        opens="perdure.forwarders.registry:open_output",
+        settings=RegistryForwarderConfig,
+        extra="redis",
     ),
     "postgres": ForwarderLine(
         opens="perdure.forwarders.postgres:open_output",

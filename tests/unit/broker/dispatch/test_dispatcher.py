@@ -431,8 +431,8 @@ def test_who_is_wanted_by_content_while_filters_come_and_go() -> None:
     dispatcher = Dispatcher(router, Metrics(), offset=0, gate_qos2=True)
     takers = [_Taker(f"r{number}", 0) for number in range(40)]
     held: dict[_Taker, Subscription] = {}
-    indexed, offset = set[bool](), 0
-    for step in range(400):
+    indexed = set[bool]()
+    for step in range(1, 401):
         taker = chance.choice(takers)
         taker.dispatcher = dispatcher
         before = held.pop(taker, None)
@@ -443,11 +443,10 @@ def test_who_is_wanted_by_content_while_filters_come_and_go() -> None:
             where = f'{{"line":{number}}}' if number % 3 else f'{{"line":{{"$lt":{number}}}}}'
             held[taker] = Subscription("t", 1, where=where)
             router.put(taker, held[taker])
-        offset += 1
         line = chance.randrange(12)
-        dispatcher.accept([Message("t", b'{"line":%d}' % line, 1, publisher="p", offset=offset)])
+        dispatcher.accept([Message("t", b'{"line":%d}' % line, 1, publisher="p", offset=step)])
         dispatcher.run(0)
-        got = {each for each in takers if each.taken and each.taken[-1] == offset}
+        got = {each for each in takers if each.taken and each.taken[-1] == step}
         assert got == {
             each
             for each, sub in held.items()
