@@ -17,8 +17,10 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from tests.support.bounds import HANG_S
 from tests.support.needs import missing
-from tests.support.process import free_port, perdure_command
+from tests.support.ports import free_port
+from tests.support.process import perdure_command
 
 PASSWORD = "correct horse battery"
 
@@ -52,7 +54,7 @@ class Device:
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         """Publish, and wait for the acknowledgement."""
-        self.client.publish(topic, payload, 1, retain).wait_for_publish(10)
+        self.client.publish(topic, payload, 1, retain).wait_for_publish(HANG_S)
 
     def leave(self) -> None:
         """Disconnect; the session stays."""
@@ -60,9 +62,9 @@ class Device:
         self.client.loop_stop()
 
 
-def wait_until(condition: Any, timeout_s: float = 20) -> None:
+def wait_until(condition: Any) -> None:
     """Wait for something that comes by itself."""
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + HANG_S
     while not condition():
         assert time.monotonic() < deadline, "it did not come"
         time.sleep(0.02)
@@ -87,7 +89,7 @@ class Scene:
         command = perdure_command(self.data, self.port, *given)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        wait_until(lambda: "server.started" in self._log.read_text(), 60)
+        wait_until(lambda: "server.started" in self._log.read_text())
 
     @property
     def setup_link(self) -> str:
@@ -100,7 +102,7 @@ class Scene:
         """What a command prints."""
         line = [sys.executable, "-m", "perdure", *args, "--data", str(self.data)]
         return subprocess.run(
-            line, input=stdin, capture_output=True, text=True, check=True, timeout=60
+            line, input=stdin, capture_output=True, text=True, check=True, timeout=HANG_S
         ).stdout
 
     def device(self, client_id: str, *, subscribe: str = "") -> Device:
@@ -165,7 +167,7 @@ def page(chromium: Any, administrator: Any) -> Iterator[Any]:
     context = chromium.new_context(
         storage_state=administrator, viewport={"width": 1280, "height": 900}
     )
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(HANG_S * 1000)
     opened = context.new_page()
     wrong: list[str] = []
     opened.on("pageerror", lambda error: wrong.append(str(error)))

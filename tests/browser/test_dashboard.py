@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.browser.conftest import PASSWORD, Scene, wait_until
+from tests.support.bounds import HANG_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
@@ -42,7 +43,7 @@ def ask(url: str, key: str, method: str = "GET") -> tuple[int, Any]:
     """What the API answers to a key."""
     request = urllib.request.Request(url, method=method, headers={"Authorization": f"Bearer {key}"})
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=HANG_S) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         with error:

@@ -7,9 +7,8 @@ import contextlib
 from typing import final
 
 from tests.support import packets
+from tests.support.bounds import HANG_S
 from tests.support.packets import Packet, Splitter
-
-TIMEOUT_S = 20.0
 
 
 @final
@@ -35,7 +34,7 @@ class Client:
         """The next packet; None = the broker has closed the connection."""
         while not self._packets:
             # Not ``wait_for``: that of Python 3.11 loses a cancellation that comes with the data.
-            async with asyncio.timeout(TIMEOUT_S):
+            async with asyncio.timeout(HANG_S):
                 data = await self._reader.read(65536)
             if not data:
                 return None

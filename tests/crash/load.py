@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import final
 
+from tests.support.bounds import HANG_S
 from tests.support.delivery import Ledger, Receipts, audit
 from tests.support.fault_rounds import REFUSALS
 from tests.support.peer_connection import PeerConnection
@@ -21,11 +22,11 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-async def until(condition: Callable[[], bool], what: str, *, timeout_s: float = 20.0) -> None:
+async def until(condition: Callable[[], bool], what: str) -> None:
     """Wait for what other processes do."""
-    end = time.monotonic() + timeout_s
+    end = time.monotonic() + HANG_S
     while not condition():
-        assert time.monotonic() < end, f"in {timeout_s:.0f} s not seen: {what}"
+        assert time.monotonic() < end, f"in {HANG_S:.0f} s not seen: {what}"
         await asyncio.sleep(0.01)
 
 
@@ -100,13 +101,12 @@ class Load:
         condition: Callable[[], bool],
         what: str,
         *,
-        timeout_s: float = 20.0,
         pause_s: float = 0.002,
     ) -> None:
         """Publish at QoS 1 and 2 as fast as acknowledgements come."""
-        end = time.monotonic() + timeout_s
+        end = time.monotonic() + HANG_S
         while not condition():
-            assert time.monotonic() < end, f"in {timeout_s:.0f} s not seen: {what}"
+            assert time.monotonic() < end, f"in {HANG_S:.0f} s not seen: {what}"
             for writer in self.writers:
                 while writer.peer.is_connected and len(writer.peer.under_way) < WINDOW:
                     self._number += 1
@@ -136,7 +136,6 @@ class Load:
         await until(
             lambda: not any(audit(self.ledger, p.receipts).lost for p in self.subscribers),
             "everything acknowledged",
-            timeout_s=30,
         )
 
     def check(self) -> None:

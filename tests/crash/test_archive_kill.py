@@ -17,6 +17,7 @@ import pytest
 
 import perdure
 from perdure.storage.rocksdb import RocksDatabase
+from tests.support.bounds import rounds_s
 from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 pytest.importorskip("pyarrow")
@@ -32,7 +33,7 @@ LIFE_S = 1.5
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(120 + 20 * KILLS),
+    pytest.mark.timeout(rounds_s(KILLS)),
     pytest.mark.filterwarnings("default"),
 ]
 

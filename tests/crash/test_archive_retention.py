@@ -14,7 +14,9 @@ import pytest
 
 from tests.crash.client import Client, Clients
 from tests.support import packets
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.bounds import HANG_S
+from tests.support.ports import free_port
+from tests.support.process import BrokerProcess, perdure_command
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("uvicorn")
@@ -32,7 +34,7 @@ SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10*
 SECONDS = 5.0
 TOKEN = "a-token-for-tests-that-is-long-enough"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow]
 
 
 class Running:
@@ -147,7 +149,7 @@ async def test_nothing_is_missing_in_silence(
             gaps += done.gap is not None
         gaps += done.gap is not None
         # Retention comes by each second; what was archived may go now.
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG_S):
             while (await asyncio.to_thread(running.generations))[0] == 1:
                 await asyncio.sleep(0.2)
     finally:

@@ -17,15 +17,16 @@ from typing import Any
 
 import pytest
 
+from tests.support.bounds import HANG_S
 from tests.support.delivery import Ledger, Receipts, Verdict, audit
 from tests.support.peer_connection import PeerConnection
 from tests.support.peers import Publisher, Subscriber
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.ports import free_port
+from tests.support.process import BrokerProcess, perdure_command
 
 TOPICS = tuple(f"load/{site}/{metric}" for site in range(3) for metric in "abc")
 FRESH = "load/9/b"
 WINDOW = 40
-PATIENCE_S = 30.0
 PLANS = (
     ("there-all", 5, [("load/#", 2)], True),
     ("there-one", 4, [("load/+/a", 1)], True),
@@ -49,7 +50,7 @@ async def perdure(*args: object) -> dict[str, Any]:
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(HANG_S):
         while not condition():
             await asyncio.sleep(0.01)
 

@@ -23,7 +23,9 @@ import pytest
 from perdure.storage.rocksdb import RocksDatabase
 from tests.crash.client import Clients
 from tests.support import packets
-from tests.support.process import BrokerProcess, ProcessError, free_port, perdure_command
+from tests.support.bounds import rounds_s
+from tests.support.ports import free_port
+from tests.support.process import BrokerProcess, ProcessError, perdure_command
 
 ROUNDS = int(os.environ.get("PERDURE_FAULT_ROUNDS") or 4)
 SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))
@@ -202,7 +204,7 @@ async def survive(path: Path, holds: Kept, note: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120 + 15 * ROUNDS)
+@pytest.mark.timeout(rounds_s(ROUNDS))
 async def test_damage_is_never_silent(tmp_path: Path, templates: list[tuple[Path, Kept]]) -> None:
     print(f"\n{ROUNDS} rounds, seed {SEED}")
     chance = random.Random(SEED)
@@ -216,7 +218,6 @@ async def test_damage_is_never_silent(tmp_path: Path, templates: list[tuple[Path
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("which", ["newest", "all"])
 async def test_logs_that_are_missing(
     tmp_path: Path, templates: list[tuple[Path, Kept]], which: str
@@ -245,7 +246,6 @@ async def repaired_or_empty(path: Path) -> Kept:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 async def test_a_torn_end_is_a_power_cut(
     tmp_path: Path, templates: list[tuple[Path, Kept]]
 ) -> None:

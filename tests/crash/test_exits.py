@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.bounds import HANG_S
+from tests.support.ports import free_port
+from tests.support.process import BrokerProcess, perdure_command
 from tests.support.volume import MEBIBYTE, SmallVolume, VolumesUnavailable
 
 NOBODY = 65_534
-DEADLINE_S = 60.0
 
 
 def serve(*options: str, powerless: bool = False) -> subprocess.CompletedProcess[str]:
@@ -35,7 +36,7 @@ def serve(*options: str, powerless: bool = False) -> subprocess.CompletedProcess
         [*before, sys.executable, "-m", "perdure", "serve", *options],
         capture_output=True,
         text=True,
-        timeout=DEADLINE_S,
+        timeout=HANG_S,
         check=False,
     )
 
@@ -146,6 +147,6 @@ async def _run(*arguments: str) -> tuple[int | None, str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(HANG_S):
         told, _ = await process.communicate()
     return process.returncode, told.decode()

@@ -15,11 +15,13 @@ import pytest
 
 from tests.crash.client import Clients
 from tests.support import packets
+from tests.support.bounds import rounds_s
 from tests.support.disk import BROKEN, Disk
 from tests.support.disk_broker import disk_command
 from tests.support.fault_rounds import FaultRounds
 from tests.support.packets import Packet
-from tests.support.process import BrokerProcess, free_port
+from tests.support.ports import free_port
+from tests.support.process import BrokerProcess
 
 ROUNDS = int(os.environ.get("PERDURE_FAULT_ROUNDS") or 2)
 SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))
@@ -126,7 +128,7 @@ async def test_a_failure_in_the_middle_of_an_exchange(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60 + 20 * ROUNDS)
+@pytest.mark.timeout(rounds_s(ROUNDS))
 async def test_every_fault_is_survived(tmp_path: Path) -> None:
     print(f"\n{ROUNDS} rounds, seed {SEED}")
     data, port = tmp_path / "data", free_port()

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.crash.load import Load, until
+from tests.support.bounds import HANG_S
 from tests.support.delivery import audit
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.ports import free_port
+from tests.support.process import BrokerProcess, perdure_command
 from tests.support.volume import MEBIBYTE, SmallVolume, VolumesUnavailable
 
-RECOVERY_S = 30.0
 BIG = 64_000
 """Payloads that fill a disk soon."""
 
@@ -83,7 +84,7 @@ async def test_a_full_disk_refuses_and_recovers(tmp_path: Path, volume: SmallVol
             def recovered(count: int = count) -> bool:
                 return len(events(log, "storage.recovered")) >= count
 
-            await until(recovered, "storage.recovered", timeout_s=RECOVERY_S)
+            await until(recovered, "storage.recovered")
             await load.publish(100)
             assert load.ledger.sent_count > sent
         await load.read_all()
@@ -106,7 +107,9 @@ async def test_a_start_on_a_full_disk_is_refused_and_leaves_no_harm(
     command = perdure_command(data, port)
 
     def refused_start() -> str:
-        process = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        process = subprocess.run(
+            command, capture_output=True, text=True, timeout=HANG_S, check=False
+        )
         assert process.returncode == 75, process.stderr
         assert "Traceback" not in process.stderr
         return process.stderr.splitlines()[-2]

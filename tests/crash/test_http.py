@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.bounds import HANG_S
+from tests.support.ports import free_port
+from tests.support.process import BrokerProcess, perdure_command
 
 pytest.importorskip("uvicorn")
 pytestmark = pytest.mark.slow
@@ -49,7 +51,7 @@ async def test_it_goes_with_its_broker(tmp_path: Path, is_killed: bool) -> None:
             else:
                 assert await broker.stop() == 0
                 assert is_free(http_port)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG_S):
             while not is_free(http_port):
                 await asyncio.sleep(0.01)
     finally:

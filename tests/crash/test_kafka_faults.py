@@ -19,9 +19,10 @@ from perdure.storage.kafka import KafkaLog, KafkaSettings
 from perdure.storage.ordered.contract import LogRecord
 from tests import servers
 from tests.contract.logs import Collected
+from tests.support.bounds import HANG_S
 from tests.support.kafka import KafkaBroker, KafkaCluster
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 WINDOW = 64
 ROUND = 2000
@@ -85,7 +86,7 @@ async def load(settings: KafkaSettings) -> AsyncIterator[Load]:
 def leader(cluster: KafkaCluster, settings: KafkaSettings) -> KafkaBroker:
     """The broker that leads a topic."""
     admin = AdminClient({"bootstrap.servers": settings.servers})
-    found = admin.list_topics(timeout=10).topics[settings.topic].partitions[0].leader
+    found = admin.list_topics(timeout=HANG_S).topics[settings.topic].partitions[0].leader
     return next(broker for broker in cluster.brokers if broker.node_id == found)
 
 

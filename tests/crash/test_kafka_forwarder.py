@@ -13,8 +13,10 @@ from perdure.config.load import load
 from perdure.server.stores import open_embedded
 from perdure.storage.rocksdb.engine import Engine
 from tests.contract.targets import read_topic
+from tests.support.bounds import HANG_S
 from tests.support.kafka import KafkaCluster
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.ports import free_port
+from tests.support.process import BrokerProcess, perdure_command
 from tests.support.steady_clients import Post, publish_all
 
 SEED = 20261123
@@ -57,7 +59,7 @@ async def test_a_consumer_reads_the_log_once_and_in_order(tmp_path: Path) -> Non
         def payloads() -> list[bytes]:
             return [value for _, value in read_topic(kafka.servers, "readings")]
 
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_S):
             while len(set(await asyncio.to_thread(payloads))) < COUNT:
                 await asyncio.sleep(0.2)
         await broker.stop()

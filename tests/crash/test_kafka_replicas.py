@@ -26,9 +26,10 @@ from perdure.storage.ordered.record import ANYHOW, Expel
 from perdure.storage.ordered.replica import Replica
 from perdure.storage.rocksdb import RocksDatabase
 from tests import servers
+from tests.support.bounds import HANG_S
 from tests.support.kafka import KafkaCluster
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 ROUND = 150
 PAYLOAD = b"x" * 200
@@ -166,7 +167,7 @@ async def test_nodes_stay_equal_through_deaths(cluster: KafkaCluster, nodes: lis
 
     admin = AdminClient({"bootstrap.servers": cluster.servers})
     topic = a._settings.topic
-    leader = admin.list_topics(timeout=10).topics[topic].partitions[0].leader
+    leader = admin.list_topics(timeout=HANG_S).topics[topic].partitions[0].leader
     victim = next(broker for broker in cluster.brokers if broker.node_id == leader)
     busy = [asyncio.ensure_future(node.run(ROUND)) for node in nodes]
     victim.kill()

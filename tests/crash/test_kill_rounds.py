@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.bounds import rounds_s
 from tests.support.kill_rounds import KillRounds
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.ports import free_port
+from tests.support.process import BrokerProcess, perdure_command
 
 ROUNDS = int(os.environ.get("PERDURE_CRASH_ROUNDS") or 5)
 SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))
@@ -22,7 +24,7 @@ SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10*
 
 @pytest.mark.slow
 @pytest.mark.trap(3, 4, 5, 7, 16, 17, 20, 22, 33)
-@pytest.mark.timeout(60 + 5 * ROUNDS)
+@pytest.mark.timeout(rounds_s(ROUNDS))
 async def test_nothing_acknowledged_is_lost_repeated_or_disordered(tmp_path: Path) -> None:
     print(f"\n{ROUNDS} rounds; repeat with: make crash ROUNDS={ROUNDS} SEED={SEED}")
     port = free_port()

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.bounds import rounds_s
 from tests.support.database_servers import PostgresServer, RedisServer
 from tests.support.kill_rounds import KillRounds
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.ports import free_port
+from tests.support.process import BrokerProcess, perdure_command
 from tests.support.redis_cluster import RedisCluster
 
 ROUNDS = int(os.environ.get("PERDURE_CRASH_ROUNDS") or 2)
@@ -65,7 +67,7 @@ class ServerRounds(KillRounds):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(90 + 15 * ROUNDS)
+@pytest.mark.timeout(rounds_s(ROUNDS))
 @pytest.mark.parametrize("backend", BACKENDS)
 async def test_nothing_acknowledged_is_lost(tmp_path: Path, backend: str) -> None:
     print(f"\n{backend}: {ROUNDS} rounds; repeat with PERDURE_SEED={SEED}")

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure.bench.process import free_port
 from perdure.storage.rocksdb import RocksDatabase
+from tests.support.bounds import HANG_S
+from tests.support.ports import free_port
 from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 pytest.importorskip("pyarrow")
@@ -27,8 +28,6 @@ from perdure.pipeline.service.state import load_run
 from tests.unit.pipeline.jobs.test_archive import rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
-
-WAIT_S = 60
 
 
 @pytest.fixture
@@ -66,7 +65,7 @@ class Runner:
     def metrics(self) -> dict[str, float]:
         """Its metrics by name; empty = it does not answer."""
         try:
-            text = urllib.request.urlopen(self.url, timeout=5).read().decode()
+            text = urllib.request.urlopen(self.url, timeout=HANG_S).read().decode()
         except OSError:
             return {}
         lines = [line.rsplit(" ", 1) for line in text.splitlines() if line[:1] != "#"]
@@ -77,7 +76,7 @@ class Runner:
 
 
 def wait_for(condition: Callable[[], bool], *runners: Runner) -> None:
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + HANG_S
     while not condition():
         assert time.monotonic() < deadline, [each.log.read_text() for each in runners]
         time.sleep(0.1)
@@ -124,7 +123,7 @@ def test_one_works_and_the_other_takes_over(database: RocksDatabase, tmp_path: P
         [told] = json.loads(shown.stdout)
         assert told["run"]["rows"] == 650
         two.process.send_signal(signal.SIGTERM)
-        assert two.process.wait(WAIT_S) == 0, two.log.read_text()
+        assert two.process.wait(HANG_S) == 0, two.log.read_text()
     finally:
         for each in (one, two):
             if each is not None and each.process.poll() is None:

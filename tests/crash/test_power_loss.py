@@ -17,13 +17,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.bounds import HANG_S, rounds_s
 from tests.support.delivery import Ledger
 from tests.support.disk import Disk
 from tests.support.disk_broker import disk_command
 from tests.support.kill_rounds import KillRounds
 from tests.support.peer_connection import PeerConnection
 from tests.support.peers import Publisher, Subscriber
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.ports import free_port
+from tests.support.process import BrokerProcess, perdure_command
 from tests.support.volume import PowerVolume, VolumesUnavailable
 
 ROUNDS = int(os.environ.get("PERDURE_FAULT_ROUNDS") or 2)
@@ -33,7 +35,7 @@ SLOW_SYNC_S = 0.03
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60 + 5 * ROUNDS)
+@pytest.mark.timeout(rounds_s(ROUNDS))
 async def test_fsync_loses_nothing(tmp_path: Path) -> None:
     print(f"\n{ROUNDS} rounds, seed {SEED}")
     chance = random.Random(SEED)
@@ -63,7 +65,7 @@ async def test_fsync_loses_nothing(tmp_path: Path) -> None:
 
 async def until(condition: Callable[[], bool], what: str) -> None:
     """Wait for what other processes do."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_S):
         while not condition():
             await asyncio.sleep(0.01)
     assert condition(), what
@@ -156,7 +158,7 @@ def volume(tmp_path: Path) -> Iterator[PowerVolume]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60 + 5 * ROUNDS)
+@pytest.mark.timeout(rounds_s(ROUNDS))
 async def test_fsync_loses_nothing_on_a_file_system_that_forgets(
     tmp_path: Path, volume: PowerVolume
 ) -> None:

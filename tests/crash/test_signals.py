@@ -12,8 +12,10 @@ import pytest
 
 from tests.crash.load import Load, until
 from tests.support import packets
+from tests.support.bounds import HANG_S
 from tests.support.packets import Splitter
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.ports import free_port
+from tests.support.process import BrokerProcess, perdure_command
 
 
 def events(log: Path) -> list[str]:
@@ -70,7 +72,7 @@ async def test_a_second_start_on_a_directory_is_refused(tmp_path: Path) -> None:
             perdure_command(data, free_port()),
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=HANG_S,
             check=False,
         )
         broker.check()

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from perdure import __version__
+from tests.support.bounds import HANG_S
 from tests.support.needs import missing
-from tests.support.process import free_port
+from tests.support.ports import free_port
 from tools.image import BASE, Image, build, make_base
 
 ADDED_BYTES_MAX = 140 * 1024 * 1024
 """What the image adds to its base, pure; compiled modules are 12 MiB more."""
 
 UNSHARE = shutil.which("unshare") or "/usr/bin/unshare"
-WAIT_S = 30.0
 
 # The first of them makes the base and the image: minutes where all of CI runs beside it.
 pytestmark = pytest.mark.timeout(1_800)
@@ -62,7 +62,7 @@ class Container:
         return subprocess.run(
             self.image.command(list(program)),
             env=self.environment, input=given, capture_output=True, text=True,
-            timeout=60, check=False,
+            timeout=HANG_S, check=False,
         )  # fmt: skip
 
     def start(self) -> None:
@@ -81,7 +81,7 @@ class Container:
         return int(children.read_text(encoding="ascii").split()[0])
 
     def wait_healthy(self) -> None:
-        until = time.monotonic() + WAIT_S
+        until = time.monotonic() + HANG_S
         while (done := self.run(*self.image.programs["HEALTHCHECK"])).returncode:
             assert self.process is not None
             assert self.process.poll() is None, self.log.read_text(encoding="utf-8")
@@ -126,7 +126,7 @@ def test_it_holds_what_runs_and_nothing_more(image: Image) -> None:
     # Nobody but root may change what runs.
     writable = ["find", "/usr/local/lib", "/etc/perdure", "-not", "-type", "l", "-writable"]
     found = subprocess.run(
-        image.command(writable), capture_output=True, text=True, timeout=60, check=True
+        image.command(writable), capture_output=True, text=True, timeout=HANG_S, check=True
     )
     assert found.stdout == ""
 
@@ -175,7 +175,7 @@ def test_a_message_survives_its_container(container: Container) -> None:
     # The engine's stop: STOPSIGNAL to process 1, which has to have a handler of its own.
     assert container.process is not None
     os.kill(container.first_process(), getattr(signal, container.image.metadata["STOPSIGNAL"]))
-    assert container.process.wait(WAIT_S) == 0
+    assert container.process.wait(HANG_S) == 0
     health = container.run(*container.image.programs["HEALTHCHECK"])
     assert health.returncode == 69
 

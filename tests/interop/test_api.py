@@ -21,7 +21,9 @@ import pytest
 from openapi_spec_validator import validate
 from openapi_spec_validator.validation.exceptions import OpenAPIValidationError
 
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.bounds import HANG_S
+from tests.support.ports import free_port
+from tests.support.process import BrokerProcess, perdure_command
 
 ROOT: Final = Path(__file__).parents[2]
 SNAPSHOT: Final = ROOT / "docs/reference/openapi.json"
@@ -44,7 +46,7 @@ class Api:
         self.client = httpx.Client(
             base_url=f"{self.url}/api/v1",
             headers={"Authorization": f"Bearer {self.token}"},
-            timeout=60,
+            timeout=HANG_S,
         )
 
     def get(self, path: str, **params: Any) -> Any:
@@ -54,7 +56,7 @@ class Api:
 
     def cli(self, *args: str, exit_code: int = 0) -> Any:
         command = [sys.executable, "-m", "perdure", *args, "--data", str(self.data), "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
         assert done.returncode == exit_code, done.stderr
         return json.loads(done.stdout)
 
@@ -83,7 +85,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
             subprocess.run(
                 [sys.executable, "-m", "perdure", "sub", *who, "-t", topic_filter],
                 check=True,
-                timeout=60,
+                timeout=HANG_S,
                 capture_output=True,
             )
         messages = [{"topic": f"t/{n}", "payload_text": str(n), "retain": n == 1} for n in range(5)]
@@ -113,7 +115,7 @@ def test_a_generated_client_works(
         [sys.executable, "-m", "openapi_python_client", "generate", *options],
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=HANG_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

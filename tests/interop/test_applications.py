@@ -19,7 +19,9 @@ from perdure.net.client import Client
 from perdure.net.client_link import Endpoint
 from tests import servers
 from tests.contract.targets import read_topic
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.bounds import HANG_S
+from tests.support.ports import free_port
+from tests.support.process import BrokerProcess, perdure_command
 from tests.support.steady_clients import Collector, Post, publish_all
 
 PUBLISHERS, EACH = 5, 60
@@ -81,7 +83,7 @@ async def test_a_consumer_and_the_mqtt_client_read_the_same(tmp_path: Path) -> N
         await applications("add", "billing", "t/0")
         await client.connect()
         await mqtt.start()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_S):
             while (await applications("list", "--json")).count("running") < 3:
                 await asyncio.sleep(0.1)
         posts = [

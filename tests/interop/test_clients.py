@@ -18,12 +18,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.bounds import HANG_S
+from tests.support.ports import free_port
+from tests.support.process import BrokerProcess, perdure_command
 
 HERE = Path(__file__).parent
 ON_MOSQUITTO = os.environ.get("PERDURE_INTEROP_BROKER") == "mosquitto"
 COUNT = 20
-JOB_TIMEOUT_S = 30.0
 CLIENTS = ("paho", "gmqtt", "mqttjs", "paho_c", "mosquitto")
 
 pytestmark = pytest.mark.slow
@@ -88,7 +89,7 @@ async def run(*command: str) -> list[str]:
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     try:
-        output, errors = await asyncio.wait_for(process.communicate(), JOB_TIMEOUT_S)
+        output, errors = await asyncio.wait_for(process.communicate(), HANG_S)
     except TimeoutError:
         process.kill()
         output, errors = await process.communicate()

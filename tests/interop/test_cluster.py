@@ -17,7 +17,6 @@ from tests.wire.peer import Peer
 pytestmark = [
     pytest.mark.kafka,
     pytest.mark.slow,
-    pytest.mark.timeout(120),
 ]
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from perdure.registry import Channel, DeviceTransport, Registry
 from tests import servers
+from tests.support.bounds import HANG_S
 from tests.support.needs import missing
 
 pytestmark = pytest.mark.redis
@@ -56,7 +57,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
         [npm, "install", "--no-audit", "--no-fund", "--silent"],
         cwd=folder,
         capture_output=True,
-        timeout=100,
+        timeout=HANG_S,
         check=False,
     )
     if installed.returncode:

@@ -17,7 +17,9 @@ from perdure.admin.client import AsyncAdmin
 from perdure.admin.problems import Refused
 from perdure.admin.records.trace import ListTraces, ReadTrace, StartTrace, StopTrace, TraceEvent
 from perdure.admin.rights import Principal
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.bounds import HANG_S
+from tests.support.ports import free_port
+from tests.support.process import BrokerProcess, perdure_command
 
 ADMIN = Principal(name="eva", role="admin")
 VERSIONS = (aiomqtt.ProtocolVersion.V311, aiomqtt.ProtocolVersion.V5)
@@ -38,7 +40,7 @@ class Scene:
 
     async def until(self, trace_id: str, last: str) -> list[TraceEvent]:
         """The events, once one of a kind is among them."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while True:
                 page = await self.admin.call(ReadTrace(trace_id=trace_id), ADMIN)
                 if any(event.event == last for event in page.items):
@@ -125,7 +127,7 @@ async def test_traces_are_few_and_end(scene: Scene) -> None:
     for each in ids:
         await scene.admin.call(StopTrace(trace_id=each), ADMIN)
     short = await scene.start("client", "x", seconds=1)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         while (await scene.admin.call(ReadTrace(trace_id=short), ADMIN)).trace.running:
             await asyncio.sleep(0.05)
     assert len((await scene.admin.call(ListTraces(), ADMIN)).items) == 5
@@ -143,7 +145,7 @@ async def test_the_command_writes_a_file(scene: Scene, tmp_path: Path) -> None:
     tracing = await asyncio.create_subprocess_exec(
         sys.executable, *command, "--data", str(scene.data), stdout=subprocess.PIPE
     )
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_S):
         while not (await scene.admin.call(ListTraces(), ADMIN)).items:
             await asyncio.sleep(0.01)
         async with scene.client("pump") as pump:

@@ -14,10 +14,10 @@ import urllib.request
 from pathlib import Path
 from typing import Final
 
-from tests.support.process import free_port
+from tests.support.bounds import HANG_S
+from tests.support.ports import free_port
 
 TOKEN: Final = "a-token-for-tests-that-is-long-enough"
-START_TIMEOUT_S: Final = 60
 HIDE: Final = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
 
 
@@ -71,7 +71,7 @@ class Broker:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log, env=environment)
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + HANG_S
         while not self._is_ready():
             assert self._process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline, self.log.read_text()
@@ -85,7 +85,7 @@ class Broker:
 
     def _is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}/api/v1/readyz", timeout=5) as answer:
+            with urllib.request.urlopen(f"{self.url}/api/v1/readyz", timeout=HANG_S) as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False
@@ -110,7 +110,9 @@ class Publisher(threading.Thread):
         """Until stopped."""
         while not self._stopping.is_set():
             try:
-                with socket.create_connection(("127.0.0.1", self._port), timeout=5) as connected:
+                with socket.create_connection(
+                    ("127.0.0.1", self._port), timeout=HANG_S
+                ) as connected:
                     self._publish(connected)
             except OSError:
                 time.sleep(0.05)
@@ -157,7 +159,7 @@ def publish(port: int, count: int) -> int:
     """Publish messages and wait until they are taken; returns how many there are."""
     publisher = Publisher(port)
     publisher.start()
-    deadline = time.monotonic() + START_TIMEOUT_S
+    deadline = time.monotonic() + HANG_S
     while len(publisher.acknowledged) < count:
         assert time.monotonic() < deadline
         time.sleep(0.01)

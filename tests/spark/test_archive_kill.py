@@ -16,13 +16,14 @@ import pytest
 
 import perdure
 from perdure.model import Message
+from tests.support.bounds import rounds_s
 from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 KILLS = int(os.environ.get("PERDURE_CRASH_ROUNDS") or 1)
 SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.timeout(240 + 60 * KILLS),
+    pytest.mark.timeout(rounds_s(KILLS)),
     pytest.mark.filterwarnings("default"),
 ]
 TOPICS = [f"rooms/{number}/t" for number in range(9)] + ["x"]

@@ -12,6 +12,7 @@ import pytest
 
 from perdure.errors import ConfigError
 from tests.spark.broker import Broker, publish
+from tests.support.bounds import HANG_S
 from tests.support.needs import missing
 
 pytest.importorskip("pyspark")
@@ -21,7 +22,6 @@ from perdure.pipeline import session
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.timeout(300),
     pytest.mark.filterwarnings("default"),
 ]
 
@@ -50,7 +50,7 @@ def test_directory_and_broker_through_connect(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=240,
+            timeout=4 * HANG_S,  # a Java machine starts, and Spark in it
         )
     assert done.returncode == 0, done.stderr[-4_000:]
     found = json.loads(done.stdout.splitlines()[-1])

@@ -13,7 +13,6 @@ from tests.spark.broker import Broker
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.timeout(300),
     pytest.mark.filterwarnings("default"),
 ]
 

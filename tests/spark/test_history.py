@@ -13,7 +13,6 @@ from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.timeout(300),
     pytest.mark.filterwarnings("default"),
 ]
 

@@ -16,7 +16,6 @@ from tests.spark.broker import Broker, publish
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.timeout(300),
     pytest.mark.filterwarnings("default"),
 ]
 

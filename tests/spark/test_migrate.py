@@ -21,16 +21,15 @@ from perdure.pipeline.jobs.migrate.endpoints import Endpoint
 from perdure.pipeline.jobs.migrate.job import Migration, Options
 from perdure.pipeline.jobs.migrate.ledger import Ledger
 from perdure.storage.rocksdb import RocksDatabase
+from tests.support.bounds import HANG_S
 from tests.support.database_servers import PostgresServer
 
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.postgres,
-    pytest.mark.timeout(300),
     pytest.mark.filterwarnings("default"),
 ]
 CLIENTS, EACH = 300, 40
-SOON_S = 60
 
 TABLES = """
 CREATE TABLE device_session_ctx (client_id varchar(255) PRIMARY KEY,
@@ -146,7 +145,7 @@ Migration(options, Ledger(Path({str(tmp_path / "ledger")!r})), execute=SparkTask
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=SOON_S,
+        timeout=HANG_S,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr

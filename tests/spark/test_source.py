@@ -16,7 +16,6 @@ from tests.unit.pipeline.logs import SECOND, START, append, open_log
 # Starting Java, and a Python worker for each new use, takes seconds on a busy machine.
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.timeout(300),
     pytest.mark.filterwarnings("default"),
 ]
 

@@ -17,6 +17,7 @@ import pytest
 
 from perdure.errors import ConfigError
 from tests.spark.broker import Broker, Publisher
+from tests.support.bounds import HANG_S, rounds_s
 
 pytest.importorskip("pyspark")
 pytest.importorskip("uvicorn")
@@ -29,13 +30,12 @@ from perdure.pipeline.options import parse_options
 PROGRAM = Path(__file__).parent / "programs" / "stream.py"
 SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))
 ROUNDS = int(os.environ.get("PERDURE_CRASH_ROUNDS") or 2)
-WAIT_S = 90
 BURST, PAUSE_S = 250, 0.05
 """5,000 a second, as long as the broker runs and the machine keeps up."""
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.timeout(180 * ROUNDS),
+    pytest.mark.timeout(rounds_s(ROUNDS)),
     pytest.mark.filterwarnings("default"),
 ]
 
@@ -85,7 +85,7 @@ class Driver:
 
     def _wait(self, is_there: Callable[[], bool]) -> None:
         assert self._process is not None
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + HANG_S
         while not is_there():
             assert self._process.poll() is None, self._told()
             assert time.monotonic() < deadline, self._told()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.spark.broker import TOKEN, Broker, publish
+from tests.support.bounds import HANG_S
 
 pytest.importorskip("pyspark")
 pytest.importorskip("uvicorn")
@@ -28,7 +29,6 @@ from perdure.pipeline.tables import parse_table
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.timeout(300),
     pytest.mark.filterwarnings("default"),
 ]
 
@@ -60,7 +60,7 @@ def test_a_cluster_that_shares_nothing_with_the_broker(
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=HANG_S,
     )
     assert done.returncode == 0, done.stderr[-4_000:]
     found = json.loads(done.stdout.splitlines()[-1])

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import NamedTuple, final
 
 from perdure.bench import proc
-from perdure.bench.child import STOP_TIMEOUT_S, wait_until
-from perdure.bench.process import free_port
+from perdure.bench.child import wait_until
 from perdure.storebench.servers import postgres, redis
 from perdure.storebench.servers.server import Server
+from tests.support.bounds import HANG_S
+from tests.support.ports import free_port
 from tests.support.resp import Reply, ReplyError, exchange
 
 
@@ -59,7 +60,7 @@ class PostgresServer(Pausable, postgres.PostgresServer):
         # A server on the same data refuses to start while one of the old processes lives.
         wait_until(
             lambda: not any(proc.lives(pid) for pid in family),
-            timeout_s=STOP_TIMEOUT_S,
+            timeout_s=HANG_S,
             complaint="a killed PostgreSQL process does not end",
         )
 
@@ -72,7 +73,7 @@ class PostgresServer(Pausable, postgres.PostgresServer):
         # The signals are only sent; they stand still once the kernel says so.
         wait_until(
             lambda: all(proc.state(pid) in "TtZX" for pid in family),
-            timeout_s=STOP_TIMEOUT_S,
+            timeout_s=HANG_S,
             complaint="a stopped PostgreSQL process goes on",
         )
 

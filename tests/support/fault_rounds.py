@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, final
 
+from tests.support.bounds import HANG_S
 from tests.support.disk import BROKEN, FULL, Disk
 from tests.support.kill_rounds import KillRounds
 from tests.support.process import BrokerProcess
@@ -31,7 +32,6 @@ FAULTS: Final[tuple[tuple[str, ...], ...]] = (
 REFUSALS: Final = frozenset({0x80, 0x88, 0x97, 0x03})
 """Unspecified error, server unavailable, quota exceeded; 3 is 3.1.1's server unavailable."""
 
-RECOVERY_TIMEOUT_S: Final = 10.0
 FAULTS_PER_ROUND_MAX: Final = 2
 FAULT_MAX_S: Final = 1.2
 MESSAGES_PER_FAULT_MAX: Final = 1500
@@ -84,7 +84,7 @@ class FaultRounds(KillRounds):
             self._disk.heal()
             if not await self._takes_messages():
                 self._outcome.failures.append(
-                    f"no message taken in {RECOVERY_TIMEOUT_S:.0f} s after {operations} was healed"
+                    f"no message taken in {HANG_S:.0f} s after {operations} was healed"
                 )
                 break
         await self._broker.kill()
@@ -92,7 +92,7 @@ class FaultRounds(KillRounds):
     async def _takes_messages(self) -> bool:
         """Wait for an acknowledgement of a message that is sent from now on."""
         wanted = self._ledger.acknowledged_count + self._under_way() + 1
-        end = time.monotonic() + RECOVERY_TIMEOUT_S
+        end = time.monotonic() + HANG_S
         while time.monotonic() < end:
             self._broker.check()
             if self._ledger.acknowledged_count >= wanted:

@@ -19,9 +19,9 @@ from perdure.model import Message
 from perdure.observe.metrics import Metrics
 from perdure.server.scheduler import LoopScheduler
 from perdure.storage.memory import MemoryDatabase
+from tests.support.bounds import HANG_S
 
 NAME = "under-test"
-WAIT_S = 40.0
 
 
 class Bench:
@@ -81,7 +81,7 @@ class Bench:
 
     async def until(self, happened: Callable[[], bool]) -> None:
         """Wait until something has happened."""
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(HANG_S):
             while not happened():
                 await asyncio.sleep(0.005)
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import ClassVar, Final, final
 
 from perdure.bench.errors import BenchError
-from perdure.bench.process import free_port
 from perdure.storebench.servers.server import Managed
 from tests.support.database_servers import Pausable
+from tests.support.ports import free_port
 
 _ROOT: Final = Path(__file__).parents[2]
 _POM: Final = _ROOT / "tools" / "kafka" / "pom.xml"
@@ -102,6 +102,7 @@ class KafkaBroker(Pausable):
 
     def __init__(self, node_id: int, cluster_id: str) -> None:
         super().__init__()
+        self.port = free_port()  # known to the others before it runs
         self.node_id = node_id
         self.controller_port = free_port()
         self.options: dict[str, str] = {}

@@ -15,14 +15,13 @@ import random
 import time
 from collections.abc import Callable
 
+from tests.support.bounds import HANG_S
 from tests.support.delivery import Ledger, Verdict, audit
 from tests.support.peer_connection import PeerConnection
 from tests.support.peers import Publisher, Subscriber
 from tests.support.process import BrokerProcess, ProcessError
 
 TICK_S = 0.01
-SUBACK_TIMEOUT_S = 10.0
-STALL_S = 15.0
 QUIET_S = 0.5
 KILL_AFTER_S = 0.8
 KILL_IN_START = 0.15
@@ -164,7 +163,7 @@ class KillRounds:
         await self._broker.kill()
 
     async def _wait_for_load(self) -> None:
-        async with asyncio.timeout(STALL_S):
+        async with asyncio.timeout(HANG_S):
             while not self._ledger.acknowledged_count:
                 self._broker.check()
                 await asyncio.sleep(TICK_S)
@@ -199,7 +198,7 @@ class KillRounds:
             connection.is_wanted = True
             connection.peer.hold = 0.0
         progress, moved_at = (-1, -1), time.monotonic()
-        while time.monotonic() - moved_at < STALL_S:
+        while time.monotonic() - moved_at < HANG_S:
             self._broker.check()
             await asyncio.sleep(10 * TICK_S)
             present = (self._under_way(), self._received())
@@ -208,7 +207,7 @@ class KillRounds:
             elif not present[0] and time.monotonic() - moved_at > QUIET_S and self._is_complete():
                 return
         self._outcome.failures.append(
-            f"nothing has moved for {STALL_S:.0f} s; {self._under_way()} messages under way"
+            f"nothing has moved for {HANG_S:.0f} s; {self._under_way()} messages under way"
         )
 
     def _audit(self) -> None:
@@ -253,11 +252,11 @@ class KillRounds:
         return peers
 
     async def _wait_for_subscriptions(self) -> None:
-        for _ in range(int(SUBACK_TIMEOUT_S / TICK_S)):
+        for _ in range(int(HANG_S / TICK_S)):
             if all(connection.peer.is_subscribed for connection in self._subscribers):
                 return
             await asyncio.sleep(TICK_S)
-        raise ProcessError(f"no SUBACK in {SUBACK_TIMEOUT_S:.0f} s:\n{self._broker.log_tail()}")
+        raise ProcessError(f"no SUBACK in {HANG_S:.0f} s:\n{self._broker.log_tail()}")
 
     def _connections(self) -> list[PeerConnection[Publisher] | PeerConnection[Subscriber]]:
         return [*self._publishers, *self._subscribers]

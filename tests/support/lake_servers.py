@@ -20,12 +20,12 @@ import urllib.request
 from pathlib import Path
 from typing import Final, final
 
-from perdure.bench.process import free_port
+from tests.support.bounds import HANG_S
+from tests.support.ports import free_port
 
 _ROOT: Final = Path(__file__).parents[2]
 _POM: Final = _ROOT / "tools" / "iceberg" / "pom.xml"
 _JARS: Final = Path(os.environ.get("PERDURE_ICEBERG_JARS", _ROOT / "build" / "iceberg"))
-_START_S: Final = 60
 BUCKET: Final = "lake"
 CREDENTIALS: Final = ("a-key-id", "a-secret-key")
 
@@ -57,12 +57,12 @@ def _jars() -> Path:
 
 
 def _wait_for(process: subprocess.Popen[bytes], url: str) -> None:
-    deadline = time.monotonic() + _START_S
+    deadline = time.monotonic() + HANG_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise AssertionError(f"{process.args!r} has ended")
         try:
-            urllib.request.urlopen(url, timeout=5).close()
+            urllib.request.urlopen(url, timeout=HANG_S).close()
             return
         except urllib.error.HTTPError:
             return
@@ -85,7 +85,7 @@ class S3Server:
         )
         _wait_for(self._process, self.url)
         urllib.request.urlopen(
-            urllib.request.Request(f"{self.url}/{BUCKET}", method="PUT"), timeout=10
+            urllib.request.Request(f"{self.url}/{BUCKET}", method="PUT"), timeout=HANG_S
         ).close()
 
     @property

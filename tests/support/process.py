@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import final
 
-START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 10.0
+from tests.support.bounds import HANG_S
+
 POLL_S = 0.01
 LOG_TAIL_LINES = 12
 
@@ -30,14 +29,6 @@ def perdure_command(data: Path, port: int, *options: str) -> list[str]:
     bind = f"127.0.0.1:{port}"
     serve = ["serve", "--data", str(data), "--bind", bind]
     return [sys.executable, "-m", "perdure", *serve, *options]
-
-
-def free_port() -> int:
-    """A TCP port of the loopback address on which nobody listens now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 @final
@@ -92,7 +83,7 @@ class BrokerProcess:
         """
         begun = time.monotonic()
         await self.spawn()
-        while time.monotonic() - begun < START_TIMEOUT_S:
+        while time.monotonic() - begun < HANG_S:
             self.check()
             if await self._listens():
                 self.listening.set()
@@ -125,7 +116,7 @@ class BrokerProcess:
         if process.returncode is None:
             process.terminate()
             try:
-                async with asyncio.timeout(STOP_TIMEOUT_S):
+                async with asyncio.timeout(HANG_S):
                     await process.wait()
             except TimeoutError:
                 process.kill()

@@ -16,6 +16,7 @@ from perdure.mqtt.client_protocol import ClientProtocol
 from perdure.mqtt.packets import Properties, Publish, SubscribeFilter
 from perdure.net.client import Client
 from perdure.net.client_link import Endpoint
+from tests.support.bounds import HANG_S
 
 RETRY_S = 0.05
 _KEPT = Properties(session_expiry_interval=3600)
@@ -43,7 +44,7 @@ def _client(port: int, client_id: str, version: int) -> Client:
 async def _connected(client: Client) -> None:
     while True:
         try:
-            await client.connect(timeout_s=2.0)
+            await client.connect(timeout_s=HANG_S)
         except (OSError, MqttError):
             await asyncio.sleep(RETRY_S)
         else:
@@ -96,13 +97,13 @@ class Collector:
         await self._client.subscribe([SubscribeFilter(self._filter, 2)])
         self._task = asyncio.create_task(self._take())
 
-    async def until(self, count: int, *, timeout_s: float = 60.0) -> None:
+    async def until(self, count: int) -> None:
         """Wait until so many different payloads have come.
 
         Raises:
             TimeoutError: they have not.
         """
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(HANG_S):
             while len({each.payload for each in self.messages}) < count:
                 self._changed.clear()
                 await self._changed.wait()

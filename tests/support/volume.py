@@ -15,6 +15,8 @@ import subprocess
 from pathlib import Path
 from typing import Final, final
 
+from tests.support.bounds import HANG_S
+
 MEBIBYTE: Final = 1024 * 1024
 
 
@@ -104,7 +106,7 @@ def _run(*command: str) -> None:
     if os.geteuid() != 0:
         raise VolumesUnavailable("only root can mount")
     try:
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        subprocess.run(command, check=True, capture_output=True, timeout=HANG_S)
     except FileNotFoundError as error:
         raise VolumesUnavailable(f"there is no {command[0]}") from error
     except subprocess.CalledProcessError as error:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from perdure import __version__
+from tests.support.bounds import HANG_S
 
 ROOT = Path(__file__).parents[2]
 FILES = ("LICENSE", "MANIFEST.in", "README.md", "compiled.txt", "pyproject.toml", "setup.py")
@@ -40,7 +41,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=100,
+        timeout=HANG_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout

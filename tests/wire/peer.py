@@ -21,7 +21,8 @@ SUBJECT: Final = os.environ.get("PERDURE_WIRE_BROKER", "perdure")
 """Which broker runs: ``perdure`` or ``mosquitto``."""
 
 TIMEOUT_S: Final = 5.0 if SUBJECT == "perdure" else 1.0
-"""How long a packet or a close may take before the case fails."""
+"""How long a packet or a close may take before the case fails, in the broker's time. A broker on
+this machine's clock gets more (``Transport.patience_s``)."""
 
 REASONS_REQUIRED: Final = SUBJECT == "perdure"
 """4.13: a reason code before the close is a SHOULD; our broker has to, another may just close."""
@@ -80,7 +81,7 @@ class Peer:
     def wait_end(self) -> None:
         """Reads up to the end of the stream, for later expectations, and ends our direction."""
         with contextlib.suppress(OSError):
-            while chunk := self._transport.receive(TIMEOUT_S):
+            while chunk := self._transport.receive(max(TIMEOUT_S, self._transport.patience_s)):
                 self._buffer += chunk
             self._transport.half_close()
         self._ended = True
@@ -92,7 +93,7 @@ class Peer:
         return self._read(timeout_s)
 
     def _read(self, timeout_s: float) -> Packet | None:
-        deadline = self._transport.now_s() + timeout_s
+        deadline = self._deadline(timeout_s)
         while True:
             size = _packet_size(self._buffer)
             if size is not None and len(self._buffer) >= size:
@@ -103,6 +104,9 @@ class Peer:
                 assert not self._buffer, f"closed inside a packet: {self._buffer.hex(' ')}"
                 return None
             self._read_more(deadline)
+
+    def _deadline(self, timeout_s: float) -> float:
+        return self._transport.now_s() + max(timeout_s, self._transport.patience_s)
 
     def _read_more(self, deadline: float) -> None:
         try:
@@ -116,7 +120,7 @@ class Peer:
         """All bytes up to the end of the stream, whatever they are."""
         assert not self._stash, self._stash
         while not self._ended:
-            self._read_more(self._transport.now_s() + TIMEOUT_S)
+            self._read_more(self._deadline(TIMEOUT_S))
         return bytes(self._buffer)
 
     # --- expectations -------------------------------------------------------------------
@@ -165,6 +169,14 @@ class Peer:
         raw = bytes([found.raw[0], 2 + len(tail)]) + packet_id.to_bytes(2, "big") + tail
         assert found.raw == raw, f"expected {raw.hex(' ')}, got {found.raw.hex(' ')}"
         return found
+
+    def expect_silence(self, seconds: float) -> None:
+        """Nothing comes for so long: of a broker that cannot even answer a PINGREQ."""
+        try:
+            found = self._transport.receive(seconds)
+        except TimeoutError:
+            return
+        raise AssertionError(f"expected silence, got {found.hex(' ')!r}")
 
     def expect_closed(self, timeout_s: float = TIMEOUT_S) -> None:
         """The broker closes the connection and sends nothing before."""

@@ -9,14 +9,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Final, final
+from typing import final
 
 from tests import servers
+from tests.support.bounds import HANG_S
+from tests.support.ports import free_port
 from tests.wire.harness import Broker, Options
-from tests.wire.peer import SUBJECT, TIMEOUT_S
+from tests.wire.peer import SUBJECT
 from tests.wire.sockets import SocketTransport
-
-START_TIMEOUT_S: Final = 20.0
 
 
 @final
@@ -43,7 +43,7 @@ class ProcessBroker(Broker):
         if not self.port:
             self._write_files()
         for attempt in range(3):
-            port = self.port or _free_port()
+            port = self.port or free_port()
             with self.log.open("ab") as log:
                 self._process = subprocess.Popen(
                     self._command(port), stdout=log, stderr=log, stdin=subprocess.DEVNULL
@@ -62,7 +62,7 @@ class ProcessBroker(Broker):
         for peer in self._peers:
             peer.wait_end()  # a client that is told to go closes too; else the broker waits
         try:
-            return process.wait(TIMEOUT_S * 2)
+            return process.wait(HANG_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -110,7 +110,7 @@ class ProcessBroker(Broker):
         return process
 
     def _accepts(self, port: int) -> bool:
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + HANG_S
         process = self._running()
         while process.poll() is None and time.monotonic() < deadline:
             try:
@@ -179,10 +179,3 @@ class ProcessBroker(Broker):
 
     def _transport(self) -> SocketTransport:
         return SocketTransport(self.port)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

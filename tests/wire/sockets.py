@@ -6,17 +6,20 @@ import contextlib
 import socket
 import struct
 import time
-from typing import Final, final
+from typing import ClassVar, final
 
-CONNECT_TIMEOUT_S: Final = 5.0
+from tests.support.bounds import HANG_S
+from tests.wire.peer import SUBJECT
 
 
 @final
 class SocketTransport:
     """One TCP connection to a port of 127.0.0.1."""
 
+    patience_s: ClassVar[float] = HANG_S if SUBJECT == "perdure" else 0.0
+
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), CONNECT_TIMEOUT_S)
+        self._socket = socket.create_connection(("127.0.0.1", port), HANG_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def now_s(self) -> float:

@@ -279,7 +279,6 @@ def test_counters_of_a_clean_session_do_not_outlive_it(clients: Clients, name: s
 @pytest.mark.spec("MQTT-2.3.1-4@3.1.1")
 @pytest.mark.spec("MQTT-4.6.0-6@3.1.1")
 @pytest.mark.trap(1)
-@pytest.mark.timeout(110)
 def test_identifiers_wrap(clients: Clients, name: str) -> None:
     """65,536 messages and more: all identifiers but 0 are used, none lost around the wrap.
 

@@ -6,11 +6,17 @@ Nothing here may import ``perdure``.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 
 class Transport(Protocol):
-    """One connection to a broker, seen from the client."""
+    """One connection to a broker, seen from the client.
+
+    Attributes:
+        patience_s: what comes is waited for so long at least; 0 where time is virtual.
+    """
+
+    patience_s: ClassVar[float]
 
     def now_s(self) -> float:
         """Monotonic time, seconds, of the world in which the broker lives."""

@@ -9,7 +9,7 @@ that imports ``perdure``.
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import ClassVar, Final, final
 
 from perdure.broker.auth.authenticate import AnonymousPolicy
 from perdure.config.load import load
@@ -43,6 +43,8 @@ class VirtualTransport:
     Args:
         sim: where it connects.
     """
+
+    patience_s: ClassVar[float] = 0.0
 
     def __init__(self, sim: SimBroker) -> None:
         self._sim = sim

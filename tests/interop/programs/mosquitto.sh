@@ -16,5 +16,5 @@ case $job in
             | mosquitto_pub "${session[@]}" -t "$1" -q "$2" -l
         ;;
     # It subscribes each time; the filter is the one that it has.
-    collect) mosquitto_sub "${session[@]}" -q 2 -t "interop/$id/#" -C "$1" -W 15 -F '%q %t %p' ;;
+    collect) mosquitto_sub "${session[@]}" -q 2 -t "interop/$id/#" -C "$1" -W 100 -F '%q %t %p' ;;
 esac

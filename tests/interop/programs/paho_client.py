@@ -16,7 +16,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-TIMEOUT_S = 15.0
+TIMEOUT_S = 100.0
 
 
 def connect(client: paho.Client, port: int, protocol: int) -> None:

@@ -20,6 +20,7 @@ from perdure.broker.auth.method import MethodUnavailable, UnusableAnswer
 from perdure.config.schema.auth_methods import PostgresAuthConfig, RedisAuthConfig
 from perdure.errors import ConfigError
 from tests import servers
+from tests.support.bounds import HANG_S
 from tests.support.clock import VirtualClock
 from tests.unit.auth_methods.helpers import Told, asking, make_context
 
@@ -238,7 +239,7 @@ async def test_a_channel_tells_of_users_that_have_changed() -> None:
     connection = await asyncpg.connect(store.url)
     try:
         # Whether it listens yet can only be seen by what it hears.
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_S):
             while heard.empty():
                 await connection.execute("SELECT pg_notify('perdure users', 'ada')")
                 await asyncio.sleep(0.01)
@@ -246,7 +247,7 @@ async def test_a_channel_tells_of_users_that_have_changed() -> None:
         while not heard.empty():
             heard.get_nowait()
         await connection.execute("SELECT pg_notify('perdure users', '')")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_S):
             while (said := await heard.get()) == "ada":
                 pass
         assert said is None

@@ -10,6 +10,7 @@ import pytest
 from perdure.bench.client import Client
 from perdure.bench.errors import BenchError
 from perdure.bench.loop import Link, Loop, allow_files
+from tests.support.bounds import HANG_S
 from tests.unit.bench.helpers import connack
 
 
@@ -18,7 +19,7 @@ class Peer:
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.settimeout(5)
+        self._listener.settimeout(HANG_S)
         self.port: int = self._listener.getsockname()[1]
         self._sock: socket.socket | None = None
 

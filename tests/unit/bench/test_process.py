@@ -11,6 +11,7 @@ import pytest
 
 from perdure.bench.errors import BenchError
 from perdure.bench.process import BrokerProcess, ProcessProbe, free_port
+from tests.support.bounds import HANG_S
 
 LISTENER = """
 import socket, sys, time
@@ -74,7 +75,7 @@ def test_a_broker_that_listens_before_it_serves_is_waited_for(tmp_path: Path) ->
     )
     process.start()
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        with socket.create_connection(("127.0.0.1", port), timeout=HANG_S) as client:
             client.sendall(b"hello")
             assert client.recv(1) == b"!"
     finally:

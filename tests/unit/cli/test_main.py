@@ -17,6 +17,7 @@ from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.main import COMMANDS, run
 from perdure.errors import ConfigError
 from perdure.pure import build
+from tests.support.bounds import HANG_S
 
 
 @pytest.fixture
@@ -126,7 +127,7 @@ def child(*args: str, stdout: int | None = subprocess.PIPE) -> subprocess.Comple
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         check=False,
     )
 

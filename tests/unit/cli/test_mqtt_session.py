@@ -17,6 +17,7 @@ from perdure.errors import MqttError
 from perdure.mqtt.client_protocol import ClientProtocol
 from perdure.net.client import Client
 from perdure.net.client_link import Endpoint
+from tests.support.bounds import HANG_S
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ async def test_a_signal_ends_what_is_inside(number: signal.Signals) -> None:
     async def inside() -> None:
         async with ends_on_signals():
             os.kill(os.getpid(), number)
-            await asyncio.wait_for(asyncio.Event().wait(), 5)
+            await asyncio.wait_for(asyncio.Event().wait(), HANG_S)
 
     with pytest.raises(Interrupted) as interrupted:
         await inside()

@@ -12,6 +12,7 @@ import yaml
 
 from perdure.config.load import examine
 from perdure.pipeline.protocol import API
+from tests.support.bounds import HANG_S
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "deploy/helm/perdure"
@@ -51,7 +52,7 @@ def run(*sets: str) -> subprocess.CompletedProcess[str]:
     options = [word for each in sets for word in ("--set", each)]
     return subprocess.run(
         [helm(), "template", "release", str(CHART), "--kube-version", f"{KUBERNETES}.0", *options],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
 
 

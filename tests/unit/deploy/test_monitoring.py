@@ -16,7 +16,9 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from perdure.observe.metric_table import PREFIX, TABLE
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.bounds import HANG_S
+from tests.support.ports import free_port
+from tests.support.process import BrokerProcess, perdure_command
 from tools import grafana
 
 ROOT = Path(__file__).parents[3]
@@ -35,7 +37,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     broker = BrokerProcess(command, port=port, log=base / "log")
 
     def read() -> str:
-        with urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=10) as answer:
+        with urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=HANG_S) as answer:
             return str(answer.read().decode())
 
     async def run() -> str:
@@ -125,6 +127,6 @@ def test_rules_fire_and_clear() -> None:
         ["test", "rules", str(Path(__file__).with_name("alerts_test.yml"))],
     ):
         done = subprocess.run(
-            [promtool, *words], capture_output=True, text=True, timeout=60, check=False
+            [promtool, *words], capture_output=True, text=True, timeout=HANG_S, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr

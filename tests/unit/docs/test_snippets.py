@@ -18,7 +18,9 @@ from perdure.cli.main import cli
 from perdure.cli.mqtt_properties import split_arguments
 from perdure.config.fields import settings
 from perdure.config.schema import Config
-from tests.support.process import free_port, perdure_command
+from tests.support.bounds import HANG_S
+from tests.support.ports import free_port
+from tests.support.process import perdure_command
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md", *ROOT.glob("deploy/**/*.md")])
@@ -26,7 +28,6 @@ PAGES = [page for page in PAGES if "adr" not in page.parts and "internals" not i
 MARK = "<!-- snippets: run -->"
 RUN = [page for page in PAGES if MARK in page.read_text(encoding="utf-8")]
 FENCE = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
-SERVE_S, COMMAND_S = 30, 30
 
 
 def blocks(page: Path, *languages: str) -> Iterator[str]:
@@ -77,7 +78,7 @@ exec {shlex.quote(sys.executable)} -m perdure "$@"
     with (base / "log").open("w") as log:
         process = subprocess.Popen(perdure_command(base / "data", port), stderr=log, cwd=base)
     try:
-        until = time.monotonic() + SERVE_S
+        until = time.monotonic() + HANG_S
         while subprocess.run(
             [str(script), "health"], env=environment, capture_output=True, check=False
         ).returncode:
@@ -86,7 +87,7 @@ exec {shlex.quote(sys.executable)} -m perdure "$@"
         yield {**environment, "PERDURE_DOCS": str(base)}
     finally:
         process.terminate()
-        process.wait(SERVE_S)
+        process.wait(HANG_S)
 
 
 @pytest.mark.slow
@@ -98,7 +99,7 @@ def test_transcripts_are_true(page: Path, broker: dict[str, str]) -> None:
             done = subprocess.run(
                 ["bash", "-c", command], env=broker, cwd=broker["PERDURE_DOCS"],
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                text=True, timeout=COMMAND_S, check=False,
+                text=True, timeout=HANG_S, check=False,
             )  # fmt: skip
             got = done.stdout.strip("\n")
             assert expected(output).fullmatch(got), f"$ {command}\n{got}\n--- and not\n{output}"

@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 from cryptography.hazmat.primitives import serialization
 
+from tests.support.bounds import HANG_S
 from tests.unit.fixtures import no_leaks, pytest_asyncio_loop_factories
 from tests.unit.net.helpers import Bench, Certificates, issue
 
@@ -20,7 +21,7 @@ async def bench() -> AsyncIterator[Bench]:
     bench = Bench()
     yield bench
     for listener in bench.listeners:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             await listener.close()
         assert listener.connections == 0
     assert bench.admission.connections == 0

@@ -11,6 +11,7 @@ from perdure.mqtt.encode import encode
 from perdure.mqtt.packets import Connack, Connect, Packet, Properties
 from perdure.net.client_link import Endpoint
 from perdure.net.listener import Listener
+from tests.support.bounds import HANG_S
 from tests.unit.net.helpers import Bench
 
 P = TypeVar("P")
@@ -49,7 +50,7 @@ class FakeConnection:
         self.stream.write(b"".join(encode(packet, version) for packet in packets))
 
     async def next(self, kind: type[P]) -> P:
-        packet = await asyncio.wait_for(self.packets.get(), 10)
+        packet = await asyncio.wait_for(self.packets.get(), HANG_S)
         assert isinstance(packet, kind), packet
         return packet
 
@@ -61,7 +62,7 @@ class FakeConnection:
         return connect
 
     async def gone(self) -> None:
-        packet = await asyncio.wait_for(self.packets.get(), 10)
+        packet = await asyncio.wait_for(self.packets.get(), HANG_S)
         assert packet is None, packet
 
 
@@ -82,7 +83,7 @@ class FakeBroker:
         return self.bench.listen(kind, factory=self.make, **changes)
 
     async def connection(self) -> FakeConnection:
-        return await asyncio.wait_for(self.arrived.get(), 10)
+        return await asyncio.wait_for(self.arrived.get(), HANG_S)
 
 
 def endpoint(listener: Listener, **changes: Any) -> Endpoint:

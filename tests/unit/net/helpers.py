@@ -21,6 +21,7 @@ from perdure.net.admission import Admission
 from perdure.net.listener import Listener
 from perdure.net.settings import ListenerSettings, TlsSettings
 from perdure.observe.metrics import Metrics
+from tests.support.bounds import HANG_S
 
 
 class Recorder:
@@ -70,7 +71,7 @@ class Recorder:
         self.stream.close()
 
     async def until(self, condition: Callable[[Recorder], object]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while not condition(self):
                 self._changed.clear()
                 await self._changed.wait()
@@ -104,7 +105,7 @@ class Bench:
         return listener
 
     async def connection(self, index: int = 0) -> Recorder:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while len(self.connections) <= index:
                 self._connected.clear()
                 await self._connected.wait()

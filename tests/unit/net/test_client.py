@@ -33,6 +33,7 @@ from perdure.mqtt.packets import (
 from perdure.net.client import Client
 from perdure.net.listener import Listener
 from perdure.net.tls import client_context
+from tests.support.bounds import HANG_S
 from tests.unit.net.fake_broker import FakeBroker, FakeConnection, endpoint
 from tests.unit.net.helpers import Bench, Certificates
 
@@ -46,7 +47,7 @@ async def broker(bench: Bench) -> FakeBroker:
 
 
 async def within(awaitable: Awaitable[T]) -> T:
-    return await asyncio.wait_for(awaitable, 10)
+    return await asyncio.wait_for(awaitable, HANG_S)
 
 
 async def connected(

@@ -9,6 +9,7 @@ import pytest
 from perdure.net.client_link import Endpoint
 from perdure.net.client_open import open_link
 from perdure.net.tls import client_context
+from tests.support.bounds import HANG_S
 from tests.unit.net.fake_broker import endpoint
 from tests.unit.net.helpers import Bench, Certificates
 
@@ -33,7 +34,7 @@ class Owner:
         self.changed.set()
 
     async def until_lost(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while not self.lost:
                 self.changed.clear()
                 await self.changed.wait()
@@ -82,7 +83,7 @@ async def test_paused_links_hold_bytes_back(bench: Bench, kind: str) -> None:
         await asyncio.sleep(0)
     assert owner.received == b""
     link.resume_reading()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         while owner.received != b"held":
             owner.changed.clear()
             await owner.changed.wait()

@@ -12,6 +12,7 @@ from websockets.utils import accept_key
 
 from perdure.net.client_link import Endpoint, Link
 from perdure.net.client_open import open_link
+from tests.support.bounds import HANG_S
 from tests.unit.net.test_client_link import Owner
 
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter, str], Awaitable[None]]
@@ -37,7 +38,7 @@ async def server(script: Script) -> AsyncIterator[Endpoint]:
     port = listening.sockets[0].getsockname()[1]
     try:
         yield Endpoint(host="127.0.0.1", port=port, transport="ws", path="/mqtt?a=b")
-        await asyncio.wait_for(asyncio.gather(*handlers), 10)
+        await asyncio.wait_for(asyncio.gather(*handlers), HANG_S)
     finally:
         for handler in handlers:
             handler.cancel()
@@ -54,7 +55,7 @@ def upgrade(writer: asyncio.StreamWriter, key: str, *, subprotocol: str = "mqtt"
 
 
 async def opened(endpoint: Endpoint, owner: Owner) -> Link:
-    return await asyncio.wait_for(open_link(endpoint, owner), 10)
+    return await asyncio.wait_for(open_link(endpoint, owner), HANG_S)
 
 
 @pytest.mark.spec("MQTT-6.0.0-4")

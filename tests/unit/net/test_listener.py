@@ -17,6 +17,7 @@ from perdure.net.listener import Listener
 from perdure.net.settings import ListenerSettings
 from perdure.net.tls import client_context
 from perdure.server.listeners import open_listeners
+from tests.support.bounds import HANG_S
 from tests.unit.net.helpers import Bench, Certificates
 
 HEADER = b"PROXY TCP4 203.0.113.7 192.0.2.1 56324 1883\r\n"
@@ -148,7 +149,7 @@ async def test_taking_leave_at_each_turn_of_an_opening(bench: Bench, kind: str, 
         for _ in range(turns):
             await asyncio.sleep(0)
         await listener.close_connections(0x8B)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_S):
         await listener.wait_idle()
     assert listener.connections == 0
 

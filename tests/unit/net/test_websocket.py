@@ -18,6 +18,7 @@ from websockets.uri import parse_uri
 from perdure.net.listener import Listener
 from perdure.net.tls import client_context
 from perdure.net.websocket import FRAMES_PER_SLICE
+from tests.support.bounds import HANG_S
 from tests.unit.net.helpers import Bench, Certificates
 
 MQTT = Subprotocol("mqtt")
@@ -25,7 +26,10 @@ MQTT = Subprotocol("mqtt")
 
 def opened(listener: Listener, path: str = "/mqtt") -> connect:
     return connect(
-        f"ws://127.0.0.1:{listener.port}{path}", subprotocols=[MQTT], proxy=None, close_timeout=5
+        f"ws://127.0.0.1:{listener.port}{path}",
+        subprotocols=[MQTT],
+        proxy=None,
+        close_timeout=HANG_S,
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from perdure.observe import logs
+from tests.support.bounds import HANG_S
 from tests.unit.fixtures import logging_as_before
 
 __all__ = ["logging_as_before"]
@@ -54,7 +55,7 @@ def test_a_logger_that_is_not_used_loads_nothing() -> None:
         "assert 'structlog' in sys.modules\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "a.b" in done.stderr

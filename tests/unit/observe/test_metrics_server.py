@@ -16,6 +16,7 @@ from perdure.config.schema import MetricsConfig
 from perdure.observe import Metrics
 from perdure.observe.metrics_server import OPENMETRICS_TYPE, Exposition, MetricsServer
 from perdure.observe.prometheus import make_registry
+from tests.support.bounds import HANG_S
 
 Make = Callable[..., MetricsServer]
 
@@ -46,7 +47,7 @@ def make(counts: Counter[str]) -> Iterator[Make]:
 
 
 def connect(server: MetricsServer, data: bytes = b"") -> socket.socket:
-    opened = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+    opened = socket.create_connection(("127.0.0.1", server.port), timeout=HANG_S)
     opened.sendall(data)
     return opened
 

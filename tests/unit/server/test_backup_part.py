@@ -19,10 +19,11 @@ from perdure.server import backup_part
 from perdure.server.backup_part import BackupPart
 from perdure.server.preflight import _backups
 from perdure.storage.rocksdb import RocksDatabase
+from tests.support.bounds import HANG_S
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_S):
         while not condition():
             await asyncio.sleep(0.01)
 

@@ -20,6 +20,7 @@ from perdure.errors import AddressUnavailable, ConfigError, StartTimeout
 from perdure.observe.metrics import Metrics
 from perdure.server import http_part
 from perdure.server.http_part import HttpPart
+from tests.support.bounds import HANG_S
 from tests.unit.pipeline.logs import open_log
 
 ECHO = """
@@ -59,7 +60,7 @@ def part(
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_S):
         while not condition():
             await asyncio.sleep(0.01)
 

@@ -20,6 +20,7 @@ from perdure.net.listener import Listener
 from perdure.net.settings import ListenerSettings
 from perdure.server.lifecycle import Lifecycle
 from perdure.server.systemd import Notifier
+from tests.support.bounds import HANG_S
 
 
 class RecordingPart:
@@ -101,7 +102,7 @@ async def test_clients_are_served_between_the_parts_and_told_to_go() -> None:
         await asyncio.open_connection("127.0.0.1", listener.port)
     assert not running.done()
     writer.close()
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, HANG_S)
     assert rig.events[2:] == ["close 0x8b", "lost", "stop broker", "stop storage"]
 
 
@@ -115,7 +116,7 @@ async def test_clients_that_stay_are_cut_off() -> None:
         while not has_answer(client):
             await asyncio.sleep(0)
         stop_by_signal()
-        await asyncio.wait_for(running, 5)
+        await asyncio.wait_for(running, HANG_S)
     assert rig.events[-4:] == ["close 0x8b", "lost", "stop broker", "stop storage"]
 
 
@@ -143,7 +144,7 @@ async def test_jobs_run_while_serving_and_end_before_the_parts() -> None:
     running = asyncio.create_task(lifecycle.run())
     await rig.ready.wait()
     stop_by_signal()
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, HANG_S)
     assert rig.events[2:] == ["job", "short job", "job over", "stop broker", "stop storage"]
 
 
@@ -196,12 +197,12 @@ async def test_a_signal_during_the_start_is_obeyed_before_serving() -> None:
     async def slow_start() -> None:
         rig.events.append("start storage")
         stop_by_signal()
-        await asyncio.wait_for(gate.wait(), 5)
+        await asyncio.wait_for(gate.wait(), HANG_S)
 
     rig.storage.start = slow_start  # type: ignore[method-assign]
     running = asyncio.create_task(rig.lifecycle(rig.listener()).run())
     asyncio.get_running_loop().call_later(0.05, gate.set)
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, HANG_S)
     assert rig.events == ["start storage", "stop storage"]
 
 
@@ -216,7 +217,7 @@ async def test_a_part_that_does_not_stop_does_not_keep_the_others() -> None:
     await rig.ready.wait()
     stop_by_signal()
     with pytest.raises(RuntimeError, match="stuck"):
-        await asyncio.wait_for(running, 5)
+        await asyncio.wait_for(running, HANG_S)
     assert rig.events[-2:] == ["stop broker", "stop storage"]
 
 
@@ -233,7 +234,7 @@ class Manager:
         self.heard.append(self.socket.recv(200).split(b"\n")[0].decode())
 
     async def until(self, line: str) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_S):
             while line not in self.heard:
                 await asyncio.sleep(0)
         self.heard.clear()
@@ -253,7 +254,7 @@ async def test_the_service_manager_follows(tmp_path: Path) -> None:
     await manager.until("RELOADING=1")
     stop_by_signal()
     await manager.until("STOPPING=1")
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, HANG_S)
     loop.remove_reader(manager.socket.fileno())
     manager.socket.close()
 

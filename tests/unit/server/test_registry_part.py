@@ -14,6 +14,7 @@ from perdure.mqtt.packets import Disconnect, Subscribe, SubscribeFilter, Unsubsc
 from perdure.registry import Channel, Registry
 from perdure.server.registry_part import RegistryPart
 from tests import servers
+from tests.support.bounds import HANG_S
 from tests.support.database_servers import RedisServer
 from tests.unit.server.administration.scene import Client, Scene
 
@@ -38,7 +39,7 @@ def part_of(scene: Scene, url: str, prefix: str) -> RegistryPart:
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_S):
         while not await condition():
             await asyncio.sleep(0.02)
 

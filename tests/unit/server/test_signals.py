@@ -9,6 +9,7 @@ import signal
 import pytest
 
 from perdure.server.signals import Signals
+from tests.support.bounds import HANG_S
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -23,10 +24,10 @@ async def test_first_signal_stops_and_second_leaves(number: signal.Signals) -> N
     with Signals(reload=lambda: None, leave=leave) as signals:
         assert not signals.stopping.is_set()
         os.kill(os.getpid(), number)
-        await asyncio.wait_for(signals.stopping.wait(), 5)
+        await asyncio.wait_for(signals.stopping.wait(), HANG_S)
         assert left == []
         os.kill(os.getpid(), number)
-        await asyncio.wait_for(gone.wait(), 5)
+        await asyncio.wait_for(gone.wait(), HANG_S)
         assert left == [128 + number]
 
 
@@ -42,7 +43,7 @@ async def test_hangup_reloads_each_time() -> None:
         for _ in range(2):
             reloaded.clear()
             os.kill(os.getpid(), signal.SIGHUP)
-            await asyncio.wait_for(reloaded.wait(), 5)
+            await asyncio.wait_for(reloaded.wait(), HANG_S)
         assert not signals.stopping.is_set()
     assert len(reloads) == 2
 

@@ -16,13 +16,14 @@ from perdure.config.load import load
 from perdure.server.http_part import STOP_TIMEOUT_S
 from perdure.server.lifecycle import DRAIN_TIMEOUT_S
 from perdure.server.systemd import Notifier
+from tests.support.bounds import HANG_S
 
 
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as opened:
         opened.bind(str(tmp_path / "notify"))
-        opened.settimeout(5)
+        opened.settimeout(HANG_S)
         yield opened
 
 
@@ -44,7 +45,7 @@ def test_abstract_address() -> None:
     name = f"perdure-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(f"\0{name}")
-        manager.settimeout(5)
+        manager.settimeout(HANG_S)
         Notifier(f"@{name}").alive()
         assert manager.recv(100) == b"WATCHDOG=1"
 

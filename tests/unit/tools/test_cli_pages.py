@@ -10,6 +10,7 @@ import pytest
 
 from perdure.cli.commands.completion import SHELLS, script
 from perdure.cli.main import COMMANDS, cli
+from tests.support.bounds import HANG_S
 from tools.cli_pages import PAGE, pages, reference, write_manuals
 
 
@@ -33,7 +34,7 @@ def test_manuals_are_well_formed(tmp_path: Path) -> None:
         pytest.skip("mandoc is not here")
     done = subprocess.run(
         ["mandoc", "-T", "lint", "-W", "warning", *map(str, written)],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
     assert done.stdout == ""
 
@@ -46,6 +47,6 @@ def test_shells_accept_the_scripts(shell: str, tmp_path: Path) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not here")
     done = subprocess.run(
-        [shell, "-n", str(file)], capture_output=True, text=True, timeout=60, check=False
+        [shell, "-n", str(file)], capture_output=True, text=True, timeout=HANG_S, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")

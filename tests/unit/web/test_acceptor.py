@@ -9,6 +9,7 @@ import pytest
 
 from perdure.pipeline.protocol import API, LOG_PATH
 from perdure.storage.rocksdb import RocksDatabase
+from tests.support.bounds import HANG_S
 from tests.unit.web.child import WebProcess
 from tests.unit.web.test_main import get
 
@@ -22,7 +23,7 @@ def test_hanging_connections_make_room(database: RocksDatabase, tmp_path: Path) 
     with WebProcess(tmp_path / "db", connections_max=8) as process:
         hanging = []
         for number in range(40):
-            opened = socket.create_connection(("127.0.0.1", process.port), timeout=20)
+            opened = socket.create_connection(("127.0.0.1", process.port), timeout=HANG_S)
             opened.sendall(HALVES[number % 3])
             hanging.append(opened)
         assert get(process, f"{API}/version")[0] == 200

@@ -11,6 +11,7 @@ import pytest
 
 from perdure.pipeline.protocol import API, LOG_PATH
 from perdure.storage.rocksdb import RocksDatabase
+from tests.support.bounds import HANG_S
 from tests.unit.web.asgi import TOKEN
 from tests.unit.web.child import WebProcess
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 def get(process: WebProcess, path: str) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", process.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", process.port, timeout=HANG_S)
     connection.request("GET", path, headers={"Authorization": f"Bearer {TOKEN}"})
     response = connection.getresponse()
     found = response.status, response.read()
@@ -50,7 +51,7 @@ def test_it_stops_when_it_is_asked_to(database: RocksDatabase, tmp_path: Path) -
 
 def test_it_tells_the_broker_whom_it_refused(database: RocksDatabase, tmp_path: Path) -> None:
     with WebProcess(tmp_path / "db") as process:
-        connection = http.client.HTTPConnection("127.0.0.1", process.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", process.port, timeout=HANG_S)
         connection.request("GET", LOG_PATH)
         assert connection.getresponse().status == 401
         connection.close()

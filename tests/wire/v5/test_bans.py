@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests.support.bounds import HANG_S
 from tests.wire.packets import V3, V5, Kind, Prop, Reason, Will
 from tests.wire.peer import SUBJECT
 from tests.wire.process_broker import ProcessBroker
@@ -21,7 +22,7 @@ def bans(broker: ProcessBroker, *args: str) -> str:
     """Run ``perdure bans``; returns what it printed."""
     command = [sys.executable, "-m", "perdure", "bans", args[0]]
     command += ["--data", str(broker.directory / "data"), *args[1:]]
-    done = subprocess.run(command, check=True, capture_output=True, timeout=30)
+    done = subprocess.run(command, check=True, capture_output=True, timeout=HANG_S)
     return done.stdout.decode()
 
 

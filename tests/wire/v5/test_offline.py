@@ -260,7 +260,6 @@ def test_backlog_with_qos0_traffic_beside(broker: Broker, name: str) -> None:
 
 
 @pytest.mark.trap(1)
-@pytest.mark.timeout(110)
 def test_packet_ids_wrap(broker: Broker, name: str) -> None:
     """More than 65,535 messages for one session, one of them unacknowledged all the time.
 

@@ -40,6 +40,7 @@ from perdure.server.administration.service import Call
 from perdure.server.bans import BanKeeper
 from perdure.server.scheduler import LoopScheduler
 from perdure.storage.memory import MemoryDatabase
+from tests.support.bounds import HANG_S
 
 ADMIN = Principal("eva", "admin", source="token", peer="192.0.2.1")
 PEER = PeerInfo("tcp", "tcp", "127.0.0.1", 5, loopback=True)
@@ -75,7 +76,7 @@ class Client:
         self.written.clear()
         self.changed.clear()
         self.connection.receive(encode(packet, 5))
-        await asyncio.wait_for(self.changed.wait(), 10)
+        await asyncio.wait_for(self.changed.wait(), HANG_S)
         return bytes(self.written)
 
 

@@ -20,6 +20,7 @@ from perdure.admin.records.messages import (
 from perdure.admin.rights import Principal
 from perdure.errors import MqttError, PerdureError, StorageUnavailable
 from perdure.server.administration import messages
+from tests.support.bounds import HANG_S
 from tests.unit.server.administration.scene import Scene
 
 BOB = Principal("bob", "operator")
@@ -52,7 +53,7 @@ async def test_what_is_published_is_delivered_and_on_disk(scene: Scene) -> None:
     client.changed.clear()
     (done,) = await publish(scene, "t/1", payload_text="é", content_type="x/y")
     assert scene.broker.services.committer.log_sync.offset >= done["offset"] > 0
-    await asyncio.wait_for(client.changed.wait(), 10)
+    await asyncio.wait_for(client.changed.wait(), HANG_S)
     assert "é".encode() in client.written
     (row,) = (await scene.ask(ReadLog(filter="t/+")))["items"]
     assert (row["offset"], row["payload_text"]) == (done["offset"], "é")

@@ -33,6 +33,7 @@ from perdure.mqtt.packets import (
     SubscribeFilter,
 )
 from perdure.topic.proposal import Structure
+from tests.support.bounds import HANG_S
 from tests.unit.server.administration.scene import Client, Scene, offline
 
 
@@ -107,7 +108,7 @@ async def test_discard_a_connected_session_sends_its_will(scene: Scene) -> None:
     assert await scene.ask(DiscardSession(client_id="a"))
     assert client.written[0] == 0xE0
     assert client.written[2] == 0x98
-    await asyncio.wait_for(watcher.changed.wait(), 10)
+    await asyncio.wait_for(watcher.changed.wait(), HANG_S)
     assert b"last/words" in watcher.written
     assert await scene.database.open_session("a") is None
     assert await scene.rows() == [("w", "connected")]
@@ -117,7 +118,7 @@ async def test_kick_leaves_the_session(scene: Scene) -> None:
     client = await scene.connect("a", expiry_s=60)
     client.written.clear()
     assert await scene.ask(KickSession(client_id="a"))
-    await asyncio.wait_for(client.changed.wait(), 10)
+    await asyncio.wait_for(client.changed.wait(), HANG_S)
     assert client.written[2] == 0x98
     assert await scene.rows() == [("a", "offline")]
     assert await is_missing(scene, KickSession(client_id="a"))

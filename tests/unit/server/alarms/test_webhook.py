@@ -15,6 +15,7 @@ import pytest
 
 from perdure.errors import ConfigError
 from perdure.server.alarms.webhook import QUEUE_MAX, TRIES_MAX, Webhook, read_secret
+from tests.support.bounds import HANG_S
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 
@@ -53,7 +54,7 @@ def service() -> Iterator[Service]:
 
 async def until(hook: Webhook, done: object) -> None:
     task = asyncio.create_task(hook.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         while not done():  # type: ignore[operator]
             await asyncio.sleep(0.005)
     task.cancel()

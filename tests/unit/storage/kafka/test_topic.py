@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.bench.process import free_port
 from perdure.errors import ConfigError, StorageUnavailable
 from perdure.storage.kafka.settings import KafkaSettings
 from perdure.storage.kafka.topic import REQUEST_BYTES, ensure, facts
+from tests.support.ports import free_port
 
 SETTINGS = KafkaSettings("kafka:9092", "prod")
 GOOD = {

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 import pytest
 from hiredis import ReplyError
 
-from perdure.bench.process import free_port
 from perdure.errors import StorageTimeout, StorageUnavailable
 from perdure.storage.redis.commands import Argument, pack
 from perdure.storage.redis.connection import Connection, is_error, open_connection
+from tests.support.ports import free_port
 from tests.unit.storage.redis.fake import OK, FakeRedis, Handler, array, bulk, fake_redis
 
 

@@ -11,6 +11,7 @@ import pytest_asyncio
 from perdure.errors import Fenced, StorageCorrupt, StorageError, StorageFull, StorageUnavailable
 from perdure.storage.remote.driver import META, Transaction
 from perdure.storage.remote.pipeline import Pipeline
+from tests.support.bounds import HANG_S
 from tests.support.remote import MemoryDriver, ServerState
 
 
@@ -78,7 +79,7 @@ async def test_what_is_written_meanwhile_goes_together(bench: Bench) -> None:
 
 async def test_what_nobody_waits_for_is_sent_soon(bench: Bench) -> None:
     bench.write(wanted=False)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_S):
         while not bench.stored:
             await asyncio.sleep(0.001)
     assert bench.stored == [[1]]
@@ -174,7 +175,7 @@ async def test_a_connection_that_is_lost_in_idleness_is_made_again(
     await asyncio.sleep(0.05)
     assert not bench.driver.is_connected
     bench.state.is_down = False
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_S):
         while not bench.driver.is_connected:
             await asyncio.sleep(0.001)
     bench.write()

@@ -191,7 +191,6 @@ def rows_of(path: Path) -> dict[bytes, bytes]:
     return found
 
 
-@pytest.mark.timeout(20)
 def test_a_range_that_ends_in_what_cannot_be_read(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
