@@ -6,12 +6,21 @@ In CI (``PERDURE_CI``) such a test fails.
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.support.needs import missing
 
 # No test is timed: on a machine that does other things too, any example may take long.
-settings.register_profile("untimed", settings(), deadline=None)
+# Fixtures that last for one test are shared by its examples, which is meant.
+settings.register_profile(
+    "untimed",
+    deadline=None,
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.function_scoped_fixture,
+    ],
+)
 settings.load_profile("untimed")
 
 

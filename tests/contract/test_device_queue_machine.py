@@ -244,7 +244,6 @@ def test_every_backend_does_what_the_reference_does(
         settings=settings(
             max_examples=40,
             stateful_step_count=30,
-            deadline=None,
             derandomize=True,
             phases=(Phase.explicit, Phase.generate, Phase.shrink),
             suppress_health_check=list(HealthCheck),

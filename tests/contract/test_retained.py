@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.model import Message
@@ -131,8 +131,6 @@ async def test_scan_max_bounds_a_page(database: Database) -> None:
 
 @settings(
     max_examples=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     topics=st.sets(TOPICS, max_size=30),

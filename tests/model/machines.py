@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, settings
 MACHINE = settings(
     max_examples=120,
     stateful_step_count=40,
-    deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),
 )

@@ -26,7 +26,7 @@ from functools import partial
 from typing import final
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
@@ -360,8 +360,6 @@ TestCluster = ClusterMachine.TestCase
 TestCluster.settings = settings(
     max_examples=int(os.environ.get("PERDURE_MODEL_EXAMPLES", "60")),
     stateful_step_count=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
 )
 
 

@@ -98,7 +98,7 @@ PLAIN = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(PLAIN)
 def test_any_value(value: Any) -> None:
     assert repr(cbor(cbor_of(value))) == repr(value)

@@ -181,7 +181,7 @@ def test_protobuf() -> None:
         schemas.proto_decoder(described, "p.Other", has_header=False)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.binary(max_size=60))
 def test_any_bytes_are_decoded_or_are_not(payload: bytes) -> None:
     pytest.importorskip("fastavro")

@@ -94,7 +94,7 @@ def expected(message: Message, trie: StructureTrie) -> dict[str, object]:
     }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     messages=st.lists(MESSAGES, min_size=1, max_size=80),
     by_stream=st.booleans(),

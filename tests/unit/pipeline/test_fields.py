@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
@@ -127,7 +127,6 @@ _values = st.recursive(
 
 
 # The first Arrow array of a process takes seconds.
-@settings(deadline=None)
 @given(
     st.lists(_values.map(lambda value: json.dumps(value).encode()), max_size=8), st.integers(0, 8)
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.model import Message
@@ -331,7 +331,7 @@ def test_a_stream_whose_history_is_not_there_says_so(
     assert list(stream(tmp_path, 10, missing="skip"))
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25)
 @given(data=st.data())
 def test_any_order_of_events_gives_each_row_once(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

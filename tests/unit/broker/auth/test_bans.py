@@ -128,7 +128,7 @@ made = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=30)  # each change is synced
+@settings(max_examples=30)  # each change is synced
 @given(st.lists(made, max_size=6, unique_by=lambda ban: (ban.kind, ban.value)))
 def test_the_file_keeps_every_ban(
     tmp_path_factory: pytest.TempPathFactory, bans: list[Ban]

@@ -268,7 +268,7 @@ names = st.text(st.characters(codec="utf-8", exclude_characters=":\r\n"), min_si
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(names, st.integers(0, 3)), max_size=12))
 def test_file_is_a_map_from_users_to_entries(
     tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[str, int]]

@@ -72,7 +72,7 @@ class Load:
         return self.spaced_us / (self.now_us - begun_us)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(clients=st.integers(1, 500))
 def test_who_waits_is_not_made_to_wait(clients: int) -> None:
     load = Load()
@@ -80,7 +80,7 @@ def test_who_waits_is_not_made_to_wait(clients: int) -> None:
     assert load.closed(10, clients=clients) < 0.05
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(rate=st.integers(2_000, 200_000))
 def test_what_comes_by_itself_is_gathered(rate: int) -> None:
     load = Load()

@@ -321,7 +321,7 @@ USUAL = ("publish", "poll", "poll", "sync", "time")
 """More of what happens all the time, so that something else meets all states of it."""
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     st.lists(st.sampled_from([*sorted(STEPS), *USUAL * 4]), max_size=60),
     st.lists(st.integers(0, 2), max_size=40),

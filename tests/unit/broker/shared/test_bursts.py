@@ -82,7 +82,7 @@ class Scene:
         self.sim.run_for(3_000_000)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(_STEPS)
 def test_everybody_gets_a_share_and_nothing_is_lost(steps: list[Step]) -> None:
     scene = Scene(make_sim())

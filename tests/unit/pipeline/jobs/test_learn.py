@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
@@ -115,7 +115,6 @@ _topics = st.lists(
 
 
 # The first Arrow array of a process takes seconds.
-@settings(deadline=None)
 @given(st.lists(_topics.map("/".join).filter(bool), max_size=40), st.integers(0, 40))
 def test_parts_do_not_matter_and_every_topic_has_one_home(topics: list[str], cut: int) -> None:
     def counted(*parts: list[str]) -> list[tuple[str, int]]:

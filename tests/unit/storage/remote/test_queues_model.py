@@ -11,7 +11,7 @@ import asyncio
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.model import Cursor, Message, SessionRecord, Subscription
@@ -143,7 +143,7 @@ async def play(steps: list[tuple[str, str, int]], queue_max: int) -> None:
 
 @pytest.mark.parametrize("queue_max", [65_000, 3, 0])
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=150,
 )
 @given(steps=STEPS)
 def test_queue_and_log_agree(queue_max: int, steps: list[tuple[str, str, int]]) -> None:

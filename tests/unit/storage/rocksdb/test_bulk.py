@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.config.schema import RocksdbConfig
@@ -70,8 +70,6 @@ def database(tmp_path: Path) -> Iterator[RocksDatabase]:
 
 @settings(
     max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     bursts=st.lists(st.tuples(TOPICS, st.sampled_from([1, 1, 1, 3, 70])), min_size=1, max_size=30),

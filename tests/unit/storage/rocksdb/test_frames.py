@@ -38,7 +38,7 @@ def read(frames: Frames) -> list[bytes]:
     return found
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(SIZES)
 def test_what_is_written_is_read(sizes: list[int]) -> None:
     payloads = payloads_of(sizes)
@@ -48,7 +48,7 @@ def test_what_is_written_is_read(sizes: list[int]) -> None:
     assert (frames.problem, frames.at) == ("", len(data))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(SIZES, st.data())
 def test_a_cut_end(sizes: list[int], data: st.DataObject) -> None:
     whole, ends = build(payloads_of(sizes))
@@ -61,7 +61,7 @@ def test_a_cut_end(sizes: list[int], data: st.DataObject) -> None:
     assert not frames.resume() or frames.problem == CUT
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(SIZES, st.integers(1, 3 * BLOCK_BYTES))
 def test_zeros_behind_the_end(sizes: list[int], count: int) -> None:
     whole, _ = build(payloads_of(sizes))
@@ -70,7 +70,7 @@ def test_zeros_behind_the_end(sizes: list[int], count: int) -> None:
     assert frames.problem in ("", ZEROS)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.integers(1, 200), min_size=3, max_size=8), st.data())
 def test_a_flipped_bit_costs_one_record(sizes: list[int], data: st.DataObject) -> None:
     payloads = payloads_of(sizes)

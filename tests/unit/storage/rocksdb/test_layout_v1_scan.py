@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.config.schema import RocksdbConfig
@@ -52,8 +52,6 @@ def fill(engine: Engine, rows: dict[int, int]) -> None:
 
 @settings(
     max_examples=80,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     rows=st.dictionaries(

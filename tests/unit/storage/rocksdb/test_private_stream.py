@@ -36,7 +36,7 @@ _READS = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(_STEPS, _READS, st.booleans())
 def test_they_read_as_entries_one_by_one(
     steps: list[Step], reads: list[tuple[int, int, int]], in_one_batch: bool

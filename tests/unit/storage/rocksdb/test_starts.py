@@ -112,7 +112,7 @@ def check(path: Path, shape: Shape, written: list[Message]) -> None:
         database.close()
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(SHAPES)
 @example(Shape([("skipscan", [Burst(60, 9_000, 1)])], 50_000, 100_000))
 @example(Shape([("skipscan", [Burst(60, 9_000, 1)]), ("skipscan", [])], 50_000, 100_000))
