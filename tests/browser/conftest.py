@@ -19,8 +19,7 @@ from paho.mqtt.properties import Properties
 
 from tests.support.bounds import HANG_S
 from tests.support.needs import missing
-from tests.support.ports import free_port
-from tests.support.process import perdure_command
+from tests.support.process import free_port, perdure_command
 
 PASSWORD = "correct horse battery"
 

@@ -15,8 +15,7 @@ import pytest
 from tests.crash.client import Client, Clients
 from tests.support import packets
 from tests.support.bounds import HANG_S
-from tests.support.ports import free_port
-from tests.support.process import BrokerProcess, perdure_command
+from tests.support.process import BrokerProcess, free_port, perdure_command
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("uvicorn")

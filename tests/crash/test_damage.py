@@ -24,8 +24,7 @@ from perdure.storage.rocksdb import RocksDatabase
 from tests.crash.client import Clients
 from tests.support import packets
 from tests.support.bounds import rounds_s
-from tests.support.ports import free_port
-from tests.support.process import BrokerProcess, ProcessError, perdure_command
+from tests.support.process import BrokerProcess, ProcessError, free_port, perdure_command
 
 ROUNDS = int(os.environ.get("PERDURE_FAULT_ROUNDS") or 4)
 SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))

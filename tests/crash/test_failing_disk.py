@@ -20,8 +20,7 @@ from tests.support.disk import BROKEN, Disk
 from tests.support.disk_broker import disk_command
 from tests.support.fault_rounds import FaultRounds
 from tests.support.packets import Packet
-from tests.support.ports import free_port
-from tests.support.process import BrokerProcess
+from tests.support.process import BrokerProcess, free_port
 
 ROUNDS = int(os.environ.get("PERDURE_FAULT_ROUNDS") or 2)
 SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.bounds import HANG_S
-from tests.support.ports import free_port
-from tests.support.process import BrokerProcess, perdure_command
+from tests.support.process import BrokerProcess, free_port, perdure_command
 
 pytest.importorskip("uvicorn")
 pytestmark = pytest.mark.slow

@@ -15,8 +15,7 @@ from perdure.storage.rocksdb.engine import Engine
 from tests.contract.targets import read_topic
 from tests.support.bounds import HANG_S
 from tests.support.kafka import KafkaCluster
-from tests.support.ports import free_port
-from tests.support.process import BrokerProcess, perdure_command
+from tests.support.process import BrokerProcess, free_port, perdure_command
 from tests.support.steady_clients import Post, publish_all
 
 SEED = 20261123

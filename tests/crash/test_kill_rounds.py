@@ -15,8 +15,7 @@ import pytest
 
 from tests.support.bounds import rounds_s
 from tests.support.kill_rounds import KillRounds
-from tests.support.ports import free_port
-from tests.support.process import BrokerProcess, perdure_command
+from tests.support.process import BrokerProcess, free_port, perdure_command
 
 ROUNDS = int(os.environ.get("PERDURE_CRASH_ROUNDS") or 5)
 SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))

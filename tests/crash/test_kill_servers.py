@@ -16,8 +16,7 @@ import pytest
 from tests.support.bounds import rounds_s
 from tests.support.database_servers import PostgresServer, RedisServer
 from tests.support.kill_rounds import KillRounds
-from tests.support.ports import free_port
-from tests.support.process import BrokerProcess, perdure_command
+from tests.support.process import BrokerProcess, free_port, perdure_command
 from tests.support.redis_cluster import RedisCluster
 
 ROUNDS = int(os.environ.get("PERDURE_CRASH_ROUNDS") or 2)

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.load import Load
-from tests.support.ports import free_port
-from tests.support.process import BrokerProcess, perdure_command
+from tests.support.process import BrokerProcess, free_port, perdure_command
 
 SUBSCRIPTIONS = (
     ("t/3", 1),

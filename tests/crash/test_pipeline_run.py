@@ -17,7 +17,7 @@ import pytest
 import perdure
 from perdure.storage.rocksdb import RocksDatabase
 from tests.support.bounds import HANG_S
-from tests.support.ports import free_port
+from tests.support.process import free_port
 from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 pytest.importorskip("pyarrow")

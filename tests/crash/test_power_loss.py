@@ -24,8 +24,7 @@ from tests.support.disk_broker import disk_command
 from tests.support.kill_rounds import KillRounds
 from tests.support.peer_connection import PeerConnection
 from tests.support.peers import Publisher, Subscriber
-from tests.support.ports import free_port
-from tests.support.process import BrokerProcess, perdure_command
+from tests.support.process import BrokerProcess, free_port, perdure_command
 from tests.support.volume import PowerVolume, VolumesUnavailable
 
 ROUNDS = int(os.environ.get("PERDURE_FAULT_ROUNDS") or 2)

@@ -22,8 +22,7 @@ from openapi_spec_validator import validate
 from openapi_spec_validator.validation.exceptions import OpenAPIValidationError
 
 from tests.support.bounds import HANG_S
-from tests.support.ports import free_port
-from tests.support.process import BrokerProcess, perdure_command
+from tests.support.process import BrokerProcess, free_port, perdure_command
 
 ROOT: Final = Path(__file__).parents[2]
 SNAPSHOT: Final = ROOT / "docs/reference/openapi.json"

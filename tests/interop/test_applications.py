@@ -20,8 +20,7 @@ from perdure.net.client_link import Endpoint
 from tests import servers
 from tests.contract.targets import read_topic
 from tests.support.bounds import HANG_S
-from tests.support.ports import free_port
-from tests.support.process import BrokerProcess, perdure_command
+from tests.support.process import BrokerProcess, free_port, perdure_command
 from tests.support.steady_clients import Collector, Post, publish_all
 
 PUBLISHERS, EACH = 5, 60

@@ -13,8 +13,7 @@ import pytest
 
 from perdure.mqtt.packets import Publish
 from tests.support.needs import missing
-from tests.support.ports import free_port
-from tests.support.process import BrokerProcess, perdure_command
+from tests.support.process import BrokerProcess, free_port, perdure_command
 from tests.support.steady_clients import Collector, Post, publish_all
 
 COUNT = 300

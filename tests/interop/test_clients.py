@@ -19,8 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.bounds import HANG_S
-from tests.support.ports import free_port
-from tests.support.process import BrokerProcess, perdure_command
+from tests.support.process import BrokerProcess, free_port, perdure_command
 
 HERE = Path(__file__).parent
 ON_MOSQUITTO = os.environ.get("PERDURE_INTEROP_BROKER") == "mosquitto"

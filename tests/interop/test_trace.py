@@ -18,8 +18,7 @@ from perdure.admin.problems import Refused
 from perdure.admin.records.trace import ListTraces, ReadTrace, StartTrace, StopTrace, TraceEvent
 from perdure.admin.rights import Principal
 from tests.support.bounds import HANG_S
-from tests.support.ports import free_port
-from tests.support.process import BrokerProcess, perdure_command
+from tests.support.process import BrokerProcess, free_port, perdure_command
 
 ADMIN = Principal(name="eva", role="admin")
 VERSIONS = (aiomqtt.ProtocolVersion.V311, aiomqtt.ProtocolVersion.V5)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.bounds import HANG_S
-from tests.support.ports import free_port
+from tests.support.process import free_port
 
 TOKEN: Final = "a-token-for-tests-that-is-long-enough"
 HIDE: Final = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'

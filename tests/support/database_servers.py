@@ -16,7 +16,7 @@ from perdure.bench.child import wait_until
 from perdure.storebench.servers import postgres, redis
 from perdure.storebench.servers.server import Server
 from tests.support.bounds import HANG_S
-from tests.support.ports import free_port
+from tests.support.process import free_port
 from tests.support.resp import Reply, ReplyError, exchange
 
 

@@ -23,7 +23,7 @@ from typing import ClassVar, Final, final
 from perdure.bench.errors import BenchError
 from perdure.storebench.servers.server import Managed
 from tests.support.database_servers import Pausable
-from tests.support.ports import free_port
+from tests.support.process import free_port
 
 _ROOT: Final = Path(__file__).parents[2]
 _POM: Final = _ROOT / "tools" / "kafka" / "pom.xml"

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, final
 
 from tests.support.bounds import HANG_S
-from tests.support.ports import free_port
+from tests.support.process import free_port
 
 _ROOT: Final = Path(__file__).parents[2]
 _POM: Final = _ROOT / "tools" / "iceberg" / "pom.xml"

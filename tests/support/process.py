@@ -7,15 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
+import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import final
+from typing import Final, final
 
 from tests.support.bounds import HANG_S
 
 POLL_S = 0.01
+_PORTS_FROM: Final = 10_000
+_PORTS_END: Final = 32_768
+"""From here on systems give ports to outgoing connections and to those who ask for any."""
+
+_chance: Final = random.SystemRandom()
 LOG_TAIL_LINES = 12
 
 
@@ -29,6 +36,22 @@ def perdure_command(data: Path, port: int, *options: str) -> list[str]:
     bind = f"127.0.0.1:{port}"
     serve = ["serve", "--data", str(data), "--bind", bind]
     return [sys.executable, "-m", "perdure", *serve, *options]
+
+
+def free_port() -> int:
+    """A TCP port of the loopback address on which nobody listens, nor will by chance.
+
+    A server may be started on it later, or be killed and started again: no other program on
+    this machine is given such a port in between, and other tests hardly draw the same one.
+    """
+    while True:
+        port = _chance.randrange(_PORTS_FROM, _PORTS_END)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
 
 
 @final

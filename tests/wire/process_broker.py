@@ -13,7 +13,7 @@ from typing import final
 
 from tests import servers
 from tests.support.bounds import HANG_S
-from tests.support.ports import free_port
+from tests.support.process import free_port
 from tests.wire.harness import Broker, Options
 from tests.wire.peer import SUBJECT
 from tests.wire.sockets import SocketTransport
@@ -51,6 +51,8 @@ class ProcessBroker(Broker):
             if self._accepts(port):
                 self.port = port
                 return
+            self._process.kill()
+            self._process.wait()
             if attempt == 2 or self.port:
                 break  # else the port was taken between the choice and the bind: take another
         raise AssertionError(f"the broker did not start:\n{self.log_tail()}")

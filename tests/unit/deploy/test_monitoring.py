@@ -17,8 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from perdure.observe.metric_table import PREFIX, TABLE
 from tests.support.bounds import HANG_S
-from tests.support.ports import free_port
-from tests.support.process import BrokerProcess, perdure_command
+from tests.support.process import BrokerProcess, free_port, perdure_command
 from tools import grafana
 
 ROOT = Path(__file__).parents[3]

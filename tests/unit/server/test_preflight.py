@@ -26,7 +26,7 @@ from perdure.config.schema import (
 from perdure.errors import ConfigError
 from perdure.server import preflight
 from perdure.server.preflight import look
-from tests.support.ports import free_port
+from tests.support.process import free_port
 from tests.unit.net.helpers import issue
 from tests.unit.net.test_certificate import pem
 

@@ -15,7 +15,7 @@ from perdure.storage.memory import MemoryDatabase
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.layout import table_names
 from tests.contract.values import append_all, message
-from tests.support.ports import free_port
+from tests.support.process import free_port
 
 
 def configured(path: Path, **fields: object) -> Config:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.ports import free_port
-from tests.support.process import BrokerProcess, ProcessError, perdure_command
+from tests.support.process import BrokerProcess, ProcessError, free_port, perdure_command
 
 LISTENER = """
 import socket, sys

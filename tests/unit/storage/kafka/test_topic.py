@@ -7,7 +7,7 @@ import pytest
 from perdure.errors import ConfigError, StorageUnavailable
 from perdure.storage.kafka.settings import KafkaSettings
 from perdure.storage.kafka.topic import REQUEST_BYTES, ensure, facts
-from tests.support.ports import free_port
+from tests.support.process import free_port
 
 SETTINGS = KafkaSettings("kafka:9092", "prod")
 GOOD = {

@@ -10,7 +10,7 @@ import pytest
 from perdure.errors import ConfigError, StorageError, StorageTimeout, StorageUnavailable
 from perdure.storage.postgres import Pool, Statement
 from tests.support.database_servers import PostgresServer
-from tests.support.ports import free_port
+from tests.support.process import free_port
 
 pytestmark = pytest.mark.postgres
 

@@ -13,7 +13,7 @@ from hiredis import ReplyError
 from perdure.errors import StorageTimeout, StorageUnavailable
 from perdure.storage.redis.commands import Argument, pack
 from perdure.storage.redis.connection import Connection, is_error, open_connection
-from tests.support.ports import free_port
+from tests.support.process import free_port
 from tests.unit.storage.redis.fake import OK, FakeRedis, Handler, array, bulk, fake_redis
 
 
