@@ -18,12 +18,12 @@ from typing import Final, final
 from tests.support.bounds import HANG_S
 
 POLL_S = 0.01
+LOG_TAIL_LINES = 12
 _PORTS_FROM: Final = 10_000
 _PORTS_END: Final = 32_768
 """From here on systems give ports to outgoing connections and to those who ask for any."""
 
 _chance: Final = random.SystemRandom()
-LOG_TAIL_LINES = 12
 
 
 @final
