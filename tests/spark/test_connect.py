@@ -50,7 +50,7 @@ def test_directory_and_broker_through_connect(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=4 * HANG_S,  # a Java machine starts, and Spark in it
+            timeout=2 * HANG_S,  # a Java machine starts, and Spark in it
         )
     assert done.returncode == 0, done.stderr[-4_000:]
     found = json.loads(done.stdout.splitlines()[-1])

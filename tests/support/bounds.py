@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-HANG_S: Final = 120.0
+HANG_S: Final = 240.0
 """After so long without an answer a broker, a server or a program hangs."""
 
 ROUND_S: Final = 60.0

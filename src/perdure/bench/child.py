@@ -38,7 +38,7 @@ class ChildProcess(ABC):
         log: file to which its output is appended.
     """
 
-    START_TIMEOUT_S: ClassVar[float] = 120.0
+    START_TIMEOUT_S: ClassVar[float] = 240.0
     STOP_SIGNAL: ClassVar[signal.Signals] = signal.SIGTERM
     """What asks it to end in order."""
 
