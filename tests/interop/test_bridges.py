@@ -8,6 +8,7 @@ import shutil
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -15,6 +16,7 @@ from perdure.mqtt.packets import Publish
 from tests.support.needs import missing
 from tests.support.process import BrokerProcess, free_port, perdure_command
 from tests.support.steady_clients import Collector, Post, publish_all
+from tests.unit.net.helpers import issue
 
 COUNT = 300
 
@@ -71,6 +73,41 @@ def check(messages: Iterable[Publish], sent: list[Post]) -> None:
     assert [each for each, count in seen.items() if count > 1 and wanted[each].qos == 2] == []
     for topic, payloads in firsts.items():
         assert payloads == [post.payload for post in sent if post.topic == topic]
+
+
+class Secure(NamedTuple):
+    """Where a Perdure listens beside TCP.
+
+    Attributes:
+        options: of its command.
+        urls: of its TLS, WebSocket and secure WebSocket listeners.
+        authority: what clients trust.
+    """
+
+    options: list[str]
+    urls: list[str]
+    authority: Path
+
+
+def secure(directory: Path) -> Secure:
+    """Listeners with a certificate of their own."""
+    directory.mkdir()
+    issue(directory, "server", "localhost")
+    (directory / "server.key").chmod(0o600)
+    files = {
+        "certificate": directory / "server.pem",
+        "private_key": directory / "server.key",
+    }
+    ports = {kind: free_port() for kind in ("tls", "ws", "wss")}
+    sets = [f"listeners.{kind}.bind=127.0.0.1:{port}" for kind, port in ports.items()]
+    sets += [
+        f"listeners.{kind}.{name}={path}" for kind in ("tls", "wss") for name, path in files.items()
+    ]
+    schemes = {"tls": "mqtts", "ws": "ws", "wss": "wss"}
+    urls = [f"{schemes[kind]}://localhost:{port}" for kind, port in ports.items()]
+    return Secure(
+        [part for each in sets for part in ("--set", each)], urls, directory / "server.pem"
+    )
 
 
 @pytest.fixture
@@ -167,3 +204,54 @@ async def test_two_perdures_with_bridges_both_ways_have_no_loop(
     for collector in collectors:
         await collector.until(len(everything))
         check(collector.messages, everything)
+
+
+async def test_tls_and_websockets_through_a_kill(
+    tmp_path: Path, stopping: list[BrokerProcess | Collector]
+) -> None:
+    """One broker reaches the other by each transport, and trusts nobody else's authority."""
+    listeners = secure(tmp_path / "tls")
+    port = free_port()
+    there = BrokerProcess(
+        perdure_command(tmp_path / "there", port, *listeners.options),
+        port=port,
+        log=tmp_path / "there.log",
+    )
+    await there.start()
+    sets = [
+        f"forwarders.bridge-{number}.{name}={value}"
+        for number, url in enumerate([*listeners.urls, listeners.urls[0]])
+        for name, value in {
+            "type": "mqtt",
+            "url": url,
+            "filter": f"[out/{number}]",
+            "window": "7",
+            "retry_max_s": "1",
+            **({"ca_file": str(listeners.authority)} if number < 3 else {}),
+        }.items()
+    ]
+    here_port = free_port()
+    options = [part for each in sets for part in ("--set", each)]
+    here = BrokerProcess(
+        perdure_command(tmp_path / "here", here_port, *options),
+        port=here_port,
+        log=tmp_path / "here.log",
+    )
+    await here.start()
+    collector = Collector(port, "out/#")
+    stopping += [there, here, collector]
+    await collector.start()
+    sent = [Post(f"out/{i % 4}", b"%d" % i, 1 + i % 2) for i in range(COUNT)]
+    wanted = [post for post in sent if post.topic != "out/3"]
+
+    async def disturb() -> None:
+        await collector.until(COUNT // 10)
+        await there.kill()
+        await there.start()
+
+    disturbing = asyncio.create_task(disturb())
+    await publish_all(here_port, sent)
+    await disturbing
+    await collector.until(len(wanted))
+    check(collector.messages, wanted)
+    assert "certificate verify failed" in (tmp_path / "here.log").read_text()

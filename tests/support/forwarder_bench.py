@@ -12,7 +12,7 @@ import structlog
 from perdure.broker.auth.authenticate import AnonymousPolicy, EnhancedMethods
 from perdure.broker.auth.authorize import AllowAll
 from perdure.broker.broker import Broker
-from perdure.clock import SystemClock
+from perdure.clock import Clock, SystemClock
 from perdure.config.schema import Config
 from perdure.forwarders.service import ForwarderService
 from perdure.model import Message
@@ -24,11 +24,33 @@ from tests.support.bounds import HANG_S
 NAME = "under-test"
 
 
-class Bench:
-    """A broker on a store in memory, which survives its process here, and one forwarder."""
+class LaterClock(Clock):
+    """The machine's clock, and some more."""
 
-    def __init__(self, settings: Mapping[str, Any], **more: Any) -> None:
+    def __init__(self) -> None:
+        self.ahead_us = 0
+
+    def now_us(self) -> int:
+        return SystemClock().now_us() + self.ahead_us
+
+    def monotonic_us(self) -> int:
+        return SystemClock().monotonic_us() + self.ahead_us
+
+
+class Bench:
+    """A broker on a store in memory, which survives its process here, and one forwarder.
+
+    Args:
+        settings, more: of the forwarder.
+        config: of the broker.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, Any], *, config: Config | None = None, **more: Any
+    ) -> None:
         self.database = MemoryDatabase()
+        self.clock = LaterClock()
+        self._config = config or Config()
         self.given = {**settings, "filter": ["t/#"], "start": "earliest", **more}
         self.start()
 
@@ -38,10 +60,10 @@ class Bench:
         self.scheduler = LoopScheduler(asyncio.get_running_loop(), self.errors.append)
         self.metrics = Metrics()
         self.broker = Broker(
-            Config(),
+            self._config,
             self.database,
             scheduler=self.scheduler,
-            clock=SystemClock(),
+            clock=self.clock,
             chance=random.Random(1),
             authenticator=AnonymousPolicy(),
             methods=EnhancedMethods(),

@@ -35,6 +35,10 @@ class Counts:
         """Messages were passed over: ``expired``, ``refused``, ``loop`` or ``invalid``."""
         add(self._metrics.forwarder_dropped, (self._name, reason), count)
 
+    def gap(self) -> None:
+        """Retention has dropped what was not forwarded yet."""
+        self.dropped("lost")
+
     def failed(self) -> None:
         """The connection to the target ended, or could not be made."""
         add(self._metrics.forwarder_failures, (self._name,))
@@ -69,5 +73,6 @@ class Counts:
             "expired": dropped.get("expired", 0),
             "loops": dropped.get("loop", 0),
             "invalid": dropped.get("invalid", 0),
+            "gaps": dropped.get("lost", 0),
             "failures": metrics.forwarder_failures.get((name,), 0),
         }

@@ -5,10 +5,10 @@
     CONNECTING --opened--> RUNNING --target lost--> RETRYING --pause over--> CONNECTING
          \\--ConfigError, or a refused message with `on_refused: stop`--> STOPPED (until changed)
 
-Its work is cut into slices of ``SLICE_MESSAGES``, between which clients are served. While there is
-nothing new it looks at one number every ``POLL_S``. Sketch for one page of 500 messages: one read
-of the tail (2 us a message), the output's own work, and a cursor every ``SAVE_S`` in a batch that
-is written anyway.
+Its work is cut into slices, between which clients are served (``pace``). While there is nothing new
+it looks at one number every ``POLL_S``. Sketch for one page of 500 messages: one read of the tail
+(2 us a message), the output's own work, and a cursor every ``SAVE_S`` in a batch that is written
+anyway.
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ from perdure.config.schema import ForwarderConfig, type_of
 from perdure.config.units import format_time
 from perdure.errors import ConfigError, PerdureError, StorageError, TargetUnavailable
 from perdure.forwarders.dead_letter import DeadLetters
+from perdure.forwarders.gap import GapWatch
+from perdure.forwarders.pages import Page, Pages
 from perdure.forwarders.selection import Selection
 
 if TYPE_CHECKING:
     from perdure.forwarders.output import Context, Output, OutputOpener, Refusal
-    from perdure.model import Message
 
 POLL_S: Final = 0.01
 """How often an idle forwarder looks whether the log has grown."""
 SAVE_S: Final = 0.5
 """A cursor that moved is written after this time, as that of a session."""
-SLICE_MESSAGES: Final = 128
-"""Messages read without a pause for the clients: about 0.4 ms."""
 RETRY_MIN_S: Final = 0.25
 """First pause before another attempt; each is twice the one before."""
 STOP_S: Final = 5.0
@@ -69,6 +68,7 @@ class Forwarder:
         self._opener = opener
         self._selection = Selection(settings, setting=context.setting)
         self._dead_letters = DeadLetters(settings, context)
+        self._gap = GapWatch(context)
         opener(settings, context)  # says now what is wrong with the settings
         self.state: str = CONNECTING
         self.error: str = ""
@@ -141,8 +141,16 @@ class Forwarder:
         except StorageError as error:
             self._context.log.warning("forwarder.not_read", error=error.message)
 
+    @property
+    def gap_at_us(self) -> int:
+        """Monotonic time at which retention was last found to have dropped something unread; 0 =
+        never."""
+        return self._gap.found_at_us
+
     def tell(self) -> None:
-        """Write the gauges."""
+        """Write the gauges, and look for gaps: the target may be away for long."""
+        if self.state != STANDBY:
+            self._gap.look()
         messages, seconds = self.lag()
         self._context.counts.lag(messages, seconds, running=self.state == RUNNING)
 
@@ -207,25 +215,33 @@ class Forwarder:
         if known > session.cursor.offset:
             context.log.info("forwarder.ahead", cursor=session.cursor.offset, target=known)
             session.moved(output.advance(session.cursor, count=0, through_offset=known))
-        if output.reads_log:
-            self._check_gap()
         if self.state != RUNNING:
             context.log.info("forwarder.running", after_error=self.error)
         self.state, self.error = RUNNING, ""
-        while not self._stopping.is_set():
-            if not output.reads_log or session.safe_offset() <= session.cursor.offset:
-                output.check()
+        pages = Pages(self.settings, context, self._selection, numbered=output.numbers)
+        try:
+            while not self._stopping.is_set():
+                if not output.reads_log or not self._has_more(pages):
+                    output.check()
+                    self._save()
+                    await self._pause(POLL_S)
+                    continue
+                self._gap.look()
+                page = await pages.next(session.cursor.offset)
+                pages.read_ahead(page)
+                await self._hand_over(output, page)
                 self._save()
-                await self._pause(POLL_S)
-                continue
-            await self._page(output)
-            self._save()
-            await context.core.yield_to_loop()
+                await context.core.yield_to_loop()
+        finally:
+            await pages.close()
 
-    async def _page(self, output: Output) -> None:
+    def _has_more(self, pages: Pages) -> bool:
         session = self._context.session
-        messages, through = await self._read()
-        chosen = self._chosen(messages, output)
+        return pages.is_ahead or session.safe_offset() > session.cursor.offset
+
+    async def _hand_over(self, output: Output, page: Page) -> None:
+        session = self._context.session
+        chosen, through = page.messages, page.through_offset
         refused: list[Refusal] = []
         if chosen:
             self._writing = True
@@ -245,51 +261,6 @@ class Forwarder:
         session.moved(output.advance(session.cursor, count=len(chosen), through_offset=through))
         if refused:
             session.save()  # in one batch with the dead letters
-
-    async def _read(self) -> tuple[list[Message], int]:
-        """The next page of what matches, in slices, and the offset that it reaches."""
-        settings, session = self.settings, self._context.session
-        core = self._context.core
-        until, after = session.safe_offset(), session.cursor.offset
-        found: list[Message] = []
-        size = 0
-        while after < until:
-            result = await core.database.read(
-                self._selection.filters,
-                after_offset=after,
-                until_offset=until,
-                limit=min(SLICE_MESSAGES, settings.batch_messages - len(found)),
-                bytes_max=settings.batch_bytes - size,
-            )
-            after = result.through_offset
-            found += result.messages
-            size += sum(len(message.payload) for message in result.messages)
-            if len(found) >= settings.batch_messages or size >= settings.batch_bytes:
-                break
-            if after < until:
-                await core.yield_to_loop()
-        return found, after
-
-    def _chosen(self, messages: list[Message], output: Output) -> list[Message]:
-        qos0, takes = self.settings.qos0, self._selection.takes
-        # What it has published itself (from the target, dead letters) does not go back.
-        own = self._context.session.client_id
-        chosen = [
-            message
-            for message in messages
-            if (message.qos or qos0) and message.publisher != own and takes(message)
-        ]
-        if output.numbers:
-            return chosen
-        now_us = self._context.core.clock.now_us()
-        fresh = [
-            message
-            for message in chosen
-            if not message.expires_at_us or message.expires_at_us > now_us
-        ]
-        if len(fresh) < len(chosen):
-            self._context.counts.dropped("expired", len(chosen) - len(fresh))
-        return fresh
 
     def _refused(self, refused: list[Refusal]) -> None:
         """Do with refused messages what the settings say.
@@ -317,16 +288,3 @@ class Forwarder:
         if now_s - self._saved_s >= SAVE_S:
             self._saved_s = now_s
             self._context.session.save()
-
-    def _check_gap(self) -> None:
-        """Say what retention has dropped before it was read."""
-        first = self._context.core.database.generations()[0]
-        offset = self._context.session.cursor.offset
-        if first.generation > 1 and 0 < offset < first.since_offset - 1:
-            self._context.counts.dropped("lost")
-            self._context.log.error(
-                "forwarder.gap",
-                after=format_time(offset),
-                until=format_time(first.since_offset),
-                hint="retention has dropped messages that were not forwarded",
-            )

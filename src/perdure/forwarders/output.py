@@ -71,6 +71,9 @@ class Context:
 class Output(ABC):
     """A connection to a target.
 
+    Settings are also checked by making one, without a broker: the constructor touches neither
+    ``core`` nor ``session``.
+
     Attributes:
         reads_log: it is given messages; False = it only brings some.
         numbers: expired messages are given too, for each takes a serial number.

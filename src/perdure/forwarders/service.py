@@ -20,10 +20,10 @@ from perdure.admin.records.forwarders import Forwarder as Record
 from perdure.admin.records.forwarders import ForwarderDetails
 from perdure.config.fields import field_types
 from perdure.config.load import REDACTED
-from perdure.config.plugged import load as load_plugged
-from perdure.config.schema import FORWARDER_TYPES, ForwarderConfig, type_of
+from perdure.config.schema import ForwarderConfig, type_of
 from perdure.errors import ConfigError, StorageError
 from perdure.forwarders import definitions
+from perdure.forwarders.check import opener_of
 from perdure.forwarders.counts import Counts
 from perdure.forwarders.forwarder import PAUSED, STANDBY, STOPPED, Forwarder
 from perdure.forwarders.output import Context
@@ -200,6 +200,14 @@ class ForwarderService:
         self._log.warning("forwarder.paused" if paused else "forwarder.resumed", forwarder=name)
         return True
 
+    def running(self) -> Mapping[str, Forwarder]:
+        """Those that this node runs, or would if they were not stopped; paused ones are not."""
+        return {
+            name: each
+            for name, each in self._forwarders.items()
+            if each.state not in (PAUSED, STANDBY)
+        }
+
     # -- inside ----------------------------------------------------------------------------
 
     def _all(self) -> dict[str, ForwarderConfig]:
@@ -210,14 +218,7 @@ class ForwarderService:
         return DurableSession(services, services.publish_path, name)
 
     def _make(self, name: str, settings: ForwarderConfig) -> Forwarder:
-        kind = type_of(settings)
-        line = FORWARDER_TYPES[kind]
-        opener = load_plugged(
-            line.opens,
-            setting=f"forwarders.{name}.type",
-            what=f"a forwarder of type {kind}",
-            extra=line.extra,
-        )
+        opener = opener_of(name, settings)
         context = Context(
             name=name,
             origin=self._origin,

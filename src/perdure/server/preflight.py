@@ -27,6 +27,8 @@ from perdure.config.listener_kinds import LISTENER_KINDS
 from perdure.config.schema import Config, Listener
 from perdure.config.validate import enabled_listeners
 from perdure.errors import AddressUnavailable, ConfigError, PerdureError
+from perdure.forwarders.applications import Applications
+from perdure.forwarders.check import check_forwarder
 from perdure.net.certificate import validity
 from perdure.net.settings import TlsSettings, split_bind
 from perdure.net.sockets import open_listening
@@ -136,6 +138,12 @@ def look(config: Config, *, ports: bool) -> Preflight:
         rules = read_files(msgspec.structs.replace(config.auth, password_file=""))
     with _told(findings, "auth.ban_file"):
         bans = read_bans(config)
+    for name, forwarder in config.forwarders.items():
+        with _told(findings, f"forwarders.{name}"):
+            check_forwarder(name, forwarder)
+    with _told(findings, "applications.declared"):
+        for name, forwarder in Applications(config.applications).configured().items():
+            check_forwarder(name, forwarder)
     for kind, path, listener in enabled_listeners(config):
         with _told(findings, path):
             findings += _tls(kind, path, listener)

@@ -16,12 +16,19 @@ from perdure.config.schema import (
     AuthConfig,
     Config,
     HttpConfig,
+    KafkaForwarderConfig,
     Listener,
     ListenersConfig,
     MetricsConfig,
     RedisConfig,
     RetentionConfig,
     StorageConfig,
+)
+from perdure.config.schema.applications import ApplicationsConfig
+from perdure.config.schema.forwarders import (
+    PostgresForwarderConfig,
+    RedisForwarderConfig,
+    WebhookForwarderConfig,
 )
 from perdure.errors import ConfigError
 from perdure.server import preflight
@@ -281,3 +288,24 @@ def test_http_that_is_not_installed(
     monkeypatch.setattr(preflight.importlib.util, "find_spec", lambda _: None)
     problems = look(made(http=HttpConfig(bind="127.0.0.1:0")), ports=False).problems
     assert [problem.hint for problem in problems] == ["pip install 'perdure[http]'"] * 2
+
+
+def test_forwarders_and_applications_that_cannot_be_are_found(made: Callable[..., Config]) -> None:
+    config = made(
+        forwarders={
+            "good": WebhookForwarderConfig(url="http://127.0.0.1:1/"),
+            "nowhere": KafkaForwarderConfig(topic="t"),
+            "aside": RedisForwarderConfig(url="redis://127.0.0.1", filter=("a/#/b",)),
+            "dead": PostgresForwarderConfig(url="postgresql://a/b", dead_letter="$dead/#"),
+        },
+        applications=ApplicationsConfig(declared=("billing=meters/#",)),
+    )
+    found = look(config, ports=False)
+    assert [finding.path for finding in found.problems] == [
+        "forwarders.nowhere.bootstrap",
+        "forwarders.aside.filter",
+        "forwarders.dead.dead_letter",
+        "applications.bootstrap",
+    ]
+    with pytest.raises(ConfigError, match="address of a Kafka broker"):
+        found.ready()

@@ -25,6 +25,7 @@ class Forwarder(msgspec.Struct, frozen=True, kw_only=True):
         lag_s: age of the oldest of them.
         forwarded, received: messages since the start of the process, out and in.
         refused, expired, loops, invalid: messages that were passed over, by reason.
+        gaps: times that retention has dropped messages before they were forwarded.
         failures: times that its target was lost or could not be reached.
         offset, position: everything up to here is forwarded; null = it has never run.
         error: why it does not run, or what it failed with last.
@@ -41,6 +42,7 @@ class Forwarder(msgspec.Struct, frozen=True, kw_only=True):
     expired: int
     loops: int
     invalid: int
+    gaps: int
     failures: int
     offset: int
     position: str | None

@@ -65,6 +65,25 @@ class AlarmsConfig(Section, frozen=True):
     flapping_clients: Annotated[
         int, about("`flapping`: clients that are banned for flapping.", live=True, ge=0)
     ] = 1
+    forwarder_lag_s: Annotated[
+        int,
+        about(
+            "`forwarder_lag`: age of the oldest message that a forwarder has not handed over. One "
+            "that is stopped (its target or its settings need somebody) raises it at once.",
+            unit="s",
+            live=True,
+            ge=0,
+        ),
+    ] = 300
+    forwarder_gaps: Annotated[
+        int,
+        about(
+            "`forwarder_gaps`: forwarders that have missed messages within the last hour because "
+            "retention dropped them first.",
+            live=True,
+            ge=0,
+        ),
+    ] = 1
     webhook_url: Annotated[
         str, about("Where each change is sent by POST, `https://` or `http://`; empty = nowhere.")
     ] = ""

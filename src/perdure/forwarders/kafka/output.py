@@ -1,11 +1,16 @@
-"""The producer: batches as transactions, in a thread of its own."""
+"""The producer: batches as transactions.
+
+What waits for Kafka (opening, committing) does so in a thread. Records are queued on the event
+loop, in slices: queueing does not wait, and a thread that competes with a busy loop for the
+interpreter gets it every 5 ms, whatever it has to do.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar, final
 
@@ -14,11 +19,12 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from perdure.config.schema import ForwarderConfig
 from perdure.config.schema.forwarders import KafkaForwarderConfig
 from perdure.errors import ConfigError, TargetUnavailable
-from perdure.forwarders.kafka.records import headers_of, record_bytes
+from perdure.forwarders.kafka.records import Headers, is_larger
 from perdure.forwarders.kafka.settings import producer_options, shared_options
 from perdure.forwarders.kafka.topic import ensure, last_offset
 from perdure.forwarders.mapping import payload_of
 from perdure.forwarders.output import Context, Output, Refusal
+from perdure.forwarders.pace import Pace
 from perdure.model import Cursor, Message
 
 T = TypeVar("T")
@@ -29,8 +35,15 @@ TOPIC_PATTERN: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _ABORT_S: Final = 2.0
 """Time for taking back a batch before the producer is given up; Kafka does it otherwise."""
 _RETRY_S: Final = 0.1
-_GIL_RECORDS: Final = 64
-"""Records after which the event loop may have the GIL: it would wait 5 ms for it otherwise."""
+_FULL_S: Final = 0.005
+"""Until librdkafka's queue is asked again for room."""
+_KEYS: Final[Mapping[str, Callable[[Message], str]]] = {
+    "topic": lambda message: message.topic,
+    "publisher": lambda message: message.publisher,
+    "none": lambda _: "",
+}
+_SLICE_RECORDS: Final = 64
+"""Records that are queued before a look at the clock: about 0.2 ms."""
 
 
 @final
@@ -58,6 +71,10 @@ class KafkaOutput(Output):
         self._shared = shared_options(settings, setting)
         self._setting = setting
         self._writer = f"{context.origin}/{context.name}"
+        self._key = _KEYS[settings.key]
+        self._is_raw = settings.payload == "raw"
+        self._headers = Headers(self._writer)
+        self._context = context
         self._bytes_max = 0
         self._producer: Producer | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"forwarder {context.name}")
@@ -68,7 +85,25 @@ class KafkaOutput(Output):
 
     async def write(self, messages: Sequence[Message]) -> list[Refusal]:
         """Write a batch in a transaction."""
-        return await self._call(lambda: self._write(messages))
+        producer = self._producer
+        assert producer is not None
+        too_large: list[Message] = []
+        try:
+            await self._call(producer.begin_transaction)
+            pace = Pace(self._context.core)
+            queued = 0
+            while queued < len(messages):
+                before = queued
+                queued = self._queue(producer, messages, queued, too_large)
+                producer.poll(0)
+                if queued == before:
+                    await asyncio.sleep(_FULL_S)  # Kafka takes less than there is
+                await pace.rest()
+            deadline = time.monotonic() + self._settings.timeout_s
+            await self._call(lambda: self._commit(producer, deadline))
+        except KafkaException as error:
+            raise TargetUnavailable(f"Kafka: {error.args[0].str()}") from None
+        return [Refusal(each, f"larger than {self._bytes_max} bytes") for each in too_large]
 
     async def close(self) -> None:
         """Give the producer up."""
@@ -88,6 +123,31 @@ class KafkaOutput(Output):
         done = await asyncio.get_running_loop().run_in_executor(self._thread, work)
         self._thread_is_idle = True
         return done
+
+    def _queue(
+        self, producer: Producer, messages: Sequence[Message], begin: int, too_large: list[Message]
+    ) -> int:
+        """Queue a slice of records; up to which message there was room for them."""
+        settings, key_of, headers_of = self._settings, self._key, self._headers
+        until = min(len(messages), begin + _SLICE_RECORDS)
+        for index in range(begin, until):
+            message = messages[index]
+            payload = message.payload if self._is_raw else payload_of(message, settings.payload)
+            key, headers = key_of(message), headers_of(message)
+            if is_larger(message, payload, key, headers, self._bytes_max):
+                too_large.append(message)
+                continue
+            try:
+                producer.produce(
+                    settings.topic,
+                    payload,
+                    key=key or None,
+                    headers=headers,
+                    timestamp=message.published_at_us // 1000,
+                )
+            except BufferError:
+                return index
+        return until
 
     # In the thread.
 
@@ -112,43 +172,6 @@ class KafkaOutput(Output):
                     f"librdkafka: {reason.str()}", path=f"{self._setting}.options"
                 ) from None
             raise TargetUnavailable(f"Kafka: {reason.str()}") from None
-
-    def _write(self, messages: Sequence[Message]) -> list[Refusal]:
-        producer, settings = self._producer, self._settings
-        assert producer is not None
-        try:
-            producer.begin_transaction()
-            too_large: list[Message] = []
-            for begin in range(0, len(messages), _GIL_RECORDS):
-                part = messages[begin : begin + _GIL_RECORDS]
-                too_large += [each for each in part if not self._produce(producer, each)]
-                producer.poll(0)
-            self._commit(producer, time.monotonic() + settings.timeout_s)
-        except KafkaException as error:
-            raise TargetUnavailable(f"Kafka: {error.args[0].str()}") from None
-        return [Refusal(each, f"larger than {self._bytes_max} bytes") for each in too_large]
-
-    def _produce(self, producer: Producer, message: Message) -> bool:
-        """Queue a record; False if the topic takes none of its size."""
-        settings = self._settings
-        payload = payload_of(message, settings.payload)
-        key = {"topic": message.topic, "publisher": message.publisher, "none": ""}[settings.key]
-        headers = headers_of(message, self._writer)
-        if record_bytes(payload, key, headers) > self._bytes_max:
-            return False
-        while True:
-            try:
-                producer.produce(
-                    settings.topic,
-                    payload,
-                    key=key.encode() or None,
-                    headers=headers,
-                    timestamp=message.published_at_us // 1000,
-                )
-            except BufferError:
-                producer.poll(0.1)
-            else:
-                return True
 
     def _commit(self, producer: Producer, deadline: float) -> None:
         while True:

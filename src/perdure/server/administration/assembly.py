@@ -41,6 +41,7 @@ from perdure.server.administration.subscriptions import SubscriptionOperations
 from perdure.server.administration.timeline import TimelineOperations
 from perdure.server.administration.trace import TraceOperations
 from perdure.server.administration.watch import WatchOperations
+from perdure.server.alarms.forwarders import ForwarderReadings
 from perdure.server.alarms.watch import AlarmWatch
 from perdure.server.audit import AuditTrail
 from perdure.server.bans import BanKeeper
@@ -103,7 +104,9 @@ class Administration:
         node = config.node.name
         table = LiveTable(services.registry.live, services.clock.monotonic_us, node=node)
         self.recorder = Recorder(services)
-        self.alarms = AlarmWatch(services, config, lambda: self.recorder.lag_us)
+        self.alarms = AlarmWatch(
+            services, config, lambda: self.recorder.lag_us, ForwarderReadings(forwarders)
+        )
         registry = make_registry(metrics, version=version, backend=config.storage.backend)
         operations: list[Operations] = [
             SessionOperations(services, table, is_superuser=is_superuser),

@@ -13,6 +13,7 @@ from perdure.config.schema import Config
 from perdure.config.schema.alarms import AlarmsConfig
 from perdure.server import process
 from perdure.server.alarms.book import Reading
+from perdure.server.alarms.forwarders import ForwarderReadings
 
 OWED: Final = ("messages_dropped_queue_full", "messages_dropped_retention")
 _DESCRIPTORS: Final = Path("/proc/self/fd")
@@ -26,9 +27,17 @@ class Readings:
         services: the parts of the broker.
         config: of the process.
         lag_us: how late the event loop was last.
+        forwarders: of the broker.
     """
 
-    def __init__(self, services: Services, config: Config, lag_us: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        services: Services,
+        config: Config,
+        lag_us: Callable[[], int],
+        forwarders: ForwarderReadings,
+    ) -> None:
+        self._forwarders = forwarders
         self._services = services
         self._config = config
         self._lag_us = lag_us
@@ -62,6 +71,7 @@ class Readings:
         text = f"{flapping} clients connect and go again and again (perdure bans list)"
         yield "flapping", Reading(flapping, alarms.flapping_clients, text)
         yield from self._rates(alarms)
+        yield from self._forwarders.look(alarms, self._services.clock.monotonic_us())
 
     def _storage(self) -> Iterator[tuple[str, Reading]]:
         """Whether messages are stored: what a store in a server is away for counts as well."""

@@ -13,6 +13,7 @@ from perdure.config.schema import AlarmsConfig, Config
 from perdure.config.units import format_time
 from perdure.observe.logs import get_logger
 from perdure.server.alarms.book import Alarm, AlarmBook
+from perdure.server.alarms.forwarders import ForwarderReadings
 from perdure.server.alarms.readings import Readings
 from perdure.server.alarms.webhook import Webhook, read_secret
 
@@ -30,6 +31,7 @@ class AlarmWatch:
         services: the parts of the broker.
         config: of the process.
         lag_us: how late the event loop was last.
+        forwarders: of the broker.
 
     Attributes:
         book: the alarms.
@@ -39,12 +41,18 @@ class AlarmWatch:
         ConfigError: the webhook's secret cannot be used.
     """
 
-    def __init__(self, services: Services, config: Config, lag_us: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        services: Services,
+        config: Config,
+        lag_us: Callable[[], int],
+        forwarders: ForwarderReadings,
+    ) -> None:
         self.book = AlarmBook()
         self.config = config.alarms
         self._services = services
         self._node = config.node.name
-        self._readings = Readings(services, config, lag_us)
+        self._readings = Readings(services, config, lag_us, forwarders)
         self._webhook: Webhook | None = None
         if config.alarms.webhook_url:
             secret = read_secret(config.alarms.webhook_secret_file)
