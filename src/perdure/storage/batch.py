@@ -25,6 +25,7 @@ from perdure.storage.operations import (
     DeleteAwaitingRelease,
     DeleteGroupEntry,
     DeleteGroupMember,
+    DeleteGroupRun,
     DeleteRetained,
     DeleteSubscription,
     DiscardGroup,
@@ -35,6 +36,7 @@ from perdure.storage.operations import (
     PutGroup,
     PutGroupEntry,
     PutGroupMember,
+    PutGroupRun,
     PutInbox,
     PutInboxRun,
     PutRetained,
@@ -230,6 +232,19 @@ class Batch:
     def delete_group_entry(self, group_key: str, entry: InboxEntry) -> None:
         """Take a returned message out of a group, by its offset."""
         self.operations.append(DeleteGroupEntry(group_key, entry))
+
+    def put_group_run(self, group_key: str, entries: list[InboxEntry]) -> None:
+        """``put_group_entry`` for entries that are alike but for their messages.
+
+        Args:
+            group_key: of the group.
+            entries: placed in this batch, one behind the other.
+        """
+        self.operations.append(PutGroupRun(group_key, entries))
+
+    def delete_group_run(self, group_key: str, entries: list[InboxEntry]) -> None:
+        """``delete_group_entry`` for all that one ``put_group_run`` has added."""
+        self.operations.append(DeleteGroupRun(group_key, entries))
 
     # -- retained --------------------------------------------------------------------------
 

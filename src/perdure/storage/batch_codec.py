@@ -117,6 +117,12 @@ def _one_by_one(operations: list[op.Operation]) -> Iterator[op.Operation]:
         if isinstance(operation, op.PutInboxRun):
             for entry in operation.entries:
                 yield op.PutInbox(operation.client_id, operation.epoch, entry)
+        elif isinstance(operation, op.PutGroupRun):
+            for entry in operation.entries:
+                yield op.PutGroupEntry(operation.group_key, entry)
+        elif isinstance(operation, op.DeleteGroupRun):
+            for entry in operation.entries:
+                yield op.DeleteGroupEntry(operation.group_key, entry)
         else:
             yield operation
 

@@ -81,8 +81,16 @@ class Target(Protocol):
         """Return a message to a group."""
         ...
 
+    def put_group_run(self, group_key: str, entries: list[InboxEntry]) -> None:
+        """``put_group_entry`` for each."""
+        ...
+
     def delete_group_entry(self, group_key: str, offset: int) -> None:
         """Take a returned message out of a group."""
+        ...
+
+    def delete_group_run(self, group_key: str, entries: list[InboxEntry]) -> None:
+        """``delete_group_entry`` for each of what ``put_group_run`` was given."""
         ...
 
     def put_retained(self, message: Message) -> None:
@@ -368,6 +376,37 @@ class DeleteGroupEntry(Operation):
 
     def apply(self, target: Target) -> None:
         target.delete_group_entry(self.group_key, self.entry.offset)
+
+
+@final
+class PutGroupRun(Operation):
+    """What a group gives to a member whose session ends with its connection, in one step: entries
+    that were placed one behind the other, alike but for their messages."""
+
+    __slots__ = ("entries", "group_key")
+
+    def __init__(self, group_key: str, entries: list[InboxEntry]) -> None:
+        super().__init__()
+        self.group_key: str = group_key
+        self.entries: list[InboxEntry] = entries
+
+    def apply(self, target: Target) -> None:
+        target.put_group_run(self.group_key, self.entries)
+
+
+@final
+class DeleteGroupRun(Operation):
+    """All of it is settled, or has other entries in its place."""
+
+    __slots__ = ("entries", "group_key")
+
+    def __init__(self, group_key: str, entries: list[InboxEntry]) -> None:
+        super().__init__()
+        self.group_key: str = group_key
+        self.entries: list[InboxEntry] = entries
+
+    def apply(self, target: Target) -> None:
+        target.delete_group_run(self.group_key, self.entries)
 
 
 @final

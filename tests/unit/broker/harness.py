@@ -88,6 +88,8 @@ class Client:
         self.received: list[Packet] = []
         self.messages: list[Publish] = []
         """Every PUBLISH that ever came."""
+        self.answered: list[Publish] = []
+        """Those that were answered at once."""
         self.is_lost = True
         self.wire: Wire | None = None
         self._decoder = Decoder(server_side=False, packet_size_max=2**28, version=version)
@@ -103,6 +105,8 @@ class Client:
             self.received.append(packet)
             if isinstance(packet, Publish):
                 self.messages.append(packet)
+                if self.acks:
+                    self.answered.append(packet)
             if self.acks:
                 self._answer(packet)
         assert self._decoder.failure is None
@@ -248,6 +252,12 @@ class Client:
 
         assert self.sim.run_until(look, limit_us=30_000_000), f"no {kind.__name__} came"
         return found[0]
+
+    def take_all(self, kind: type[PacketT]) -> list[PacketT]:
+        """The packets of a type that have come and were not taken."""
+        found = [packet for packet in self.received if isinstance(packet, kind)]
+        self.received = [packet for packet in self.received if not isinstance(packet, kind)]
+        return found
 
     def none_comes(self, kind: type[Packet] = Publish, *, within_us: int = 100_000) -> None:
         """Wait, and see that no packet of a type comes."""

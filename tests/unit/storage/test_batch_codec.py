@@ -105,6 +105,20 @@ def test_messages_that_are_alike_are_one_row() -> None:
     assert [found.offset - NOW_US for found in decoded(encode(burst)).messages] == list(range(9))
 
 
+def test_what_a_group_gives_in_one_step_is_told_entry_by_entry() -> None:
+    together, apart = Batch(), Batch()
+    entries = [entry(0, b"%d" % number, group_key="g/a") for number in range(3)]
+    for batch in (together, apart):
+        batch.place_run(entries)
+    together.put_group_run("g/a", entries)
+    together.delete_group_run("g/a", entries)
+    for each in entries:
+        apart.put_group_entry("g/a", each)
+    for each in entries:
+        apart.delete_group_entry("g/a", each)
+    assert encode(together) == encode(apart)
+
+
 def test_a_retained_message_of_the_batch_is_in_it_once() -> None:
     """And it is the message: what the log gives to one, the other has."""
     batch = Batch()

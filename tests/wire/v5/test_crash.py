@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from tests.wire.harness import Broker
-from tests.wire.packets import Prop, Will
+from tests.wire.packets import Kind, Prop, Will
 from tests.wire.peer import Peer
 
 
@@ -235,3 +235,45 @@ def test_several_kills_in_a_row(broker: Broker, name: str) -> None:
         again.fence()
         again.disconnect()
         settle(broker)
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize("acknowledged", [0, 2])
+def test_burst_that_an_ended_member_of_a_group_had(
+    broker: Broker, name: str, acknowledged: int
+) -> None:
+    """What it did not acknowledge goes to others, once, also if the next one dies with it."""
+    filters = (f"$share/g/{name}/t", 1)
+    one = broker.connect(f"{name}-one")
+    one.subscribe(filters)
+    publisher = broker.connect(name)
+    burst = [
+        publisher.build.publish(f"{name}/t", b"%d" % at, qos=1, packet_id=at + 1) for at in range(8)
+    ]
+    publisher.send(b"".join(burst))
+    publisher.take(Kind.PUBACK, 8)
+    came = [one.take(Kind.PUBLISH) for _ in range(8)]
+    for message in came[:acknowledged]:
+        one.acknowledge(message)
+    one.fence()
+    broker.kill9()
+    window = [(Prop.RECEIVE_MAX, 3)]
+    two = broker.connect(f"{name}-two", expiry=600, properties=window)
+    two.subscribe(filters)
+    first = [two.take(Kind.PUBLISH) for _ in range(3)]
+    two.fence()
+    broker.kill9()
+    two = broker.connect(f"{name}-two", clean=False, expiry=600, properties=window)
+    bodies = [b"%d" % at for at in range(8)]
+    again: list[bytes] = []
+    while not set(again) >= set(bodies[acknowledged:]):
+        again.append(two.take_publish().payload)
+    assert [message.payload for message in first] == again[:3]
+    assert len(set(again)) == len(again)
+    two.drain()
+    three = broker.connect(f"{name}-three")
+    three.subscribe(filters)
+    publisher = broker.connect(name)
+    publisher.publish(f"{name}/t", b"last", qos=1)
+    left = [each for each in (*two.drain(), *three.drain()) if each.kind is Kind.PUBLISH]
+    assert [each.payload for each in left if each.payload not in bodies[:acknowledged]] == [b"last"]

@@ -55,7 +55,7 @@ class Inbox:
         return entry
 
     def give_run(self, session: Subscriber, entries: list[InboxEntry]) -> None:
-        """Address QoS 1 messages to a durable session, all alike but for their messages.
+        """Address what a group gives to a session: QoS 1, all alike but for their messages.
 
         Args:
             session: counts them in ``inbox_queued`` already.
@@ -71,5 +71,9 @@ class Inbox:
                 core.pipeline.dispatch_placed(InboxDelivery(session, entry))
             return
         batch.place_run(entries)
-        batch.put_inbox_run(session.client_id, entries, epoch=session.record.epoch)
+        if session.durable:
+            batch.put_inbox_run(session.client_id, entries, epoch=session.record.epoch)
+        else:
+            # The group keeps them: nobody else would find them after a crash.
+            batch.put_group_run(entries[0].group_key, entries)
         core.pipeline.dispatch_placed(InboxRunDelivery(session, entries))

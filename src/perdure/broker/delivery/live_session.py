@@ -101,6 +101,7 @@ class LiveSession(HeldSession):
         "drop_note",
         "given",
         "group_entries",
+        "group_runs",
         "served",
         "to_drop",
     )
@@ -135,6 +136,8 @@ class LiveSession(HeldSession):
         given in one step."""
         self.group_entries: dict[int, InboxEntry] = {}
         """Those that are dispatched and not settled, by offset."""
+        self.group_runs: list[list[InboxEntry]] = []
+        """Of a session that ends with its connection: rows in which groups keep some of them."""
         self.to_drop: int = 0
         """Oldest unsent messages still to be dropped by a limit."""
         self.drop_note: int = 0
@@ -263,8 +266,10 @@ class LiveSession(HeldSession):
         if entry.offset > self.inbox_until:
             self.inbox_until = entry.offset
         if entry.group_key:
-            self.given.pop(id(entry), None)
+            given = self.given.pop(id(entry), None)
             self.group_entries[entry.offset] = entry
+            if given is not None and not self.durable and entry.qos == 1:
+                self.group_runs.append(given)
         if not self.durable or not self.lagging:
             if self.durable and self.sender.congested:
                 self.fall_behind(entry.offset - 1)
@@ -284,17 +289,19 @@ class LiveSession(HeldSession):
             self.pump()
 
     def deliver_entries(self, entries: list[InboxEntry]) -> None:
-        """See ``Subscriber``; a group gave them, and the session is durable."""
+        """See ``Subscriber``; a group gave them."""
         count = len(entries)
         self.inbox_queued -= count
         self.inbox_until = max(self.inbox_until, entries[count - 1].offset)
-        self.given.pop(id(entries), None)
+        durable = self.durable
+        if self.given.pop(id(entries), None) is not None and not durable:
+            self.group_runs.append(entries)
         for entry in entries:
             self.group_entries[entry.offset] = entry
-        if not self.lagging:
+        if not durable or not self.lagging:
             given = self._send_entries(entries)
             for entry in entries[given:]:
-                if self.sender.congested:
+                if durable and self.sender.congested:
                     self.fall_behind(entry.offset - 1)
                     break
                 message = entry.message

@@ -32,8 +32,7 @@ class InboxDelivery:
 
 @final
 class InboxRunDelivery:
-    """Entries of the private stream of a durable session, all of QoS 1, that a group gave in one
-    step."""
+    """Entries that a group gave to a session in one step, all of QoS 1."""
 
     __slots__ = ("entries", "qos", "session")
 

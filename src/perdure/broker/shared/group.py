@@ -388,17 +388,11 @@ class SharedGroup(GroupSubscriber):
     async def _load_returned(self) -> None:
         if self.returned_loaded:
             return
-        if self._core.peers is not None:
-            # What this node has put back, or given again, may be on its way.
-            await self._core.pipeline.committed()
+        outstanding = self._outstanding()
+        # What this node has put back, given again or deleted may be on its way.
+        await self._core.pipeline.committed()
         entries = await self._core.database.read_group_entries(self.key, limit=RETURNED_PAGE)
-        outstanding = {offset for member in self.members for offset in member.session.group_entries}
-        outstanding.update(
-            entry.offset
-            for member in self.members
-            for entries in member.session.given.values()
-            for entry in entries
-        )
+        outstanding |= self._outstanding()
         returned: list[InboxEntry] = []
         while entries:
             returned.extend(e for e in entries if e.offset not in outstanding)
@@ -407,11 +401,36 @@ class SharedGroup(GroupSubscriber):
             entries = await self._core.database.read_group_entries(
                 self.key, limit=RETURNED_PAGE, after_offset=entries[-1].offset
             )
+        self._part_rows(returned)
         # What has come back meanwhile may have been read, or be on its way to the store.
         read = {entry.offset for entry in returned}
         returned.extend(entry for entry in self.returned if entry.offset not in read)
         self.returned = deque(sorted(returned, key=_log_offset))
         self.returned_loaded = True
+
+    def _outstanding(self) -> set[int]:
+        """Offsets of what the members have, and of what is settled and still has a row."""
+        found: set[int] = set()
+        for member in self.members:
+            session = member.session
+            found.update(session.group_entries)
+            for entries in (*session.given.values(), *session.group_runs):
+                found.update([entry.offset for entry in entries])
+        return found
+
+    def _part_rows(self, returned: list[InboxEntry]) -> None:
+        """What was read from a row of several gets rows of its own: it will be given one by one.
+
+        The row of several has the key of its last entry, so it is replaced.
+        """
+        if self._core.peers is not None:
+            return  # nodes keep each entry
+        batch = self._core.committer.batch
+        for at, entry in enumerate(returned):
+            before = returned[at - 1].offset if at else 0
+            after = returned[at + 1].offset if at + 1 < len(returned) else 0
+            if entry.offset in {before + 1, after - 1} and entry.qos == 1:
+                batch.put_group_entry(self.key, entry)
 
     def _give_returned(self) -> bool:
         """Give out what has come back; False if who may have the next one has no room."""

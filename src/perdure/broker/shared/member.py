@@ -35,8 +35,8 @@ class GroupMember:
         """Subscription identifiers that its messages carry."""
         self.share: list[InboxEntry] = []
         """What it is given in this step (``Shares``)."""
-        self.takes_runs: bool = session.durable and sub.qos > 0
-        """Several messages may be one row of its private stream."""
+        self.takes_runs: bool = sub.qos > 0
+        """Several messages may be one row of a private stream."""
         self.is_able: bool = True
         """It may have the message that a member is being chosen for."""
 

@@ -1,6 +1,7 @@
-"""What a group gives to its durable members in one step, kept together for each of them.
+"""What a group gives to its members in one step, kept together for each of them.
 
-Many at once are one row of a private stream, one place in the dispatch queue and one write to the
+Many at once are one row of a private stream (the member's, or the group's if its session ends with
+its connection), one place in the dispatch queue and one write to the
 connection.
 """
 

@@ -136,6 +136,8 @@ class SharedSubscriptions(GroupOwners):
             self._remove(group, session)
         if not core.committer.writable or session.fenced:
             return
+        if not session.durable:
+            self._part_runs(session)
         # What waits with DUP may have been sent before a crash.
         sent = {d.offset for d in session.outbound.inflight.values()}
         sent.update(d.offset for d in session.outbound.pending if d.dup)
@@ -164,14 +166,26 @@ class SharedSubscriptions(GroupOwners):
 
     def settled(self, session: LiveSession, offset: int) -> None:
         """A member has settled what a group gave it."""
-        entry = session.group_entries.pop(offset, None)
-        if entry is not None and not session.durable and entry.qos == 1:
-            core = self._core
-            if core.committer.writable:
-                core.committer.batch.delete_group_entry(entry.group_key, entry)
-                core.pipeline.schedule()
+        session.group_entries.pop(offset, None)
+        runs = session.group_runs
+        if runs and runs[0][-1].offset <= session.outbound.acked_offset:
+            self._settle_runs(session)
         if session.has_waiters:
             session.pump()
+
+    def _settle_runs(self, session: LiveSession) -> None:
+        """Rows whose entries an ephemeral member has settled go."""
+        core = self._core
+        if not core.committer.writable:
+            return
+        runs = session.group_runs
+        acked_offset = session.outbound.acked_offset
+        count = 0
+        while count < len(runs) and runs[count][-1].offset <= acked_offset:
+            core.committer.batch.delete_group_run(runs[count][0].group_key, runs[count])
+            count += 1
+        del runs[:count]
+        core.pipeline.schedule()
 
     def refused(self, session: LiveSession, offset: int) -> bool:
         """A member may not have any more what its group gave it, and was not sent it.
@@ -185,6 +199,8 @@ class SharedSubscriptions(GroupOwners):
             return False
         if not self._core.committer.writable:
             return False
+        if not session.durable:
+            self._part_runs(session, offset)
         self._return(session, group, entry)
         return True
 
@@ -238,6 +254,38 @@ class SharedSubscriptions(GroupOwners):
             whose = session.client_id if session.durable else ""
             batch.put_group_entry(group.key, entry, client_id=whose, epoch=epoch)
         group.give_back(entry)
+
+    def _part_runs(self, session: LiveSession, offset: int = 0) -> None:
+        """What an ephemeral member has not settled gets rows of its own, in place of those of runs.
+
+        Args:
+            session: of the member.
+            offset: only the run with this entry; 0 = all, also what is not dispatched yet.
+        """
+        batch = self._core.committer.batch
+        kept: list[list[InboxEntry]] = []
+        for run in session.group_runs:
+            if offset and not run[0].offset <= offset <= run[-1].offset:
+                kept.append(run)
+                continue
+            left = [entry for entry in run if entry.offset in session.group_entries]
+            if offset:
+                kept.extend([entry] for entry in left)
+                left += [entry for entry in run if entry.offset == offset]
+            self._put_one_by_one(batch, run, left)
+        session.group_runs = kept
+        if not offset:
+            for run in session.given.values():
+                self._put_one_by_one(batch, run, run)
+
+    def _put_one_by_one(self, batch: Batch, run: list[InboxEntry], left: list[InboxEntry]) -> None:
+        if run[0].qos != 1 or (len(run) == 1 and left):
+            return
+        group_key = run[0].group_key
+        batch.delete_group_run(group_key, run)
+        if group_key in self.groups:
+            for entry in left:
+                batch.put_group_entry(group_key, entry)
 
     async def _reclaim_offline(self, group: SharedGroup) -> None:
         """The first connected member gets what offline members hold unacknowledged."""

@@ -153,9 +153,19 @@ class State:
         """Return a message to a group."""
         self.group(group_key).entries[entry.offset] = entry
 
+    def put_group_run(self, group_key: str, entries: list[InboxEntry]) -> None:
+        """``put_group_entry`` for each."""
+        for entry in entries:
+            self.put_group_entry(group_key, entry)
+
     def delete_group_entry(self, group_key: str, offset: int) -> None:
         """Take a returned message out of a group."""
         self.group(group_key).entries.pop(offset, None)
+
+    def delete_group_run(self, group_key: str, entries: list[InboxEntry]) -> None:
+        """``delete_group_entry`` for each."""
+        for entry in entries:
+            self.delete_group_entry(group_key, entry.offset)
 
     def put_retained(self, message: Message) -> None:
         """Retain a message for its topic."""

@@ -271,9 +271,19 @@ class Writer:
         key = rows.number(entry.offset)
         self.transaction.put(RETURNED, group_key.encode(), key, encode_entry(entry))
 
+    def put_group_run(self, group_key: str, entries: list[InboxEntry]) -> None:
+        """``put_group_entry`` for each."""
+        for entry in entries:
+            self.put_group_entry(group_key, entry)
+
     def delete_group_entry(self, group_key: str, offset: int) -> None:
         """Take a returned message out of a group."""
         self.transaction.put(RETURNED, group_key.encode(), rows.number(offset), None)
+
+    def delete_group_run(self, group_key: str, entries: list[InboxEntry]) -> None:
+        """``delete_group_entry`` for each."""
+        for entry in entries:
+            self.delete_group_entry(group_key, entry.offset)
 
     # -- retained --------------------------------------------------------------------------
 

@@ -193,6 +193,20 @@ class Expansion:
     def delete_group_entry(self, group_key: str, offset: int) -> None:
         self.rows += (INBOX, keys.offset(keys.group_inbox(group_key), offset), None)
 
+    def put_group_run(self, group_key: str, entries: list[InboxEntry]) -> None:
+        if not can_be_run(entries):
+            for entry in entries:
+                self.put_group_entry(group_key, entry)
+            return
+        key = keys.offset(keys.group_inbox(group_key), entries[-1].offset)
+        self.rows += (INBOX, key, encode_entries(entries))
+
+    def delete_group_run(self, group_key: str, entries: list[InboxEntry]) -> None:
+        if can_be_run(entries):
+            entries = entries[-1:]
+        for entry in entries:
+            self.delete_group_entry(group_key, entry.offset)
+
     # -- retained --------------------------------------------------------------------------
 
     def put_retained(self, message: Message) -> None:

@@ -131,6 +131,68 @@ class _Script:
         return entries
 
 
+_GROUP_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("run"), st.integers(1, 6)),
+        st.tuples(st.just("run"), st.sampled_from([256, 257])),
+        st.tuples(st.just("settled"), st.integers(0, 9)),
+        st.tuples(st.just("parted"), st.integers(0, 40)),
+        st.tuples(st.just("write"), st.just(0)),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(_GROUP_STEPS, st.integers(0, 40), st.integers(1, 9))
+def test_what_a_group_keeps_reads_as_entries_one_by_one(
+    steps: list[Step], after: int, limit: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(_compare_groups(Path(folder), steps, after, limit))
+
+
+async def _compare_groups(folder: Path, steps: list[Step], after: int, limit: int) -> None:
+    stores = [
+        RocksDatabase.open(folder / "d", config=RocksdbConfig(), now_us=NOW_US),
+        MemoryDatabase(),
+    ]
+    for store in stores:
+        batch = Batch()
+        runs: list[list[InboxEntry]] = []
+        for kind, number in steps:
+            if kind == "run":
+                runs.append(_group_run(batch, number))
+            elif kind == "write":
+                store.submit(batch, NOW_US)
+                batch = Batch()
+            elif runs:
+                run = runs.pop(number % len(runs))
+                batch.delete_group_run("g/t/+", run)
+                for entry in run[number % len(run) :] if kind == "parted" else ():
+                    batch.put_group_entry("g/t/+", entry)
+        store.submit(batch, NOW_US)
+    assert list(stores[0].check()) == []
+    for limit_now, after_offset in ((10**6, 0), (limit, NOW_US + after)):
+        found = [
+            await store.read_group_entries("g/t/+", limit=limit_now, after_offset=after_offset)
+            for store in stores
+        ]
+        assert found[0] == found[1]
+    stores[0].close()
+
+
+def _group_run(batch: Batch, count: int) -> list[InboxEntry]:
+    entries = [
+        InboxEntry(0, message("t/1", b"p" * number, offset=NOW_US), qos=1, group_key="g/t/+")
+        for number in range(count)
+    ]
+    batch.place_run(entries)
+    batch.put_group_run("g/t/+", entries)
+    return entries
+
+
 async def test_a_run_that_a_restore_cuts_keeps_what_was_before(tmp_path: Path) -> None:
     store = RocksDatabase.open(tmp_path / "d", config=RocksdbConfig(), now_us=NOW_US)
     batch = Batch()
