@@ -243,7 +243,7 @@ class Broker:
         self.services.log.warning("session.fenced", client_id=client_id)
         session.taken_over = session.fenced = True
         # What its groups gave it is in its private stream, which is another owner's now.
-        session.group_entries = {}
+        session.group_runs = []
         session.given = {}
         why = "the session has another owner"
         session.connection.disconnect(SESSION_TAKEN_OVER, why, send_will=False)

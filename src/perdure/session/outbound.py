@@ -313,6 +313,10 @@ class Outbound:
             self.acked_offset = offset
             self.dirty = True
 
+    def settled_offsets(self) -> set[int]:
+        """Offsets above ``acked_offset`` of what was settled out of order."""
+        return set(self._settled.values())
+
     def is_idle(self) -> bool:
         """Whether every message that was offered is settled."""
         return self.acked_serial + 1 == self.next_serial

@@ -314,7 +314,9 @@ class QosFlow(RefusingFlow):
         packet_id = packet.packet_id
         parts = self._parts
         if kind == PUBACK:
-            self._settle(session, packet_id)
+            delivery = outbound.acknowledge(packet_id)
+            if delivery is not None and delivery.group_key:
+                parts.group_owners.settled(session)
         elif kind == PUBREL:
             self._release(session, packet)
             return
@@ -327,7 +329,7 @@ class QosFlow(RefusingFlow):
             if result == ACK_SETTLED:
                 assert held is not None
                 if held.group_key:
-                    parts.group_owners.settled(session, held.offset)
+                    parts.group_owners.settled(session)
             elif packet.reason < 0x80:
                 # [MQTT-3.6.2-1] 3.1.1 has no reason codes; its PUBREL just ends the exchange.
                 reason = 0 if session.resumed else PACKET_IDENTIFIER_NOT_FOUND
@@ -339,7 +341,7 @@ class QosFlow(RefusingFlow):
             if session.durable:
                 parts.cursors.moved_soon(session)
             if held is not None and held.group_key:
-                parts.group_owners.settled(session, held.offset)
+                parts.group_owners.settled(session)
         self._moved(session)
 
     def pubacks(self, run: PubackRun) -> None:
@@ -347,14 +349,15 @@ class QosFlow(RefusingFlow):
         session = self._connection.session
         assert session is not None
         raw = run.raw
+        outbound = session.outbound
+        of_group = False
         for at in range(PUBACK_SIZE - 2, len(raw), PUBACK_SIZE):
-            self._settle(session, raw[at] << 8 | raw[at + 1])
+            delivery = outbound.acknowledge(raw[at] << 8 | raw[at + 1])
+            if delivery is not None and delivery.group_key:
+                of_group = True
+        if of_group:
+            self._parts.group_owners.settled(session)
         self._moved(session)
-
-    def _settle(self, session: LiveSession, packet_id: int) -> None:
-        delivery = session.outbound.acknowledge(packet_id)
-        if delivery is not None and delivery.group_key:
-            self._parts.group_owners.settled(session, delivery.offset)
 
     def _moved(self, session: LiveSession) -> None:
         """Acknowledgements may have moved the cursor, and have made room for what waits."""

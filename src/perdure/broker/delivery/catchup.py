@@ -188,7 +188,10 @@ class CatchUp:
         if not entry.group_key and self._pending_limits.drops_entry(session, entry, message):
             return
         if entry.group_key and not session.outbound.was_settled(session.outbound.next_serial):
-            session.group_entries[entry.offset] = entry
+            runs = session.group_runs
+            # Those that were dispatched while it was behind are there.
+            if not runs or runs[-1][-1].offset < entry.offset:
+                runs.append([entry])
         session.offer(
             message, entry.qos, entry.retain, entry.identifiers, entry.offset, entry.group_key
         )

@@ -66,8 +66,8 @@ class GroupOwners:
     A base class and no protocol: it is asked for each acknowledgement of such a message.
     """
 
-    def settled(self, session: LiveSession, offset: int) -> None:
-        """A member has settled what a group gave it."""
+    def settled(self, session: LiveSession) -> None:
+        """A member has settled some of what groups gave it."""
         raise NotImplementedError
 
     def refused(self, session: LiveSession, offset: int) -> bool:
@@ -100,7 +100,6 @@ class LiveSession(HeldSession):
         "catching_up",
         "drop_note",
         "given",
-        "group_entries",
         "group_runs",
         "served",
         "to_drop",
@@ -134,10 +133,9 @@ class LiveSession(HeldSession):
         self.given: dict[int, list[InboxEntry]] = {}
         """Entries that groups gave it and that are not dispatched yet, by identity of what was
         given in one step."""
-        self.group_entries: dict[int, InboxEntry] = {}
-        """Those that are dispatched and not settled, by offset."""
         self.group_runs: list[list[InboxEntry]] = []
-        """Of a session that ends with its connection: rows in which groups keep some of them."""
+        """Those that are dispatched, as they were given, until the cursor has passed all of a run;
+        by offset."""
         self.to_drop: int = 0
         """Oldest unsent messages still to be dropped by a limit."""
         self.drop_note: int = 0
@@ -267,9 +265,7 @@ class LiveSession(HeldSession):
             self.inbox_until = entry.offset
         if entry.group_key:
             given = self.given.pop(id(entry), None)
-            self.group_entries[entry.offset] = entry
-            if given is not None and not self.durable and entry.qos == 1:
-                self.group_runs.append(given)
+            self.group_runs.append([entry] if given is None else given)
         if not self.durable or not self.lagging:
             if self.durable and self.sender.congested:
                 self.fall_behind(entry.offset - 1)
@@ -293,11 +289,9 @@ class LiveSession(HeldSession):
         count = len(entries)
         self.inbox_queued -= count
         self.inbox_until = max(self.inbox_until, entries[count - 1].offset)
+        self.given.pop(id(entries), None)
+        self.group_runs.append(entries)
         durable = self.durable
-        if self.given.pop(id(entries), None) is not None and not durable:
-            self.group_runs.append(entries)
-        for entry in entries:
-            self.group_entries[entry.offset] = entry
         if not durable or not self.lagging:
             given = self._send_entries(entries)
             for entry in entries[given:]:

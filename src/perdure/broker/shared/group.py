@@ -413,7 +413,6 @@ class SharedGroup(GroupSubscriber):
         found: set[int] = set()
         for member in self.members:
             session = member.session
-            found.update(session.group_entries)
             for entries in (*session.given.values(), *session.group_runs):
                 found.update([entry.offset for entry in entries])
         return found

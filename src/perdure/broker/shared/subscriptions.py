@@ -141,11 +141,11 @@ class SharedSubscriptions(GroupOwners):
         # What waits with DUP may have been sent before a crash.
         sent = {d.offset for d in session.outbound.inflight.values()}
         sent.update(d.offset for d in session.outbound.pending if d.dup)
-        for offset, entry in list(session.group_entries.items()):
+        for entry in _unsettled(session):
             share = self.groups.get(entry.group_key)
             if share is None or entry.message is None:
                 continue
-            was_sent = offset in sent
+            was_sent = entry.offset in sent
             if was_sent and not ends and (session.taken_over or not share.members):
                 continue  # it may come back and acknowledge
             if was_sent and entry.qos == 2:
@@ -156,7 +156,7 @@ class SharedSubscriptions(GroupOwners):
                 share = self.groups.get(entry.group_key)
                 if share is not None:
                     self._return(session, share, entry)
-        session.group_entries = {}
+        session.group_runs = []
         session.given = {}
         if ends:
             for group in groups:
@@ -164,9 +164,8 @@ class SharedSubscriptions(GroupOwners):
                     core.committer.batch.delete_group_member(group.key, session.client_id)
                 core.spawn(functools.partial(self._discard_if_empty, group), name="group")
 
-    def settled(self, session: LiveSession, offset: int) -> None:
-        """A member has settled what a group gave it."""
-        session.group_entries.pop(offset, None)
+    def settled(self, session: LiveSession) -> None:
+        """A member has settled some of what groups gave it."""
         runs = session.group_runs
         if runs and runs[0][-1].offset <= session.outbound.acked_offset:
             self._settle_runs(session)
@@ -174,18 +173,21 @@ class SharedSubscriptions(GroupOwners):
             session.pump()
 
     def _settle_runs(self, session: LiveSession) -> None:
-        """Rows whose entries an ephemeral member has settled go."""
+        """What the cursor has passed is done; where the group kept it, it goes."""
         core = self._core
-        if not core.committer.writable:
-            return
         runs = session.group_runs
         acked_offset = session.outbound.acked_offset
         count = 0
         while count < len(runs) and runs[count][-1].offset <= acked_offset:
-            core.committer.batch.delete_group_run(runs[count][0].group_key, runs[count])
             count += 1
+        if not session.durable:
+            if not core.committer.writable:
+                return
+            for run in runs[:count]:
+                if run[0].qos == 1:
+                    core.committer.batch.delete_group_run(run[0].group_key, run)
+            core.pipeline.schedule()
         del runs[:count]
-        core.pipeline.schedule()
 
     def refused(self, session: LiveSession, offset: int) -> bool:
         """A member may not have any more what its group gave it, and was not sent it.
@@ -193,7 +195,8 @@ class SharedSubscriptions(GroupOwners):
         Returns:
             Whether it went back to the group.
         """
-        entry = session.group_entries.pop(offset, None)
+        held = (entry for run in session.group_runs for entry in run if entry.offset == offset)
+        entry = next(held, None)
         group = self.groups.get(entry.group_key) if entry is not None else None
         if entry is None or entry.message is None or group is None:
             return False
@@ -263,18 +266,18 @@ class SharedSubscriptions(GroupOwners):
             offset: only the run with this entry; 0 = all, also what is not dispatched yet.
         """
         batch = self._core.committer.batch
+        unsettled = {entry.offset for entry in _unsettled(session)} | {offset}
         kept: list[list[InboxEntry]] = []
         for run in session.group_runs:
             if offset and not run[0].offset <= offset <= run[-1].offset:
                 kept.append(run)
                 continue
-            left = [entry for entry in run if entry.offset in session.group_entries]
-            if offset:
-                kept.extend([entry] for entry in left)
-                left += [entry for entry in run if entry.offset == offset]
+            left = [entry for entry in run if entry.offset in unsettled]
+            kept.extend([entry] for entry in left if offset and entry.offset != offset)
             self._put_one_by_one(batch, run, left)
-        session.group_runs = kept
-        if not offset:
+        if offset:
+            session.group_runs = kept
+        else:
             for run in session.given.values():
                 self._put_one_by_one(batch, run, run)
 
@@ -391,3 +394,15 @@ class SharedSubscriptions(GroupOwners):
             inbox=self._inbox,
             window_waiters=self._window_waiters,
         )
+
+
+def _unsettled(session: LiveSession) -> list[InboxEntry]:
+    """What groups gave to a session, was dispatched, and is not settled."""
+    outbound = session.outbound
+    acked_offset, settled = outbound.acked_offset, outbound.settled_offsets()
+    return [
+        entry
+        for run in session.group_runs
+        for entry in run
+        if entry.offset > acked_offset and entry.offset not in settled
+    ]
