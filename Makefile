@@ -218,8 +218,8 @@ lock: ## write requirements/*.txt again from pyproject.toml (needs uv)
 	$(COMPILE) pyproject.toml $(IMAGE_EXTRAS) -c requirements/dev.txt -o requirements/image.txt
 	$(COMPILE) pyproject.toml --extra dev --extra spark --extra connect --extra lake-tests \
 		-c requirements/dev.txt -o requirements/spark.txt
-	$(COMPILE) pyproject.toml $(IMAGE_EXTRAS) --extra spark --extra connect \
-		-c requirements/image.txt -c requirements/spark.txt -o requirements/pipeline.txt
+	$(COMPILE) pyproject.toml $(IMAGE_EXTRAS) --extra spark --extra connect --extra lake \
+		--extra payloads --extra sql -c requirements/image.txt -c requirements/spark.txt -o requirements/pipeline.txt
 
 .PHONY: clean
 clean: ## remove what make and the tools produced

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -13,14 +13,18 @@ from perdure.cli.output import Column, Output, output_options
 from perdure.cli.pipeline_options import (
     From,
     log_options,
+    named_spark,
     opened_log,
     output_path,
     pipeline_installed,
     read_options,
-    spark_for,
+    spark_session,
     topic_options,
 )
 from perdure.cli.range_options import until_option
+
+if TYPE_CHECKING:
+    from perdure.pipeline.options import ReadOptions
 
 SHOWN: Final = 50
 
@@ -48,12 +52,13 @@ def learn(
     file: Path | None,
     out: Output,
 ) -> None:
-    """Find which levels of the topics vary; show what it would change."""
+    """Find which levels of the topics vary; show what it would change.
+
+    Runs in this process, or in Spark where --master or pipeline.master names one.
+    """
     options = read_options(log, filters, **{"from": since, "until": until})
     with pipeline_installed():
         from perdure.pipeline.jobs.learn import propose
-        from perdure.pipeline.session import progress
-        from perdure.pipeline.spark_jobs import count_patterns, source_errors
     with opened_log(options) as index:
         newest, database = index.newest(), index.database_id
         streams = index.patterns(index.generations()[-1].generation)
@@ -61,17 +66,36 @@ def learn(
         raise CommandFailed(f"{log.place}: nothing was recorded yet", ExitCode.NOT_FOUND)
     until_offset = min(options.until_offset, newest.offset)
     options = msgspec.structs.replace(options, until_offset=until_offset)
-    with (
-        spark_for("learn", log.pipeline, master, memory) as spark,
-        source_errors(),
-        progress(spark, "counting topics"),
-    ):
-        counts = count_patterns(spark, options)
+    counts = _counts(log, options, master, memory)
     found = propose(counts, streams, database=database, through_offset=until_offset)
     if file is not None:
         file.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2))
         click.echo(f"wrote {file}", err=True)
     _show(out, found, len(streams))
+
+
+def _counts(
+    log: From, options: ReadOptions, master: str | None, memory: str | None
+) -> list[tuple[str, int]]:
+    """Patterns of topics with their messages, for a proposal."""
+    where = named_spark(log.pipeline, master)
+    with pipeline_installed():
+        if not where:
+            from perdure.pipeline.here import read_here
+            from perdure.pipeline.jobs.learn import count_batches
+
+            counted = count_batches(read_here(options, ["topic"]))
+            return [
+                (row["pattern"], row["messages"]) for each in counted for row in each.to_pylist()
+            ]
+        from perdure.pipeline.session import progress
+        from perdure.pipeline.spark_jobs import count_patterns, source_errors
+    with (
+        spark_session("learn", master=where, memory=memory or log.pipeline.memory) as spark,
+        source_errors(),
+        progress(spark, "counting topics"),
+    ):
+        return count_patterns(spark, options)
 
 
 def _show(out: Output, found: Any, streams: int) -> None:

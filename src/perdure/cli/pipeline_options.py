@@ -202,10 +202,22 @@ def spark_session(name: str, *, master: str | None, memory: str | None) -> Itera
         spark.stop()
 
 
+def named_spark(settings: PipelineConfig, master: str | None) -> str:
+    """Where Spark runs, if that was said; empty = it was not, or that there is none."""
+    where = master or settings.master
+    return "" if where == NO_SPARK else where
+
+
 def spark_for(
-    name: str, settings: PipelineConfig, master: str | None, memory: str | None
+    name: str, settings: PipelineConfig, master: str | None, memory: str | None, *, without: str
 ) -> contextlib.AbstractContextManager[Any]:
-    """A session where the settings say, for a job that needs one.
+    """A session where the settings say.
+
+    Args:
+        name: of the job.
+        settings: where Spark runs.
+        master, memory: instead of the settings.
+        without: what is to be installed for the job to need no Spark.
 
     Raises:
         CommandFailed: they say that there is none.
@@ -213,9 +225,9 @@ def spark_for(
     where = master or settings.master
     if where == NO_SPARK:
         raise CommandFailed(
-            f"{name} needs Spark, and pipeline.master is {NO_SPARK}",
+            f"{name} needs Spark or {without}, and pipeline.master is {NO_SPARK}",
             ExitCode.USAGE,
-            hint="--master 'local[*]'",
+            hint=f"pip install '{without}', or --master 'local[*]'",
         )
     return spark_session(name, master=where or None, memory=memory or settings.memory)
 

@@ -18,7 +18,6 @@ from perdure.cli.archive_place import make_place
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.pipeline_archive import plan_of
 from perdure.cli.pipeline_options import (
-    NO_SPARK,
     From,
     executor,
     log_options,
@@ -54,12 +53,6 @@ def run(log: From, rounds: int | None) -> None:
     settings = log.pipeline
     planned = plan_of(log)
     make_place(planned.lake, None if log.url else log.data)
-    if settings.master == NO_SPARK and (settings.learn.every_s or settings.stats.every_s):
-        raise CommandFailed(
-            "learn and stats need Spark, and pipeline.master is none",
-            ExitCode.USAGE,
-            hint="set their every_s to 0, or pipeline.master",
-        )
     writer = LogWriter(sys.stderr)
     logs.configure(level="info", format="auto", stream=cast("TextIO", writer))
     try:

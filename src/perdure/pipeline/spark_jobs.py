@@ -105,3 +105,45 @@ class SparkExecute:
         )
         with source_errors():
             return written_files([row.asDict() for row in written.collect()])
+
+
+class SparkEngine:
+    """The statistics' engine in Spark; a context manager.
+
+    Args:
+        spark: a session.
+        log: a frame with ``stats.COLUMNS``.
+    """
+
+    def __init__(self, spark: Any, log: Any) -> None:
+        self._spark = spark
+        self._frames = {"log": log}
+        self._kept: list[Any] = []
+
+    def __enter__(self) -> SparkEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for frame in self._kept:
+            frame.unpersist()
+
+    def keep(self, name: str, query: str) -> None:
+        """A frame that Spark keeps in memory, or on disks."""
+        frame = self._find(query).persist()
+        self._kept.append(frame)
+        self._frames[name] = frame
+
+    def add(self, name: str, table: Any) -> None:
+        """A frame that is known."""
+        fields = ", ".join(f"{field.name} string" for field in table.schema)
+        rows = [tuple(row.values()) for row in table.to_pylist()]
+        self._frames[name] = self._spark.createDataFrame(rows, fields)
+
+    def rows(self, query: str) -> list[dict[str, Any]]:
+        """Its rows; moments are aware."""
+        found: list[dict[str, Any]] = self._find(query).toArrow().to_pylist()
+        return found
+
+    def _find(self, query: str) -> Any:
+        used = {name: frame for name, frame in self._frames.items() if f"{{{name}}}" in query}
+        return self._spark.sql(query, **used)

@@ -13,16 +13,13 @@ from typing import Any, Final, final
 
 import duckdb
 import msgspec
-import pyarrow as pa
 import pyarrow.dataset as ds
 
 from perdure.errors import ConfigError
-from perdure.pipeline import history
 from perdure.pipeline.archive_state import ArchiveState, load_state
-from perdure.pipeline.conditions import Narrowing
+from perdure.pipeline.here import read_here
 from perdure.pipeline.lake.lake import Lake
 from perdure.pipeline.lake.stores import Store
-from perdure.pipeline.log_index import opened
 from perdure.pipeline.options import ReadOptions
 from perdure.pipeline.schema import BY_NAME, arrow_schema
 from perdure.pipeline.sinks.contract import Sink
@@ -145,12 +142,7 @@ class SqlSession:
         }
 
     def _read_log(self, columns: list[str]) -> None:
-        with opened(self._options) as index:
-            parts = history.plan(index, self._options, Narrowing())
-        schema = arrow_schema(columns)
-        batches = (batch for part in parts for batch in history.read(part, columns))
-        reader = pa.RecordBatchReader.from_batches(schema, batches)
-        self._connection.register("log_reader", reader)
+        self._connection.register("log_reader", read_here(self._options, columns))
         self._connection.execute(_KEEP_LOG)
         self._connection.unregister("log_reader")
 

@@ -123,7 +123,7 @@ class Guard:
             raise ApiError("not_found", "there is no such resource")
         route = found.route
         assert route.right is not None
-        narrowed = principal.topic_filters and not route.broker_decides
+        narrowed = principal.topic_filters and not (route.broker_decides or route.narrows)
         if not may(principal, route.right, route.operation) or narrowed:
             raise ApiError(
                 "forbidden",

@@ -37,6 +37,7 @@ class WebRoute(msgspec.Struct, frozen=True, kw_only=True):
         operation: name for scopes, ``resource.verb``.
         on_unauthorized: where a browser is sent that has no credentials; empty = 401.
         broker_decides: the administration service judges the topics of a request, too.
+        narrows: who may have topics of some filters only is told of these alone.
     """
 
     method: str
@@ -46,6 +47,7 @@ class WebRoute(msgspec.Struct, frozen=True, kw_only=True):
     operation: str = ""
     on_unauthorized: str = ""
     broker_decides: bool = False
+    narrows: bool = False
 
 
 @final

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -17,8 +20,10 @@ from perdure.cli.pipeline_learn import learn
 from perdure.cli.pipeline_maintain import maintain
 from perdure.cli.pipeline_migrate import migrate
 from perdure.cli.pipeline_options import (
+    MEMORY,
     From,
     log_options,
+    named_spark,
     opened_log,
     output_path,
     pipeline_installed,
@@ -30,6 +35,10 @@ from perdure.cli.pipeline_options import (
 from perdure.cli.pipeline_run import run
 from perdure.cli.pipeline_status import status
 from perdure.cli.range_options import until_option
+
+if TYPE_CHECKING:
+    from perdure.pipeline.jobs.stats import Engine
+    from perdure.pipeline.options import ReadOptions
 
 TOP: Final = 20
 
@@ -90,6 +99,8 @@ def stats(
 ) -> None:
     """Show traffic by topic structure, client and hour; silent clients, and slow sessions.
 
+    Runs in this process, on DuckDB; in Spark where --master or pipeline.master names one.
+
     Sessions are looked at in a data directory only: with --url there is no answer about them.
     """
     options = read_options(log, filters, **{"from": since, "until": until})
@@ -97,16 +108,10 @@ def stats(
         from perdure.pipeline.jobs import stats as job
         from perdure.pipeline.jobs.slow import slow_sessions
         from perdure.pipeline.jobs.stats_report import render
-        from perdure.pipeline.session import progress
-        from perdure.pipeline.spark_jobs import read_log, source_errors
     with opened_log(options):
         pass  # It can be read.
-    with (
-        spark_for("stats", log.pipeline, master, memory) as spark,
-        source_errors(),
-        progress(spark, "reading the log"),
-    ):
-        found = job.collect(spark, read_log(spark, options, job.COLUMNS), top=top)
+    with _engine(log, options, master, memory) as engine:
+        found = job.collect(engine, top=top)
     if log.url:
         click.echo("slow sessions: not over --url, see --data", err=True)
     else:
@@ -117,6 +122,31 @@ def stats(
         html.write_text(render(found, title=f"Traffic of {log.place}"), encoding="utf-8")
         click.echo(f"wrote {html}", err=True)
     _print_statistics(out, found)
+
+
+@contextlib.contextmanager
+def _engine(
+    log: From, options: ReadOptions, master: str | None, memory: str | None
+) -> Iterator[Engine]:
+    """What counts: Spark where one is named, or where there is no DuckDB."""
+    has_duckdb = importlib.util.find_spec("duckdb") is not None
+    if not named_spark(log.pipeline, master) and has_duckdb:
+        from perdure.pipeline.jobs.stats_here import HereEngine
+
+        with HereEngine(options, memory=memory or log.pipeline.memory or MEMORY) as here:
+            yield here
+        return
+    with pipeline_installed():
+        from perdure.pipeline.jobs.stats import COLUMNS
+        from perdure.pipeline.session import progress
+        from perdure.pipeline.spark_jobs import SparkEngine, read_log, source_errors
+    with (
+        spark_for("stats", log.pipeline, master, memory, without="perdure[sql]") as spark,
+        source_errors(),
+        progress(spark, "reading the log"),
+        SparkEngine(spark, read_log(spark, options, COLUMNS)) as engine,
+    ):
+        yield engine
 
 
 def _print_statistics(out: Output, found: Any) -> None:

@@ -1,7 +1,8 @@
 """Traffic of a log: by topic structure, client and hour, and which clients have gone silent.
 
-What all answers but one need is counted for each structure, client and hour in one read, and kept
-by Spark while they are drawn from it.
+What every answer needs is counted for each structure, client and second in one read, and kept by
+the engine while answers are drawn from it. An **engine** is whatever runs the queries: DuckDB in
+this process (``stats_here``), or Spark. The queries are the same, in SQL that both of them speak.
 
 Where the log learned that a level varies only after it had seen some values, those have structures
 of their own (``rooms/0/humidity`` beside ``rooms/+/humidity``); they are counted with the one that
@@ -17,9 +18,10 @@ A session is **slow** if it has not settled what it is owed (``slow``).
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
+import pyarrow as pa
 
 from perdure.pipeline.structures import covering
 
@@ -27,53 +29,55 @@ SILENT_COUNT_MIN: Final = 10
 SILENT_INTERVALS: Final = 10
 COLUMNS: Final = ("structure", "client_id", "published_at", "payload")
 
-_CELLS: Final = """
-    select structure, client_id, date_trunc('HOUR', published_at) as hour,
-           count(*) as messages, sum(length(payload)) as bytes,
+_SECONDS: Final = """
+    select structure, client_id, unix_seconds(published_at) as second,
+           count(*) as messages, cast(sum(octet_length(payload)) as bigint) as bytes,
            min(published_at) as first, max(published_at) as last
     from {log} group by all
 """
 _TOTALS: Final = """
-    select coalesce(sum(messages), 0) as messages, coalesce(sum(bytes), 0) as bytes,
+    select cast(coalesce(sum(messages), 0) as bigint) as messages,
+           cast(coalesce(sum(bytes), 0) as bigint) as bytes,
            count(distinct client_id) as clients,
            (select count(distinct covered_by) from {covers}) as structures,
            min(first) as first, max(last) as last
-    from {cells}
+    from {seconds}
 """
 _STRUCTURES: Final = """
-    select covered_by as structure, sum(messages) as messages, sum(bytes) as bytes,
-           count(distinct client_id) as clients, max(last) as last
-    from {cells} join {covers} using (structure)
+    select covered_by as structure, cast(sum(messages) as bigint) as messages,
+           cast(sum(bytes) as bigint) as bytes, count(distinct client_id) as clients,
+           max(last) as last
+    from {seconds} join {covers} using (structure)
     group by covered_by order by messages desc, covered_by limit {top}
 """
 _CLIENTS: Final = """
-    select client_id, sum(messages) as messages, sum(bytes) as bytes,
-           count(distinct covered_by) as structures, max(last) as last
-    from {cells} join {covers} using (structure)
+    select client_id, cast(sum(messages) as bigint) as messages,
+           cast(sum(bytes) as bigint) as bytes, count(distinct covered_by) as structures,
+           max(last) as last
+    from {seconds} join {covers} using (structure)
     group by client_id order by messages desc, client_id limit {top}
 """
 _HOURS: Final = """
-    select hour, sum(messages) as messages, sum(bytes) as bytes,
-           count(distinct client_id) as clients
-    from {cells} group by hour order by hour
+    select date_trunc('HOUR', first) as hour, cast(sum(messages) as bigint) as messages,
+           cast(sum(bytes) as bigint) as bytes, count(distinct client_id) as clients
+    from {seconds} group by 1 order by 1
 """
 _SILENT: Final = """
-    with seconds as (
-        select client_id, unix_seconds(published_at) as second, count(*) as messages,
-               max(published_at) as last
-        from {log} where client_id != '' group by client_id, second
+    with moments as (
+        select client_id, second, sum(messages) as messages, max(last) as last
+        from {seconds} where client_id != '' group by client_id, second
     ),
     gaps as (
         select *, second - lag(second) over (partition by client_id order by second) as gap
-        from seconds
+        from moments
     ),
     clients as (
-        select client_id, sum(messages) as messages, max(last) as last,
+        select client_id, cast(sum(messages) as bigint) as messages, max(last) as last,
                percentile_cont(0.5) within group (order by gap) as interval_s
         from gaps group by client_id having sum(messages) >= {count_min}
     ),
     silences as (
-        select *, (unix_micros((select max(last) from {cells})) - unix_micros(last)) / 1e6
+        select *, (unix_micros((select max(last) from {seconds})) - unix_micros(last)) / 1e6
                as silent_s
         from clients where interval_s is not null
     )
@@ -82,6 +86,19 @@ _SILENT: Final = """
     from silences where silent_s > {intervals} * interval_s
     order by silent_s / interval_s desc, client_id limit {top}
 """
+
+
+class Engine(Protocol):
+    """Runs queries. A name in braces is a frame: ``log``, or what was kept since."""
+
+    def keep(self, name: str, query: str) -> None:
+        """Keep what a query finds, as a frame."""
+
+    def add(self, name: str, table: Any) -> None:
+        """Take an Arrow table for a frame."""
+
+    def rows(self, query: str) -> list[dict[str, Any]]:
+        """What a query finds."""
 
 
 class Statistics(msgspec.Struct, frozen=True):
@@ -104,36 +121,34 @@ class Statistics(msgspec.Struct, frozen=True):
     slow: list[dict[str, Any]] | None = None
 
 
-def collect(spark: Any, log: Any, *, top: int) -> Statistics:
+def collect(engine: Engine, *, top: int) -> Statistics:
     """Count what is in a log.
 
     Args:
-        spark: a session.
-        log: a frame with ``COLUMNS``.
+        engine: whose frame ``log`` has ``COLUMNS``.
         top: rows of each ranking.
     """
-    cells = spark.sql(_CELLS, log=log).persist()
-    try:
-        structures = [row.structure for row in cells.select("structure").distinct().collect()]
-        covers = spark.createDataFrame(
-            sorted(covering(structures).items()), "structure string, covered_by string"
-        )
+    engine.keep("seconds", _SECONDS)
+    structures = [
+        row["structure"] for row in engine.rows("select distinct structure from {seconds}")
+    ]
+    names = pa.schema([("structure", pa.string()), ("covered_by", pa.string())])
+    covers = [
+        {"structure": each, "covered_by": general}
+        for each, general in sorted(covering(structures).items())
+    ]
+    engine.add("covers", pa.Table.from_pylist(covers, schema=names))
+    values = {"top": top, "count_min": SILENT_COUNT_MIN, "intervals": SILENT_INTERVALS}
 
-        def rows(query: str, **values: int) -> list[dict[str, Any]]:
-            text = query.replace("{top}", str(top))
-            for name, value in values.items():
-                text = text.replace(f"{{{name}}}", str(value))
-            known = {"cells": cells, "covers": covers, "log": log}
-            frames = {name: frame for name, frame in known.items() if f"{{{name}}}" in text}
-            found: list[dict[str, Any]] = spark.sql(text, **frames).toArrow().to_pylist()
-            return found
+    def rows(query: str) -> list[dict[str, Any]]:
+        for name, value in values.items():
+            query = query.replace(f"{{{name}}}", str(value))
+        return engine.rows(query)
 
-        return Statistics(
-            totals=rows(_TOTALS)[0],
-            structures=rows(_STRUCTURES),
-            clients=rows(_CLIENTS),
-            hours=rows(_HOURS),
-            silent=rows(_SILENT, count_min=SILENT_COUNT_MIN, intervals=SILENT_INTERVALS),
-        )
-    finally:
-        cells.unpersist()
+    return Statistics(
+        totals=rows(_TOTALS)[0],
+        structures=rows(_STRUCTURES),
+        clients=rows(_CLIENTS),
+        hours=rows(_HOURS),
+        silent=rows(_SILENT),
+    )

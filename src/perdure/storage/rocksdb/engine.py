@@ -1,8 +1,8 @@
 """RocksDB as this room sees it: named tables of bytes, one atomic write, one sync.
 
-With ``iterators`` the only module that imports ``rocksdict``. A test that wants a disk to fail
-replaces the ``Engine``; everything above it knows tables by name only, so the database can be
-closed and opened again underneath (``recover``) while batches are open.
+With ``iterators`` and ``borrowed`` the only module that imports ``rocksdict``. A test that wants a
+disk to fail replaces the ``Engine``; everything above it knows tables by name only, so the database
+can be closed and opened again underneath (``recover``) while batches are open.
 
 Facts about rocksdict 0.3.29 that shape it: ``write`` holds the GIL even through a synced write,
 ``flush_wal(True)`` gives it up, so writes are never synced by themselves. A reference to a column
@@ -24,6 +24,7 @@ import rocksdict
 
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageError
+from perdure.storage.rocksdb.borrowed import Borrowed, needs_borrowing
 from perdure.storage.rocksdb.iterators import Seeker, bounded, items, keys, last_key, pages
 from perdure.storage.rocksdb.status import storage_error
 from perdure.storage.rocksdb.writes import fill
@@ -80,31 +81,47 @@ class Engine:
     def __init__(self, path: Path, config: RocksdbConfig, *, read_only: bool = False) -> None:
         self._config = config
         self._cache = rocksdict.Cache(config.block_cache_bytes)
+        self._borrowed: Borrowed | None = None
         try:
             options = self._database_options()
             if read_only:
                 # A broker may be in the middle of a record.
                 options.set_wal_recovery_mode(rocksdict.DBRecoveryMode.point_in_time())
                 options.set_max_file_opening_threads(_opening_threads(path))
-            names = set(FIXED_TABLES)
-            if (path / "CURRENT").exists():
-                existing = set(rocksdict.Rdict.list_cf(str(path), options))
-                names = existing if read_only else names | existing
-            access = (
-                rocksdict.AccessType.read_only(False)
-                if read_only
-                else rocksdict.AccessType.read_write()
-            )
-            self._database = rocksdict.Rdict(
-                str(path),
-                options,
-                {name: self._table_options(name) for name in names if name != META},
-                access,
-            )
+            if read_only and needs_borrowing(path):
+                self._borrowed = Borrowed(path)
+                self._database, names = self._borrowed.opened(
+                    options, lambda home: self._open(home, options, read_only=True)
+                )
+            else:
+                self._database, names = self._open(path, options, read_only=read_only)
             self._tables = {name: self._database.get_column_family(name) for name in names}
             self._handles = {name: self._database.get_column_family_handle(name) for name in names}
         except Exception as error:
+            if self._borrowed is not None:
+                self._borrowed.close()
             raise storage_error(error) from error
+
+    def _open(
+        self, path: Path, options: rocksdict.Options, *, read_only: bool
+    ) -> tuple[rocksdict.Rdict, set[str]]:
+        """The database, and the names of its tables."""
+        names = set(FIXED_TABLES)
+        if (path / "CURRENT").exists():
+            existing = set(rocksdict.Rdict.list_cf(str(path), options))
+            names = existing if read_only else names | existing
+        access = (
+            rocksdict.AccessType.read_only(False)
+            if read_only
+            else rocksdict.AccessType.read_write()
+        )
+        database = rocksdict.Rdict(
+            str(path),
+            options,
+            {name: self._table_options(name) for name in names if name != META},
+            access,
+        )
+        return database, names
 
     @property
     def tables(self) -> set[str]:
@@ -245,6 +262,9 @@ class Engine:
             database.close()
         except Exception as error:
             raise storage_error(error) from error
+        finally:
+            if self._borrowed is not None:
+                self._borrowed.close()
 
     def abandon(self) -> None:
         """Release the directory of a database that failed, or that was only read."""

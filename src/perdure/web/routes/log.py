@@ -33,6 +33,7 @@ from perdure.pipeline.protocol import (
 from perdure.storage.cursors import PipelineCursor, load_cursors, save_cursor
 from perdure.storage.pipeline_runs import PipelineRun, save_report
 from perdure.storage.rocksdb.bulk import FilterSets, LogFiles
+from perdure.topic.matching import intersects
 from perdure.topic.names import validate_topic_filter
 from perdure.web.arrow import check_database, stream_rows
 from perdure.web.context import Context
@@ -73,6 +74,7 @@ def routes(context: Context) -> list[WebRoute]:
             endpoint=endpoint,
             operation="storage.read",
             right="operator" if endpoint in writing else "viewer",
+            narrows=endpoint not in writing and path != CURSORS_PATH,
         )
         for method, path, endpoint in table
     ]
@@ -95,6 +97,7 @@ class LogHandlers:
     async def streams(self, request: Request) -> Response:
         """The learned structures of a generation, the newest by default."""
         number = _number(request, "generation", 0)
+        own = _own_filters(request)
 
         def read(files: LogFiles) -> list[dict[str, Any]]:
             chosen = number or max(info.generation for info in files.generations())
@@ -102,6 +105,7 @@ class LogHandlers:
             return [
                 {"generation": chosen, "stream": stream, "pattern": pattern}
                 for stream, pattern in found
+                if all(any(intersects(pattern, each) for each in filters) for filters in own)
             ]
 
         found = await self._with_view(_view(request), read)
@@ -204,6 +208,7 @@ class LogHandlers:
         now_us = SystemClock().now_us()
         options = parse_options({**given, "path": self._context.settings.data}, now_us)
         names = tuple(name.strip() for name in columns.split(","))
+        filter_sets = options.filter_sets + _own_filters(request)
 
         def plan_all(files: LogFiles) -> RowQuery:
             newest = files.newest()
@@ -211,7 +216,7 @@ class LogHandlers:
             bounds = Narrowing(after_offset=options.after_offset, until_offset=until)
             slices = (
                 files.slices(
-                    options.filter_sets,
+                    filter_sets,
                     bounds.after_offset,
                     bounds.until_offset,
                     rows_max=options.rows_per_partition,
@@ -220,7 +225,7 @@ class LogHandlers:
                 else []
             )
             return RowQuery(
-                filter_sets=options.filter_sets,
+                filter_sets=filter_sets,
                 slices=tuple(slices),
                 columns=names,
                 published_from=options.published_from,
@@ -289,7 +294,14 @@ async def _query(request: Request, kind: type[Q]) -> Q:
     """The query in the body of a request, checked."""
     query = await _decoded(request, kind)
     _check_filters(query.filter_sets)
-    return query
+    own = _own_filters(request)
+    return msgspec.structs.replace(query, filter_sets=query.filter_sets + own) if own else query
+
+
+def _own_filters(request: Request) -> FilterSets:
+    """What a topic must match besides, for whoever asks."""
+    own = request.state.principal.topic_filters
+    return (tuple(own),) if own else ()
 
 
 async def _decoded(request: Request, kind: type[T]) -> T:

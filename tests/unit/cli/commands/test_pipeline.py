@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -260,11 +259,13 @@ def test_learn(
     file = tmp_path / "proposal.json"
     assert run([*command, "--write", str(file), "--json", "-t", "rooms/#"]) == ExitCode.OK
     told = json.loads(capsys.readouterr().out)
-    assert told["structures"] == [{"pattern": "rooms/+/t", "messages": 24, "streams_before": 4}]
-    assert asked[0].until_offset == told["through_offset"] == written[-1].offset
+    assert told["structures"] == [{"pattern": "rooms/+/t", "messages": 12, "streams_before": 4}]
+    assert told["through_offset"] == written[-1].offset
     assert json.loads(file.read_bytes()) == told
+    assert not spark
+    assert run([*command, "--master", "local[2]"]) == ExitCode.OK
+    assert asked[0].until_offset == written[-1].offset
     assert spark == ["perdure-learn"]
-    assert run(command) == ExitCode.OK
     lines = capsys.readouterr().out.splitlines()
     assert "streams_before\t4" in lines
     assert "rooms/+/t\t24\t4\t1" in lines
@@ -307,34 +308,37 @@ def test_stats(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    spark: list[str],
 ) -> None:
-    at = datetime(2026, 1, 2, 3, tzinfo=UTC)
-    row = {"messages": 5, "bytes": 9, "clients": 1}
-    found = stats_job.Statistics(
-        {**row, "structures": 1, "first": at, "last": at},
-        [{"structure": "a/+", **row, "last": at}],
-        [{"client_id": "c", "messages": 5, "bytes": 9, "structures": 1, "last": at}],
-        [{"hour": at, **row}],
-        [],
-    )
+    append(database, [f"a/{number}" for number in range(12)] + ["b", "c"], at=START)
+    report = tmp_path / "report.html"
+    command = ["pipeline", "stats", "--data", str(tmp_path / "db"), "--top", "1"]
+    filtered = [*command, "-t", "a/#", "-t", "b", "--from", "2023-11-01T00:00:00Z"]
+    assert run([*filtered, "--html", str(report), "--json"]) == ExitCode.OK
+    told = json.loads(capsys.readouterr().out)
+    assert told["totals"]["messages"] == 13
+    assert told["totals"]["first"] == "2023-11-14T22:13:20.000000Z"
+    assert [row["structure"] for row in told["structures"]] == ["a/+"]
+    assert "<svg" in report.read_text(encoding="utf-8")
+    assert run([*command, "--set", "pipeline.master=none"]) == ExitCode.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert "messages\t14" in lines
+    assert "a/+\t12\t14\t3\t2023-11-14T22:13:20.011000Z" in lines
+    assert "silent" not in lines
+    assert not spark
+    # Where Spark is named, and where there is nothing else.
     asked: list[Any] = []
     monkeypatch.setattr(spark_jobs, "read_log", lambda _, options, columns: options)
-    monkeypatch.setattr(stats_job, "collect", lambda _, log, top: asked.append((log, top)) or found)
-    report = tmp_path / "report.html"
-    command = ["pipeline", "stats", "--data", str(tmp_path / "db"), "--top", "3"]
-    command += ["-t", "a/#", "-t", "b", "--from", "2026-01-01T00:00:00Z", "--html", str(report)]
-    assert run([*command, "--json"]) == ExitCode.OK
-    told = json.loads(capsys.readouterr().out)
-    assert told["totals"]["first"] == "2026-01-02T03:00:00.000000Z"
-    assert told["structures"][0]["structure"] == "a/+"
-    options, top = asked[0]
-    assert (options.filter_sets, top) == ((("a/#", "b"),), 3)
-    assert "<svg" in report.read_text(encoding="utf-8")
+    found = stats_job.Statistics({"messages": 5}, [], [], [], [])
+    monkeypatch.setattr(stats_job, "collect", lambda engine, top: asked.append(engine) or found)
+    assert run([*command, "--master", "local[2]"]) == ExitCode.OK
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     assert run(command) == ExitCode.OK
-    lines = capsys.readouterr().out.splitlines()
-    assert "messages\t5" in lines
-    assert "a/+\t5\t9\t1\t2026-01-02T03:00:00.000000Z" in lines
-    assert "silent" not in lines
+    assert spark == ["perdure-stats"] * 2
+    assert [type(each) for each in asked] == [spark_jobs.SparkEngine] * 2
+    capsys.readouterr()
+    assert run([*command, "--set", "pipeline.master=none"]) == ExitCode.USAGE
+    assert "pip install 'perdure[sql]'" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -371,23 +375,14 @@ def test_archive_over_http(
 def test_learn_and_stats_over_http(
     web: WebProcess,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    counted = [(f"rooms/{number}/t", 1) for number in range(12)]
-    asked: list[Any] = []
-    monkeypatch.setattr(
-        spark_jobs, "count_patterns", lambda _, options: asked.append(options) or counted
-    )
     assert run(["pipeline", "learn", *remote(web, tmp_path), "--json"]) == ExitCode.OK
     (found,) = json.loads(capsys.readouterr().out)["structures"]
-    assert (found["pattern"], found["streams_before"]) == ("rooms/+/t", 4)
-    assert asked[0].remote.url == web.url
-    monkeypatch.setattr(spark_jobs, "read_log", lambda _, options, columns: options)
-    empty = stats_job.Statistics({"messages": 12}, [], [], [], [])
-    monkeypatch.setattr(stats_job, "collect", lambda _, log, top: empty)
+    assert (found["pattern"], found["messages"], found["streams_before"]) == ("rooms/+/t", 12, 4)
     assert run(["pipeline", "stats", *remote(web, tmp_path), "--json"]) == ExitCode.OK
     told = capsys.readouterr()
+    assert json.loads(told.out)["totals"]["messages"] == 12
     assert json.loads(told.out)["slow"] is None
     assert "slow sessions: not over --url" in told.err
 

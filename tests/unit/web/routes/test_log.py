@@ -13,6 +13,8 @@ from tests.unit.pipeline.logs import SECOND, START, append
 from tests.unit.web.asgi import ask
 
 pytest.importorskip("starlette")
+from perdure.admin.rights import Principal
+from perdure.identity.ledger import Actor
 from perdure.pipeline.protocol import (
     CURSORS_PATH,
     LOG_PATH,
@@ -204,3 +206,48 @@ async def test_how_the_jobs_of_a_pipeline_are_going(
         msgspec.structs.replace(run, state=RunState(holder="x" * 501)),
     ):
         assert (await ask(app, RUNS_PATH, method="POST", body=wrong)).status == 400
+
+
+async def test_a_key_for_some_topics_reads_those_alone(
+    app: Any, context: Any, filled: RocksDatabase
+) -> None:
+    from perdure.pipeline.ipc import read_stream
+    from perdure.pipeline.protocol import Bound, RowQuery
+
+    append(filled, [f"d/{n % 9}" for n in range(90)] + ["$SYS/y"], at=START + 3 * HOUR)
+    maker = Actor(Principal("root", "admin", source="socket"))
+    _, secret = context.identity.keys.add("x", "viewer", maker, topic_filters=("d/1", "e/+"))
+
+    async def narrow(path: str, **request: Any) -> Any:
+        got = await ask(app, path, token=secret, **request)
+        assert got.status == 200, got.body
+        return got
+
+    def topics(body: bytes) -> set[str]:
+        found = [batch.column("topic") for _, batch in read_stream(io.BytesIO(body))]
+        return {topic for column in found for topic in column.to_pylist()}
+
+    everything = {"after_offset": 0, "until_offset": START + 4 * HOUR}
+    slices = SliceQuery(rows_max=10_000, **everything)
+    cut = (await narrow(f"{LOG_PATH}/slices", method="POST", body=slices)).body
+    # Slices of somebody else's, who may have all, are as narrow.
+    wide = (await ask(app, f"{LOG_PATH}/slices", method="POST", body=slices)).body
+    for each in (cut, wide):
+        chosen = msgspec.json.decode(each, type=Slices).slices
+        for filter_sets in ((), (("#",),), (("$SYS/#", "d/+"),)):
+            query = RowQuery(slices=chosen, columns=("topic",), filter_sets=filter_sets)
+            read = await narrow(f"{LOG_PATH}/read", method="POST", body=query)
+            assert topics(read.body) == {"d/1"}
+    assert topics((await narrow(f"{LOG_PATH}/read", query="columns=topic")).body) == {"d/1"}
+    other = await narrow(f"{LOG_PATH}/read", query="columns=topic&topic=d/2")
+    assert topics(other.body) == set()
+    bound = BoundQuery(rows_max=5, **everything)
+    mine = (await narrow(f"{LOG_PATH}/bound", method="POST", body=bound)).body
+    theirs = (await ask(app, f"{LOG_PATH}/bound", method="POST", body=bound)).body
+    ends = [msgspec.json.decode(each, type=Bound).offset for each in (mine, theirs)]
+    assert ends[0] > ends[1]
+    streams = (await narrow(f"{LOG_PATH}/streams", query="generation=1")).json["items"]
+    # What it has learned of those topics; d/0 has a structure of its own.
+    assert {item["pattern"] for item in streams} == {"d/1", "d/+"}
+    assert (await ask(app, CURSORS_PATH, token=secret)).status == 403
+    assert (await ask(app, RUNS_PATH, method="POST", token=secret)).status == 403

@@ -1,0 +1,71 @@
+"""The statistics' engine without Spark: DuckDB in this process, on the log as it is read.
+
+What it keeps beyond its memory goes to temporary files.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any, Final, final
+
+import duckdb
+
+from perdure.pipeline.here import read_here
+from perdure.pipeline.jobs.stats import COLUMNS
+from perdure.pipeline.options import ReadOptions
+
+MEMORY: Final = "1GB"
+
+_SPARKS: Final = """
+    set TimeZone = 'UTC';
+    create macro unix_micros(moment) as epoch_us(moment);
+    create macro unix_seconds(moment) as cast(floor(epoch_us(moment) / 1e6) as bigint);
+"""
+"""What Spark calls otherwise."""
+
+
+@final
+class HereEngine:
+    """An engine; a context manager.
+
+    Args:
+        options: what is read of which log.
+        memory: most of it before files are used, as DuckDB writes sizes.
+    """
+
+    def __init__(self, options: ReadOptions, *, memory: str = MEMORY) -> None:
+        self._options = options
+        self._directory = tempfile.TemporaryDirectory(prefix="perdure-stats-")
+        self._connection = duckdb.connect()
+        self._connection.execute(_SPARKS)
+        self._connection.execute("set temp_directory = ?", [self._directory.name])
+        self._connection.execute("set memory_limit = ?", [memory])
+
+    def __enter__(self) -> HereEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+        self._directory.cleanup()
+
+    def keep(self, name: str, query: str) -> None:
+        """A table; of the log, in one read."""
+        self._connection.register("log", read_here(self._options, COLUMNS))
+        self._connection.execute(f"create table {name} as {_plain(query)}")
+        self._connection.unregister("log")
+
+    def add(self, name: str, table: Any) -> None:
+        """A table that is known."""
+        self._connection.register(name, table)
+
+    def rows(self, query: str) -> list[dict[str, Any]]:
+        """Its rows; moments are aware."""
+        found: list[dict[str, Any]] = (
+            self._connection.sql(_plain(query)).to_arrow_table().to_pylist()
+        )
+        return found
+
+
+def _plain(query: str) -> str:
+    """Frames by their names."""
+    return query.replace("{", "").replace("}", "")
