@@ -14,12 +14,13 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from tests.support.bounds import HANG_S
 from tests.support.delivery import Ledger, Verdict, audit
 from tests.support.peer_connection import PeerConnection
 from tests.support.peers import Publisher, Subscriber
-from tests.support.process import BrokerProcess, ProcessError
+from tests.support.process import ProcessError
 
 TICK_S = 0.01
 QUIET_S = 0.5
@@ -61,6 +62,44 @@ class Outcome:
             self.failures += [f"{verdict.name}: {counts}", *verdict.examples]
 
 
+class Killable(Protocol):
+    """What rounds are played on: a broker, or several that are one.
+
+    Attributes:
+        kill_count: how often it was killed.
+    """
+
+    kill_count: int
+
+    async def start(self) -> float:
+        """Start what does not run, and wait until all of it listens; returns seconds."""
+        ...
+
+    async def stop(self) -> int | None:
+        """End it in order."""
+        ...
+
+    async def kill(self) -> None:
+        """kill -9."""
+        ...
+
+    async def spawn(self) -> None:
+        """Start it without waiting."""
+        ...
+
+    def check(self) -> None:
+        """Raise ``ProcessError`` if it does not run."""
+        ...
+
+    def log_tail(self) -> str:
+        """The last lines of its output."""
+        ...
+
+    def place(self) -> int | Callable[[], int]:
+        """Where clients connect: a port, or what chooses one for each connection."""
+        ...
+
+
 class KillRounds:
     """A run of many rounds on one data directory.
 
@@ -72,13 +111,15 @@ class KillRounds:
 
     Attributes:
         forgives: reason codes that peers do not complain of.
+        unordered: subscribers to whom no order is promised.
     """
 
     forgives: frozenset[int] = frozenset()
+    unordered: frozenset[str] = frozenset()
 
     def __init__(
         self,
-        broker: BrokerProcess,
+        broker: Killable,
         *,
         seed: str,
         say: Callable[[str], None],
@@ -100,7 +141,7 @@ class KillRounds:
         try:
             await self._broker.start()
             self._subscribers = [
-                PeerConnection(peer, self._broker.port) for peer in self._make_subscribers()
+                PeerConnection(peer, self._broker.place()) for peer in self._make_subscribers()
             ]
             await self._wait_for_subscriptions()
             await self._broker.stop()
@@ -216,7 +257,10 @@ class KillRounds:
             self._outcome.failures += connection.peer.breaches[:5]
         for subscriber in self._subscribers:
             receipts = subscriber.peer.receipts
-            self._outcome.add(audit(self._ledger, receipts, strict_order=True))
+            in_order = subscriber.peer.client_id not in self.unordered
+            self._outcome.add(
+                audit(self._ledger, receipts, strict_order=in_order, any_order=not in_order)
+            )
 
     def _fill(self, connection: PeerConnection[Publisher]) -> None:
         """Send new messages while the window and the round's quota last."""
@@ -232,7 +276,9 @@ class KillRounds:
     def _connect_publisher(self, client_id: str, *, protocol: int) -> PeerConnection[Publisher]:
         peer = Publisher(client_id, protocol=protocol, ledger=self._ledger, clock=_now_us)
         peer.forgives = self.forgives
-        connection = PeerConnection(peer, self._broker.port, after=lambda: self._fill(connection))
+        connection = PeerConnection(
+            peer, self._broker.place(), after=lambda: self._fill(connection)
+        )
         return connection
 
     def _make_subscribers(self) -> list[Subscriber]:

@@ -112,15 +112,25 @@ def connect(
     keep_alive_s: int = 60,
     expiry_s: int = 0xFFFF_FFFF,
     receive_maximum: int = 0,
+    will: tuple[str, bytes, int] | None = None,
 ) -> bytes:
-    """CONNECT; expiry and receive maximum (0 = not said) go out in 5.0 only."""
-    body = _string("MQTT") + bytes([protocol, 2 if clean else 0]) + keep_alive_s.to_bytes(2, "big")
+    """CONNECT; expiry and receive maximum (0 = not said) go out in 5.0 only.
+
+    ``will`` is topic, payload and QoS.
+    """
+    flags = (2 if clean else 0) | (4 | will[2] << 3 if will is not None else 0)
+    body = _string("MQTT") + bytes([protocol, flags]) + keep_alive_s.to_bytes(2, "big")
     if protocol >= 5:
         properties = bytes([_SESSION_EXPIRY]) + expiry_s.to_bytes(4, "big")
         if receive_maximum:
             properties += bytes([_RECEIVE_MAXIMUM]) + receive_maximum.to_bytes(2, "big")
         body += varint(len(properties)) + properties
-    return _packet(CONNECT, 0, body + _string(client_id))
+    body += _string(client_id)
+    if will is not None:
+        topic, payload, _ = will
+        body += b"\0" if protocol >= 5 else b""
+        body += _string(topic) + len(payload).to_bytes(2, "big") + payload
+    return _packet(CONNECT, 0, body)
 
 
 def subscribe(packet_id: int, filters: Sequence[tuple[str, int]], *, protocol: int) -> bytes:

@@ -48,9 +48,17 @@ class Link(asyncio.Protocol):
 
 @final
 class PeerConnection(Generic[P]):
-    """A peer, whether it is wanted online, and its link while there is one."""
+    """A peer, whether it is wanted online, and its link while there is one.
 
-    def __init__(self, peer: P, port: int, *, after: Callable[[], None] = lambda: None) -> None:
+    Args:
+        peer: what speaks.
+        port: where to, or what chooses a port for each connection.
+        after: called when bytes were taken.
+    """
+
+    def __init__(
+        self, peer: P, port: int | Callable[[], int], *, after: Callable[[], None] = lambda: None
+    ) -> None:
         self.peer = peer
         self.is_wanted = True
         self.link: Link | None = None
@@ -82,8 +90,9 @@ class PeerConnection(Generic[P]):
         while True:
             if self.is_wanted:
                 try:
+                    port = self._port if isinstance(self._port, int) else self._port()
                     _, self.link = await loop.create_connection(
-                        lambda: Link(self.peer, self._after), "127.0.0.1", self._port
+                        lambda: Link(self.peer, self._after), "127.0.0.1", port
                     )
                     # Closing cancels the wait, not what is waited for.
                     await asyncio.shield(self.link.closed)

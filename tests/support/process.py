@@ -85,6 +85,10 @@ class BrokerProcess:
         self._on_killed = on_killed
         self._process: asyncio.subprocess.Process | None = None
 
+    def place(self) -> int:
+        """Where clients connect."""
+        return self.port
+
     async def spawn(self) -> None:
         """Start the process without waiting for anything."""
         assert self._process is None or self._process.returncode is not None

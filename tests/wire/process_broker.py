@@ -44,10 +44,7 @@ class ProcessBroker(Broker):
             self._write_files()
         for attempt in range(3):
             port = self.port or free_port()
-            with self.log.open("ab") as log:
-                self._process = subprocess.Popen(
-                    self._command(port), stdout=log, stderr=log, stdin=subprocess.DEVNULL
-                )
+            self._launch(port)
             if self._accepts(port):
                 self.port = port
                 return
@@ -56,6 +53,29 @@ class ProcessBroker(Broker):
             if attempt == 2 or self.port:
                 break  # else the port was taken between the choice and the bind: take another
         raise AssertionError(f"the broker did not start:\n{self.log_tail()}")
+
+    def spawn(self) -> None:
+        """Starts the process and waits for nothing."""
+        if not self.port:
+            self._write_files()
+            self.port = free_port()
+        self._launch(self.port)
+
+    def until_accepting(self) -> None:
+        """Waits until a process that was spawned accepts connections."""
+        if not self._accepts(self.port):
+            raise AssertionError(f"the broker did not start:\n{self.log_tail()}")
+
+    def wait(self) -> int:
+        """Waits for the end of a process that ends by itself; returns its exit code."""
+        assert self._process is not None
+        return self._process.wait(START_TIMEOUT_S)
+
+    def _launch(self, port: int) -> None:
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command(port), stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
 
     def stop(self) -> int:
         """Ends the process with SIGTERM; returns its exit code."""

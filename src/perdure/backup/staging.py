@@ -84,6 +84,19 @@ def staged_checkpoint(data: Path, config: RocksdbConfig) -> Iterator[Checkpoint]
     Raises:
         StorageError: there is no database, it is damaged, or the disk does not let us.
     """
+    with linked_checkpoint(data) as staging:
+        files = [Staged(file.name, file) for file in checkpoint_files(staging)]
+        files += _side_files(data, staging / "side")
+        yield _described(staging, config, tuple(files))
+
+
+@contextlib.contextmanager
+def linked_checkpoint(data: Path) -> Iterator[Path]:
+    """Make a checkpoint of the database alone, and delete it at the end.
+
+    Raises:
+        StorageError: there is no database, or the disk does not let us.
+    """
     if not (data / "CURRENT").exists():
         raise StorageUnavailable(f"{data} holds no database")
     try:
@@ -97,9 +110,7 @@ def staged_checkpoint(data: Path, config: RocksdbConfig) -> Iterator[Checkpoint]
     staging = data / STAGING / name
     try:
         link_checkpoint(data, staging)
-        files = [Staged(file.name, file) for file in checkpoint_files(staging)]
-        files += _side_files(data, staging / "side")
-        yield _described(staging, config, tuple(files))
+        yield staging
     finally:
         shutil.rmtree(staging, ignore_errors=True)
         (data / STAGING / f"{name}.lock").unlink(missing_ok=True)

@@ -83,10 +83,11 @@ def forget(data: Path, node: str, force: bool, out: Output) -> None:
 def verify(
     kafka: str, name: str, options: tuple[str, ...], directories: tuple[Path, ...], out: Output
 ) -> int:
-    """Compare the data directories of stopped nodes; exit 1 if they differ.
+    """Compare the data directories of nodes; exit 1 if they differ.
 
     Each reads the log to its end first, as its node would, so that all stand at one position; then
-    sessions, private streams, groups, retained messages and members are one number.
+    sessions, private streams, groups, retained messages and members are one number. Of a node that
+    runs on this machine a checkpoint is taken, so it is not disturbed.
 
     \b
     Examples:

@@ -37,7 +37,8 @@ from perdure.server.auth_part import AuthPart
 from perdure.server.backup_part import BackupPart
 from perdure.server.bans import BanKeeper, ban_file
 from perdure.server.clock_file import ClockFile
-from perdure.server.cluster_part import ClusterStore, open_cluster
+from perdure.server.cluster_part import ClusterStore
+from perdure.server.cluster_start import open_cluster
 from perdure.server.failures import TaskWatch, loop_failures
 from perdure.server.forwarders_part import make_forwarders
 from perdure.server.greeting import greeting

@@ -8,25 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import math
-import secrets
 import time
 from typing import Final, final
 
 from perdure.broker.broker import Broker
-from perdure.clock import SystemClock
-from perdure.config import plugged
-from perdure.config.cluster_rules import options_of
 from perdure.config.schema import Config
 from perdure.mqtt.reason_codes import SERVER_SHUTTING_DOWN, USE_ANOTHER_SERVER
 from perdure.observe.logs import get_logger
 from perdure.observe.metrics import Metrics
 from perdure.server.log_clock import LogClock
-from perdure.server.scheduler import LoopGate
-from perdure.server.stores import open_embedded
-from perdure.storage.ordered.contract import OrderedLog
 from perdure.storage.ordered.replica import Replica
-from perdure.storage.rocksdb.engine import Engine, EngineFactory
-from perdure.storage.rocksdb.store import RocksDatabase
 
 log = get_logger("cluster")
 
@@ -182,58 +173,3 @@ def _send_away(broker: Broker) -> None:
         log.warning("cluster.clients_sent_away", clients=len(sessions))
     for session in sessions:
         session.connection.disconnect(SERVER_SHUTTING_DOWN, "the log is away", send_will=True)
-
-
-async def open_cluster(config: Config, *, engine: EngineFactory = Engine) -> ClusterStore:
-    """Open the node's store, read the log to its end, and become a member.
-
-    Raises:
-        ConfigError: the topic or the options can't be used, or the extra is not installed.
-        StorageError: Kafka is not there, or its log is not the one that this node has read.
-    """
-    setting = "cluster.kafka"
-    kafka = plugged.load(
-        "perdure.storage.kafka.log:KafkaLog", setting=setting, what=setting, extra="kafka"
-    )
-    kafka_settings = plugged.load(
-        "perdure.storage.kafka.settings:KafkaSettings", setting=setting, what=setting, extra="kafka"
-    )
-    settings = kafka_settings(
-        config.cluster.kafka,
-        topic_of(config),
-        fsync=config.cluster.durability == "fsync",
-        options=options_of(config),
-    )
-    settings.check()
-    local = open_embedded(config, engine=engine)
-    assert isinstance(local, RocksDatabase)
-
-    async def open_log() -> OrderedLog:
-        opened: OrderedLog = await kafka.open(settings)
-        return opened
-
-    loop = asyncio.get_running_loop()
-    clock = LogClock(SystemClock())
-    replica = Replica(
-        local,
-        open_log,
-        node=config.node.name,
-        incarnation=lambda: secrets.randbits(62) + 1,
-        later=loop.call_soon,
-        gate=lambda: LoopGate(loop),
-        advertise=config.node.advertise,
-    )
-    store = ClusterStore(replica, clock, config)
-    try:
-        await replica.open()
-    except BaseException:
-        local.close()
-        raise
-    log.info(
-        "cluster.joined",
-        node=config.node.name,
-        cluster=config.cluster.name,
-        position=replica.view.position,
-        members=[member.name for member in replica.members.current()],
-    )
-    return store

@@ -1,14 +1,19 @@
-"""Whether the directories of stopped nodes hold the same, at one position of their log."""
+"""Whether the directories of nodes hold the same, at one position of their log.
+
+Of a node that runs it is a checkpoint of its directory that reads on.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
 import msgspec
 
+from perdure.backup.staging import linked_checkpoint
 from perdure.config import plugged
 from perdure.config.schema import StorageConfig
 from perdure.errors import StorageError, StorageUnavailable
@@ -16,6 +21,7 @@ from perdure.storage.ordered.contract import LogRecord
 from perdure.storage.ordered.digest import digest
 from perdure.storage.ordered.record import decode_record
 from perdure.storage.ordered.view import View
+from perdure.storage.rocksdb.inspection import has_owner
 from perdure.storage.rocksdb.store import RocksDatabase
 
 
@@ -66,12 +72,12 @@ async def digests(
     """Read each directory up to the log's end, and its digest.
 
     Args:
-        directories: of stopped nodes.
+        directories: of nodes, stopped or running.
         servers, name: as ``cluster.kafka`` and ``cluster.name``.
         options: of librdkafka.
 
     Raises:
-        StorageError: a directory is in use or damaged, or the log does not answer.
+        StorageError: a directory is damaged, or the log does not answer.
     """
 
     def plug(target: str) -> Any:
@@ -83,21 +89,30 @@ async def digests(
     )
     settings = kafka_settings(servers, f"perdure.{name}.log", options=dict(options))
     settings.check()
+    config = StorageConfig().rocksdb
     found: list[Found] = []
-    end = 0
-    for directory in directories:
-        if not (directory / "CURRENT").exists():
-            raise StorageUnavailable(f"{directory} is no data directory")
-        local = RocksDatabase.open(directory, config=StorageConfig().rocksdb)
-        log = await kafka.open(settings)
-        try:
-            view = View(local)
-            end = end or (await log.bounds()).end
-            reader = _CatchUp(view, end)
-            log.start(reader, view.position)
-            await reader.done
-            found.append(Found(str(directory), view.position, await digest(local)))
-        finally:
-            await log.close()
-            local.close()
+    with contextlib.ExitStack() as stack:
+        places: list[Path] = []
+        for directory in directories:
+            if not (directory / "CURRENT").exists():
+                raise StorageUnavailable(f"{directory} is no data directory")
+            is_running = has_owner(directory)
+            places.append(
+                stack.enter_context(linked_checkpoint(directory)) if is_running else directory
+            )
+        # Behind all checkpoints, so that none is beyond it.
+        end = 0
+        for directory, place in zip(directories, places, strict=True):
+            local = RocksDatabase.open(place, config=config)
+            log = await kafka.open(settings)
+            try:
+                view = View(local)
+                end = end or (await log.bounds()).end
+                reader = _CatchUp(view, end)
+                log.start(reader, view.position)
+                await reader.done
+                found.append(Found(str(directory), view.position, await digest(local)))
+            finally:
+                await log.close()
+                local.close()
     return found

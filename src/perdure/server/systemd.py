@@ -54,6 +54,10 @@ class Notifier:
         """The broker is going down."""
         self._send(f"STOPPING=1\nSTATUS={status}")
 
+    def waiting(self, status: str, *, longer_s: float) -> None:
+        """The start takes longer, and may not be ended for it."""
+        self._send(f"STATUS={status}\nEXTEND_TIMEOUT_USEC={int(longer_s * 1_000_000)}")
+
     def alive(self) -> None:
         """The event loop turns."""
         self._send("WATCHDOG=1")

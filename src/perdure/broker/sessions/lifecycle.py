@@ -259,6 +259,8 @@ class SessionLifecycle:
         parts.metrics.sessions_offline += 1
         session.outbound.dirty = True
         session.put_cursor(batch)
+        # It is given nothing more, so where it stands stays, also if it is handed over later.
+        session.lagging = True
         record = msgspec.structs.replace(
             record,
             connected=False,

@@ -32,6 +32,14 @@ class ClusterConfig(Section, frozen=True):
             le=300,
         ),
     ] = 6
+    start_timeout: Annotated[
+        int,
+        about(
+            "How long a start waits for Kafka before it gives up; 0 = for as long as it takes.",
+            unit="s",
+            ge=0,
+        ),
+    ] = 0
     durability: Annotated[
         Literal["replicated", "fsync"],
         about(

@@ -130,7 +130,8 @@ class KafkaLog:
 
         Raises:
             ConfigError: the topic can't be used, or the settings can't.
-            StorageUnavailable: Kafka does not answer, or does not let us.
+            StorageUnavailable: Kafka does not answer yet.
+            StorageError: it does not let us.
         """
         facts = await asyncio.to_thread(ensure, settings, timeout_s=timeout_s)
         return cls(settings, facts)

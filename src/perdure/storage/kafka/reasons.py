@@ -108,6 +108,17 @@ def reason_of(error: KafkaError) -> Reason:
     return Reason(text, hint, error.str())
 
 
+def refused(error: KafkaError, servers: str) -> StorageError:
+    """The error to raise where waiting does not help: somebody has to change something.
+
+    Args:
+        error: as librdkafka reports it.
+        servers: where the log is.
+    """
+    reason = reason_of(error)
+    return StorageError(f"{servers}: {reason}", hint=reason.hint)
+
+
 def unavailable(error: KafkaError, servers: str) -> StorageError:
     """The error to raise for one of Kafka's.
 

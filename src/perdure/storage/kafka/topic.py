@@ -24,7 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from perdure.errors import ConfigError, StorageError, StorageUnavailable
 from perdure.observe.logs import get_logger
-from perdure.storage.kafka.reasons import unavailable
+from perdure.storage.kafka.reasons import refused, unavailable
 from perdure.storage.kafka.settings import OPEN_TIMEOUT_S, KafkaSettings
 
 log = get_logger("storage")
@@ -155,7 +155,8 @@ def ensure(settings: KafkaSettings, *, timeout_s: float = OPEN_TIMEOUT_S) -> Top
 
     Raises:
         ConfigError: it can't be the log of a cluster, or an option is unknown.
-        StorageUnavailable: Kafka does not answer, or does not let us.
+        StorageUnavailable: Kafka does not answer yet.
+        StorageError: it does not let us.
     """
     settings.check()
     told: list[KafkaError] = []
@@ -175,7 +176,9 @@ def ensure(settings: KafkaSettings, *, timeout_s: float = OPEN_TIMEOUT_S) -> Top
             fatal = [each for each in told if each.code() not in _PASSING]
             if reason.code() not in _PASSING or fatal or time.monotonic() > deadline:
                 # What the connections say (a refused password) explains a time-out.
-                raise _explained(fatal[0] if fatal else reason, settings) from error
+                if fatal or reason.code() not in _PASSING:
+                    raise refused(fatal[0] if fatal else reason, settings.servers) from error
+                raise _explained(reason, settings) from error
             time.sleep(_RETRY_S)
 
 

@@ -1,0 +1,136 @@
+"""The start of a node: its store is opened, and it waits for Kafka for as long as it may."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+from typing import Final
+
+from perdure.clock import SystemClock
+from perdure.config import plugged
+from perdure.config.cluster_rules import options_of
+from perdure.config.schema import Config
+from perdure.errors import StorageError, StorageUnavailable
+from perdure.observe.logs import get_logger
+from perdure.server.cluster_part import ClusterStore, topic_of
+from perdure.server.log_clock import LogClock
+from perdure.server.scheduler import LoopGate
+from perdure.server.stores import open_embedded
+from perdure.server.systemd import Notifier
+from perdure.server.waiting_room import WaitingRoom
+from perdure.storage.ordered.contract import OrderedLog
+from perdure.storage.ordered.replica import Replica
+from perdure.storage.rocksdb.engine import Engine, EngineFactory
+from perdure.storage.rocksdb.store import RocksDatabase
+
+log = get_logger("cluster")
+
+TRY_S: Final = 5.0
+"""How long one attempt to open the log takes at most, seconds."""
+
+RETRY_S: Final = 0.5
+
+TELL_S: Final = 30.0
+"""Time between two lines about a start that waits."""
+
+LONGER_S: Final = 60.0
+"""What a service manager is asked to wait beyond each attempt."""
+
+
+async def open_cluster(config: Config, *, engine: EngineFactory = Engine) -> ClusterStore:
+    """Open the node's store, read the log to its end, and become a member.
+
+    Raises:
+        ConfigError: the topic or the options can't be used, or the extra is not installed.
+        StorageError: Kafka was not there in time, it does not let us, or its log is not the one
+            that this node has read.
+    """
+    setting = "cluster.kafka"
+    kafka = plugged.load(
+        "perdure.storage.kafka.log:KafkaLog", setting=setting, what=setting, extra="kafka"
+    )
+    kafka_settings = plugged.load(
+        "perdure.storage.kafka.settings:KafkaSettings", setting=setting, what=setting, extra="kafka"
+    )
+    settings = kafka_settings(
+        config.cluster.kafka,
+        topic_of(config),
+        fsync=config.cluster.durability == "fsync",
+        options=options_of(config),
+    )
+    settings.check()
+    local = open_embedded(config, engine=engine)
+    assert isinstance(local, RocksDatabase)
+
+    async def open_log() -> OrderedLog:
+        opened: OrderedLog = await kafka.open(settings, timeout_s=TRY_S)
+        return opened
+
+    loop = asyncio.get_running_loop()
+    clock = LogClock(SystemClock())
+    replica = Replica(
+        local,
+        open_log,
+        node=config.node.name,
+        incarnation=lambda: secrets.randbits(62) + 1,
+        later=loop.call_soon,
+        gate=lambda: LoopGate(loop),
+        advertise=config.node.advertise,
+    )
+    store = ClusterStore(replica, clock, config)
+    try:
+        await _joined(replica, config)
+    except BaseException:
+        local.close()
+        raise
+    log.info(
+        "cluster.joined",
+        node=config.node.name,
+        cluster=config.cluster.name,
+        position=replica.view.position,
+        members=[member.name for member in replica.members.current()],
+    )
+    return store
+
+
+async def _joined(replica: Replica, config: Config) -> None:
+    """Become a member, as soon as Kafka lets us.
+
+    Raises:
+        StorageError: it did not in time, or will not.
+    """
+    timeout_s = config.cluster.start_timeout
+    begun_s = told_s = time.monotonic()
+    is_told = False
+    notifier = Notifier.from_environment(os.environ, pid=os.getpid())
+    async with WaitingRoom(config.http) as room:
+        while True:
+            try:
+                await replica.open()
+            except StorageUnavailable as error:
+                now_s = time.monotonic()
+                waited_s = round(now_s - begun_s)
+                if timeout_s and waited_s >= timeout_s:
+                    # Not retriable any more: whoever started us has to look.
+                    raise StorageError(
+                        f"{error.message} (waited {waited_s} s)",
+                        hint=error.hint or "is Kafka running? cluster.kafka",
+                    ) from error
+                room.reason = f"it waits for Kafka: {error.message}"
+                notifier.waiting(f"Waiting for Kafka: {error.message}", longer_s=LONGER_S)
+                if not is_told or now_s - told_s >= TELL_S:
+                    is_told, told_s = True, now_s
+                    log.warning(
+                        "cluster.waiting",
+                        reason=error.message,
+                        hint=error.hint,
+                        waited_s=waited_s,
+                        gives_up_after_s=timeout_s or None,
+                    )
+            else:
+                if is_told:
+                    log.info("cluster.waited", seconds=round(time.monotonic() - begun_s, 1))
+                return
+            await asyncio.sleep(RETRY_S)

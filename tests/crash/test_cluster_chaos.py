@@ -1,0 +1,43 @@
+"""A cluster of processes under faults of every kind: ``PERDURE_CHAOS_ROUNDS`` says how many.
+
+``PERDURE_SEED`` repeats the choices of a run, ``PERDURE_CHAOS_FAULTS`` names the faults that may
+come (with commas between), ``PERDURE_CHAOS_DIR`` is where data and output stay.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster_processes import ClusterProcesses
+from tests.support.cluster_rounds import FAULTS, ClusterRounds
+
+ROUNDS = int(os.environ.get("PERDURE_CHAOS_ROUNDS") or 2)
+CHOSEN = os.environ.get("PERDURE_CHAOS_FAULTS")
+SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.timeout(180 + 60 * ROUNDS)
+async def test_a_cluster_keeps_its_promises_through_faults(tmp_path: Path) -> None:
+    print(f"\n{ROUNDS} rounds; repeat with: PERDURE_CHAOS_ROUNDS={ROUNDS} PERDURE_SEED={SEED}")
+    directory = Path(os.environ.get("PERDURE_CHAOS_DIR") or tmp_path)
+    directory.mkdir(parents=True, exist_ok=True)
+    cluster = ClusterProcesses(directory, random.Random(SEED), ["storage.outage_max=10s"])
+    try:
+        await cluster.open()
+        faults = CHOSEN.split(",") if CHOSEN else FAULTS
+        rounds = ClusterRounds(cluster, seed=SEED, say=print, faults=faults)
+        outcome = await rounds.run(ROUNDS)
+    finally:
+        await cluster.close()
+    for fault, times_s in sorted(rounds.recoveries_s.items()):
+        print(f"{fault}: messages taken after {max(times_s):.1f} s at most ({len(times_s)})")
+    assert not outcome.failures, "\n".join([f"seed {SEED}", *outcome.failures])
+    assert outcome.published > 0
+    assert outcome.delivered > 0
+    assert rounds.verified > 0

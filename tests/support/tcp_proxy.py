@@ -1,0 +1,92 @@
+"""A way between two processes that can be slow, stand still, or break: TCP, on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final, final
+
+from perdure.bench.process import free_port
+
+_CHUNK: Final = 65_536
+
+
+@final
+class TcpProxy:
+    """Passes bytes on from its port to another one.
+
+    Args:
+        target_port: of the loopback address.
+
+    Attributes:
+        port: its own.
+        delay_s: how long each chunk waits, in each direction.
+    """
+
+    def __init__(self, target_port: int) -> None:
+        self.port = free_port()
+        self.delay_s = 0.0
+        self._target_port = target_port
+        self._flows = asyncio.Event()
+        self._flows.set()
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def start(self) -> None:
+        """Take connections from now on."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+
+    def cut(self) -> None:
+        """Nothing passes any more, and nobody is told: a cable that was pulled out."""
+        self._flows.clear()
+
+    def mend(self, *, reset: bool = False) -> None:
+        """All passes again, also what has waited, unless connections are to be reset."""
+        if reset:
+            self.reset()
+        self._flows.set()
+
+    def reset(self) -> None:
+        """Break the connections that are there."""
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def close(self) -> None:
+        """Take nothing more."""
+        if self._server is not None:
+            self._server.close()
+        self.reset()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._writers.add(writer)
+        there: asyncio.StreamWriter | None = None
+        try:
+            await self._flows.wait()
+            back, there = await asyncio.open_connection("127.0.0.1", self._target_port)
+            self._writers.add(there)
+            await asyncio.gather(self._pass_on(reader, there), self._pass_on(back, writer))
+        except (OSError, asyncio.CancelledError):
+            pass
+        finally:
+            for each in (writer, there):
+                if each is not None:
+                    each.transport.abort()
+                    self._writers.discard(each)
+            self._tasks.discard(task)
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(_CHUNK):
+            if self.delay_s:
+                await asyncio.sleep(self.delay_s)
+            await self._flows.wait()
+            writer.write(data)
+            await writer.drain()
+        with contextlib.suppress(OSError):
+            writer.write_eof()
