@@ -125,7 +125,7 @@ def test_a_start_that_gives_up_and_one_that_cannot_help_itself(
         kafka,
         tmp_path / "away",
         cluster__kafka=f"127.0.0.1:{free_port()}",
-        cluster__start_timeout="1s",
+        cluster__start_timeout_s="1",
     )
     away.spawn()
     assert away.wait() != 0

@@ -28,7 +28,7 @@ def cluster_problems(config: Config, origins: Mapping[str, Origin]) -> Iterator[
     """Every relation that does not hold."""
     cluster = config.cluster
     if not cluster.kafka:
-        for path in ("name", "durability", "dead_after", "start_timeout", "kafka_options"):
+        for path in ("name", "durability", "dead_after", "start_timeout_s", "kafka_options"):
             if f"cluster.{path}" in origins:
                 yield Problem(
                     f"cluster.{path}",

@@ -101,7 +101,7 @@ async def _joined(replica: Replica, config: Config) -> None:
     Raises:
         StorageError: it did not in time, or will not.
     """
-    timeout_s = config.cluster.start_timeout
+    timeout_s = config.cluster.start_timeout_s
     begun_s = told_s = time.monotonic()
     is_told = False
     notifier = Notifier.from_environment(os.environ, pid=os.getpid())

@@ -32,7 +32,7 @@ class ClusterConfig(Section, frozen=True):
             le=300,
         ),
     ] = 6
-    start_timeout: Annotated[
+    start_timeout_s: Annotated[
         int,
         about(
             "How long a start waits for Kafka before it gives up; 0 = for as long as it takes.",
