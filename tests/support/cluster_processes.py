@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final, final
 
 from perdure.bench.errors import BenchError
-from perdure.bench.process import free_port as kafka_port
 from tests.support.kafka import KafkaBroker, KafkaCluster
 from tests.support.process import BrokerProcess, ProcessError, free_port
 from tests.support.stepped_clock import set_step
@@ -139,7 +138,7 @@ class ClusterProcesses:
         tells = [f"PLAINTEXT://{broker.address}"]
         kinds = ["PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT"]
         for number, ways in enumerate(self._ways, 1):
-            port = kafka_port()
+            port = free_port()
             way = TcpProxy(port)
             ways.append(way)
             listens.append(f"N{number}://127.0.0.1:{port}")

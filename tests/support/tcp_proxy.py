@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import Final, final
 
-from perdure.bench.process import free_port
+from tests.support.process import free_port
 
 _CHUNK: Final = 65_536
 

@@ -69,7 +69,7 @@ class ProcessBroker(Broker):
     def wait(self) -> int:
         """Waits for the end of a process that ends by itself; returns its exit code."""
         assert self._process is not None
-        return self._process.wait(START_TIMEOUT_S)
+        return self._process.wait(HANG_S)
 
     def _launch(self, port: int) -> None:
         with self.log.open("ab") as log:
