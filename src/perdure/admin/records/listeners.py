@@ -21,6 +21,7 @@ class ListenerRow(msgspec.Struct, frozen=True, kw_only=True):
         name: ``kind:address``.
         kind: tcp, tls, ws or wss.
         addresses: where it listens; none while it is stopped.
+        path: of ws and wss; empty = no HTTP is spoken.
         accepting: its sockets are open.
         connections, connections_max: now, and at most.
         opened_total, refused_total, handshake_failures_total: since the start.
@@ -29,6 +30,7 @@ class ListenerRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: str
     addresses: list[str]
+    path: str
     accepting: bool
     connections: int
     connections_max: int

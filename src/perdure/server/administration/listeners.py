@@ -136,6 +136,7 @@ def _row(listener: Listener) -> ListenerRow:
         addresses=[f"{host}:{port}" for host, port in listener.addresses]
         if listener.accepting
         else [],
+        path=settings.path if settings.kind in ("ws", "wss") else "",
         accepting=listener.accepting,
         connections=listener.connections,
         connections_max=settings.connections_max,

@@ -21,9 +21,11 @@ from perdure.web.dashboard.assets import Asset, compressed
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 
+CONNECT_SELF: Final = "connect-src 'self'"
+
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    f"{CONNECT_SELF}; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 """Nothing from elsewhere, and no script or style within a page."""
 
@@ -67,11 +69,17 @@ NAV: Final = (
         NavItem("alarms", "/ui/alarms", "Alarms", "w"),
         NavItem("slow", "/ui/slow", "Slow subscribers", "t"),
         NavItem("traces", "/ui/traces", "Traces", "x", "operator"),
+        NavItem("client", "/ui/client", "Test client", "k"),
     )),
     ("Kept", (
         NavItem("storage", "/ui/storage", "Storage", "l"),
         NavItem("messages", "/ui/messages", "Messages", "m"),
         NavItem("retained", "/ui/retained", "Retained", "r"),
+    )),
+    ("Goes on to", (
+        NavItem("forwarders", "/ui/forwarders", "Forwarders", "f"),
+        NavItem("applications", "/ui/applications", "Applications", "i"),
+        NavItem("filters", "/ui/filters", "Content filters", "v"),
     )),
     ("Access", (
         NavItem("access", "/ui/access", "Users and keys", "a", "admin"),
