@@ -80,6 +80,11 @@ class Scene:
         self._log = folder / "log"
         settings = (
             f"http.bind=127.0.0.1:{http_port}",
+            f"listeners.ws.bind=127.0.0.1:{free_port()}",
+            # Nobody is there: it says so, and keeps what it has to forward.
+            "forwarders.copy.type=mqtt",
+            f"forwarders.copy.url=mqtt://127.0.0.1:{free_port()}",
+            "forwarders.copy.filter=[nowhere/#]",
             "alarms.delivery_lag_s=1",
             "alarms.raise_after_s=0",
             "alarms.check_interval_s=1",

@@ -8,10 +8,12 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 pytest.importorskip("jinja2")
 
+from perdure.admin.records.listeners import ListenerRow
 from perdure.admin.records.timeline import Timeline, TimelineCursor, TimelineGeneration
 from perdure.config.schema import RetentionConfig
 from perdure.server.administration.timeline import retention_ends
@@ -19,7 +21,8 @@ from perdure.storage.contract import GenerationInfo
 from perdure.web.dashboard import formats
 from perdure.web.dashboard.assets import load_assets
 from perdure.web.dashboard.messages import SHOWN_BYTES_MAX, view
-from perdure.web.dashboard.storage import WIDTH, draw
+from perdure.web.dashboard.storage import WIDTH, Going, draw, going
+from perdure.web.dashboard.testclient import endpoints
 from tests.unit.web.asgi import ask
 
 HOUR_US = 3_600_000_000
@@ -132,13 +135,48 @@ def line(cursors: list[int]) -> Timeline:
 def test_the_line_is_drawn_to_scale() -> None:
     drawing = draw(line([0, HOUR_US, 2 * HOUR_US, 2 * HOUR_US + 1, 9 * HOUR_US]))
     first, second = drawing.bars
-    assert first.width == pytest.approx(WIDTH / 2, abs=2)
-    assert (first.height, second.height) == (96, 24)
+    assert first.width == pytest.approx(WIDTH / 2, abs=0.2)
+    assert (first.height, second.height) == (120, 30)
     assert second.is_current
-    assert drawing.edge == 750
+    assert drawing.edge == 75
     # What is before the first generation, or ahead of now, stands at an end.
-    assert [(mark.x, mark.count) for mark in drawing.cursors] == [(0, 2), (248, 2), (1000, 1)]
+    assert [(mark.x, mark.count) for mark in drawing.cursors] == [(0, 2), (24.8, 2), (100, 1)]
     assert [mark.at_us // HOUR_US for mark in drawing.ticks] == [2, 3, 4, 5]
+
+
+def test_what_retention_takes_next_is_told() -> None:
+    shown = line([])
+    assert going(shown) == Going(0, 0, None)
+    first, second = shown.generations
+    first = msgspec.structs.replace(first, drops_for="size", drops_at_us=7)
+    told = msgspec.structs.replace(shown, generations=[first, second])
+    assert going(told) == Going(1, 400, 7)
+    # One that a pipeline has still to read stays.
+    first = msgspec.structs.replace(first, waits_for="archive")
+    told = msgspec.structs.replace(shown, generations=[first, second])
+    assert going(told) == Going(0, 0, 7)
+
+
+def test_a_browser_is_led_to_listeners_that_it_can_reach() -> None:
+    def row(kind: str, *addresses: str, path: str = "/mqtt") -> ListenerRow:
+        return ListenerRow(
+            name=kind, kind=kind, addresses=list(addresses), path=path, accepting=True,
+            connections=0, connections_max=1, opened_total=0, refused_total=0,
+            handshake_failures_total=0,
+        )  # fmt: skip
+
+    rows = [
+        row("tcp", "0.0.0.0:1883", path=""),
+        row("ws", "0.0.0.0:8083", ":::8083"),
+        row("wss", "10.0.0.7:8084", path="/m"),
+        row("ws", "10.0.0.8:1", path="/; script-src *"),
+    ]
+    assert [each.url for each in endpoints(rows, "broker.example")] == [
+        "ws://broker.example:8083/mqtt",
+        "wss://10.0.0.7:8084/m",
+    ]
+    # The name comes from the request: what could say more than a host in the policy is left out.
+    assert [each.url for each in endpoints(rows, "a; script-src *")] == ["wss://10.0.0.7:8084/m"]
 
 
 async def test_files_are_kept_for_good_by_their_content(app: Any) -> None:

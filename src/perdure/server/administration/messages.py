@@ -37,12 +37,13 @@ PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
 PAGE_TIME_US: Final = 200_000
 """Time for a page of the log; then its cursor goes on."""
 
-STEP_FIRST_US: Final = 60_000_000
+STEP_FIRST_US: Final = 10_000_000
 STEP_MIN_US: Final = 1_000
-STEP_SLOW_US: Final = 5_000
-"""How long one read may hold up the loop: the next one looks at a shorter stretch."""
 
-STEP_QUICK_US: Final = 1_000
+PROBE_MAX: Final = 8
+READ_MAX: Final = 64
+"""Messages of one read. Each stream is read up to it, so it bounds how long the loop is held up;
+the first read does not know what awaits it."""
 
 
 @final
@@ -117,24 +118,25 @@ class MessageOperations:
         rows: list[MessageRow] = []
         begun_us, size, step_us = clock.monotonic_us(), 0, STEP_FIRST_US
         while after < until and len(rows) < request.limit and size < PAGE_BYTES_MAX:
-            before_us = clock.monotonic_us()
-            if before_us - begun_us > PAGE_TIME_US:
+            if clock.monotonic_us() - begun_us > PAGE_TIME_US:
                 break
             page = await database.read(
                 [request.filter],
                 after_offset=after,
                 until_offset=min(until, after + step_us),
-                limit=min(request.limit - len(rows), 64),
+                limit=min(request.limit - len(rows), READ_MAX if rows else PROBE_MAX),
                 bytes_max=PAGE_BYTES_MAX - size,
             )
             rows += [message_row(message, skew_us=skew_us) for message in page.messages]
             size += sum(len(message.payload) for message in page.messages)
+            # A stretch costs what looking at each stream costs, and what is in it: where nothing
+            # is, the next one is much longer; else it holds about as much as one read takes.
+            if page.messages:
+                passed_us = page.through_offset - after
+                step_us = max(STEP_MIN_US, passed_us * READ_MAX // len(page.messages))
+            else:
+                step_us *= 8
             after = page.through_offset
-            took_us = clock.monotonic_us() - before_us
-            if took_us > STEP_SLOW_US:
-                step_us = max(STEP_MIN_US, step_us // 4)
-            elif took_us < STEP_QUICK_US:
-                step_us *= 4
             await asyncio.sleep(0)
         more = after < until
         return MessagePage(items=rows, next_cursor=encode_cursor(str(after)) if more else None)

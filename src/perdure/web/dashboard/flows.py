@@ -1,4 +1,4 @@
-"""What goes on from here: forwarders, applications, and the content filters that choose for them."""
+"""What goes on from here: pipelines, forwarders, applications, and filters that choose for them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from starlette.responses import Response
 from perdure.admin.records.applications import ListApplications
 from perdure.admin.records.filters import ListFilters
 from perdure.admin.records.forwarders import ListForwarders, ShowForwarder
+from perdure.admin.records.pipeline import ListPipelines
 from perdure.web.dashboard.desk import Desk, is_part
 from perdure.web.dashboard.forms import asked
 from perdure.web.routing import WebRoute
@@ -17,7 +18,7 @@ PAGE = 100
 
 
 def flow_routes(desk: Desk) -> list[WebRoute]:
-    """Forwarders and one of them, applications, content filters."""
+    """Forwarders and one of them, applications, content filters, pipelines."""
 
     async def forwarders(request: Request) -> Response:
         page = await desk.ask(request, asked(ListForwarders, _paged(request)))
@@ -41,6 +42,11 @@ def flow_routes(desk: Desk) -> list[WebRoute]:
         template = "applications_rows.html" if is_part(request) else "applications.html"
         return desk.page(request, template, current="applications", page=page)
 
+    async def pipelines(request: Request) -> Response:
+        page = await desk.ask(request, asked(ListPipelines, _paged(request)))
+        template = "pipelines_rows.html" if is_part(request) else "pipelines.html"
+        return desk.page(request, template, current="pipelines", page=page)
+
     async def filters(request: Request) -> Response:
         page = await desk.ask(request, asked(ListFilters, _paged(request)))
         return desk.page(request, "filters.html", current="filters", page=page)
@@ -50,6 +56,7 @@ def flow_routes(desk: Desk) -> list[WebRoute]:
         desk.route("/ui/forwarders/{name}", forwarder),
         desk.route("/ui/applications", applications),
         desk.route("/ui/filters", filters),
+        desk.route("/ui/pipelines", pipelines),
     ]
 
 

@@ -15,7 +15,7 @@ from perdure.web.dashboard.render import Renderer
 from perdure.web.dashboard.sessions import session_routes
 from perdure.web.dashboard.settings import setting_routes
 from perdure.web.dashboard.storage import storage_routes
-from perdure.web.dashboard.testclient import test_client_routes
+from perdure.web.dashboard.testclient import client_routes
 from perdure.web.dashboard.topics import topic_routes
 from perdure.web.dashboard.traces import trace_routes
 from perdure.web.dashboard.watch import watch_routes
@@ -36,7 +36,7 @@ def dashboard_routes(context: Context) -> list[WebRoute]:
         *topic_routes(desk),
         *watch_routes(desk),
         *trace_routes(desk),
-        *test_client_routes(desk),
+        *client_routes(desk),
         *flow_routes(desk),
         *storage_routes(desk),
         *message_routes(desk),

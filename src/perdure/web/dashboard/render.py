@@ -77,6 +77,7 @@ NAV: Final = (
         NavItem("retained", "/ui/retained", "Retained", "r"),
     )),
     ("Goes on to", (
+        NavItem("pipelines", "/ui/pipelines", "Pipelines", "j"),
         NavItem("forwarders", "/ui/forwarders", "Forwarders", "f"),
         NavItem("applications", "/ui/applications", "Applications", "i"),
         NavItem("filters", "/ui/filters", "Content filters", "v"),

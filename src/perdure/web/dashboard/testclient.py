@@ -56,7 +56,7 @@ def endpoints(listeners: Sequence[ListenerRow], host: str) -> list[Endpoint]:
     return list(unique.values())
 
 
-def test_client_routes(desk: Desk) -> list[WebRoute]:
+def client_routes(desk: Desk) -> list[WebRoute]:
     """The page."""
 
     async def client(request: Request) -> Response:

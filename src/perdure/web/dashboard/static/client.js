@@ -45,6 +45,7 @@
   const told = (properties) => {
     const lines = [];
     for (const [name, value] of Object.entries(properties ?? {})) {
+      if (value === undefined) continue;
       if (name === "user") for (const [key, each] of value) lines.push(`${key} = ${each}`);
       else lines.push(`${NAMES[name] ?? name}: ${value instanceof Uint8Array ? asText(value) ?? hex(value) : value}`);
     }
