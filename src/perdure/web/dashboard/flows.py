@@ -32,9 +32,9 @@ def flow_routes(desk: Desk) -> list[WebRoute]:
             "forwarder_state.html" if is_part(request) else "forwarder.html",
             current="forwarders",
             found=found,
-            written=lambda value: value
-            if isinstance(value, str)
-            else msgspec.json.encode(value).decode(),
+            written=lambda value: (
+                value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            ),
         )
 
     async def applications(request: Request) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final, final
@@ -59,7 +60,7 @@ class Mark(msgspec.Struct, frozen=True):
     @property
     def radius(self) -> float:
         """Of its circle, in pixels: the area grows with the count."""
-        return round(min(4 + self.count**0.5 / 2, 15), 1)
+        return round(min(4 + math.sqrt(self.count) / 2, 15), 1)
 
 
 @final
