@@ -140,7 +140,7 @@ def test_the_line_is_drawn_to_scale() -> None:
     assert second.is_current
     assert drawing.edge == 75
     # What is before the first generation, or ahead of now, stands at an end.
-    assert [(mark.x, mark.count) for mark in drawing.cursors] == [(0, 2), (24.8, 2), (100, 1)]
+    assert [(mark.x, mark.count) for mark in drawing.cursors] == [(0, 2), (24, 2), (100, 1)]
     assert [mark.at_us // HOUR_US for mark in drawing.ticks] == [2, 3, 4, 5]
 
 
