@@ -10,10 +10,25 @@ import time
 import traceback
 from importlib.util import find_spec
 
-from benchmarks import filters, layouts, persistence, profiles, sessions, stages, suite, summary
+from benchmarks import (
+    filters,
+    layouts,
+    persistence,
+    profiles,
+    registry,
+    sessions,
+    stages,
+    suite,
+    summary,
+)
 
 BENCHMARKS = {**suite.ALL, **stages.ALL, **sessions.ALL, "layouts": layouts.run}
-BENCHMARKS |= {**profiles.ALL, "persistence": persistence.run, "filters": filters.run}
+BENCHMARKS |= {
+    **profiles.ALL,
+    "persistence": persistence.run,
+    "filters": filters.run,
+    "registry": registry.run,
+}
 if find_spec("pyspark") is not None:
     from benchmarks import spark_read
 

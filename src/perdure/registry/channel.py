@@ -8,8 +8,10 @@
     nxx:filters:CHANNEL                                    HASH  filter id -> filter (JSON)
     nxx:device:DEVICE                                      HASH  userId, transport, userAgent,
                                                                  connectedAt, and ours (``device``)
-    nxx:perdure:of:DEVICE                                  SET   transport|subscription key: what
-                                                                 was written through this library
+    nxx:perdure:of:DEVICE                                  HASH  transport|CHANNEL[:filter:FILTER]:
+                                                                 what was written through this
+                                                                 library (in a hash, because Redis
+                                                                 keeps a small one in one piece)
     nxx:perdure:user:USER                                  SET   devices of a user
     nxx:perdure:worker:WORKER                              SET   device|transport: who is connected
                                                                  to a worker

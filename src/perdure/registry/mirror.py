@@ -11,16 +11,22 @@ kept; who leaves none is forgotten.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar, final
 
+from perdure.registry import writes
 from perdure.registry.channel import Channel, DeviceTransport, filter_id_of
 from perdure.registry.registry import Registry
 from perdure.storage.redis import Command
-from perdure.storage.redis.commands import check
 
 AT_ONCE: Final = 64
-"""Clients that are written at the same time."""
+"""Clients that are looked at in the registry at the same time."""
+
+WRITTEN_AT_ONCE: Final = 128
+"""Clients whose commands go out together: about 2 ms of the loop."""
+
+COMPARED_AT_ONCE: Final = 2_000
+"""Clients that are compared before the loop may do something else."""
 
 AWAY_AT_ONCE: Final = 1_000
 """Clients without a connection of which one ``apply`` asks whether their session is still there."""
@@ -92,10 +98,10 @@ class Mirror:
         """
         if not self._is_certain:
             await self._read(live, now_us)
-        changed = [name for name, held in live.items() if self._written.get(name) != held]
-        await _each(changed, lambda name: self._put(name, live[name], now_us))
-        gone = [name for name in self._written if name not in live]
-        await _each(gone, lambda name: self._disconnect(name, now_us))
+        changed = await self._changed(live)
+        await _in_pages(changed, lambda page: self._put(page, live, now_us))
+        gone = await self._gone(live)
+        await _in_pages(gone, lambda page: self._disconnect(page, now_us))
         asked = [name for name in list(self._away)[:AWAY_AT_ONCE] if name not in live]
         await _each(asked, lambda name: self._look(name, is_kept))
         return len(changed) + len(gone)
@@ -116,7 +122,7 @@ class Mirror:
         connected = await self._registry.members(self._registry.keys.of_worker(self._worker))
         devices = [DeviceTransport.parse(member) for member in connected]
         left = [device.device_id for device in devices if device.device_id not in live]
-        await _each(left, lambda name: self._disconnect(name, now_us))
+        await _in_pages(left, lambda page: self._disconnect(page, now_us))
         self._is_certain = True
 
     async def _correct(self, name: str, held: Held) -> None:
@@ -129,29 +135,77 @@ class Mirror:
             if is_ours and (each.channel, each.filter_id) not in wanted:
                 await self._registry.unsubscribe(self._device(name), each.channel, each.filter_id)
 
-    async def _put(self, name: str, held: Held, now_us: int) -> None:
-        device = self._device(name)
-        before = self._written.get(name)
-        if before is None:
-            # Noted before anything is written of it, so that a restart finds it.
-            await self._do(Command(("SADD", self._mine, name), self._mine))
-            await self._registry.connected(
-                device, now_us=now_us, user_id=held.user_id, worker=self._worker
-            )
+    async def _changed(self, live: Mapping[str, Held]) -> list[str]:
+        """Who is connected and not as the registry has it."""
+        found, written = [], self._written
+        for number, (name, held) in enumerate(live.items(), 1):
+            before = written.get(name)
+            if before is not held and before != held:
+                found.append(name)
+            if not number % COMPARED_AT_ONCE:
+                await asyncio.sleep(0)
+        return found
+
+    async def _gone(self, live: Mapping[str, Held]) -> list[str]:
+        found = []
+        for number, name in enumerate(list(self._written), 1):
+            if name not in live:
+                found.append(name)
+            if not number % COMPARED_AT_ONCE:
+                await asyncio.sleep(0)
+        return found
+
+    async def _put(self, names: Sequence[str], live: Mapping[str, Held], now_us: int) -> None:
+        """Write some clients as they are, in three round trips; more where something ends."""
+        noted: list[Command] = []
+        before: list[Command] = []
+        after: list[Command] = []
+        keys = self._registry.keys
+        for name in names:
+            held, device = live[name], self._device(name)
+            earlier = self._written.get(name)
+            if earlier is None:
+                noted.append(Command(("SADD", self._mine, name), self._mine))
+                before += writes.connected(
+                    keys, device, now_us=now_us, user_id=held.user_id, worker=self._worker
+                )
+            for channel, where in held.subscriptions - (earlier or NOTHING).subscriptions:
+                text = writes.checked_filter(where) if where else ""
+                filter_id = filter_id_of(text) if where else ""
+                first, second = writes.subscribed(
+                    keys, device, channel, filter_id=filter_id, filter_text=text
+                )
+                before += first
+                after += second
+        # Noted before anything is written of it, so that a restart finds it.
+        for step in (noted, before, after):
+            await self._registry.write(step)
+        await _each(names, lambda name: self._take_back(name, live[name]))
+        for name in names:
+            self._written[name] = live[name]
+            self._away.pop(name, None)
+
+    async def _take_back(self, name: str, held: Held) -> None:
+        """Take out what a client does not subscribe to any more."""
+        earlier = self._written.get(name)
+        if earlier is None:
             if name in self._away:
                 await self._correct(name, held)
-        earlier = before or NOTHING
-        for channel, where in held.subscriptions - earlier.subscriptions:
-            await self._registry.subscribe(device, channel, where=where)
+            return
         for channel, where in earlier.subscriptions - held.subscriptions:
-            await self._registry.unsubscribe(device, channel, filter_id_of(where) if where else "")
-        self._written[name] = held
-        self._away.pop(name, None)
+            filter_id = filter_id_of(where) if where else ""
+            await self._registry.unsubscribe(self._device(name), channel, filter_id)
 
-    async def _disconnect(self, name: str, now_us: int) -> None:
-        await self._registry.disconnected(self._device(name), now_us=now_us, worker=self._worker)
-        self._written.pop(name, None)
-        self._away[name] = None
+    async def _disconnect(self, names: Sequence[str], now_us: int) -> None:
+        commands: list[Command] = []
+        for name in names:
+            commands += writes.disconnected(
+                self._registry.keys, self._device(name), now_us=now_us, worker=self._worker
+            )
+        await self._registry.write(commands)
+        for name in names:
+            self._written.pop(name, None)
+            self._away[name] = None
 
     async def _look(self, name: str, is_kept: Callable[[str], Awaitable[bool]]) -> None:
         self._away.pop(name, None)
@@ -161,10 +215,7 @@ class Mirror:
         for each in await self._registry.subscriptions(name):
             if each.transport == self._transport:
                 await self._registry.unsubscribe(self._device(name), each.channel, each.filter_id)
-        await self._do(Command(("SREM", self._mine, name), self._mine))
-
-    async def _do(self, command: Command) -> None:
-        check((await self._registry.client.execute([command]))[0])
+        await self._registry.write([Command(("SREM", self._mine, name), self._mine)])
 
     def _device(self, name: str) -> DeviceTransport:
         return DeviceTransport(name, self._transport)
@@ -175,3 +226,9 @@ async def _each(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> Non
     rest = list(items)
     for first in range(0, len(rest), AT_ONCE):
         await asyncio.gather(*(work(item) for item in rest[first : first + AT_ONCE]))
+
+
+async def _in_pages(items: Sequence[str], work: Callable[[Sequence[str]], Awaitable[None]]) -> None:
+    """Do the work for some at once, page after page."""
+    for first in range(0, len(items), WRITTEN_AT_ONCE):
+        await work(items[first : first + WRITTEN_AT_ONCE])

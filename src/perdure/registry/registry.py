@@ -8,14 +8,15 @@ noted before it is. Everything can be repeated.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, Self, final
 
 import msgspec
 
-from perdure.content import ContentFilter, canonical, parse_filter
+from perdure.content import ContentFilter, parse_filter
 from perdure.content.document import Content
 from perdure.errors import ConfigError
+from perdure.registry import writes
 from perdure.registry.channel import (
     PARTITIONS,
     Channel,
@@ -26,13 +27,7 @@ from perdure.registry.channel import (
     filter_id_of,
     patterns,
 )
-from perdure.registry.device import (
-    Device,
-    connected_fields,
-    disconnected_fields,
-    iso,
-    read_device,
-)
+from perdure.registry.device import Device, iso, read_device
 from perdure.storage.redis import Command, RedisClient, Reply, parse_url
 from perdure.storage.redis.commands import check
 
@@ -134,22 +129,41 @@ class Registry:
         """
         check_device(device)
         check_channel(channel)
-        keys = self.keys
+        text = ""
         if where:
-            text = checked_filter(where)
-            filter_id = filter_id or filter_id_of(text)
-            await self.set_filter(channel, filter_id, text)
+            text = writes.checked_filter(where)
+            filter_id = writes.checked_filter_id(filter_id or filter_id_of(text))
         elif filter_id and await self.get_filter(channel, filter_id) is None:
             raise ConfigError(f"the channel {channel.key} has no filter {filter_id!r}")
-        key = keys.subscription(channel, filter_id)
-        noted = keys.of_device(device.device_id)
-        await self._all([Command(("SADD", noted, _note(device.transport, key)), noted)])
-        await self._all([Command(("SADD", key, str(device)), key)])
-        if until_s:
-            expiry = keys.expiry(device.device_id)
-            entry = b"%b %b" % (str(device).encode(), key)
-            await self._all([Command(("ZADD", expiry, until_s, entry), expiry)])
+        for step in writes.subscribed(
+            self.keys, device, channel, filter_id=filter_id, filter_text=text, until_s=until_s
+        ):
+            await self.write(step)
         return filter_id
+
+    async def subscribe_all(
+        self, wanted: Sequence[tuple[DeviceTransport, Channel, str]], *, until_s: int = 0
+    ) -> None:
+        """Subscribe many at once, in two round trips for each thousand: devices, channels, filters.
+
+        Raises:
+            ConfigError: one cannot be; nothing of its thousand was written.
+        """
+        for first in range(0, len(wanted), PAGE):
+            steps: tuple[list[Command], list[Command]] = [], []
+            for device, channel, where in wanted[first : first + PAGE]:
+                check_device(device)
+                check_channel(channel)
+                text = writes.checked_filter(where) if where else ""
+                filter_id = filter_id_of(text) if where else ""
+                before, after = writes.subscribed(
+                    self.keys, device, channel,
+                    filter_id=filter_id, filter_text=text, until_s=until_s,
+                )  # fmt: skip
+                steps[0].extend(before)
+                steps[1].extend(after)
+            for step in steps:
+                await self.write(step)
 
     async def unsubscribe(
         self, device: DeviceTransport, channel: Channel, filter_id: str = ""
@@ -167,13 +181,14 @@ class Registry:
         keys = self.keys
         removed = await self.client.call(Command(("SREM", key, str(device)), key))
         noted, expiry = keys.of_device(device.device_id), keys.expiry(device.device_id)
-        await self._all(
+        channel_key, filter_id, _ = keys.parse_subscription(key)
+        own = writes.note(device.transport, channel_key, filter_id)
+        await self.write(
             [
-                Command(("SREM", noted, _note(device.transport, key)), noted),
+                Command(("HDEL", noted, own), noted),
                 Command(("ZREM", expiry, b"%b %b" % (str(device).encode(), key)), expiry),
             ]
         )
-        channel_key, filter_id, _ = keys.parse_subscription(key)
         if filter_id:
             await self._drop_unused(Channel.parse(channel_key), filter_id, key)
         return bool(removed)
@@ -181,9 +196,10 @@ class Registry:
     async def subscriptions(self, device_id: str) -> list[Subscribed]:
         """What a device subscribes to, as far as it was written through this library."""
         found: list[Subscribed] = []
-        for note in await self.members(self.keys.of_device(device_id)):
-            transport, _, key = note.partition("|")
-            channel_key, filter_id, _ = self.keys.parse_subscription(key.encode())
+        noted = self.keys.of_device(device_id)
+        for note in _fields(await self._scanned("HSCAN", [noted])):
+            transport, _, rest = note.partition("|")
+            channel_key, _, filter_id = rest.partition(":filter:")
             found.append(Subscribed(Channel.parse(channel_key), filter_id, transport))
         return sorted(found, key=lambda each: (each.channel.key, each.filter_id, each.transport))
 
@@ -210,7 +226,7 @@ class Registry:
         keys = [self.keys.subscription(channel) for channel in channels]
         unreadable: list[tuple[str, str]] = []
         hashes = [self.keys.filters(channel) for channel in channels]
-        found = await self._all([Command(("HGETALL", key), key) for key in hashes])
+        found = await self.write([Command(("HGETALL", key), key) for key in hashes])
         for channel, reply in zip(channels, found, strict=True):
             filters = _pairs(reply)
             if len(filters) > FILTERS_MAX:
@@ -234,10 +250,9 @@ class Registry:
         Raises:
             ConfigError: it is none.
         """
-        if not filter_id or ":" in filter_id:
-            raise ConfigError(f"{filter_id[:40]!r} is no id of a filter: it has no colon")
+        writes.checked_filter_id(filter_id)
         key = self.keys.filters(check_channel(channel))
-        await self._all([Command(("HSET", key, filter_id, checked_filter(where)), key)])
+        await self.write([Command(("HSET", key, filter_id, writes.checked_filter(where)), key)])
 
     async def get_filter(self, channel: Channel, filter_id: str) -> str | None:
         """The text of a filter."""
@@ -288,35 +303,26 @@ class Registry:
             user_agent: what it says it is; empty = as it was.
             worker: to whom it is connected.
         """
-        check_device(device)
-        keys = self.keys
-        fields = connected_fields(
-            device.transport, iso(now_us), user_id=user_id, user_agent=user_agent, worker=worker
+        await self.write(
+            writes.connected(
+                self.keys,
+                device,
+                now_us=now_us,
+                user_id=user_id,
+                user_agent=user_agent,
+                worker=worker,
+            )
         )
-        key = keys.device(device.device_id)
-        commands = [_hset(key, fields)]
-        if user_id:
-            mine = keys.of_user(user_id)
-            commands.append(Command(("SADD", mine, device.device_id), mine))
-        if worker:
-            there = keys.of_worker(worker)
-            commands.append(Command(("SADD", there, str(device)), there))
-        await self._all(commands)
 
     async def disconnected(self, device: DeviceTransport, *, now_us: int, worker: str = "") -> None:
         """A device's connection by a transport is gone; it keeps what it subscribes to."""
-        key = self.keys.device(device.device_id)
-        commands = [_hset(key, disconnected_fields(device.transport, iso(now_us)))]
-        if worker:
-            there = self.keys.of_worker(worker)
-            commands.append(Command(("SREM", there, str(device)), there))
-        await self._all(commands)
+        await self.write(writes.disconnected(self.keys, device, now_us=now_us, worker=worker))
 
     async def seen(self, device_ids: Iterable[str], *, now_us: int) -> None:
         """Something was heard of devices."""
         at = iso(now_us)
         names = [self.keys.device(device_id) for device_id in device_ids]
-        await self._all([_hset(key, {"lastSeenAt": at}) for key in names])
+        await self.write([writes.hset(key, {"lastSeenAt": at}) for key in names])
 
     async def device(self, device_id: str) -> Device | None:
         """What is known of a device; None = nothing."""
@@ -336,28 +342,21 @@ class Registry:
             ``Upkeep.orphans``.
         """
         count = 0
-        for note in await self.members(self.keys.of_device(device_id)):
-            transport, _, key = note.partition("|")
-            count += await self.take_out(DeviceTransport(device_id, transport), key.encode())
+        for each in await self.subscriptions(device_id):
+            key = self.keys.subscription(each.channel, each.filter_id)
+            count += await self.take_out(DeviceTransport(device_id, each.transport), key)
         found = await self.device(device_id)
         commands = [Command(("DEL", key), key) for key in (self.keys.device(device_id),)]
         if found is not None and found.user_id:
             mine = self.keys.of_user(found.user_id)
             commands.append(Command(("SREM", mine, device_id), mine))
-        await self._all(commands)
+        await self.write(commands)
         return count
-
-    async def is_ours(self, device: DeviceTransport, keys: Sequence[bytes]) -> bool:
-        """Whether any of some subscriptions of a device was written through this library."""
-        noted = self.keys.of_device(device.device_id)
-        found = await self._all(
-            [Command(("SISMEMBER", noted, _note(device.transport, key)), noted) for key in keys]
-        )
-        return any(found)
 
     # -- Redis -----------------------------------------------------------------------------
 
-    async def _all(self, commands: Sequence[Command]) -> list[bytes | int | list[Reply] | None]:
+    async def write(self, commands: Sequence[Command]) -> list[bytes | int | list[Reply] | None]:
+        """Send commands together, one step of ``writes`` or any others; their replies."""
         return [check(reply) for reply in await self.client.execute(commands)]
 
     async def members(self, key: bytes) -> list[str]:
@@ -365,19 +364,22 @@ class Registry:
         return sorted(await self._members_of([key]))
 
     async def _members_of(self, keys: Sequence[bytes]) -> set[str]:
-        """The members of sets, in pages: one set of a million may not hold up the server."""
-        found: set[str] = set()
+        return set(await self._scanned("SSCAN", keys))
+
+    async def _scanned(self, name: str, keys: Sequence[bytes]) -> list[str]:
+        """What is in sets or hashes, in pages: one of a million may not hold up the server."""
+        found: list[str] = []
         todo: dict[bytes, bytes] = dict.fromkeys(keys, b"0")
         while todo:
-            replies = await self._all(
-                [Command(("SSCAN", key, at, "COUNT", PAGE), key) for key, at in todo.items()]
+            replies = await self.write(
+                [Command((name, key, at, "COUNT", PAGE), key) for key, at in todo.items()]
             )
             following: dict[bytes, bytes] = {}
             for key, reply in zip(todo, replies, strict=True):
                 assert isinstance(reply, list)
                 at, page = reply
                 assert isinstance(page, list)
-                found.update(each.decode() for each in page if isinstance(each, bytes))
+                found += [each.decode() for each in page if isinstance(each, bytes)]
                 if isinstance(at, bytes) and at != b"0":
                     following[key] = at
             todo = following
@@ -396,25 +398,9 @@ class Registry:
             await self.client.call(Command(("HSETNX", filters, filter_id, text), filters))
 
 
-def checked_filter(text: str) -> str:
-    """The canonical text of a filter.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    try:
-        return canonical(text)
-    except ValueError as error:
-        raise ConfigError(str(error), path="filter") from error
-
-
-def _note(transport: str, key: bytes) -> bytes:
-    return b"%b|%b" % (transport.encode(), key)
-
-
-def _hset(key: bytes, fields: Mapping[str, str]) -> Command:
-    members = [part for pair in fields.items() for part in pair]
-    return Command(("HSET", key, *members), key)
+def _fields(scanned: Sequence[str]) -> list[str]:
+    """The fields that HSCAN has found, each once, without their values."""
+    return list(dict.fromkeys(scanned[::2]))
 
 
 def _pairs(reply: bytes | int | list[Reply] | None) -> dict[str, str]:

@@ -14,7 +14,6 @@ from perdure.errors import ConfigError
 from perdure.registry.channel import EXPIRY_SHARDS, Channel, DeviceTransport, Keys
 from perdure.registry.registry import Registry
 from perdure.storage.redis import Command
-from perdure.storage.redis.commands import check
 
 DUE_AT_ONCE: Final = 1_000
 """Expiries of one shard that are looked at in a batch."""
@@ -146,16 +145,9 @@ class Upkeep:
             to = target.subscription_in(channel_key, filter_id, target.partition(channel_key))
             for member in await self._registry.members(key):
                 device = DeviceTransport.parse(member)
-                noted = self._keys.of_device(device.device_id)
-                old, new = (f"{device.transport}|".encode() + each for each in (key, to))
-                is_noted = await self._client.call(Command(("SISMEMBER", noted, old), noted))
-                if is_noted:
-                    check((await self._client.execute([Command(("SADD", noted, new), noted)]))[0])
                 await self._move_expiry(device, key, to)
                 await self._client.call(Command(("SADD", to, member), to))
                 await self._client.call(Command(("SREM", key, member), key))
-                if is_noted:
-                    await self._client.call(Command(("SREM", noted, old), noted))
                 moved += 1
         return moved
 

@@ -125,17 +125,19 @@ class RegistryPart:
 
     async def _look(self) -> dict[str, Held]:
         """Who is connected, with what."""
-        known, found = self._known, {}
+        known: dict[str, tuple[LiveSession, int, Held]] = {}
+        found: dict[str, Held] = {}
         for number, session in enumerate(list(self._services.registry.live.values())):
             if not number % SESSIONS_PER_STEP:
                 await asyncio.sleep(0)
             name, version = session.client_id, session.subs_version
-            before = known.get(name)
+            before = self._known.get(name)
             if before is None or before[0] is not session or before[1] != version:
                 before = (session, version, _held(session))
-            found[name] = before
-        self._known = found
-        return {name: held for name, (_, _, held) in found.items()}
+            known[name] = before
+            found[name] = before[2]
+        self._known = known
+        return found
 
     async def _is_kept(self, client_id: str) -> bool:
         live = self._services.registry.live.get(client_id)

@@ -1,0 +1,187 @@
+"""The registry with a million subscriptions: ``python -m benchmarks registry``.
+
+Ours beside a straight port of what nexxus-redis does (``registry_port``), each on a Redis of its own:
+memory by ``INFO memory``, and what a page of subscriptions, a look-up and the mirror of a broker's
+clients cost. ``PERDURE_REGISTRY_COUNT`` makes it smaller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import record
+from benchmarks.registry_port import SeedRegistry, Subscription
+from perdure.registry import Channel, DeviceTransport, Registry, filter_id_of
+from perdure.registry.mirror import Held, Mirror
+from perdure.storage.redis import Command
+from perdure.storage.redis.replies import info_of
+from perdure.storebench.servers.redis import RedisServer
+
+COUNT: Final = int(os.environ.get("PERDURE_REGISTRY_COUNT", "1000000"))
+PAGE: Final = 1_000
+LOOKUPS: Final = 2_000
+MIRRORED: Final = 10_000
+CHANNELS: Final = 1_000
+FILTERS: Final = [f'{{"priority":{{"$gte":{number}}}}}' for number in range(10)]
+SHAPES: Final = ("one object each", "1,000 channels", "1,000 channels, half with one of 10 filters")
+
+One = tuple[DeviceTransport, Channel, str]
+
+
+def _subscriptions(shape: str, count: int) -> Iterator[One]:
+    for number in range(count):
+        device = DeviceTransport(f"device-{number:07}", "websockets-transport")
+        if shape == SHAPES[0]:
+            yield device, Channel("plant", "task", "", str(number)), ""
+        else:
+            channel = Channel("plant", "task", f"user-{number % CHANNELS}")
+            is_filtered = shape == SHAPES[2] and number // CHANNELS % 2
+            yield device, channel, FILTERS[number // CHANNELS % 10] if is_filtered else ""
+
+
+def _of_port(one: One) -> Subscription:
+    device, channel, where = one
+    return str(device), channel.key, filter_id_of(where) if where else "", where
+
+
+def _change(shape: str, number: int) -> Channel:
+    user = "" if shape == SHAPES[0] else f"user-{number % CHANNELS}"
+    return Channel("plant", "task", user, str(number))
+
+
+async def _used(registry: Registry) -> int:
+    reply = (await registry.client.execute([Command(("INFO", "memory"))]))[0]
+    return int(info_of(reply)["used_memory"])
+
+
+async def _cpu_us(registry: Registry) -> float:
+    reply = (await registry.client.execute([Command(("INFO", "commandstats"))]))[0]
+    return sum(
+        float(value.partition("usec=")[2].partition(",")[0])
+        for name, value in info_of(reply).items()
+        if name != "cmdstat_info"
+    )
+
+
+async def _measure(url: str, shape: str, *, ours: bool) -> dict[str, Any]:
+    registry = await Registry.open(url)
+    port = SeedRegistry(registry.client)
+    before, cpu_us, begun = await _used(registry), await _cpu_us(registry), time.perf_counter()
+    page: list[One] = []
+    for one in _subscriptions(shape, COUNT):
+        page.append(one)
+        if len(page) == PAGE:
+            if ours:
+                await registry.subscribe_all(page)
+            else:
+                await port.subscribe([_of_port(each) for each in page])
+            page.clear()
+    taken_s = time.perf_counter() - begun
+    found = {
+        "bytes": (await _used(registry) - before) / COUNT,
+        "subscribed": COUNT / taken_s,
+        "server_us": (await _cpu_us(registry) - cpu_us) / COUNT,
+    }
+
+    async def look_up(number: int) -> list[Any]:
+        change, document = _change(shape, number), {"priority": number % 10}
+        if ours:
+            return list((await registry.wanting(change, document)).devices)
+        parts = (change.app_id, change.user_id, change.model, change.model_id)
+        return await port.wanting(*parts, document)
+
+    chance = random.Random(1)
+    numbers = [chance.randrange(COUNT) for _ in range(LOOKUPS if shape == SHAPES[0] else 100)]
+    cpu_us, begun = await _cpu_us(registry), time.perf_counter()
+    sizes = [len(await look_up(number)) for number in numbers]
+    found["found"] = len(numbers) / (time.perf_counter() - begun)
+    found["find_us"] = (await _cpu_us(registry) - cpu_us) / len(numbers)
+    found["sizes"] = sum(sizes)
+    await registry.close()
+    return found
+
+
+async def _mirror(url: str) -> dict[str, float]:
+    """CPU of the loop for one client, microseconds, and the longest step, milliseconds."""
+    registry = await Registry.open(url)
+    mirror = Mirror(registry, worker="node-1", transport="mqtt")
+    live = {
+        f"client-{number}": Held(
+            f"user-{number % 100}", frozenset({(Channel("plant", "task", "", str(number)), "")})
+        )
+        for number in range(MIRRORED)
+    }
+    found: dict[str, float] = {}
+    for what, now in (("connect", live), ("no change", live), ("disconnect", {})):
+        found[what], found[f"{what}, longest step"] = await _cost(_apply(mirror, now))
+    await registry.close()
+    return found
+
+
+def _apply(mirror: Mirror, live: dict[str, Held]) -> Callable[[], Awaitable[object]]:
+    async def is_kept(name: str) -> bool:
+        return True
+
+    return lambda: mirror.apply(live, is_kept, now_us=time.time_ns() // 1000)
+
+
+async def _cost(work: Callable[[], Awaitable[object]]) -> tuple[float, float]:
+    """CPU of one client, microseconds, and of the longest step of the loop, milliseconds."""
+    longest, is_done = 0.0, False
+
+    async def watch() -> None:
+        nonlocal longest
+        while not is_done:
+            begun = time.thread_time()
+            await asyncio.sleep(0.0005)
+            longest = max(longest, time.thread_time() - begun)
+
+    watcher = asyncio.create_task(watch())
+    begun = time.thread_time()
+    await work()
+    taken = time.thread_time() - begun
+    is_done = True
+    await watcher
+    return 1e6 * taken / MIRRORED, 1e3 * longest
+
+
+def run() -> bool:
+    """Measure, and write the record."""
+    started_at = record.now()
+    checks, values = [], {}
+    for shape in SHAPES:
+        found = {}
+        for who in ("port", "perdure"):
+            with RedisServer(appendfsync="", settings={"hash-max-listpack-value": "64"}) as server:
+                found[who] = asyncio.run(_measure(server.url, shape, ours=who == "perdure"))
+        assert found["port"]["sizes"] == found["perdure"]["sizes"], "they do not find the same"
+        for who, of_who in found.items():
+            for name, what, unit in (
+                ("bytes", "memory of a subscription", "bytes"),
+                ("subscribed", "subscribed in pages of 1,000", "/s"),
+                ("server_us", "server CPU of a subscription", "us"),
+                ("found", "look-ups, one after the other", "/s"),
+                ("find_us", "server CPU of a look-up", "us"),
+            ):
+                checks.append(record.check(f"{shape}; {who}: {what}", [of_who[name]], unit))
+        values[shape] = found
+    with RedisServer(appendfsync="everysec") as server:
+        for name, value in asyncio.run(_mirror(server.url)).items():
+            unit = "ms" if name.endswith("step") else "us"
+            checks.append(record.check(f"mirror of 10,000 clients: {name}", [value], unit))
+    with tempfile.TemporaryDirectory(prefix="perdure-bench-") as directory:
+        return record.write(
+            "registry",
+            started_at,
+            data=Path(directory),
+            settings={"subscriptions": COUNT, "lookups": LOOKUPS},
+            checks=checks,
+            values=values,
+        )
