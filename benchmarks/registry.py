@@ -1,8 +1,8 @@
 """The registry with a million subscriptions: ``python -m benchmarks registry``.
 
-Ours beside a straight port of what nexxus-redis does (``registry_port``), each on a Redis of its own:
-memory by ``INFO memory``, and what a page of subscriptions, a look-up and the mirror of a broker's
-clients cost. ``PERDURE_REGISTRY_COUNT`` makes it smaller.
+Ours beside a straight port of what nexxus-redis does (``registry_port``), each on a Redis of its
+own: memory by ``INFO memory``, and what a page of subscriptions, a look-up and the mirror of a
+broker's clients cost. ``PERDURE_REGISTRY_COUNT`` makes it smaller.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOOKUPS: Final = 2_000
 MIRRORED: Final = 10_000
 CHANNELS: Final = 1_000
 FILTERS: Final = [f'{{"priority":{{"$gte":{number}}}}}' for number in range(10)]
-SHAPES: Final = ("one object each", "1,000 channels", "1,000 channels, half with one of 10 filters")
+SHAPES: Final = ("one object each", "1,000 channels, half with one of 10 filters")
 
 One = tuple[DeviceTransport, Channel, str]
 
@@ -42,7 +42,7 @@ def _subscriptions(shape: str, count: int) -> Iterator[One]:
             yield device, Channel("plant", "task", "", str(number)), ""
         else:
             channel = Channel("plant", "task", f"user-{number % CHANNELS}")
-            is_filtered = shape == SHAPES[2] and number // CHANNELS % 2
+            is_filtered = number // CHANNELS % 2
             yield device, channel, FILTERS[number // CHANNELS % 10] if is_filtered else ""
 
 

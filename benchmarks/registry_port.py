@@ -1,9 +1,9 @@
 """The registry as its description says it, and nothing more: what ours is compared with.
 
-Keys and types are those of nexxus-redis (``perdure.registry.channel``). A subscription is a member of
-a set, a filter a field of a hash; whoever looks up takes all sets and hashes whole, and walks each
-filter for each change. Commands of a page go out together, as the JavaScript client sends what one
-turn of its loop has asked for.
+Keys and types are those of nexxus-redis (``perdure.registry.channel``). A subscription is a member
+of a set, a filter a field of a hash; whoever looks up takes all sets and hashes whole, and walks
+each filter for each change. Commands of a page go out together, as the JavaScript client sends
+what one turn of its loop has asked for.
 """
 
 from __future__ import annotations
