@@ -202,6 +202,7 @@ def _wire_connections(
         changes=changes,
         refusal_log=services.refusal_log,
     )
+    services.subscribe_handler = subscribe_handler
     services.control_packets = ControlPackets(
         services,
         connect_handler=connect_handler,

@@ -13,6 +13,7 @@ from perdure.broker.connection.parts import ConnectionParts
 if TYPE_CHECKING:
     from perdure.broker.access.ban_enforcer import BanEnforcer
     from perdure.broker.access.login_expiry import LoginExpiry
+    from perdure.broker.connection.subscribe_handler import SubscribeHandler
     from perdure.broker.delivery.pending_limits import PendingLimits
     from perdure.broker.delivery.registry import Registry
     from perdure.broker.monitor.clock_watch import ClockWatch
@@ -44,6 +45,7 @@ class Services(ConnectionParts):
         "retention",
         "session_counts",
         "shared_subscriptions",
+        "subscribe_handler",
         "sys",
         "wills",
     )
@@ -60,5 +62,6 @@ class Services(ConnectionParts):
     retention: Retention
     session_counts: SessionCounts
     shared_subscriptions: SharedSubscriptions
+    subscribe_handler: SubscribeHandler
     sys: SysPublisher
     wills: WillPublisher

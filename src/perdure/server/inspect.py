@@ -23,6 +23,7 @@ from perdure.admin.records.sessions import (
 from perdure.config.units import format_time
 from perdure.limits import SESSION_EXPIRY_NEVER_S
 from perdure.model import InboxEntry, SessionRecord, StoredSession, Subscription
+from perdure.server.stepwise import StepwiseRows
 from perdure.session.head import unacknowledged_head
 from perdure.session.pending_pages import count_pending, oldest_pending
 from perdure.storage.contract import ReadResult
@@ -179,7 +180,7 @@ async def describe(
     )
     if live is None or live.catching_up:
         pending, exact = await count_pending(
-            database, stored, until=database.last_offset, limit=PENDING_COUNT_MAX
+            StepwiseRows(database), stored, until=database.last_offset, limit=PENDING_COUNT_MAX
         )
     else:
         pending, exact = live.inflight + live.pending, True

@@ -201,6 +201,62 @@ class SubscribeHandler:
         )
         self._wait(session, ack)
 
+    async def subscribe_for(self, session: LiveSession, packet: Subscribe) -> str:
+        """Subscribe for a connected client, which is told nothing; durable when this returns.
+
+        Args:
+            session: of the client.
+            packet: with one filter, as the client would have sent it.
+
+        Returns:
+            The name of the subscription.
+
+        Raises:
+            MqttError: what the client would have been refused with.
+            StorageError: it is not durable.
+        """
+        core = self._core
+        identifiers = packet.properties.subscription_identifiers
+        if identifiers and not core.mqtt_config.subscription_identifier_available:
+            raise MqttError(
+                SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED, "subscription identifiers not supported"
+            )
+        requested = packet.filters[0]
+        _check_filter(requested.filter, core.mqtt_config.topic_levels_max)
+        if core.peers is not None:
+            core.committer.batch.speak(session.client_id, epoch=session.record.epoch)
+            await core.pipeline.committed()
+        await core.pipeline.settled()
+        if not session.is_open:
+            raise MqttError(UNSPECIFIED_ERROR, "the client has disconnected meanwhile")
+        core.pipeline.now_us = core.clock.now_us()
+        feeds: list[str] = []
+        where = requested_where(core, packet)
+        identifier = identifiers[0] if identifiers else 0
+        await self._subscribe(session, requested, identifier, -1, where, feeds)
+        session.put_subscription_count()
+        await core.pipeline.committed()
+        await core.committer.sync_now()
+        for name in feeds:
+            if session.is_open:
+                self._backfill.start(session, name)
+        return self._stored_name(requested.filter)
+
+    async def unsubscribe_for(self, session: LiveSession, name: str) -> bool:
+        """End a subscription of a connected client; durable when this returns. Whether there was
+        one."""
+        core = self._core
+        await core.pipeline.settled()
+        existing = session.subs.get(name)
+        if existing is None or not session.is_open:
+            return False
+        core.pipeline.now_us = core.clock.now_us()
+        self._changes.give_up(session, existing)
+        session.put_subscription_count()
+        await core.pipeline.committed()
+        await core.committer.sync_now()
+        return True
+
     async def _check_syntax(self, connection: ClientConnection, filters: list[str]) -> None:
         """Refuse what is no topic filter before any of the packet takes effect."""
         levels_max = self._core.mqtt_config.topic_levels_max

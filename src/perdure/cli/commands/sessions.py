@@ -26,6 +26,7 @@ from perdure.cli.data import OpenDatabase, confirm, data_options, open_database,
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, cell, error_line, output_options
 from perdure.cli.running_broker import not_running
+from perdure.cli.session_parts import COMMANDS
 from perdure.cli.state_open import open_stored
 from perdure.clock import SystemClock
 from perdure.config.schema import StorageConfig
@@ -358,3 +359,7 @@ def _count(client_ids: tuple[str, ...]) -> str:
 
 def _unknown(client_id: str) -> CommandFailed:
     return CommandFailed(f"there is no session {client_id!r}", ExitCode.NOT_FOUND)
+
+
+for each in COMMANDS:
+    command.add_command(each)

@@ -35,6 +35,8 @@ from perdure.server.administration.node import NodeOperations
 from perdure.server.administration.pipeline import PipelineOperations
 from perdure.server.administration.publishing import PublishOperations
 from perdure.server.administration.service import AdminService, AuditLog, Operations
+from perdure.server.administration.session_parts import SessionPartOperations
+from perdure.server.administration.session_subscriptions import SessionSubscriptionOperations
 from perdure.server.administration.sessions import SessionOperations
 from perdure.server.administration.storage import StorageOperations
 from perdure.server.administration.subscriptions import SubscriptionOperations
@@ -110,6 +112,8 @@ class Administration:
         registry = make_registry(metrics, version=version, backend=config.storage.backend)
         operations: list[Operations] = [
             SessionOperations(services, table, is_superuser=is_superuser),
+            SessionPartOperations(services),
+            SessionSubscriptionOperations(services, is_superuser=is_superuser),
             SubscriptionOperations(services, table),
             MessageOperations(services),
             PublishOperations(services),

@@ -21,13 +21,11 @@ from perdure.admin.problems import Refused
 from perdure.admin.records.sessions import ListSessions, SessionPage, SessionRow
 from perdure.config.units import parse_time
 from perdure.model import SessionRecord, Subscription
+from perdure.server.administration.turns import Turns
 from perdure.server.inspect import Stored, session_row
 
 SCAN_MAX: Final = 2_000
 """Sessions that are looked at for one page."""
-
-ROWS_PER_TURN: Final = 64
-"""Sessions after which the event loop may serve MQTT clients."""
 
 SORTED_AT_ONCE_MAX: Final = 4_096
 """Client ids that are sorted in one turn, some two milliseconds."""
@@ -153,7 +151,7 @@ async def list_sessions(
     wanted = _Wanted(request, live, now_us + skew_us)
     after = decode_cursor(request.cursor)
     items: list[SessionRow] = []
-    looked = 0
+    looked, turns = 0, Turns()
     async with contextlib.aclosing(candidates(database, request, after, live)) as found:
         async for record in found:
             if len(items) == request.limit or looked == SCAN_MAX:
@@ -171,8 +169,7 @@ async def list_sessions(
             )
             if wanted.takes(row):
                 items.append(row)
-            if not looked % ROWS_PER_TURN:
-                await asyncio.sleep(0)
+            await turns.step()
         else:
             after = ""
     return SessionPage(
@@ -205,8 +202,7 @@ async def candidates(
             if held is not None:
                 yield held.record
         return
-    # Starting above the prefix without its last character skips what cannot begin with it.
-    start = max(after, prefix[:-1], key=str.encode)
+    start = max(after, _before(prefix), key=str.encode)
     following = next(connected, None)
     async with contextlib.aclosing(
         cast("AsyncGenerator[SessionRecord, None]", database.sessions(after=start))
@@ -229,6 +225,19 @@ async def candidates(
         if held is not None and not held.stored:
             yield held.record
         following = next(connected, None)
+
+
+def _before(prefix: str) -> str:
+    """A client id below all that begin with a prefix, with next to nothing in between: what is
+    stepped over there is not counted."""
+    if not prefix:
+        return ""
+    last = ord(prefix[-1]) - 1
+    if last < 0:
+        return prefix[:-1]
+    if last in range(0xD800, 0xE000):  # surrogates are no characters
+        last = 0xD7FF
+    return f"{prefix[:-1]}{chr(last)}\U0010ffff"
 
 
 def _from(ids: list[bytes], prefix: bytes, after: str) -> Iterator[bytes]:

@@ -125,7 +125,7 @@ class SessionOperations:
         """End a session now: its connection, its will, its shares, its state."""
         call.before = await self._row(request.client_id)
         if not await self._end(request.client_id):
-            raise _unknown(request.client_id)
+            raise unknown_session(request.client_id)
         return Outcome(request.client_id, "discarded")
 
     async def kick(self, request: KickSession, call: Call) -> Outcome:
@@ -140,7 +140,7 @@ class SessionOperations:
         """Give a session to a user; who holds it is disconnected, as after ``kick``."""
         call.before = await self._row(request.client_id)
         if not await self._hand_over(request.client_id, request.username):
-            raise _unknown(request.client_id)
+            raise unknown_session(request.client_id)
         call.after = await self._row(request.client_id)
         return Outcome(request.client_id, "given")
 
@@ -165,10 +165,10 @@ class SessionOperations:
     async def _find(self, client_id: str) -> tuple[LiveSession | None, StoredSession]:
         live = self._services.registry.live.get(client_id)
         if live is not None:
-            return live, _as_stored(live)
+            return live, as_stored(live)
         stored = await self._services.database.open_session(client_id)
         if stored is None:
-            raise _unknown(client_id)
+            raise unknown_session(client_id)
         return None, stored
 
     async def _row(self, client_id: str) -> SessionRow | None:
@@ -236,7 +236,8 @@ class SessionOperations:
         return True
 
 
-def _unknown(client_id: str) -> Refused:
+def unknown_session(client_id: str) -> Refused:
+    """The refusal for a session that is not there."""
     return Refused("not_found", f"there is no session {client_id!r}")
 
 
@@ -260,7 +261,7 @@ def check_writable(services: Services) -> None:
         raise StorageUnavailable("the store has failed and has not recovered yet")
 
 
-def _as_stored(live: LiveSession) -> StoredSession:
+def as_stored(live: LiveSession) -> StoredSession:
     """A session in memory as the store would have it now."""
     return StoredSession(
         live.record,

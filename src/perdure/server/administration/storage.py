@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Mapping
 from typing import Any, Final, final
@@ -24,13 +23,12 @@ from perdure.config.units import format_time
 from perdure.errors import ConfigError
 from perdure.server.administration.service import Call, Handler
 from perdure.server.administration.sessions import check_writable
+from perdure.server.administration.turns import Turns
 from perdure.storage.contract import GenerationInfo, TakesStructure
 from perdure.topic.proposal import check_structure
 
 BEHIND_SCAN_MAX: Final = 2_000
 """Sessions that are looked at before a generation is dropped."""
-
-SESSIONS_PER_TURN: Final = 16
 
 
 @final
@@ -103,6 +101,7 @@ class StorageOperations:
         """Sessions that have not acknowledged everything up to an offset, and whether it is all."""
         database = self._services.database
         behind = looked = 0
+        turns = Turns()
         async for record in database.sessions():
             if looked == BEHIND_SCAN_MAX:
                 return behind, False
@@ -113,8 +112,7 @@ class StorageOperations:
             elif record.subscription_count:
                 stored = await database.open_session(record.client_id)
                 behind += stored is not None and stored.cursor.offset < offset
-            if not looked % SESSIONS_PER_TURN:
-                await asyncio.sleep(0)
+            await turns.step()
         return behind, True
 
     async def rotate(self, request: RotateLog, call: Call) -> NewGeneration:

@@ -36,15 +36,13 @@ from perdure.server.administration.listing import (
 )
 from perdure.server.administration.paging import page_of
 from perdure.server.administration.service import Call, Handler
+from perdure.server.administration.turns import Turns
 from perdure.server.inspect import held_subscription
 from perdure.topic.matching import matches
 from perdure.topic.names import validate_topic_name
 
 SESSIONS_PER_PAGE: Final = 500
 """Sessions whose subscriptions are read for one page."""
-
-SESSIONS_PER_TURN: Final = 16
-FOUND_PER_TURN: Final = 1_024
 
 MEMBERS_SHOWN_MAX: Final = 100
 LAG_COUNT_MAX: Final = 1_000
@@ -88,7 +86,7 @@ class SubscriptionOperations:
         items: list[SubscriptionRow] = []
         after_id, _, after_name = decode_cursor(request.cursor).partition("\0")
         last = after_id, after_name
-        looked = 0
+        looked, turns = 0, Turns()
         async for client_id in self._clients(request, after_id, resumed=bool(after_name)):
             if looked == SESSIONS_PER_PAGE:
                 break
@@ -103,8 +101,7 @@ class SubscriptionOperations:
                     items.append(row)
                 last = client_id, row.filter
             last = client_id, ""
-            if not looked % SESSIONS_PER_TURN:
-                await asyncio.sleep(0)
+            await turns.step()
         else:
             return SubscriptionPage(items=items, estimated_total=self._total(request))
         return SubscriptionPage(items=items, next_cursor=_position(*last))
@@ -123,7 +120,7 @@ class SubscriptionOperations:
             after = _OFFLINE
         if request.connected:
             return MatchPage(items=items)
-        looked, last = 0, after[1:]
+        looked, last, turns = 0, after[1:], Turns()
         asked = ListSessions(connected=False)
         async for record in candidates(self._services.database, asked, last, None):
             if looked == SESSIONS_PER_PAGE or len(items) >= request.limit:
@@ -135,8 +132,7 @@ class SubscriptionOperations:
                     for row in await self._rows(last)
                     if matches(_plain(row), request.topic)
                 ]
-            if not looked % SESSIONS_PER_TURN:
-                await asyncio.sleep(0)
+            await turns.step()
         return MatchPage(items=items)
 
     async def groups(self, request: ListSharedGroups, _call: Call) -> SharedGroupPage:
@@ -186,11 +182,11 @@ class SubscriptionOperations:
     async def _matching(self, topic: str) -> list[Match]:
         """The subscriptions of connected sessions that a topic matches."""
         found: list[Match] = []
+        turns = Turns()
         for live, sub in self._subscribers(topic):
             row = _row(live.client_id, sub, self._live.node)
             found.append(Match(**msgspec.structs.asdict(row), allowed=self._allowed(live, topic)))
-            if not len(found) % FOUND_PER_TURN:
-                await asyncio.sleep(0)
+            await turns.step()
         return found
 
     def _subscribers(self, topic: str) -> Iterator[tuple[LiveSession, Subscription]]:

@@ -20,6 +20,7 @@ from perdure.broker.services import Services
 from perdure.config.schema import RetentionConfig
 from perdure.config.units import format_time
 from perdure.server.administration.service import Call, Handler
+from perdure.server.administration.turns import Turns
 from perdure.storage.contract import GenerationInfo
 from perdure.storage.cursors import load_cursors
 
@@ -98,10 +99,11 @@ class TimelineOperations:
         """Where sessions stand: of those in memory and of the first stored ones."""
         services = self._services
         live = services.registry.live
-        connected = {
-            client_id: session.outbound.cursor().offset
-            for client_id, session in itertools.islice(live.items(), SESSIONS_SAMPLED_MAX)
-        }
+        turns = Turns()
+        connected: dict[str, int] = {}
+        for client_id, session in list(itertools.islice(live.items(), SESSIONS_SAMPLED_MAX)):
+            connected[client_id] = session.outbound.acked_offset
+            await turns.step()
         stored = await self._stored_cursors()
         found = [
             TimelineCursor(client_id=name, at=format_time(at), at_us=at, connected=True)
@@ -121,6 +123,7 @@ class TimelineOperations:
             return self._stored
         self._sampled_us = now_us
         found: dict[str, int] = {}
+        turns = Turns()
         async for record in services.database.sessions():
             if len(found) >= SESSIONS_SAMPLED_MAX:
                 break
@@ -129,8 +132,7 @@ class TimelineOperations:
             stored = await services.database.open_session(record.client_id)
             if stored is not None:
                 found[record.client_id] = stored.cursor.offset
-            if len(found) % 32 == 0:
-                await services.yield_to_loop()
+            await turns.step()
         self._stored = found
         return found
 

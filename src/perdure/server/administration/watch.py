@@ -1,8 +1,8 @@
 """Operations on alarms, and on which sessions have most to do.
 
-All connected sessions are looked at for that, a slice in each turn of the loop: a look at 100,000
-sessions keeps nobody waiting for longer than a slice takes. There is one look in a second at most,
-whoever asks.
+All connected sessions are looked at for that, in short steps (``turns``): a look at 100,000
+sessions keeps nobody waiting for longer than one of them takes. There is one look in a second at
+most, whoever asks.
 """
 
 from __future__ import annotations
@@ -29,11 +29,9 @@ from perdure.broker.services import Services
 from perdure.config.units import format_time
 from perdure.server.administration.history import Recorder
 from perdure.server.administration.service import Call, Handler
+from perdure.server.administration.turns import Turns
 from perdure.server.alarms.book import Alarm
 from perdure.server.alarms.watch import AlarmWatch
-
-SLICE: Final = 200
-"""Sessions that are looked at in one turn of the loop: a millisecond."""
 
 LOOK_US: Final = 1_000_000
 """Least time between two looks."""
@@ -111,17 +109,16 @@ class WatchOperations:
             before = self._serials if elapsed_us < FORGET_US else {}
             rows: list[TopRow] = []
             serials: dict[str, int] = {}
-            live = list(self._services.registry.live.values())
-            for begin in range(0, len(live), SLICE):
-                for session in live[begin : begin + SLICE]:
-                    serial = session.outbound.next_serial
-                    serials[session.client_id] = serial
-                    earlier = before.get(session.client_id)
-                    rate = None
-                    if earlier is not None:
-                        rate = round(max(0, serial - earlier) * 1_000_000 / elapsed_us, 1)
-                    rows.append(self._row(session, rate))
-                await asyncio.sleep(0)
+            turns = Turns()
+            for session in list(self._services.registry.live.values()):
+                serial = session.outbound.next_serial
+                serials[session.client_id] = serial
+                earlier = before.get(session.client_id)
+                rate = None
+                if earlier is not None:
+                    rate = round(max(0, serial - earlier) * 1_000_000 / elapsed_us, 1)
+                rows.append(self._row(session, rate))
+                await turns.step()
             self._rows, self._serials, self._looked_us = rows, serials, now_us
             return rows
 
