@@ -1,4 +1,4 @@
-"""The other end of the admin socket: asks the running broker on this machine."""
+"""Asks a running broker: the one on this machine over its admin socket, or that of a context."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Final, TypeVar, final
+from typing import Final, Protocol, TypeVar, final
 
 import msgspec
 
 from perdure.admin.operation import Page, Request
+from perdure.admin.problems import Problem
 from perdure.admin.table import operation_of
 from perdure.admin.wire import Answer, Ask, encode_line
+from perdure.cli.contexts import selected
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.observe.admin_socket import SOCKET_NAME, socket_address
 
@@ -28,6 +30,7 @@ _EXIT_CODES: Final = {
     "bad_request": ExitCode.DATA,
     "too_large": ExitCode.DATA,
     "forbidden": ExitCode.NOT_PERMITTED,
+    "unauthorized": ExitCode.NOT_PERMITTED,
     "not_available": ExitCode.CONFIG,
     "conflict": ExitCode.DATA,
     "precondition_failed": ExitCode.TEMPORARY,
@@ -42,17 +45,67 @@ _EXIT_CODES: Final = {
 }
 
 
+class Exchange(Protocol):
+    """A way to a broker."""
+
+    def ask(self, name: str, request: bytes) -> bytes | Problem:
+        """The result of an operation, JSON, or why there is none.
+
+        Raises:
+            CommandFailed: nobody answers.
+        """
+        ...
+
+    def close(self) -> None:
+        """Hang up."""
+        ...
+
+
 @final
-class AdminClient:
-    """A connection to the broker of a data directory; a context manager."""
+class SocketExchange:
+    """The admin socket of a broker on this machine."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
         self._lines = connected.makefile("rb")
 
+    def ask(self, name: str, request: bytes) -> bytes | Problem:
+        """The result of an operation, or why there is none.
+
+        Raises:
+            CommandFailed: the broker does not answer.
+        """
+        try:
+            self._socket.sendall(encode_line(Ask(name, msgspec.Raw(request))))
+            line = self._lines.readline()
+        except OSError as error:
+            raise _silent(error) from error
+        if not line.endswith(b"\n"):
+            raise CommandFailed("the broker closed the connection", ExitCode.UNAVAILABLE)
+        answer = msgspec.json.decode(line, type=Answer)
+        return bytes(answer.result) if answer.error is None else answer.error
+
+    def close(self) -> None:
+        """Hang up."""
+        self._lines.close()
+        self._socket.close()
+
+
+@final
+class AdminClient:
+    """A connection to a broker; a context manager.
+
+    Args:
+        exchange: the way to it.
+    """
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
     @classmethod
-    def connect(cls, directory: Path, *, timeout_s: float = TIMEOUT_S) -> AdminClient | None:
-        """Connect, or None if no broker runs on the directory.
+    def connect(cls, directory: Path, *, timeout_s: float | None = None) -> AdminClient | None:
+        """Connect to the broker of the context in use, or to that of a data directory; None if no
+        broker runs on it.
 
         Args:
             directory: of the broker's data.
@@ -61,6 +114,13 @@ class AdminClient:
         Raises:
             CommandFailed: one runs and does not let us, or does not answer.
         """
+        if timeout_s is None:
+            timeout_s = TIMEOUT_S
+        found = selected()
+        if found is not None:
+            from perdure.cli.http_exchange import HttpExchange
+
+            return cls(HttpExchange(found[1], timeout_s=timeout_s))
         connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connecting.settimeout(timeout_s)
         try:
@@ -79,7 +139,7 @@ class AdminClient:
         except OSError as error:
             connecting.close()
             raise _silent(error) from error
-        return cls(connecting)
+        return cls(SocketExchange(connecting))
 
     def __enter__(self) -> AdminClient:
         return self
@@ -94,8 +154,7 @@ class AdminClient:
 
     def close(self) -> None:
         """Hang up."""
-        self._lines.close()
-        self._socket.close()
+        self._exchange.close()
 
     def call(self, request: Request[R]) -> R:
         """Ask, and return the result.
@@ -104,13 +163,21 @@ class AdminClient:
             CommandFailed: the broker refused, or does not answer.
         """
         operation = operation_of(type(request))
-        line = encode_line(Ask(operation.name, msgspec.Raw(msgspec.json.encode(request))))
-        try:
-            self._socket.sendall(line)
-        except OSError as error:
-            raise _silent(error) from error
-        result: R = msgspec.json.decode(self._answer(), type=operation.result)
+        answer = self.ask(operation.name, msgspec.json.encode(request))
+        result: R = msgspec.json.decode(answer, type=operation.result)
         return result
+
+    def ask(self, name: str, request: bytes) -> bytes:
+        """The same, from JSON to JSON.
+
+        Raises:
+            CommandFailed: the broker refused, or does not answer.
+        """
+        answer = self._exchange.ask(name, request)
+        if isinstance(answer, bytes):
+            return answer
+        code = _EXIT_CODES.get(answer.code, ExitCode.UNAVAILABLE)
+        raise CommandFailed(answer.message, code, hint=answer.hint)
 
     def items(self, request: Request[Page[T]]) -> Iterator[T]:
         """Ask for a list, and yield its items, page by page.
@@ -124,19 +191,6 @@ class AdminClient:
             if page.next_cursor is None:
                 return
             request = msgspec.structs.replace(request, cursor=page.next_cursor)
-
-    def _answer(self) -> bytes:
-        try:
-            line = self._lines.readline()
-        except OSError as error:
-            raise _silent(error) from error
-        if not line.endswith(b"\n"):
-            raise CommandFailed("the broker closed the connection", ExitCode.UNAVAILABLE)
-        answer = msgspec.json.decode(line, type=Answer)
-        if answer.error is not None:
-            code = _EXIT_CODES.get(answer.error.code, ExitCode.UNAVAILABLE)
-            raise CommandFailed(answer.error.message, code, hint=answer.error.hint)
-        return bytes(answer.result)
 
 
 def _silent(error: OSError) -> CommandFailed:

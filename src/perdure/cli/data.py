@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 import click
 
+from perdure.cli.contexts import refuse_remote, stay_here
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.settings_options import config_options
 from perdure.config.backends import BACKENDS
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
+
+_GIVEN: Final = click.core.ParameterSource.COMMANDLINE
 
 _BACKEND: Final = "perdure.backend"
 """Where a command's context keeps what ``storage.backend`` says."""
@@ -76,6 +79,9 @@ def broker_options(command: _F) -> _F:
         **kwargs: Any,
     ) -> Any:
         overrides = []
+        source = click.get_current_context().get_parameter_source
+        if any(source(name) is _GIVEN for name in ("data_option", "config_path", "sets")):
+            stay_here()
         if data_option is not None:
             origin = Origin("flag", "--data")
             overrides.append(Override(("storage", "path"), str(data_option), origin))
@@ -135,6 +141,7 @@ def open_database(path: Path, *, read_only: bool = True) -> Iterator[OpenDatabas
         CommandFailed: there is no database.
         StorageError: it cannot be opened.
     """
+    refuse_remote("looking into a data directory")
     context = click.get_current_context(silent=True)
     backend = context.meta.get(_BACKEND, "rocksdb") if context is not None else "rocksdb"
     if not BACKENDS[backend].is_directory:
@@ -162,6 +169,7 @@ def database_directory(storage: StorageConfig) -> Path:
     Raises:
         CommandFailed: it does not.
     """
+    refuse_remote("looking into a data directory")
     if not storage.traits.is_directory:
         raise elsewhere(storage.backend)
     path = Path(storage.path)

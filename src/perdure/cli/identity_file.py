@@ -11,6 +11,7 @@ from perdure.admin.problems import Refused
 from perdure.admin.records.identity import DrainAudit
 from perdure.admin.rights import Principal
 from perdure.cli.admin_client import AdminClient
+from perdure.cli.contexts import refuse_remote
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.clock import SystemClock
 from perdure.config.schema import Config
@@ -40,6 +41,7 @@ def open_ledger(config: Config) -> Iterator[Ledger]:
     Raises:
         CommandFailed: the broker keeps nothing, or what was asked for is refused.
     """
+    refuse_remote("changing users and keys in their file")
     if not config.storage.traits.is_kept:
         raise CommandFailed(
             f"storage.backend is {config.storage.backend}: users are kept nowhere",

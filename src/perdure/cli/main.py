@@ -48,6 +48,8 @@ COMMANDS: Mapping[str, str] = {
     "tokens": "Issue, show and revoke tokens that clients log in with.",
     "users": "List, add and change who may log in to the dashboard and the HTTP API.",
     "api-keys": "List, add and revoke keys for the HTTP API.",
+    "api": "Ask for any operation of the API, here or on another machine.",
+    "context": "Name brokers on other machines, and choose one.",
     "registry": "Subscriptions and devices on Redis, in nexxus's keys.",
     "config": "Check and show the configuration.",
     "bench": "Measure a broker.",
