@@ -33,7 +33,7 @@ def command() -> None:
 
     \b
     Examples:
-      perdure context add plant --url https://broker.plant:18083 --stdin < key
+      perdure context add plant --url https://broker.example:18083 --stdin < key
       perdure context use plant
       perdure sessions list
       PERDURE_CONTEXT=local perdure status
