@@ -49,6 +49,12 @@ class Runner:
             "pipeline.tables.place": home / "to",
             "pipeline.archive.every_s": "1s",
             "pipeline.maintain.every_s": "2s",
+            "pipeline.learn.every_s": "1s",
+            "pipeline.learn.range_s": "4000d",
+            "pipeline.learn.write": home / "proposal.json",
+            "pipeline.stats.every_s": "1s",
+            "pipeline.stats.range_s": "4000d",
+            "pipeline.stats.write": home / "stats.json",
             "pipeline.lease_s": "5s",
             "pipeline.bind": f"127.0.0.1:{port}",
         }
@@ -100,6 +106,14 @@ def test_one_works_and_the_other_takes_over(database: RocksDatabase, tmp_path: P
         assert two.works()
         name = 'perdure_pipeline_job_runs_total{job="maintain"}'
         wait_for(lambda: two.metrics().get(name, 0) >= 1, two)
+        for job in ("learn", "stats"):
+            name = f'perdure_pipeline_job_runs_total{{job="{job}"}}'
+            before = two.metrics().get(name, 0)
+            wait_for(lambda: two.metrics().get(name, 0) > before + 1, two)  # noqa: B023
+        told = json.loads((tmp_path / "stats.json").read_text())
+        assert told["totals"]["messages"] == 650
+        assert json.loads((tmp_path / "proposal.json").read_text())["messages"] == 650
+        assert not [each for each in tmp_path.iterdir() if each.name.startswith(".")]
         figures = two.metrics()
         assert figures["perdure_pipeline_behind_messages"] == 0
         assert figures["perdure_pipeline_behind_seconds"] == 0

@@ -25,6 +25,7 @@ from perdure.cli.range_options import until_option
 
 if TYPE_CHECKING:
     from perdure.pipeline.options import ReadOptions
+    from perdure.topic.proposal import Proposal
 
 SHOWN: Final = 50
 
@@ -57,21 +58,37 @@ def learn(
     Runs in this process, or in Spark where --master or pipeline.master names one.
     """
     options = read_options(log, filters, **{"from": since, "until": until})
+    learned = proposal(log, options, master=master, memory=memory)
+    if learned is None:
+        raise CommandFailed(f"{log.place}: nothing was recorded yet", ExitCode.NOT_FOUND)
+    found, streams = learned
+    if file is not None:
+        file.write_bytes(encoded(found))
+        click.echo(f"wrote {file}", err=True)
+    _show(out, found, streams)
+
+
+def proposal(
+    log: From, options: ReadOptions, *, master: str | None = None, memory: str | None = None
+) -> tuple[Proposal, int] | None:
+    """A proposal, and how many streams there are now; None = nothing was recorded."""
     with pipeline_installed():
         from perdure.pipeline.jobs.learn import propose
     with opened_log(options) as index:
         newest, database = index.newest(), index.database_id
         streams = index.patterns(index.generations()[-1].generation)
     if newest is None:
-        raise CommandFailed(f"{log.place}: nothing was recorded yet", ExitCode.NOT_FOUND)
+        return None
     until_offset = min(options.until_offset, newest.offset)
     options = msgspec.structs.replace(options, until_offset=until_offset)
     counts = _counts(log, options, master, memory)
     found = propose(counts, streams, database=database, through_offset=until_offset)
-    if file is not None:
-        file.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2))
-        click.echo(f"wrote {file}", err=True)
-    _show(out, found, len(streams))
+    return found, len(streams)
+
+
+def encoded(found: Proposal) -> bytes:
+    """A proposal as a file."""
+    return msgspec.json.format(msgspec.json.encode(found), indent=2)
 
 
 def _counts(

@@ -188,18 +188,21 @@ def opened_log(options: ReadOptions) -> Iterator[LogIndex]:
 
 @contextlib.contextmanager
 def spark_session(name: str, *, master: str | None, memory: str | None) -> Iterator[Any]:
-    """A Spark session for the time of a command.
+    """A Spark session for the time of a command, or the one that this process has already.
 
     Raises:
         ConfigError: the pipeline is not installed.
     """
     with pipeline_installed():
-        from perdure.pipeline.session import build
+        from perdure.pipeline.session import build, has_session
+    # That of ``pipeline run`` goes on after a job of it.
+    is_ours = not has_session()
     spark = build(master=master, memory=memory or MEMORY, app=f"perdure-{name}")
     try:
         yield spark
     finally:
-        spark.stop()
+        if is_ours:
+            spark.stop()
 
 
 def named_spark(settings: PipelineConfig, master: str | None) -> str:

@@ -10,27 +10,35 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast, final
 
 import click
+import msgspec
 
 from perdure.cli.archive_place import make_place
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.pipeline_archive import plan_of
+from perdure.cli.pipeline_learn import encoded, proposal
 from perdure.cli.pipeline_options import (
     From,
     executor,
     log_options,
     pipeline_installed,
+    plain,
+    read_options,
 )
+from perdure.cli.pipeline_stats import page, statistics
 from perdure.clock import SystemClock
 from perdure.config.schema import MetricsConfig, PipelineConfig
+from perdure.errors import StorageUnavailable
 from perdure.observe import logs
 from perdure.observe.log_writer import LogWriter
 from perdure.server.systemd import Notifier
 
 if TYPE_CHECKING:
     from perdure.pipeline.jobs.archive_runs import ArchivePlan
+    from perdure.pipeline.options import ReadOptions
     from perdure.pipeline.service.lease import Lease
     from perdure.pipeline.service.supervisor import Supervisor
     from perdure.storage.pipeline_runs import RunState
@@ -209,31 +217,39 @@ class PipelineJobs:
     def learn(self, _state: RunState) -> bool:
         """A proposal, in its file."""
         settings = self._settings.learn
-        self._command("learn", settings.range_s, "--write", settings.write)
+        found = proposal(self._log, self._range(settings.range_s))
+        if found is not None:
+            self._write("learn", settings.write, encoded(found[0]))
         return False
 
     def stats(self, _state: RunState) -> bool:
-        """A report, in its file."""
+        """A report, in its file: a page, or JSON."""
         settings = self._settings.stats
-        self._command("stats", settings.range_s, "--html", settings.write)
+        found = statistics(self._log, self._range(settings.range_s))
+        if settings.write.endswith(".html"):
+            report = page(self._log, found).encode()
+        else:
+            report = msgspec.json.encode(plain(msgspec.structs.asdict(found))) + b"\n"
+        self._write("stats", settings.write, report)
         return False
 
-    def _command(self, name: str, range_s: int, *options: str) -> None:
-        """A command of the pipeline group, with our log and our configuration."""
-        group = click.get_current_context().parent
-        assert group is not None
-        given = click.get_current_context().params
-        arguments = ["--from", f"{range_s}s", *options, "--json"]
-        if given.get("config_path"):
-            arguments += ["--config", str(given["config_path"])]
-        for each in given.get("sets", ()):
-            arguments += ["--set", each]
-        if given.get("data_option") is not None:
-            arguments += ["--data", str(given["data_option"])]
-        command = cast("click.Group", group.command).commands[name]
-        with contextlib.redirect_stdout(open(os.devnull, "w", encoding="utf-8")):  # noqa: PTH123
-            command.main(arguments, standalone_mode=False)
-        log.info("pipeline.written", job=name, file=options[1])
+    def _range(self, range_s: int) -> ReadOptions:
+        return read_options(self._log, (), **{"from": f"{range_s}s"})
+
+    def _write(self, job: str, file: str, content: bytes) -> None:
+        """Put a file in its place, whole: somebody may be reading the last one.
+
+        Raises:
+            StorageUnavailable: it cannot be written.
+        """
+        target = Path(file)
+        draft = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            draft.write_bytes(content)
+            draft.replace(target)
+        except OSError as error:
+            raise StorageUnavailable(f"{target}: {error.strerror or error}") from error
+        log.info("pipeline.written", job=job, file=file)
 
     def _look(self, state: RunState, offset: int) -> None:
         """How far the archive is behind now."""

@@ -88,6 +88,15 @@ def check_java(environ: Mapping[str, str] | None = None) -> int:
     return version
 
 
+def has_session() -> bool:
+    """Whether this process has a session that runs."""
+    if "pyspark.sql" not in sys.modules:
+        return False
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() is not None
+
+
 def build(
     *,
     master: str | None = None,
