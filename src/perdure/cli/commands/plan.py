@@ -1,14 +1,19 @@
-"""``perdure plan``: what something will need, by arithmetic, before there is any of it."""
+"""``perdure plan``: what something will need, by arithmetic on counts."""
 
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Final
 
 import click
+import msgspec
 
+from perdure.cli.data import broker_options, open_database
+from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
-from perdure.config.units import SIZES
+from perdure.config.schema import Config
+from perdure.config.units import SIZES, parse_duration
 from perdure.tokens import LAYOUTS
 
 _ENTRIES: Final = 128
@@ -62,6 +67,47 @@ def sessions(count: str, url: str, entries: int, out: Output) -> None:
             for one in estimates
         ),
     )
+
+
+@command.command()
+@broker_options
+@click.option("--keep", metavar="DURATION", help="Retention to plan for; else retention.time_s.")
+@click.option(
+    "--growth",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Times as many devices that do the same.",
+)
+@output_options
+def capacity(config: Config, keep: str | None, growth: float, out: Output) -> None:
+    """Disk and memory that a broker will need, from what its data directory holds.
+
+    Reads counts, no messages; beside a running broker too. Memory is that of sessions at rest.
+
+    \b
+    Examples:
+      perdure plan capacity --data perdure-data --keep 30d
+      perdure plan capacity --growth 10 --json
+    """
+    from perdure.pipeline.jobs.capacity import count, plan
+
+    keep_s: float = config.retention.time_s
+    if keep is not None:
+        try:
+            keep_s = parse_duration(keep, "us") / 1e6
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--keep") from error
+    if not keep_s:
+        raise click.UsageError("retention.time_s keeps all for ever: name a time with --keep")
+    path = Path(config.storage.path)
+    with open_database(path) as opened:
+        counts = opened.run(count(opened.database, opened.database.generations()))
+    generation_s = config.retention.generation_time_s
+    found = plan(counts, keep_s=keep_s, generation_s=generation_s, growth=growth)
+    if found is None:
+        raise CommandFailed(f"{path}: the log is too short to tell", ExitCode.NOT_FOUND)
+    out.record({**msgspec.structs.asdict(found), "growth": growth, "keep_s": round(keep_s)})
 
 
 def _count(text: str) -> int:
