@@ -23,11 +23,14 @@ ROUNDS ?= 200
 FRESH_SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
 SEEDS ?= 20
 FUZZ_SECONDS ?= 600
-# Files of tests run side by side; those that load the machine themselves run alone afterwards.
-PARALLEL_TESTS := tests/unit tests/contract tests/model tests/sim tests/wire tests/fuzz
-SERIAL_TESTS := tests/crash tests/interop tests/browser
-TESTS ?=
+# A file of tests stays on one worker. Those that wait most, for kills and servers, begin, and the many
+# short ones fill what is left.
+ALL_TESTS := tests/crash tests/interop tests/browser tests/contract tests/model tests/sim tests/wire \
+	tests/fuzz tests/unit
+SPREAD := --dist loadfile --no-loadscope-reorder
+TESTS ?= $(ALL_TESTS)
 WORKERS ?= 3
+PYTEST ?=
 DEMO ?=
 BENCH ?=
 HOSTILE ?=
@@ -54,20 +57,8 @@ demo: setup ## the three promises on real clients, through a kill -9 (DEMO="--he
 	@$(BIN)/python -m examples.demo $(DEMO)
 
 .PHONY: test
-test: setup ## all tests (TESTS=tests/unit for a part, WORKERS=n for more at once)
-ifeq ($(TESTS),)
-	@$(MAKE) --no-print-directory test-parallel test-serial
-else
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(TESTS)
-endif
-
-.PHONY: test-parallel
-test-parallel: setup ## those that can share the machine
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(PARALLEL_TESTS)
-
-.PHONY: test-serial
-test-serial: setup ## those that load it themselves: kill -9, failing disks, other clients
-	$(BIN)/python -m pytest -q $(SERIAL_TESTS)
+test: setup ## all tests (TESTS=tests/unit for a part, WORKERS=n for more at once, PYTEST="-k word")
+	$(BIN)/python -m pytest -q -n $(WORKERS) $(SPREAD) $(PYTEST) $(TESTS)
 
 .PHONY: test-spark
 test-spark: setup ## the tests of the data pipeline, with Spark (needs Java 17; 1 GB to install)
@@ -77,7 +68,8 @@ test-spark: setup ## the tests of the data pipeline, with Spark (needs Java 17; 
 
 COMPILED := build/compiled
 # What a client or a store can tell, and the modules themselves: a compiler takes types at their word.
-COMPILED_TESTS ?= tests/contract tests/model tests/wire tests/unit/mqtt tests/unit/net \
+# What speaks to servers is not compiled; the store of a server in memory ("remote") stands for them.
+COMPILED_TESTS ?= tests/contract tests/model tests/sim tests/wire tests/unit/mqtt tests/unit/net \
 	tests/unit/session tests/unit/storage/rocksdb tests/unit/topic
 
 $(COMPILED)/.built: $(STAMP) compiled.txt setup.py $(shell sed -n 's,^perdure/,src/&,p' compiled.txt)
@@ -91,9 +83,10 @@ $(COMPILED)/.built: $(STAMP) compiled.txt setup.py $(shell sed -n 's,^perdure/,s
 compiled: $(COMPILED)/.built ## a package with the modules that mypyc has compiled
 
 .PHONY: test-compiled
-test-compiled: compiled ## tests on the compiled package (COMPILED_TESTS="tests/unit" for others)
-	PYTHONPATH=$(COMPILED):. $(BIN)/python -m pytest -q -o pythonpath=. \
-		-n $(WORKERS) --dist loadfile $(COMPILED_TESTS)
+test-compiled: compiled ## tests on the compiled package (COMPILED_TESTS="tests/unit" for others, SEED=n, SEEDS=n)
+	PYTHONPATH=$(COMPILED):. PERDURE_SEED=$(SEED) PERDURE_SIM_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q \
+		-o pythonpath=. -n $(WORKERS) $(SPREAD) -m "not (redis or postgres or kafka)" $(PYTEST) \
+		$(COMPILED_TESTS)
 
 .PHONY: check
 check: setup ## what CI asks of a change before the tests: format, lint, types, import law, tidy
@@ -136,7 +129,7 @@ fuzz-decoder: setup ## FUZZ_SECONDS of bytes that reach ever more of the decoder
 fresh: setup ## simulations and wire cases with seeds that no run had (SEED=n repeats, SEEDS=n simulations)
 	@echo "fresh seeds: repeat with make fresh SEED=$(FRESH_SEED) SEEDS=$(SEEDS)"
 	PERDURE_SEED=$(FRESH_SEED) PERDURE_SIM_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q -n $(WORKERS) \
-		--dist loadfile -k "virtual or every_promise" tests/sim tests/wire
+		$(SPREAD) -k "virtual or every_promise" tests/sim tests/wire
 
 .PHONY: sim
 sim: setup ## repeat a simulated run: make sim SEED=n

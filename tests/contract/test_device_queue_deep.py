@@ -12,7 +12,7 @@ from perdure.storage.memory import MemoryDeviceQueue
 from tests.contract.queues import NOW_US, SECOND_US, entry, read_all
 
 STEPS = int(os.environ.get("PERDURE_QUEUE_STEPS", "40"))
-SEEDS = [int(seed) for seed in os.environ.get("PERDURE_SEED", "1 2").split()]
+SEEDS = [int(seed) for seed in (os.environ.get("PERDURE_SEED") or "1 2").split()]
 
 
 class History:

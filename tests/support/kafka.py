@@ -28,6 +28,8 @@ from tests.support.process import free_port
 _ROOT: Final = Path(__file__).parents[2]
 _POM: Final = _ROOT / "tools" / "kafka" / "pom.xml"
 _JARS: Final = Path(os.environ.get("PERDURE_KAFKA_JARS", _ROOT / "build" / "kafka"))
+_FETCHES: Final = 3
+"""So often Maven tries: networks fail for moments."""
 _HEAP_MB: Final = 256
 _JVM: Final = (
     *(f"-Xms{_HEAP_MB}m", f"-Xmx{_HEAP_MB}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
@@ -68,14 +70,18 @@ def jars() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done.exists():
             goal = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
-            fetched = subprocess.run(
-                ["mvn", "-q", "-B", "-f", str(_POM), *goal, f"-DoutputDirectory={_JARS}"],
-                capture_output=True,
-                check=False,
-                stdin=subprocess.DEVNULL,
-            )
-            if fetched.returncode != 0:
-                raise BenchError(f"Maven does not fetch Kafka: {fetched.stdout.decode()[-2000:]}")
+            for left in reversed(range(_FETCHES)):
+                fetched = subprocess.run(
+                    ["mvn", "-q", "-B", "-f", str(_POM), *goal, f"-DoutputDirectory={_JARS}"],
+                    capture_output=True,
+                    check=False,
+                    stdin=subprocess.DEVNULL,
+                )
+                if fetched.returncode == 0:
+                    break
+                if not left:
+                    told = fetched.stdout.decode()[-2000:]
+                    raise BenchError(f"Maven does not fetch Kafka: {told}")
             done.touch()
     return _JARS
 
