@@ -142,7 +142,6 @@ class HttpMethod(AuthMethod):
     def _allowed(self, answer: Answer, username: str | None, request: AuthRequest) -> AuthResult:
         settings = self._settings
         now_us = self._context.clock.monotonic_us()
-        recheck = settings.recheck_s and settings.acl_url
         return allow(
             username,
             superuser=answer.superuser,
@@ -150,7 +149,7 @@ class HttpMethod(AuthMethod):
             expires_us=0
             if answer.expires_in_s is None
             else now_us + max(1, answer.expires_in_s * 1_000_000),
-            recheck_us=now_us + settings.recheck_s * 1_000_000 if recheck else 0,
+            recheck_us=self._context.recheck_us(settings.recheck_s if settings.acl_url else 0),
         )
 
     def _grant(self, answer: Answer) -> Grant | None:

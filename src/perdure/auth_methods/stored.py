@@ -200,11 +200,7 @@ class StoredUsers(AuthMethod):
         self._passwords.close()
 
     async def _allow(self, request: AuthRequest, user: StoredUser, entry: str) -> AuthResult:
-        settings = self._store
         rules = None if user.superuser else await self.find_rules(request)
-        recheck_us = 0
-        if settings.recheck_s:
-            recheck_us = self._context.clock.monotonic_us() + settings.recheck_s * 1_000_000
         try:
             grant = self._grant(user, rules)
         except ValueError as error:
@@ -213,7 +209,7 @@ class StoredUsers(AuthMethod):
             request.username,
             superuser=user.superuser,
             grant=grant,
-            recheck_us=recheck_us,
+            recheck_us=self._context.recheck_us(self._store.recheck_s),
             proof=entry,
         )
 

@@ -87,8 +87,7 @@ class TokensMethod(AuthMethod):
         return self._allow(token)
 
     def _allow(self, token: Token) -> AuthResult:
-        clock, recheck_s = self._context.clock, self._settings.recheck_s
-        monotonic_us = clock.monotonic_us()
+        clock = self._context.clock
         try:
             grant = grant_of(token.rights) if token.rights else None
         except ValueError as error:
@@ -96,8 +95,8 @@ class TokensMethod(AuthMethod):
         return allow(
             token.identity,
             grant=grant,
-            expires_us=monotonic_us + token.expires_at * 1_000_000 - clock.now_us(),
-            recheck_us=monotonic_us + recheck_s * 1_000_000 if recheck_s else 0,
+            expires_us=clock.monotonic_us() + token.expires_at * 1_000_000 - clock.now_us(),
+            recheck_us=self._context.recheck_us(self._settings.recheck_s),
             proof=token.id,
         )
 

@@ -60,6 +60,10 @@ class MethodContext:
     threads: int = 2
     changed: Callable[[str | None], None] = lambda username: None
 
+    def recheck_us(self, seconds: int) -> int:
+        """Monotonic time so many seconds from now, at which ``renew`` is asked; 0 for 0."""
+        return self.clock.monotonic_us() + seconds * 1_000_000 if seconds else 0
+
 
 class AuthMethod(ABC):
     """A way to authenticate; ``authenticate`` is all that it must have."""
