@@ -116,10 +116,10 @@ class Scene:
     def stop(self) -> None:
         """End the broker."""
         self._process.terminate()
-        self._process.wait(30)
+        self._process.wait(HANG_S)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     for module in ("starlette", "jinja2", "argon2"):
         pytest.importorskip(module)
@@ -137,19 +137,20 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         made.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     found = os.environ.get("PERDURE_CHROMIUM") or shutil.which("chromium")
     if found is None:
         missing("Chromium is not installed")
     playwright = pytest.importorskip("playwright.sync_api")
+    # Its event loop runs until it ends: no other test of this process could have one.
     with playwright.sync_playwright() as running:
         browser = running.chromium.launch(executable_path=found, args=["--no-sandbox"])
         yield browser
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def administrator(scene: Scene, chromium: Any) -> Any:
     """What a browser keeps that has followed the setup link."""
     context = chromium.new_context()
