@@ -12,6 +12,7 @@ import pytest
 
 from perdure.errors import ConfigError
 from perdure.registry import Channel, DeviceTransport, Registry, Upkeep, patterns
+from perdure.registry.device import iso
 from perdure.storage.redis import Command
 from tests import servers
 from tests.support.content_oracle import fulfils
@@ -118,6 +119,26 @@ async def test_devices_users_and_workers(registry: Registry) -> None:
     assert await registry.device("pump") is None
     assert await registry.devices_of("ada") == ["phone"]
     assert (await registry.wanting(TASKS, {})).devices == []
+
+
+async def test_devices_of_which_nothing_was_heard(registry: Registry) -> None:
+    day_us = 24 * 3_600_000_000
+    names = [f"d{number}" for number in range(30)]
+    for number, name in enumerate(names):
+        device = DeviceTransport(name, "mqtt")
+        await registry.connected(device, now_us=NOW_US + number * day_us)
+        if number % 3:
+            await registry.disconnected(device, now_us=NOW_US + number * day_us)
+    await registry.seen(["d3", "d4"], now_us=NOW_US + 20 * day_us)
+    await registry.seen(["d6"], now_us=NOW_US + 8 * day_us)
+    by_others = registry.keys.device("others")
+    await raw(
+        registry, "HSET", "transport", "ws", "connectedAt", "2001-01-01T00:00:00Z", key=by_others
+    )
+    found = {each.device_id async for each in Upkeep(registry).idle(iso(NOW_US + 10 * day_us))}
+    assert found == {"d1", "d2", "d5", "d6", "d7", "d8"}
+    counted = await Upkeep(registry).statistics()
+    assert (counted.devices, counted.connected) == (31, 11)
 
 
 async def test_subscriptions_expire(registry: Registry) -> None:

@@ -28,11 +28,9 @@ from perdure.registry.channel import (
     patterns,
 )
 from perdure.registry.device import Device, iso, read_device
+from perdure.registry.reading import PAGE, fields_of, pairs_of, scanned
 from perdure.storage.redis import Command, RedisClient, Reply, parse_url
 from perdure.storage.redis.commands import check
-
-PAGE: Final = 1_000
-"""Members of a set that are asked for at once."""
 
 FILTERS_MAX: Final = 10_000
 """Filters of one channel that are tried on a change; the seed's own answer for more is another
@@ -197,7 +195,7 @@ class Registry:
         """What a device subscribes to, as far as it was written through this library."""
         found: list[Subscribed] = []
         noted = self.keys.of_device(device_id)
-        for note in _fields(await self._scanned("HSCAN", [noted])):
+        for note in fields_of(await scanned(self.client, "HSCAN", [noted])):
             transport, _, rest = note.partition("|")
             channel_key, _, filter_id = rest.partition(":filter:")
             found.append(Subscribed(Channel.parse(channel_key), filter_id, transport))
@@ -228,7 +226,7 @@ class Registry:
         hashes = [self.keys.filters(channel) for channel in channels]
         found = await self.write([Command(("HGETALL", key), key) for key in hashes])
         for channel, reply in zip(channels, found, strict=True):
-            filters = _pairs(reply)
+            filters = pairs_of(reply)
             if len(filters) > FILTERS_MAX:
                 raise ConfigError(f"{channel.key} has more than {FILTERS_MAX} filters")
             for filter_id, text in filters.items():
@@ -267,7 +265,7 @@ class Registry:
             ConfigError: one cannot be read.
         """
         key = self.keys.filters(channel)
-        found = _pairs(await self.client.call(Command(("HGETALL", key), key)))
+        found = pairs_of(await self.client.call(Command(("HGETALL", key), key)))
         try:
             return {name: parse_filter(text) for name, text in sorted(found.items())}
         except ValueError as error:
@@ -326,9 +324,19 @@ class Registry:
 
     async def device(self, device_id: str) -> Device | None:
         """What is known of a device; None = nothing."""
-        key = self.keys.device(device_id)
-        fields = _pairs(await self.client.call(Command(("HGETALL", key), key)))
-        return read_device(device_id, fields) if fields else None
+        found = await self.devices([device_id])
+        return found[0] if found else None
+
+    async def devices(self, device_ids: Sequence[str]) -> list[Device]:
+        """What is known of devices, in one round trip; those of which nothing is are left out."""
+        keys = [self.keys.device(device_id) for device_id in device_ids]
+        replies = await self.write([Command(("HGETALL", key), key) for key in keys])
+        found = [pairs_of(reply) for reply in replies]
+        return [
+            read_device(device_id, fields)
+            for device_id, fields in zip(device_ids, found, strict=True)
+            if fields
+        ]
 
     async def devices_of(self, user_id: str) -> list[str]:
         """The devices of a user, as far as they were connected through this library."""
@@ -364,26 +372,7 @@ class Registry:
         return sorted(await self._members_of([key]))
 
     async def _members_of(self, keys: Sequence[bytes]) -> set[str]:
-        return set(await self._scanned("SSCAN", keys))
-
-    async def _scanned(self, name: str, keys: Sequence[bytes]) -> list[str]:
-        """What is in sets or hashes, in pages: one of a million may not hold up the server."""
-        found: list[str] = []
-        todo: dict[bytes, bytes] = dict.fromkeys(keys, b"0")
-        while todo:
-            replies = await self.write(
-                [Command((name, key, at, "COUNT", PAGE), key) for key, at in todo.items()]
-            )
-            following: dict[bytes, bytes] = {}
-            for key, reply in zip(todo, replies, strict=True):
-                assert isinstance(reply, list)
-                at, page = reply
-                assert isinstance(page, list)
-                found += [each.decode() for each in page if isinstance(each, bytes)]
-                if isinstance(at, bytes) and at != b"0":
-                    following[key] = at
-            todo = following
-        return found
+        return set(await scanned(self.client, "SSCAN", keys))
 
     async def _drop_unused(self, channel: Channel, filter_id: str, key: bytes) -> None:
         """Forget a filter without subscribers. Somebody may subscribe meanwhile: then it stays."""
@@ -396,15 +385,3 @@ class Registry:
         await self.client.call(Command(("HDEL", filters, filter_id), filters))
         if await self.client.call(Command(("SCARD", key), key)):
             await self.client.call(Command(("HSETNX", filters, filter_id, text), filters))
-
-
-def _fields(scanned: Sequence[str]) -> list[str]:
-    """The fields that HSCAN has found, each once, without their values."""
-    return list(dict.fromkeys(scanned[::2]))
-
-
-def _pairs(reply: bytes | int | list[Reply] | None) -> dict[str, str]:
-    """What HGETALL has answered."""
-    assert isinstance(reply, list)
-    texts = [part.decode() for part in reply if isinstance(part, bytes)]
-    return dict(zip(texts[::2], texts[1::2], strict=True))

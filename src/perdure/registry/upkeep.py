@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, final
 
 from perdure.errors import ConfigError
 from perdure.registry.channel import EXPIRY_SHARDS, Channel, DeviceTransport, Keys
+from perdure.registry.device import Device
 from perdure.registry.registry import Registry
 from perdure.storage.redis import Command
 
@@ -151,43 +152,72 @@ class Upkeep:
                 moved += 1
         return moved
 
+    async def idle(self, before: str) -> AsyncIterator[Device]:
+        """Devices of which nothing was heard for long.
+
+        One that somebody has connected and tells no activity of is not among them: a worker of
+        another transport may write no more than the moment of the connection.
+
+        Args:
+            before: last heard of before this moment, ISO 8601 in UTC.
+        """
+        async for device in self._devices():
+            is_told = not device.is_connected or device.last_seen_at != device.connected_at
+            if is_told and "" < device.last_seen_at < before:
+                yield device
+
     async def statistics(self, *, busiest: int = 10) -> Statistics:
         """Count what there is, by SCAN."""
         by_channel: dict[str, int] = {}
         filtered = 0
-        async for key in self._subscriptions():
-            channel_key, filter_id, _ = self._keys.parse_subscription(key)
-            size = await self._client.call(Command(("SCARD", key), key))
-            assert isinstance(size, int)
-            by_channel[channel_key] = by_channel.get(channel_key, 0) + size
-            filtered += size if filter_id else 0
+        async for page in self._subscription_pages():
+            sizes = await self._registry.write([Command(("SCARD", key), key) for key in page])
+            for key, size in zip(page, sizes, strict=True):
+                channel_key, filter_id, _ = self._keys.parse_subscription(key)
+                assert isinstance(size, int)
+                by_channel[channel_key] = by_channel.get(channel_key, 0) + size
+                filtered += size if filter_id else 0
         devices = connected = 0
-        prefix = self._keys.device("")
-        async for page in self._client.scan(prefix + b"*"):
-            for key in page:
-                known = await self._registry.device(key.removeprefix(prefix).decode())
-                devices += known is not None
-                connected += known is not None and known.is_connected
+        async for device in self._devices():
+            devices += 1
+            connected += device.is_connected
         most = sorted(by_channel.items(), key=lambda each: (-each[1], each[0]))[:busiest]
         return Statistics(
             len(by_channel), sum(by_channel.values()), filtered, devices, connected, most
         )
 
+    async def _devices(self) -> AsyncIterator[Device]:
+        """Devices, each once, in pages of SCAN."""
+        seen: set[bytes] = set()
+        prefix = self._keys.device("")
+        async for page in self._client.scan(prefix + b"*"):
+            names = [key.removeprefix(prefix) for key in page if key not in seen]
+            seen.update(page)
+            for device in await self._registry.devices([name.decode() for name in names]):
+                yield device
+
     async def _subscriptions(self) -> AsyncIterator[bytes]:
         """Keys of subscriptions, each once."""
+        async for page in self._subscription_pages():
+            for key in page:
+                yield key
+
+    async def _subscription_pages(self) -> AsyncIterator[list[bytes]]:
         seen: set[bytes] = set()
         prefix = self._keys.prefix.encode()
         async for page in self._client.scan(prefix + b"subscription:*"):
-            for key in page:
-                if key in seen:
-                    continue
-                seen.add(key)
-                try:
-                    channel_key, _, _ = self._keys.parse_subscription(key)
-                    Channel.parse(channel_key)
-                except ConfigError:
-                    continue  # somebody else's
-                yield key
+            found = [key for key in dict.fromkeys(page) if key not in seen and self._is_ours(key)]
+            seen.update(found)
+            yield found
+
+    def _is_ours(self, key: bytes) -> bool:
+        """Whether a key is of a subscription; somebody else's may look alike."""
+        try:
+            channel_key, _, _ = self._keys.parse_subscription(key)
+            Channel.parse(channel_key)
+        except ConfigError:
+            return False
+        return True
 
     async def _claim(self, key: bytes, entry: bytes, now_s: int) -> bool:
         """Whether an expiry is still due, and this is who has taken it."""

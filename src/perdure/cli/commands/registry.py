@@ -216,6 +216,42 @@ def sweep(orphans: bool, worker: str, out: Output, **place: Any) -> None:
 
 
 @command.command()
+@_place_options
+@click.option("--for", "since", required=True, metavar="DURATION", help="Since when (30d).")
+@click.option("--forget", "forgets", is_flag=True, help="Take them out, with what they want.")
+@click.option("--limit", type=click.IntRange(1), default=1_000, show_default=True,
+              help="Devices at once.")  # fmt: skip
+@output_options
+def idle(since: str, limit: int, out: Output, *, forgets: bool, **place: Any) -> None:
+    """List, or forget, devices of which nothing was heard for long."""
+    from perdure.registry import Upkeep
+    from perdure.registry.device import iso
+
+    try:
+        before = iso(_now_us() - parse_duration(since, "s") * 1_000_000)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+    async def work(registry: Registry) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        async for device in Upkeep(registry).idle(before):
+            if len(rows) == limit:
+                break
+            if forgets:
+                await registry.forget(device.device_id)
+            rows.append(
+                {
+                    "device": device.device_id,
+                    "user": device.user_id or None,
+                    "last_seen_at": device.last_seen_at,
+                }
+            )
+        return rows
+
+    out.rows((Column("device"), Column("user"), Column("last_seen_at")), _with(place, work))
+
+
+@command.command()
 @click.argument("to", type=click.IntRange(1, 1 << 20))
 @_place_options
 @output_options
