@@ -13,7 +13,8 @@ from perdure.config.load import examine
 
 COMPOSE = Path(__file__).parents[3] / "deploy/compose"
 TEXT = (COMPOSE / "compose.yaml").read_text(encoding="utf-8")
-PROFILES = {"minimal", "redis", "postgres", "full"}
+PROFILES = {"minimal", "redis", "postgres", "kafka", "full"}
+NODES = {"kafka": 3}
 
 
 def load() -> dict[str, Any]:
@@ -47,7 +48,9 @@ def test_profiles_are_whole() -> None:
     for profile in PROFILES:
         chosen = {name for name, each in services.items() if profile in each["profiles"]}
         brokers = [name for name in chosen if name.startswith("perdure")]
-        assert len(brokers) == 1, "two would fight for the ports"
+        assert len(brokers) == NODES.get(profile, 1)
+        ports = [port for name in chosen for port in services[name].get("ports", [])]
+        assert len({port.rpartition(":")[0] for port in ports}) == len(ports), "they would fight"
         for name in chosen:
             wanted = services[name].get("depends_on", {})
             assert set(wanted) <= chosen, name
@@ -69,14 +72,38 @@ def test_what_is_mounted_is_there() -> None:
         assert set(service.get("secrets", [])) <= set(whole["secrets"])
 
 
-@pytest.mark.parametrize("name", ["redis.yaml", "postgres.yaml", "../docker/perdure.yaml"])
+def test_nodes_of_the_cluster_differ_and_find_kafka() -> None:
+    services = load()["services"]
+    nodes = [services[f"perdure-{number}"] for number in (1, 2, 3)]
+    told = [node["environment"] for node in nodes]
+    assert len({each["PERDURE__NODE__NAME"] for each in told}) == len(nodes)
+    assert len({each["PERDURE__NODE__ADVERTISE"] for each in told}) == len(nodes)
+    assert len({node["volumes"][0] for node in nodes}) == len(nodes), "each has a log of its own"
+    # Where clients are sent is where the port of the node is.
+    for node, each in zip(nodes, told, strict=True):
+        port = each["PERDURE__NODE__ADVERTISE"].partition(":")[2].partition(":")[2]
+        assert any(f"{port}:1883" in shown for shown in node["ports"])
+    settings = yaml.safe_load((COMPOSE / "kafka.yaml").read_text(encoding="utf-8"))
+    brokers = [f"kafka-{number}" for number in (1, 2, 3)]
+    assert settings["cluster"]["kafka"].split(",") == [f"{name}:9092" for name in brokers]
+    for number, name in enumerate(brokers, 1):
+        given = services[name]["environment"]
+        assert given["KAFKA_NODE_ID"] == number
+        assert f"{number}@{name}:9093" in given["KAFKA_CONTROLLER_QUORUM_VOTERS"].split(",")
+        assert given["KAFKA_ADVERTISED_LISTENERS"] == f"PLAINTEXT://{name}:9092"
+        assert "store" in services[name]["networks"]
+
+
+@pytest.mark.parametrize(
+    "name", ["redis.yaml", "postgres.yaml", "kafka.yaml", "../docker/perdure.yaml"]
+)
 def test_settings_are_known(name: str, tmp_path: Path) -> None:
     secret = tmp_path / "store_password"
     secret.write_text("s3cret", encoding="utf-8")
     text = (COMPOSE / name).read_text(encoding="utf-8")
     file = tmp_path / "perdure.yaml"
     file.write_text(text.replace("/run/secrets/store_password", str(secret)), encoding="utf-8")
-    loaded, problems = examine(file, environ={}, sets=())
+    loaded, problems = examine(file, environ={"PERDURE__NODE__NAME": "n1"}, sets=())
     assert problems == []
     assert loaded is not None
     assert loaded.config.storage.path == "/data"

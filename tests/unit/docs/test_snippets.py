@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +27,7 @@ ROOT = Path(__file__).parents[3]
 PAGES = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md", *ROOT.glob("deploy/**/*.md")])
 PAGES = [page for page in PAGES if "adr" not in page.parts and "internals" not in page.parts]
 MARK = "<!-- snippets: run -->"
+NOT_RUN = re.compile(r"<!-- snippets: not run: (.{10,}?) -->")
 RUN = [page for page in PAGES if MARK in page.read_text(encoding="utf-8")]
 FENCE = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 
@@ -104,6 +107,46 @@ def test_transcripts_are_true(page: Path, broker: dict[str, str]) -> None:
             assert expected(output).fullmatch(got), f"$ {command}\n{got}\n--- and not\n{output}"
             count += 1
     assert count > 3
+
+
+def test_a_page_runs_or_says_why_not() -> None:
+    """Pages for users with commands: their transcripts run, or a reason stands in the page."""
+    silent, both = [], []
+    for page in PAGES:
+        if not {"start", "howto"} & set(page.parts):
+            continue
+        text = page.read_text(encoding="utf-8")
+        reason = NOT_RUN.search(text)
+        if page in RUN:
+            both += [page.name] if reason else []
+        elif any(True for _ in blocks(page, "sh", "console", "python")) and reason is None:
+            silent.append(page.name)
+    assert both == []
+    assert silent == [], "add '<!-- snippets: run -->' or '<!-- snippets: not run: why -->'"
+
+
+def test_python_in_pages_is_python() -> None:
+    """What cannot run everywhere (Spark, a server) can at least be read, and imports what is there."""
+    wrong = []
+    for page in PAGES:
+        for block in blocks(page, "python"):
+            try:
+                tree = ast.parse(textwrap.dedent(block))
+            except SyntaxError as error:
+                wrong.append(f"{page.name}: {error}")
+                continue
+            for node in ast.walk(tree):
+                module = node.module if isinstance(node, ast.ImportFrom) else None
+                if module and module.split(".")[0] == "perdure":
+                    wrong += [f"{page.name}: {module}"] * (not source_of(module).exists())
+    assert wrong == []
+    assert not source_of("perdure.no.such").exists()
+
+
+def source_of(module: str) -> Path:
+    """Where a module of ours is: its file, or its folder."""
+    path = ROOT / "src" / Path(*module.split("."))
+    return path if path.is_dir() else path.with_suffix(".py")
 
 
 def test_a_wrong_transcript_is_noticed() -> None:
