@@ -126,7 +126,7 @@ def test_a_page_runs_or_says_why_not() -> None:
 
 
 def test_python_in_pages_is_python() -> None:
-    """What cannot run everywhere (Spark, a server) can at least be read, and imports what is there."""
+    """What cannot run everywhere can at least be read, and imports what is there."""
     wrong = []
     for page in PAGES:
         for block in blocks(page, "python"):
