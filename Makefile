@@ -56,6 +56,10 @@ $(STAMP): $(LOCKS) pyproject.toml
 demo: setup ## the three promises on real clients, through a kill -9 (DEMO="--help" for options)
 	@$(BIN)/python -m examples.demo $(DEMO)
 
+.PHONY: demo-cluster
+demo-cluster: setup ## the same on three nodes and three Kafka brokers: kills a node, a Kafka broker, and everything (Java, Maven)
+	@$(BIN)/python -m examples.demo --broker cluster $(DEMO)
+
 .PHONY: test
 test: setup ## all tests (TESTS=tests/unit for a part, WORKERS=n for more at once, PYTEST="-k word")
 	$(BIN)/python -m pytest -q -n $(WORKERS) $(SPREAD) $(PYTEST) $(TESTS)

@@ -13,6 +13,7 @@ from typing import Any
 
 from examples.demo.screen import Screen
 from examples.demo.story import Options, Story
+from perdure.bench.errors import BenchError
 from tests.support.process import ProcessError
 
 
@@ -35,18 +36,21 @@ def main() -> int:
         prog="make demo",
         description="Real MQTT clients lose nothing through a kill -9 of the broker.",
     )
-    parser.add_argument("--messages", type=int, default=50_000, help="how many (50000)")
+    parser.add_argument("--messages", type=int, help="how many (50000; 10000 on a cluster)")
     parser.add_argument("--topics", type=int, default=1000, help="over how many topics (1000)")
     parser.add_argument("--seed", default="perdure", help="of the order of the topics")
     parser.add_argument("--no-kill", action="store_true", help="the same without kill -9")
     parser.add_argument("--plain", action="store_true", help="no progress bars")
     parser.add_argument(
         "--broker",
-        choices=("perdure", "mosquitto"),
+        choices=("perdure", "mosquitto", "cluster"),
         default="perdure",
-        help="whom to put to the test; mosquitto (persistence on) shows that the test can fail",
+        help="whom to put to the test; mosquitto (persistence on) shows that the test can fail; "
+        "cluster is three nodes on three Kafka brokers (Java and Maven are needed)",
     )
     chosen = parser.parse_args()
+    if chosen.messages is None:
+        chosen.messages = 10_000 if chosen.broker == "cluster" else 50_000
     if chosen.messages < 1 or chosen.topics < 1:
         parser.error("at least one message and one topic")
     # aiomqtt logs what it thinks of lost connections; the demo counts their effects instead.
@@ -60,7 +64,7 @@ def main() -> int:
     ):
         try:
             kept = asyncio.run(tell(options, Path(directory), screen))
-        except ProcessError as error:
+        except (BenchError, ProcessError) as error:
             screen.console.print(f"{error}", markup=False)
             return 69
         except KeyboardInterrupt:

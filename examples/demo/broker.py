@@ -5,16 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import TypeAlias
 
+from examples.demo.cluster import ClusterBroker
 from tests.support.process import BrokerProcess, ProcessError, free_port, perdure_command
 
+Subject: TypeAlias = BrokerProcess | ClusterBroker
+"""What is put to the test."""
 
-def make_broker(kind: str, directory: Path) -> BrokerProcess:
-    """``perdure``, or ``mosquitto`` to see another broker under the same test.
+
+def make_broker(kind: str, directory: Path, seed: str) -> Subject:
+    """``perdure``, a ``cluster`` of it, or ``mosquitto`` to see another broker under the same test.
 
     Raises:
         ProcessError: mosquitto is not installed.
     """
+    if kind == "cluster":
+        return ClusterBroker(directory, seed)
     port = free_port()
     data = directory / "data"
     data.mkdir()

@@ -17,7 +17,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from tests.support.process import BrokerProcess
+from examples.demo.broker import Subject
 
 WINDOW = 100
 """Messages that a publisher has under way at once."""
@@ -43,7 +43,7 @@ class PahoConnection:
         client: the client, for callbacks (but ``on_disconnect``) and calls.
     """
 
-    def __init__(self, name: str, protocol: int, broker: BrokerProcess) -> None:
+    def __init__(self, name: str, protocol: int, broker: Subject) -> None:
         self.client = paho.Client(
             CallbackAPIVersion.VERSION2,
             client_id=name,
@@ -97,7 +97,7 @@ class PahoConnection:
         self._loop.call_soon_threadsafe(self._lost.set)
 
 
-def aiomqtt_client(name: str, protocol: int, broker: BrokerProcess) -> aiomqtt.Client:
+def aiomqtt_client(name: str, protocol: int, broker: Subject) -> aiomqtt.Client:
     """A client to be entered, and entered again after a lost connection."""
     client = aiomqtt.Client(
         "127.0.0.1",

@@ -19,6 +19,7 @@ import paho.mqtt.client as paho
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
+from examples.demo.broker import Subject
 from examples.demo.clients import (
     WINDOW,
     PahoConnection,
@@ -27,7 +28,6 @@ from examples.demo.clients import (
 )
 from examples.demo.plan import PAYLOAD_BYTES, Publishing
 from tests.support.delivery import Ledger, Stamp
-from tests.support.process import BrokerProcess
 
 NOWHERE = "demo/nowhere"
 IDENTIFIER_NOT_FOUND = 0x92
@@ -56,7 +56,7 @@ class PahoPublisher:
     """Publishes from paho's network thread: each acknowledgement makes room for a message."""
 
     def __init__(
-        self, plan: Publishing, topics: Iterator[str], ledger: Ledger, broker: BrokerProcess
+        self, plan: Publishing, topics: Iterator[str], ledger: Ledger, broker: Subject
     ) -> None:
         self.refused: list[str] = []
         self._plan = plan
@@ -132,7 +132,7 @@ class AiomqttPublisher:
     """Publishes with one task for each message under way."""
 
     def __init__(
-        self, plan: Publishing, topics: Iterator[str], ledger: Ledger, broker: BrokerProcess
+        self, plan: Publishing, topics: Iterator[str], ledger: Ledger, broker: Subject
     ) -> None:
         self.refused: list[str] = []
         self._plan = plan
@@ -231,7 +231,7 @@ class AiomqttPublisher:
 
 
 def make_publisher(
-    plan: Publishing, topics: Iterator[str], ledger: Ledger, broker: BrokerProcess
+    plan: Publishing, topics: Iterator[str], ledger: Ledger, broker: Subject
 ) -> Publisher:
     """The publisher for the library that the plan names."""
     if plan.library == "aiomqtt":

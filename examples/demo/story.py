@@ -11,6 +11,7 @@ from pathlib import Path
 from examples.demo import plan
 from examples.demo.broker import make_broker
 from examples.demo.clients import now_us
+from examples.demo.cluster import ClusterBroker
 from examples.demo.publishers import Publisher, make_publisher
 from examples.demo.screen import Screen
 from examples.demo.subscribers import (
@@ -24,6 +25,8 @@ from tests.support.delivery import Ledger, Verdict, audit
 TICK_S = 0.1
 STALL_S = 10.0
 """A phase in which nothing moves for so long is over, and what is missing is missing."""
+CLUSTER_STALL_S = 60.0
+"""As above; Kafka's brokers need some seconds to agree who leads."""
 QUIET_S = 1.0
 """After everything owed has come, listen for so long for what should not come."""
 DOWN_S = 0.5
@@ -52,7 +55,10 @@ class Story:
     def __init__(self, options: Options, directory: Path, screen: Screen) -> None:
         self._options = options
         self._screen = screen
-        self._broker = make_broker(options.broker, directory)
+        self._broker = make_broker(options.broker, directory, options.seed)
+        is_cluster = isinstance(self._broker, ClusterBroker)
+        self._kills = ClusterBroker.kills if is_cluster else ("",)
+        self._stall_s = CLUSTER_STALL_S if is_cluster else STALL_S
         self._ledger = Ledger()
         self._topics = plan.all_topics(options.topics)
         self._publishers: list[Publisher] = []
@@ -101,9 +107,17 @@ class Story:
         for publisher in self._publishers:
             await publisher.start()
         acknowledged = self._acknowledged
-        await self._until(lambda: acknowledged() >= total // 2, acknowledged, "acknowledged", total)
-        self._middle_us = now_us()
-        await self._kill(f"with {acknowledged():,} messages acknowledged")
+        parts = len(self._kills) + 1
+        for part, what in enumerate(self._kills, 1):
+            goal = total * part // parts
+            await self._until(
+                lambda goal=goal: acknowledged() >= goal,  # type: ignore[misc]
+                acknowledged,
+                "acknowledged",
+                total,
+            )
+            self._middle_us = self._middle_us or now_us()
+            await self._kill(f"with {acknowledged():,} messages acknowledged", what)
         await self._until(
             lambda: all(publisher.done for publisher in self._publishers),
             acknowledged,
@@ -120,7 +134,7 @@ class Story:
             await subscriber.come_back()
         delivered = self._delivered
         if await self._until(lambda: delivered() >= owed // 2, delivered, "delivered", owed):
-            await self._kill(f"with {delivered():,} messages delivered")
+            await self._kill(f"with {delivered():,} messages delivered", self._kills[0])
             await self._until(self._all_delivered, delivered, "delivered", owed)
         await self._listen_on(delivered)
         self._screen.show("delivered", delivered(), owed)
@@ -180,11 +194,12 @@ class Story:
         finished = all(publisher.done for publisher in self._publishers)
         return finished and not any(promises.values())
 
-    async def _kill(self, when: str) -> None:
+    async def _kill(self, when: str, what: str) -> None:
         if not self._options.kills:
             return
         await self._broker.kill()
-        self._screen.say(f"[bold red]kill -9[/bold red] {when}")
+        of = f" of {what}" if what else ""
+        self._screen.say(f"[bold red]kill -9[/bold red]{of} {when}")
         await asyncio.sleep(DOWN_S)
         took = await self._broker.start()
         self._screen.say(f"{self._options.broker} is back (started in {took:.2f} s)")
@@ -196,9 +211,10 @@ class Story:
         phase: str,
         total: int,
         *,
-        stall_s: float = STALL_S,
+        stall_s: float = 0.0,
     ) -> bool:
         """Show progress until ``finished``; False if nothing moves any more before."""
+        stall_s = stall_s or self._stall_s
         last, moved_at = count(), time.monotonic()
         self._screen.show(phase, last, total)
         while not finished():

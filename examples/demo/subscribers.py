@@ -18,10 +18,10 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from examples.demo.broker import Subject
 from examples.demo.clients import PahoConnection, aiomqtt_client
 from examples.demo.plan import Subscribing
 from tests.support.delivery import Receipts
-from tests.support.process import BrokerProcess
 
 SUBACK_TIMEOUT_S = 15.0
 
@@ -48,7 +48,7 @@ class Subscriber(Protocol):
 class PahoSubscriber:
     """A subscriber on paho-mqtt's own thread."""
 
-    def __init__(self, plan: Subscribing, broker: BrokerProcess, *, since_us: int = 0) -> None:
+    def __init__(self, plan: Subscribing, broker: Subject, *, since_us: int = 0) -> None:
         self.plan = plan
         self.receipts = Receipts(plan.name, plan.wanted, since_us=since_us)
         self._broker = broker
@@ -122,7 +122,7 @@ class PahoSubscriber:
 class AiomqttSubscriber:
     """A subscriber on aiomqtt."""
 
-    def __init__(self, plan: Subscribing, broker: BrokerProcess) -> None:
+    def __init__(self, plan: Subscribing, broker: Subject) -> None:
         self.plan = plan
         self.receipts = Receipts(plan.name, plan.wanted)
         self._broker = broker
@@ -164,7 +164,7 @@ class MosquittoSubscriber:
 
     program = shutil.which("mosquitto_sub")
 
-    def __init__(self, plan: Subscribing, broker: BrokerProcess) -> None:
+    def __init__(self, plan: Subscribing, broker: Subject) -> None:
         self.plan = plan
         self.receipts = Receipts(plan.name, plan.wanted)
         self._broker = broker
@@ -209,7 +209,7 @@ class MosquittoSubscriber:
             self.receipts.take(topic.decode(), payload, qos=int(qos))
 
 
-def make_subscriber(plan: Subscribing, broker: BrokerProcess) -> Subscriber:
+def make_subscriber(plan: Subscribing, broker: Subject) -> Subscriber:
     """The subscriber for the library that the plan names."""
     if plan.library == "aiomqtt":
         return AiomqttSubscriber(plan, broker)

@@ -36,7 +36,9 @@ class ClusterNodeProcess:
     Args:
         number: from 1.
         directory: for its data and output.
+        ways: to each Kafka broker, if it goes there by any.
         settings: ``name=value``, besides those of the cluster.
+        servers: as ``cluster.kafka``.
 
     Attributes:
         name: as ``node.name``.
@@ -47,7 +49,12 @@ class ClusterNodeProcess:
     """
 
     def __init__(
-        self, number: int, directory: Path, ways: Sequence[TcpProxy], settings: Sequence[str]
+        self,
+        number: int,
+        directory: Path,
+        ways: Sequence[TcpProxy],
+        settings: Sequence[str],
+        servers: str,
     ) -> None:
         self.name = f"n{number}"
         self.data = directory / self.name
@@ -57,7 +64,6 @@ class ClusterNodeProcess:
         self.log = directory / f"{self.name}.log"
         self.step_clock(0)
         port = free_port()
-        servers = ",".join(f"127.0.0.1:{way.port}" for way in ways)
         options = (
             f"node.name={self.name}",
             f"node.advertise=127.0.0.1:{port}",
@@ -111,21 +117,35 @@ class ClusterProcesses:
         directory: for data and output.
         chance: decides where a connection goes.
         settings: of each node, ``name=value``.
+        is_direct: nodes talk to Kafka itself; there is no way that could be cut.
 
     Attributes:
         kill_count: processes of nodes that were killed.
         nodes, kafka: what can fail.
     """
 
-    def __init__(self, directory: Path, chance: random.Random, settings: Sequence[str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        chance: random.Random,
+        settings: Sequence[str],
+        *,
+        is_direct: bool = False,
+    ) -> None:
         self.kill_count = 0
         self.kafka = KafkaCluster(3)
         self._chance = chance
         self._ways: list[list[TcpProxy]] = [[] for _ in range(NODES)]
-        for broker in self.kafka.brokers:
+        for broker in () if is_direct else self.kafka.brokers:
             self._open_ways(broker)
         self.nodes = [
-            ClusterNodeProcess(number, directory, ways, settings)
+            ClusterNodeProcess(
+                number,
+                directory,
+                ways,
+                settings,
+                ",".join(f"127.0.0.1:{way.port}" for way in ways) or self.kafka.servers,
+            )
             for number, ways in enumerate(self._ways, 1)
         ]
 

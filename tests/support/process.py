@@ -85,6 +85,13 @@ class BrokerProcess:
         self._on_killed = on_killed
         self._process: asyncio.subprocess.Process | None = None
 
+    @property
+    def pid(self) -> int:
+        """Of the process that runs."""
+        self.check()
+        assert self._process is not None
+        return self._process.pid
+
     def place(self) -> int:
         """Where clients connect."""
         return self.port

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Final, final
 
 from tests.support.process import free_port
@@ -16,17 +17,17 @@ class TcpProxy:
     """Passes bytes on from its port to another one.
 
     Args:
-        target_port: of the loopback address.
+        target: port of the loopback address, or what chooses one for each connection.
 
     Attributes:
         port: its own.
         delay_s: how long each chunk waits, in each direction.
     """
 
-    def __init__(self, target_port: int) -> None:
+    def __init__(self, target: int | Callable[[], int]) -> None:
         self.port = free_port()
         self.delay_s = 0.0
-        self._target_port = target_port
+        self._target = target
         self._flows = asyncio.Event()
         self._flows.set()
         self._server: asyncio.Server | None = None
@@ -69,7 +70,8 @@ class TcpProxy:
         there: asyncio.StreamWriter | None = None
         try:
             await self._flows.wait()
-            back, there = await asyncio.open_connection("127.0.0.1", self._target_port)
+            port = self._target if isinstance(self._target, int) else self._target()
+            back, there = await asyncio.open_connection("127.0.0.1", port)
             self._writers.add(there)
             await asyncio.gather(self._pass_on(reader, there), self._pass_on(back, writer))
         except (OSError, asyncio.CancelledError):

@@ -74,6 +74,7 @@ _OFFSET: Final = struct.Struct(">q")
 
 _PUT_RETAINED: Final = 16
 _RETAIN_APPENDED: Final = 17
+_SPEAK: Final = 21
 
 
 _Encode: TypeAlias = Callable[[Any, Places], bytes]
@@ -150,14 +151,7 @@ def decode(value: bytes, offsets: Offsets, now_us: int, earlier: Sequence[int] =
         version, runs, placed = _HEAD.unpack_from(value)
         if version != VERSION:
             raise _wrong_version(version)
-        at = _HEAD.size
-        for _ in range(runs):
-            topic, at = _read_name(value, at)
-            (length,) = _SIZE.unpack_from(value, at)
-            at += _SIZE.size
-            row = _slice(value, at, length)
-            at += length
-            batch.extend(bundle.decode_row(topic, bundle.count_in(row), row, 0, len(value)))
+        at = _read_runs(value, runs, batch)
         count = len(batch.messages) + placed
         if count:
             batch.first_offset = offsets.take(count, now_us)
@@ -168,19 +162,53 @@ def decode(value: bytes, offsets: Offsets, now_us: int, earlier: Sequence[int] =
             InboxEntry(placed_at(batch) + index, None, qos=1) for index in range(placed)
         ]
         given = GivenOffsets(placed_at(batch), earlier)
-        while at < len(value):
-            kind, length = _OPERATION.unpack_from(value, at)
-            at += _OPERATION.size
-            body = _slice(value, at, length)
-            at += length
-            if kind == _RETAIN_APPENDED:
-                batch.add(op.PutRetained(batch.messages[_SIZE.unpack(body)[0]]))
-            else:
-                batch.add(_DECODERS[kind](body, given))
+        _read_operations(value, at, batch, given)
     except (struct.error, UnicodeDecodeError, LookupError) as error:
         raise StorageCorrupt(f"a batch does not decode: {error!r}") from error
     batch.is_sequenced = True
     return batch
+
+
+def _read_runs(value: bytes, runs: int, batch: Batch) -> int:
+    """Add the messages to a batch; returns where the operations begin.
+
+    What reaches beyond the end is found at the end of a run: places only grow.
+    """
+    size = len(value)
+    at = _HEAD.size
+    for _ in range(runs):
+        start = at + 2
+        at = start + (value[at] << 8 | value[at + 1])
+        topic = value[start:at].decode()
+        start = at + 4
+        at = start + int.from_bytes(value[at:start], "big")
+        if at > size:
+            raise StorageCorrupt("a batch is cut short")
+        if bundle.is_bundle(value, start):
+            row = value[start:at]
+            batch.extend(bundle.decode_row(topic, bundle.count_in(row), row, 0, size))
+        else:
+            batch.append(decode_message(topic, 0, value, start, at))
+    return at
+
+
+def _read_operations(value: bytes, at: int, batch: Batch, given: GivenOffsets) -> None:
+    """Add the operations to a batch that has its messages."""
+    size = len(value)
+    while at < size:
+        kind = value[at]
+        start = at + _OPERATION.size
+        at = start + int.from_bytes(value[at + 1 : start], "big")
+        if at > size:
+            raise StorageCorrupt("a batch is cut short")
+        if kind == _SPEAK:
+            # One for each publisher of a batch: the most frequent one by far.
+            epoch = int.from_bytes(value[start : start + 8], "big", signed=True)
+            batch.add(Speak(value[start + 10 : at].decode(), epoch))
+        elif kind == _RETAIN_APPENDED:
+            batch.add(op.PutRetained(batch.messages[_SIZE.unpack_from(value, start)[0]]))
+        else:
+            batch.add(_DECODERS[kind](value[start:at], given))
 
 
 def _wrong_version(version: int) -> StorageCorrupt | FormatTooNew:
@@ -375,7 +403,7 @@ _TABLE: Final[tuple[_Row, ...]] = (
     ),
     _of_session(19, op.BuryInbox, "entry", _TOMBSTONE),
     (20, op.ClaimSession, _encode_claim, _decode_claim),
-    _owned(21, Speak),
+    _owned(_SPEAK, Speak),
     (
         22,
         PassMessage,

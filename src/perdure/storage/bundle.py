@@ -95,9 +95,9 @@ def encode_run(messages: list[Message], first: int, stop: int) -> bytes:
     return b"".join(payloads)
 
 
-def is_bundle(value: bytes) -> bool:
-    """Whether a value is a bundle's."""
-    return value.startswith(_VERSION_BYTE)
+def is_bundle(value: bytes, start: int = 0) -> bool:
+    """Whether the value that begins there is a bundle's."""
+    return value.startswith(_VERSION_BYTE, start)
 
 
 def count_in(value: bytes, offset: int = 0) -> int:
