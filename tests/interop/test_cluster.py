@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -125,6 +126,50 @@ def test_a_dead_node_loses_nothing_and_its_wills_come_once(cluster: ClusterBroke
     third.connect("lost", session_present=False)
     publisher.publish("will/end", b"", qos=1)
     watcher.receive_publish("will/end", b"", qos=1)
+
+
+def shares_of(members: list[Peer], wanted: set[bytes], until_s: float) -> list[list[bytes]]:
+    """What each member gets until all of that has come, acknowledged."""
+    found: list[list[bytes]] = [[] for _ in members]
+    clock = time.monotonic
+    while not wanted <= {payload for share in found for payload in share}:
+        assert clock() < until_s, f"missing {wanted - {p for share in found for p in share}}"
+        for member, share in zip(members, found, strict=True):
+            for packet in member.drain():
+                if packet.kind is Kind.PUBLISH:
+                    member.acknowledge(packet)
+                    share.append(packet.payload)
+    return found
+
+
+def test_a_group_has_members_on_all_nodes_and_outlives_those_that_serve_it(
+    cluster: ClusterBroker,
+) -> None:
+    """Nothing is lost, QoS 2 comes once, and each member gets its messages in order."""
+    publisher = cluster.nodes[1].connect("sharer")
+    members = [node.connect(f"member{at}", expiry=600) for at, node in enumerate(cluster.nodes)]
+    for member in members:
+        member.subscribe(("$share/crew/s/#", 2))
+    before = [b"%02d" % number for number in range(30)]
+    for payload in before:
+        publisher.publish("s/t", payload, qos=2)
+    shares = shares_of(members, set(before), time.monotonic() + 20)
+    assert sorted(payload for share in shares for payload in share) == before
+    assert all(share and share == sorted(share) for share in shares)
+    # Both the node that serves the group and the one of another member die, in turn.
+    for at in (0, 2):
+        lost = [b"%d-%02d" % (at, number) for number in range(30)]
+        for payload in lost[:20]:
+            publisher.publish("s/t", payload, qos=2)
+        cluster.nodes[at].kill9(start=False)
+        members[at].close()
+        cluster.nodes[at].close_peers()
+        for payload in lost[20:]:
+            publisher.publish("s/t", payload, qos=2)
+        members[at] = resume(cluster, 1, f"member{at}")
+        shares = shares_of(members, set(lost), time.monotonic() + 30)
+        assert sorted(payload for share in shares for payload in share) == lost
+        cluster.nodes[at].start()
 
 
 def test_a_node_that_stops_sends_its_clients_to_the_others_in_turn(

@@ -8,6 +8,7 @@ process dies, and the next one is another incarnation that reads on where the di
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from perdure.storage.batch import Batch
 from perdure.storage.capabilities import Capabilities
 from perdure.storage.memory import MemoryDatabase
 from tests.support.cluster_node import SteppedReplica, drive
-from tests.support.shared_log import SharedLog
+from tests.support.shared_log import LogEnd, SharedLog
 from tests.support.storage import FaultyDatabase, ProcessDied
 
 NEIGHBOUR = "neighbour"
@@ -36,12 +37,14 @@ class OrderedLog:
         shared: the log itself.
         incarnations: numbers of processes.
         before_record: called before the next record is chosen.
+        read_later: given what has a node read what there is; None = all nodes read at once.
     """
 
     def __init__(self, chance: random.Random | None = None) -> None:
         self.shared = SharedLog(chance)
         self.incarnations = itertools.count(1)
         self.before_record: Callable[[], None] | None = None
+        self.read_later: Callable[[Callable[[], object]], object] | None = None
         self._names = (f"node-{number}" for number in itertools.count(1))
 
     def name(self) -> str:
@@ -53,8 +56,18 @@ class OrderedLog:
         if self.before_record is not None:
             self.before_record()
         found = self.shared.take_one()
-        self.shared.read_all()
+        if self.read_later is None:
+            self.shared.read_all()
+        elif found:
+            for end in self.shared.ends:
+                self.read_later(functools.partial(self._read, end))
         return found
+
+    def _read(self, end: LogEnd) -> None:
+        end.read()
+        if end.waiting and self.read_later is not None:
+            # What it has held back until now, or further parts of a batch.
+            self.read_later(self.sequence_one)
 
     def sequence_all(self) -> None:
         """Give out everything."""
@@ -70,6 +83,7 @@ class LateDatabase(FaultyDatabase):
         log: the log; None = one of its own.
         name: of the node; empty = a new one.
         has_peers: the broker on it knows of the other nodes.
+        is_only: the others have no brokers, so all that one of them does is this one's.
 
     Attributes:
         replica: the product's.
@@ -84,9 +98,11 @@ class LateDatabase(FaultyDatabase):
         name: str = "",
         *,
         has_peers: bool = False,
+        is_only: bool = True,
     ) -> None:
         super().__init__(inner)
         self.has_peers = has_peers
+        self.is_only = is_only
         self.log = log or OrderedLog()
         self.later: Callable[[Callable[[], None]], object] | None = None
         self._name = name or self.log.name()
@@ -96,10 +112,16 @@ class LateDatabase(FaultyDatabase):
             self.log.shared, self._name, self.inner, self.log.incarnations
         )
         self.replica.on_sequenced = self._sequenced
-        if has_peers:
-            # The others have no brokers: all that one of them does is this one's.
+        if has_peers and is_only:
             setattr(self.replica.peers, "owns", lambda _duty: True)  # noqa: B010
-        drive(self.replica.open(), self.log.sequence_one)
+        drive(self.replica.open(), self._go_through)
+
+    def _go_through(self) -> None:
+        """The log goes on, and this node reads it."""
+        self.log.sequence_one()
+        end = self.replica.end
+        if end is not None:
+            end.read()
 
     def _sequenced(self) -> None:
         if self.on_sequenced is not None:
@@ -153,6 +175,13 @@ class LateDatabase(FaultyDatabase):
 
     def _go_on(self) -> None:
         """The log comes to the next record of this node."""
+        if self.log.read_later is not None:
+            end = self.replica.end
+            assert end is not None
+            waiting = len(end.waiting)
+            while not self._is_dead and waiting and len(end.waiting) >= waiting:
+                self.log.sequence_one()
+            return
         before = self.replica.flying_count
         while not self._is_dead and before and self.replica.flying_count >= before:
             self.log.sequence_one()
@@ -176,18 +205,30 @@ class LateDatabase(FaultyDatabase):
         self.on_sequenced = None
         if power:
             self.inner.lose_power(keep=chance.randint(0, 5) if chance is not None else 0)
-        return LateDatabase(self.inner.reopened(), self.log, self._name, has_peers=self.has_peers)
+        return LateDatabase(
+            self.inner.reopened(),
+            self.log,
+            self._name,
+            has_peers=self.has_peers,
+            is_only=self.is_only,
+        )
 
     def reopened(self) -> LateDatabase:
         """What the next process opens."""
         self.close()
-        return LateDatabase(self.inner.reopened(), self.log, self._name, has_peers=self.has_peers)
+        return LateDatabase(
+            self.inner.reopened(),
+            self.log,
+            self._name,
+            has_peers=self.has_peers,
+            is_only=self.is_only,
+        )
 
     def close(self) -> None:
         if not self._is_dead:
             self._is_dead = True
             self.log.sequence_all()
-            drive(self.replica.leave(), self.log.sequence_one)
+            drive(self.replica.leave(), self._go_through)
             drive(self.replica.shut(), lambda: None)
             super().close()
 

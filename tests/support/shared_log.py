@@ -36,6 +36,7 @@ class SharedLog:
         entries: all that was ever in it.
         first: the lowest position that is still there.
         now_us: its clock.
+        ends: of all nodes, of dead ones too.
     """
 
     def __init__(
@@ -51,17 +52,17 @@ class SharedLog:
         self.now_us = 0
         self.at_once = at_once
         self._chance = chance or random.Random(0)
-        self._ends: list[LogEnd] = []
+        self.ends: list[LogEnd] = []
 
     def end(self) -> LogEnd:
         """A new node's end."""
         end = LogEnd(self)
-        self._ends.append(end)
+        self.ends.append(end)
         return end
 
     def take_one(self) -> bool:
         """Take the next record of one end; False if none has any."""
-        ready = [end for end in self._ends if end.waiting and not end.is_cut]
+        ready = [end for end in self.ends if end.waiting and not end.is_cut]
         if not ready:
             return False
         self.take(self._chance.choice(ready))
@@ -88,7 +89,7 @@ class SharedLog:
     def read_all(self) -> bool:
         """Let everybody read what there is; False if there was nothing for anybody."""
         busy = False
-        for end in self._ends:
+        for end in self.ends:
             busy |= not end.is_cut and end.read()
         return busy
 

@@ -57,6 +57,7 @@ class SimBroker:
         network_profile: delays and fragmentation of the network.
         durability: of the listener; empty = the broker's.
         authenticator, authorizer, standing: of each broker process.
+        loop: of several on one clock; None = its own.
 
     Attributes:
         events: what the brokers logged: event and values.
@@ -75,11 +76,12 @@ class SimBroker:
         authenticator: Authenticator | None = None,
         authorizer: Authorizer | None = None,
         standing: Standing | None = None,
+        loop: VirtualLoop | None = None,
     ) -> None:
         self.chance = random.Random(seed)
-        self.clock = VirtualClock()
+        self.loop = loop or VirtualLoop(VirtualClock())
+        self.clock = self.loop.clock
         self.kept_clock = KeptClock()
-        self.loop = VirtualLoop(self.clock)
         self.network = Network(self.loop, random.Random(seed + 1), network_profile)
         self.store = store or FaultyDatabase()
         self.config = config

@@ -5,6 +5,9 @@ tenth of them, chosen by their names, and those marked ``sockets``, in one of th
 real sockets as well; those marked ``sockets(only=True)`` or with users run there alone, and those
 marked ``virtual`` not at all. ``PERDURE_WIRE=sockets`` runs all of them there. One broker process
 serves the cases of a module: names keep them apart.
+
+Another tenth runs on a virtual cluster of three nodes, between which their connections are spread:
+no client can tell it from one broker, but for the cases marked ``alone``. ``PERDURE_WIRE=cluster`` runs all of them there.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from tests.wire.harness import Broker, Options
 from tests.wire.peer import SUBJECT
 from tests.wire.process_broker import ProcessBroker
 from tests.wire.virtual_broker import VirtualBroker, is_possible
+from tests.wire.virtual_cluster import VirtualCluster
 
 ALL_ON_SOCKETS: Final = (
     os.environ.get("PERDURE_WIRE") == "sockets"
@@ -33,7 +37,8 @@ ALL_ON_SOCKETS: Final = (
 HERE: Final = Path(__file__).parent
 SEED: Final = int(os.environ.get("PERDURE_SEED") or 0)
 ON_SOCKETS_TOO: Final = 10
-"""One in so many cases runs on sockets too."""
+"""One in so many cases runs on sockets too, and another one on a virtual cluster."""
+ON_CLUSTER: Final = os.environ.get("PERDURE_WIRE") == "cluster"
 
 
 def _options(module: object) -> Options:
@@ -55,8 +60,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     is_real_only = mark is not None and bool(mark.kwargs.get("only"))
     if ALL_ON_SOCKETS or is_real_only or not is_possible(_options(metafunc.module)):
         transports = ["sockets"]
+    elif ON_CLUSTER:
+        transports = ["cluster"]
     else:
-        transports = ["virtual", "sockets"]
+        transports = ["virtual", "sockets", "cluster"]
     metafunc.parametrize("broker", transports, indirect=True)
 
 
@@ -71,6 +78,10 @@ def _is_chosen(item: pytest.Item) -> bool:
     if not isinstance(item, pytest.Function) or "broker" not in item.fixturenames:
         return True
     transport = item.callspec.params.get("broker")
+    if transport == "cluster":
+        if item.get_closest_marker("alone"):
+            return False
+        return ON_CLUSTER or _digest(_plain_name(item)) % ON_SOCKETS_TOO == 1
     if transport != "sockets" or ALL_ON_SOCKETS or not is_possible(_options(item.module)):
         return True
     mark = item.get_closest_marker("sockets")
@@ -92,7 +103,7 @@ def _is_its_version(item: pytest.Function) -> bool:
 
 def _plain_name(item: pytest.Function) -> str:
     """What the case is called whatever the transport."""
-    return item.nodeid.replace("sockets", "").replace("virtual", "")
+    return item.nodeid.replace("sockets", "").replace("virtual", "").replace("cluster", "")
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +129,9 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     The clients of the case are closed at its end.
     """
     options = _options(request.module)
-    if request.param == "virtual":
-        virtual = VirtualBroker(options, SEED + _digest(_plain_name(request.node)))
+    if request.param != "sockets":
+        virtual_kind = VirtualBroker if request.param == "virtual" else VirtualCluster
+        virtual = virtual_kind(options, SEED + _digest(_plain_name(request.node)))
         virtual.start()
         yield virtual
         virtual.close_peers()

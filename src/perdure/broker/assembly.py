@@ -38,6 +38,7 @@ from perdure.broker.sessions.reaper import Reaper
 from perdure.broker.sessions.stored_filters import StoredFilters
 from perdure.broker.sessions.subscription_changes import SubscriptionChanges
 from perdure.broker.sessions.wills import WillPublisher
+from perdure.broker.shared.echoes import Echoes
 from perdure.broker.shared.subscriptions import SharedSubscriptions
 
 if TYPE_CHECKING:
@@ -137,6 +138,8 @@ def wire_cluster(
     )
     foreign = ForeignBatches(
         services,
+        echoes=services.echoes,
+        filters=services.filters,
         claims=services.claims,
         deadlines=reaper,
         handover=handover,
@@ -154,6 +157,7 @@ def wire_cluster(
     return ClusterNode(
         services,
         peers,
+        filters=services.filters,
         foreign=foreign,
         reaper=reaper,
         shared_subscriptions=services.shared_subscriptions,
@@ -203,8 +207,10 @@ def _wire_connections(
         refusal_log=services.refusal_log,
     )
     services.subscribe_handler = subscribe_handler
+    services.echoes = Echoes(services, shared_subscriptions=services.shared_subscriptions)
     services.control_packets = ControlPackets(
         services,
+        echoes=services.echoes,
         connect_handler=connect_handler,
         enhanced_auth=enhanced_auth,
         sessions=services.sessions,

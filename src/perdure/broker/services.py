@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from perdure.broker.sessions.reaper import Reaper
     from perdure.broker.sessions.stored_filters import StoredFilters
     from perdure.broker.sessions.wills import WillPublisher
+    from perdure.broker.shared.echoes import Echoes
     from perdure.broker.shared.subscriptions import SharedSubscriptions
 
 
@@ -36,6 +37,7 @@ class Services(ConnectionParts):
         "ban_enforcer",
         "claims",
         "clock_watch",
+        "echoes",
         "filters",
         "gauges",
         "login_expiry",
@@ -53,6 +55,7 @@ class Services(ConnectionParts):
     ban_enforcer: BanEnforcer
     claims: Claims
     clock_watch: ClockWatch
+    echoes: Echoes
     filters: StoredFilters
     gauges: Gauges
     login_expiry: LoginExpiry

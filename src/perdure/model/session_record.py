@@ -54,6 +54,9 @@ class SessionRecord(msgspec.Struct, frozen=True, array_like=True):
             whoever comes first.
         subscription_count: subscriptions that hold, those that have ended left out.
         node, incarnation: of the cluster, that held it last; empty and 0 = there is no cluster.
+        window: messages that its client takes before it acknowledges one, for the nodes that give
+            to it; 0 = there is no cluster.
+        packet_bytes_max: its client's Maximum Packet Size; 0 = it has none, or as ``window``.
     """
 
     client_id: str
@@ -73,6 +76,8 @@ class SessionRecord(msgspec.Struct, frozen=True, array_like=True):
     subscription_count: int = 0
     node: str = ""
     incarnation: int = 0
+    window: int = 0
+    packet_bytes_max: int = 0
 
     @property
     def deadline_us(self) -> int:

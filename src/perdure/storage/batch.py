@@ -45,7 +45,14 @@ from perdure.storage.operations import (
     Target,
     TrimInbox,
 )
-from perdure.storage.peer_operations import PassMessage, Speak
+from perdure.storage.peer_operations import (
+    Dismiss,
+    Echo,
+    PassMessage,
+    PassShare,
+    ReturnUnseen,
+    Speak,
+)
 
 Placed: TypeAlias = Message | InboxEntry
 
@@ -71,7 +78,9 @@ class Batch:
         refused: the operations that did not hold.
         silenced: publishers whose messages did not count (``fencing.silence``).
         lost_groups: groups that another node has given out for.
-        returned: entries that came back to their groups, for their sessions have other owners.
+        returned: entries that came back to their groups, for their sessions have other owners or
+            were let go of.
+        returns: entries are put back, by who had them.
     """
 
     __slots__ = (
@@ -84,6 +93,7 @@ class Batch:
         "placed",
         "refused",
         "returned",
+        "returns",
         "silenced",
     )
 
@@ -98,6 +108,7 @@ class Batch:
         self.silenced: frozenset[str] = _NOBODY
         self.lost_groups: frozenset[str] = _NOBODY
         self.returned: list[InboxEntry] = []
+        self.returns: bool = False
 
     # -- the log ---------------------------------------------------------------------------
 
@@ -227,6 +238,7 @@ class Batch:
             entry: the message.
             client_id, epoch: the session that had it, and its owner; empty = none had.
         """
+        self.returns = True
         self.operations.append(PutGroupEntry(group_key, entry, client_id, epoch))
 
     def delete_group_entry(self, group_key: str, entry: InboxEntry) -> None:
@@ -266,7 +278,31 @@ class Batch:
 
     def pass_on(self, message: Message) -> None:
         """Have a message that is not recorded handed out elsewhere, too."""
-        self.operations.append(PassMessage(message))
+        self.operations.append(PassMessage(message, len(self.messages)))
+
+    def pass_share(self, client_id: str, entry: InboxEntry, *, epoch: int) -> None:
+        """Have a session that another node has given an entry at QoS 0, which is kept nowhere."""
+        self._of_session(PassShare(client_id, epoch, entry))
+
+    def return_unseen(self, client_id: str, after_offset: int, *, epoch: int) -> None:
+        """Return to their groups what a session, which this batch lets go, was given and has not
+        seen.
+
+        Args:
+            client_id: of the session.
+            after_offset: what its node has read last.
+            epoch: of its owner.
+        """
+        self._of_session(ReturnUnseen(client_id, epoch, after_offset))
+
+    def echo(self, node: str, asker: str, number: int) -> None:
+        """Ask a node, or answer it (``peer_operations.Echo``)."""
+        self.operations.append(Echo(node, asker, number))
+
+    def dismiss(self, client_id: str, *, epoch: int, ends: bool) -> None:
+        """Have the node that a client is connected to take leave of it, with its session if it
+        ``ends``."""
+        self._of_session(Dismiss(client_id, epoch, ends))
 
     # -- what is in it ---------------------------------------------------------------------
 
@@ -295,8 +331,8 @@ class Batch:
 
     @property
     def has_regrouped(self) -> bool:
-        """Whether something that groups gave does not count."""
-        return bool(self.lost_groups or self.returned)
+        """Whether something that groups gave does not count, or has come back."""
+        return bool(self.lost_groups or self.returned or self.returns)
 
     def gives(self, entry: InboxEntry) -> bool:
         """Whether an entry of a private stream counts."""

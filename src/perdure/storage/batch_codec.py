@@ -25,7 +25,12 @@ Integers are big-endian; text is UTF-8. ``message``, ``bundle``, ``inbox entry``
     18     name | publisher               delete a retained message; name: its topic
     20     seen (8) | record              claim a session
     21     owner                          let a publisher's messages count
-    22     name | message                 pass a message on that is not recorded; name: its topic
+    22     after (4) | name | message     pass a message on that is not recorded; name: its topic;
+                                          after: messages of the batch that came before it
+    23     owner | entry                  give at QoS 0 what is not in a private stream
+    24     owner | offset (8)             return what groups gave behind an offset
+    25     number (8) | name | name       ask a node, answer it; names: for whom, of who has asked
+    26     owner | 1 if it ends (2)       take leave of a client
     owner  epoch (8) | name
     name   length (2) | text
     place  an offset; or -1 - (batches back << 32 | index), of what was placed in this batch or in
@@ -62,7 +67,14 @@ from perdure.storage.codec import (
     encode_record,
 )
 from perdure.storage.offsets import Offsets
-from perdure.storage.peer_operations import PassMessage, Speak
+from perdure.storage.peer_operations import (
+    Dismiss,
+    Echo,
+    PassMessage,
+    PassShare,
+    ReturnUnseen,
+    Speak,
+)
 
 VERSION: Final = 1
 
@@ -279,6 +291,14 @@ _TOMBSTONE: Final[_Value] = (
     lambda entry, places: places.pack(entry) + encode_entry(op.tombstone(entry)),
     _ENTRY[1],
 )
+_FLAG: Final[_Value] = (
+    lambda flag, _: _LENGTH.pack(flag),
+    lambda raw, _: bool(_LENGTH.unpack(raw)[0]),
+)
+_SHARE: Final[_Value] = (
+    lambda entry, _: encode_entry(entry),
+    lambda raw, _: decode_entry(0, raw),
+)
 _PLACE: Final[_Value] = (
     lambda entry, places: places.pack(entry),
     lambda raw, given: InboxEntry(given.unpack(raw), None, qos=1),
@@ -350,8 +370,9 @@ def _cleared(topic: str, publisher: bytes) -> op.Operation:
     return op.DeleteRetained(topic, publisher.decode())
 
 
-def _passed(topic: str, raw: bytes) -> op.Operation:
-    return PassMessage(decode_message(topic, 0, raw, 0))
+def _passed(body: bytes) -> op.Operation:
+    topic, raw = _read_named(body[_SIZE.size :])
+    return PassMessage(decode_message(topic, 0, raw, 0), _SIZE.unpack_from(body)[0])
 
 
 def _encode_retained(operation: Any, places: Places) -> bytes:
@@ -371,6 +392,11 @@ def _encode_claim(operation: Any, _: Places) -> bytes:
 def _decode_claim(body: bytes, _: GivenOffsets) -> op.Operation:
     seen: int = _OFFSET.unpack_from(body)[0]
     return op.ClaimSession(decode_session(body[_OFFSET.size :]), seen)
+
+
+def _decode_echo(body: bytes, _: GivenOffsets) -> op.Operation:
+    node, at = _read_name(body, _OFFSET.size)
+    return Echo(node, body[at:].decode(), _OFFSET.unpack_from(body)[0])
 
 
 _TABLE: Final[tuple[_Row, ...]] = (
@@ -407,8 +433,17 @@ _TABLE: Final[tuple[_Row, ...]] = (
     (
         22,
         PassMessage,
-        lambda o, _: _name(o.message.topic) + encode_message(o.message),
-        lambda body, _: _passed(*_read_named(body)),
+        lambda o, _: _SIZE.pack(o.after) + _name(o.message.topic) + encode_message(o.message),
+        lambda body, _: _passed(body),
+    ),
+    _of_session(23, PassShare, "entry", _SHARE),
+    _of_session(24, ReturnUnseen, "after_offset", _THROUGH),
+    _of_session(26, Dismiss, "ends", _FLAG),
+    (
+        25,
+        Echo,
+        lambda o, _: _OFFSET.pack(o.number) + _name(o.node) + o.asker.encode(),
+        _decode_echo,
     ),
 )
 _ENCODERS: Final = {cls: (kind, to_bytes) for kind, cls, to_bytes, _ in _TABLE}

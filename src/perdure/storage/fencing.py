@@ -15,22 +15,28 @@ Invariant: the same state and the same operations are refused the same, wherever
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from itertools import accumulate
+from typing import Final, Protocol
 
+from perdure.model import InboxEntry
 from perdure.storage.batch import Batch
 from perdure.storage.operations import (
+    BuryInbox,
     ClaimSession,
     DeleteGroupEntry,
+    DeleteGroupMember,
     DeleteRetained,
+    DiscardGroup,
     DiscardSession,
     Operation,
     PutGroup,
     PutGroupEntry,
+    PutGroupMember,
     PutInbox,
     PutRetained,
     PutSession,
 )
-from perdure.storage.peer_operations import PassMessage, Speak
+from perdure.storage.peer_operations import PassMessage, PassShare, ReturnUnseen, Speak
 
 _UNKNOWN: Final = -1
 _NONE: Final = -2
@@ -77,39 +83,96 @@ def stale(operations: list[Operation], owner_epoch: Callable[[str], int | None])
     return found
 
 
-def silence(
-    batch: Batch,
-    owner_epoch: Callable[[str], int | None],
-    group_turn: Callable[[str], int],
-) -> None:
+class State(Protocol):
+    """What is asked of the state that a batch meets; ``storage.ordered.Local`` has it all."""
+
+    def owner_epoch(self, client_id: str) -> int | None:
+        """The epoch of a session's owner; None = there is no such session."""
+        ...
+
+    def group_turn(self, group_key: str) -> int:
+        """The turn of a group's record; 0 = there is no such group."""
+        ...
+
+    def members_of(self, group_key: str) -> list[str]:
+        """Client identifiers of a group's members."""
+        ...
+
+    def given_after(self, client_id: str, after_offset: int) -> list[InboxEntry]:
+        """What stands in a session's private stream behind an offset, tombstones too."""
+        ...
+
+
+def silence(batch: Batch, state: State) -> None:
     """Take out of a batch what does not count, where several nodes write: what publishers say in it
-    whose session has another owner, and what is given out for a group that another node has given
-    out for. What a group has given to a session that has another owner goes back to the group.
+    whose session has another owner, what is given out for a group that another node has given out
+    for, and the end of a group that somebody has joined. What a group has given to a session that
+    has another owner, or is let go of without having seen it, goes back to the group.
 
     To be asked before the batch is applied; the offsets of what goes are not used again.
-
-    Args:
-        batch: in its place in the log.
-        owner_epoch: see ``stale``.
-        group_turn: of a stored group, by its key; 0 = there is none.
     """
-    lost = _lost_groups(batch, group_turn)
+    lost = _lost_groups(batch, state.group_turn)
     if lost:
         batch.lost_groups = lost
         batch.operations = [each for each in batch.operations if _group(each) not in lost]
     operations = batch.operations
-    if not any(isinstance(each, Speak | PutInbox) for each in operations):
+    if any(isinstance(each, DiscardGroup) for each in operations):
+        operations = batch.operations = _without_joined(operations, state)
+    if not any(isinstance(each, Speak | PutInbox | ReturnUnseen) for each in operations):
         return
-    refused = stale(operations, owner_epoch)
+    refused = stale(operations, state.owner_epoch)
     mute = frozenset(each.client_id for each in refused if isinstance(each, Speak))
     if mute:
         batch.silenced = mute
+        kept = [0, *accumulate(message.publisher not in mute for message in batch.messages)]
+        for each in operations:
+            if isinstance(each, PassMessage):
+                each.after = kept[each.after]
         batch.messages = [message for message in batch.messages if message.publisher not in mute]
-        batch.operations = [each for each in operations if _publisher(each) not in mute]
+        operations = batch.operations = [
+            each for each in operations if _publisher(each) not in mute
+        ]
+    if any(isinstance(each, ReturnUnseen) for each in operations):
+        _return_unseen(batch, refused, state)
     for each in refused:
         if isinstance(each, PutInbox) and each.entry.group_key and each.entry.message is not None:
             batch.returned.append(each.entry)
             batch.operations.append(PutGroupEntry(each.entry.group_key, each.entry))
+
+
+def _without_joined(operations: list[Operation], state: State) -> list[Operation]:
+    """Without the ends of groups that have members by then."""
+    kept: list[Operation] = []
+    members: dict[str, set[str]] = {}
+    for each in operations:
+        if isinstance(each, PutGroupMember | DeleteGroupMember | DiscardGroup):
+            key = each.group_key
+            if key not in members:
+                members[key] = set(state.members_of(key))
+            if isinstance(each, PutGroupMember):
+                members[key].add(each.member)
+            elif isinstance(each, DeleteGroupMember):
+                members[key].discard(each.member)
+            elif members[key]:
+                continue
+        kept.append(each)
+    return kept
+
+
+def _return_unseen(batch: Batch, refused: list[Operation], state: State) -> None:
+    """Put behind each ``ReturnUnseen`` that holds what it comes to."""
+    buried = {each.entry.offset for each in batch.operations if isinstance(each, BuryInbox)}
+    operations: list[Operation] = []
+    for each in batch.operations:
+        operations.append(each)
+        if not isinstance(each, ReturnUnseen) or any(each is other for other in refused):
+            continue
+        for entry in state.given_after(each.client_id, each.after_offset):
+            if entry.group_key and entry.message is not None and entry.offset not in buried:
+                operations.append(BuryInbox(each.client_id, each.epoch, entry))
+                operations.append(PutGroupEntry(entry.group_key, entry))
+                batch.returned.append(entry)
+    batch.operations = operations
 
 
 def _lost_groups(batch: Batch, group_turn: Callable[[str], int]) -> frozenset[str]:
@@ -133,7 +196,7 @@ def _publisher(operation: Operation) -> str:
 
 def _group(operation: Operation) -> str:
     """The group that an operation gives out for."""
-    if isinstance(operation, PutInbox):
+    if isinstance(operation, PutInbox | PassShare):
         return operation.entry.group_key
     if isinstance(operation, PutGroup):
         return operation.record.key

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.storage.batch import Batch, apply
-from perdure.storage.peer_operations import PassMessage
+from perdure.storage.peer_operations import Dismiss, Echo, PassMessage, PassShare, ReturnUnseen
 
 
 class Recorder:
@@ -28,6 +28,14 @@ def told(batch: Batch) -> list[tuple[object, ...]]:
         # What is for other nodes does nothing to a store.
         call = recorder.calls[0] if recorder.calls else (type(operation).__name__,)
         if isinstance(operation, PassMessage):
-            call = (*call, operation.message)
+            call = (*call, operation.message, operation.after)
+        elif isinstance(operation, PassShare):
+            call = (*call, operation.entry)
+        elif isinstance(operation, ReturnUnseen):
+            call = (*call, operation.after_offset)
+        elif isinstance(operation, Dismiss):
+            call = (*call, operation.ends)
+        elif isinstance(operation, Echo):
+            call = (*call, operation.node, operation.asker, operation.number)
         found.append((call, (operation.client_id, operation.epoch)))
     return found

@@ -212,7 +212,11 @@ def for_others() -> Batch:
     back = entry(NOW_US + 12, group_key="g/a/#")
     batch.put_group_entry("g/a/#", back, client_id="client/ü", epoch=9)
     batch.put_group(GroupRecord("g", "a/#", NOW_US, NOW_US, turn=3, node="n1"), seen=2)
+    batch.pass_share("c2", entry(0, b"2", group_key="g/a/#", identifiers=(3,)), epoch=4)
+    batch.return_unseen("client/ü", NOW_US + 12, epoch=9)
     batch.discard_session("client/ü", epoch=9)
+    batch.dismiss("c2", epoch=4, ends=True)
+    batch.echo("n2", "n1", -7)
     return batch
 
 
@@ -243,7 +247,7 @@ def test_this_release_reads_what_was_written() -> None:
 def test_each_kind_of_operation_is_in_the_golden_file() -> None:
     operations = [operation for make in GOLD.values() for operation in make().operations]
     kinds = {type(operation).__name__ for operation in operations}
-    assert len(kinds) == 21
+    assert len(kinds) == 25
 
 
 def test_bytes_that_are_no_batch_are_refused() -> None:

@@ -4,15 +4,38 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.model import Cursor, GroupRecord
+from perdure.model import Cursor, GroupRecord, InboxEntry
 from perdure.storage.batch import Batch
 from perdure.storage.fencing import silence, stale
+from perdure.storage.operations import tombstone
 from tests.contract.values import entry, message, record
 
 
 @pytest.fixture
 def batch() -> Batch:
     return Batch()
+
+
+class Known:
+    """A state in which sessions have owners, and what tests put into it."""
+
+    def __init__(self, owners: dict[str, int], turn: int = 0) -> None:
+        self.owners = owners
+        self.turn = turn
+        self.members: list[str] = []
+        self.given: list[InboxEntry] = []
+
+    def owner_epoch(self, client_id: str) -> int | None:
+        return self.owners.get(client_id)
+
+    def group_turn(self, group_key: str) -> int:
+        return self.turn
+
+    def members_of(self, group_key: str) -> list[str]:
+        return self.members
+
+    def given_after(self, client_id: str, after_offset: int) -> list[InboxEntry]:
+        return [each for each in self.given if each.offset > after_offset]
 
 
 def refused(batch: Batch, **owners: int) -> list[int]:
@@ -76,9 +99,9 @@ def test_who_has_lost_its_session_is_silenced_and_nobody_else(batch: Batch) -> N
     batch.delete_retained("f", publisher="c2")
     batch.pass_on(passed)
     whole = [*batch.operations]
-    silence(batch, {"c1": 5, "c2": 5}.get, lambda _: 0)
+    silence(batch, Known({"c1": 5, "c2": 5}, 0))
     assert (batch.messages, batch.operations) == ([lost, other, kept], whole)
-    silence(batch, {"c1": 6, "c2": 5}.get, lambda _: 0)
+    silence(batch, Known({"c1": 6, "c2": 5}, 0))
     assert batch.silenced == {"c1"}
     assert batch.messages == [other]
     assert batch.operations == [whole[0], whole[1], whole[3], whole[5]]
@@ -118,9 +141,9 @@ def test_of_two_nodes_that_give_out_for_a_group_one_counts(batch: Batch) -> None
     batch.delete_group_entry("g/a", entries[1])
     batch.put_group(GroupRecord("g", "a", 9, 1, turn=5), seen=4)
     whole = [*batch.operations]
-    silence(batch, {"c1": 5}.get, lambda _: 3)
+    silence(batch, Known({"c1": 5}, 3))
     assert batch.operations == whole
-    silence(batch, {"c1": 5}.get, lambda _: 4)
+    silence(batch, Known({"c1": 5}, 4))
     assert batch.lost_groups == {"g/a"}
     assert batch.operations == [whole[1]]
     assert not batch.gives(entries[0])
@@ -130,8 +153,58 @@ def test_what_a_group_gives_to_a_session_that_has_moved_comes_back(batch: Batch)
     given, other = entry(1, b"x", group_key="g/a"), entry(2, b"y", group_key="g/a")
     batch.put_inbox("c1", given, epoch=5)
     batch.put_inbox("c2", other, epoch=5)
-    silence(batch, {"c1": 6, "c2": 5}.get, lambda _: 0)
+    silence(batch, Known({"c1": 6, "c2": 5}, 0))
     assert batch.returned == [given]
     assert not batch.gives(given)
     assert batch.gives(other)
     assert refused(batch, c1=6, c2=5) == [0]  # and its return holds
+
+
+def test_what_a_session_that_is_let_go_has_not_seen_goes_back_to_its_groups(batch: Batch) -> None:
+    state = Known({"c1": 5})
+    seen, unseen, own, kept = (entry(at, group_key="g/a") for at in (7, 8, 9, 10))
+    state.given = [seen, unseen, own, entry(11), tombstone(kept)]
+    batch.bury_inbox("c1", own, epoch=5)
+    batch.return_unseen("c1", 7, epoch=5)
+    batch.discard_session("c1", epoch=5)
+    silence(batch, state)
+    assert batch.returned == [unseen]
+    kinds = [type(each).__name__ for each in batch.operations]
+    assert kinds == [
+        "BuryInbox",
+        "ReturnUnseen",
+        "BuryInbox",
+        "PutGroupEntry",
+        "DiscardSession",
+    ]
+    assert stale(batch.operations, state.owner_epoch) == []
+
+
+def test_who_has_a_session_no_more_returns_nothing_of_it(batch: Batch) -> None:
+    state = Known({"c1": 6})
+    state.given = [entry(8, group_key="g/a")]
+    batch.return_unseen("c1", 7, epoch=5)
+    silence(batch, state)
+    assert (batch.returned, len(batch.operations)) == ([], 1)
+
+
+def test_a_group_that_somebody_has_joined_is_not_discarded(batch: Batch) -> None:
+    state = Known({})
+    batch.discard_group("g/a")
+    silence(batch, state)
+    assert len(batch.operations) == 1
+    state.members = ["c1"]
+    silence(batch, state)
+    assert batch.operations == []
+    batch.delete_group_member("g/a", "c1")
+    batch.discard_group("g/a")
+    batch.put_group_member("g/b", "c2")
+    batch.delete_group_member("g/b", "c1")
+    batch.discard_group("g/b")
+    silence(batch, state)
+    assert [type(each).__name__ for each in batch.operations] == [
+        "DeleteGroupMember",
+        "DiscardGroup",
+        "PutGroupMember",
+        "DeleteGroupMember",
+    ]

@@ -80,6 +80,7 @@ def test_user_properties_count(broker: Broker, name: str) -> None:
     assert payloads(peer) == [b"2"]
 
 
+@pytest.mark.alone
 def test_nobody_who_wants_it_is_nobody(broker: Broker, name: str) -> None:
     """0x10: No matching subscribers, whatever the topic filter."""
     peer, publisher = broker.connect(name), broker.connect(f"{name}-publisher")

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from perdure.broker.cluster.survey import Survey
     from perdure.broker.core import BrokerCore
     from perdure.broker.sessions.reaper import Reaper
+    from perdure.broker.sessions.stored_filters import StoredFilters
     from perdure.broker.shared.subscriptions import SharedSubscriptions
     from perdure.errors import StorageError
 
@@ -22,7 +23,7 @@ class ClusterNode:
     Args:
         core: what every part stands on.
         peers: the nodes.
-        foreign, reaper, shared_subscriptions, survey: what else it uses.
+        filters, foreign, reaper, shared_subscriptions, survey: what else it uses.
     """
 
     def __init__(
@@ -30,12 +31,14 @@ class ClusterNode:
         core: BrokerCore,
         peers: Peers,
         *,
+        filters: StoredFilters,
         foreign: ForeignBatches,
         reaper: Reaper,
         shared_subscriptions: SharedSubscriptions,
         survey: Survey,
     ) -> None:
         self._core = core
+        self._filters: StoredFilters = filters
         self._reaper: Reaper = reaper
         self._survey: Survey = survey
         self._shared: SharedSubscriptions = shared_subscriptions
@@ -59,6 +62,7 @@ class ClusterNode:
             self._survey.want()
             self._reaper.note(self._core.clock.now_us())
             self._shared.look()
+            self._filters.go_on()
 
     def _failed(self, error: StorageError) -> None:
         """Nothing more is acknowledged in this incarnation."""

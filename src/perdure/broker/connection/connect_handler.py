@@ -232,6 +232,7 @@ class ConnectHandler:
                     expiry_s=admission.expiry_s,
                     receive_maximum=packet.properties.receive_maximum or 65_535,
                     protocol=packet.protocol,
+                    packet_bytes_max=connection.sender.packet_size_max,
                 ),
             )
             connection.session = session

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from perdure.broker.connection.enhanced_auth import EnhancedAuth
     from perdure.broker.connection.subscribe_handler import SubscribeHandler
     from perdure.broker.core import BrokerCore
+    from perdure.broker.delivery.live_session import LiveSession
     from perdure.broker.sessions.lifecycle import SessionLifecycle
+    from perdure.broker.shared.echoes import Echoes
 
 
 @final
@@ -38,7 +40,7 @@ class ControlPackets:
 
     Args:
         core: what every part stands on.
-        connect_handler, enhanced_auth, sessions, subscribe_handler: who handles them.
+        connect_handler, echoes, enhanced_auth, sessions, subscribe_handler: who handles them.
     """
 
     def __init__(
@@ -46,12 +48,14 @@ class ControlPackets:
         core: BrokerCore,
         *,
         connect_handler: ConnectHandler,
+        echoes: Echoes,
         enhanced_auth: EnhancedAuth,
         sessions: SessionLifecycle,
         subscribe_handler: SubscribeHandler,
     ) -> None:
         self._core = core
         self._connect_handler: ConnectHandler = connect_handler
+        self._echoes: Echoes = echoes
         self._enhanced_auth: EnhancedAuth = enhanced_auth
         self._sessions: SessionLifecycle = sessions
         self._subscribe_handler: SubscribeHandler = subscribe_handler
@@ -59,14 +63,17 @@ class ControlPackets:
     def handle(self, connection: EndingConnection, packet: Packet) -> bool:
         """Handle a packet off the hot path; False if those behind it must wait."""
         kind = packet.kind
+        work: Coroutine[Any, Any, None]
         if kind == PINGREQ:
-            connection.sender.packet(Pingresp())
-            return True
+            if self._core.peers is None or connection.session is None:
+                connection.sender.packet(Pingresp())
+                return True
+            work = self._answer_ping(connection, connection.session)
+            return self._run(connection, work, packet)
         if isinstance(packet, Disconnect):
             self._disconnect(connection, packet)
             return True
         core = self._core
-        work: Coroutine[Any, Any, None]
         if isinstance(packet, Connect):
             connection.begin_opening()
             is_answered = run_eagerly(
@@ -87,11 +94,23 @@ class ControlPackets:
             work = self._enhanced_auth.auth(connection, packet)
         else:
             raise ProtocolViolation("a server does not take this packet")
-        finished = run_eagerly(core.scheduler, self._guard(connection, work, packet), name="packet")
-        if finished:
+        return self._run(connection, work, packet)
+
+    def _run(
+        self, connection: EndingConnection, work: Coroutine[Any, Any, None], packet: Packet
+    ) -> bool:
+        """Do a packet's work; False if those behind it must wait."""
+        guarded = self._guard(connection, work, packet)
+        if run_eagerly(self._core.scheduler, guarded, name="packet"):
             return True
         connection.inbound_gate.hold()
         return False
+
+    async def _answer_ping(self, connection: EndingConnection, session: LiveSession) -> None:
+        """Where there are other nodes: behind what they have acknowledged before."""
+        await self._echoes.caught_up(session)
+        if connection.is_connected:
+            connection.sender.packet(Pingresp())
 
     async def _guard(
         self, connection: EndingConnection, work: Coroutine[Any, Any, None], packet: Packet

@@ -63,13 +63,6 @@ class Inbox:
         """
         core = self._core
         batch = core.committer.batch
-        if core.peers is not None:
-            # Other nodes tell for each of them whether it counts.
-            for entry in entries:
-                batch.place(entry)
-                batch.put_inbox(session.client_id, entry, epoch=session.record.epoch)
-                core.pipeline.dispatch_placed(InboxDelivery(session, entry))
-            return
         batch.place_run(entries)
         if session.durable:
             batch.put_inbox_run(session.client_id, entries, epoch=session.record.epoch)

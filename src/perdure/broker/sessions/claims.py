@@ -81,8 +81,8 @@ class Claims:
         self._expected: dict[str, tuple[int, Gate]] = {}
         """Cursors that are waited for: the epoch that they will be under, by client."""
         self._opening: dict[str, int] = {}
-        """Epochs of claims that held and whose sessions nobody has entered yet; 0 = another node
-        has claimed it since."""
+        """Epochs of claims that held and whose sessions nobody has entered yet; 0 = a client has
+        come to another node since, -1 = another node looks after the session."""
 
     async def read(self, client_id: str) -> StoredSession | None:
         """A session as everything submitted here has left it.
@@ -167,7 +167,8 @@ class Claims:
                 timer = core.scheduler.call_later(HANDOVER_US, gate.open)
                 await gate
                 timer.cancel()
-            self.check(client_id)
+            if not self.check(client_id):
+                return None
             came = client_id not in self._expected
         finally:
             self._expected.pop(client_id, None)
@@ -186,7 +187,8 @@ class Claims:
         epoch = self._opening.get(client_id, 0)
         if not epoch or epoch >= record.epoch:
             return
-        self._opening[client_id] = 0
+        # Who has no client for it ends it, or lets it go: that is done soon.
+        self._opening[client_id] = 0 if record.connected else -1
         expected = self._expected.get(client_id)
         if expected is not None:
             expected[1].open()
@@ -196,14 +198,41 @@ class Claims:
             core.committer.batch.speak(client_id, epoch=record.epoch)
             core.pipeline.schedule()
 
-    def check(self, client_id: str) -> None:
+    def check(self, client_id: str) -> bool:
         """A session is about to be entered.
+
+        Returns:
+            Whether it is ours; else another node looks after it, without a client, and it is to be
+            claimed again.
 
         Raises:
             MqttError: another node has claimed it since: its client is the later one.
         """
-        if not self._opening.get(client_id):
+        epoch = self._opening.get(client_id)
+        if not epoch:
             raise MqttError(SESSION_TAKEN_OVER, "the client has come to another node")
+        return epoch > 0
+
+    async def renew(self, record: SessionRecord, cursor: Cursor) -> bool:
+        """Put a new session in the place of one that was taken and ended, and wait until that was
+        applied.
+
+        Returns:
+            Whether it is ours; else another node has claimed it meanwhile.
+
+        Raises:
+            StorageUnavailable: the log has failed.
+        """
+        core = self._core
+        batch = core.committer.batch
+        batch.put_session(record)
+        put = batch.operations[-1]
+        core.committer.wait(_Holds(self._opening, batch, put), LEVEL_OS)
+        batch.put_cursor(record.client_id, cursor, epoch=record.epoch)
+        await core.pipeline.committed()
+        if not batch.is_sequenced:
+            raise StorageUnavailable("the log takes no records")
+        return put not in batch.refused
 
     def settle(self, client_id: str) -> None:
         """A session is open, or its opening has ended."""

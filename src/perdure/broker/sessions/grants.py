@@ -77,4 +77,8 @@ class SessionGrants:
             subscription_count=old.subscription_count if old is not None else 0,
             node=peers.node if peers is not None else "",
             incarnation=peers.incarnation if peers is not None else 0,
+            window=min(request.receive_maximum, core.session_config.inflight_max)
+            if peers is not None
+            else 0,
+            packet_bytes_max=request.packet_bytes_max if peers is not None else 0,
         )

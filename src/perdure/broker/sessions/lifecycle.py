@@ -176,8 +176,9 @@ class SessionLifecycle:
                     record = self._grants.record(request, None, epoch=stored.record.epoch + 1)
                     stored = None
                     cursor = Cursor(offset=parts.dispatcher.offset)
-                    parts.committer.batch.put_session(record)
-                    parts.committer.batch.put_cursor(client_id, cursor, epoch=record.epoch)
+                    if not await claims.renew(record, cursor):
+                        claims.check(client_id)
+                        continue
                 else:
                     record = self._grants.record(request, old, epoch=claims.epoch_after(old.epoch))
                     if old.connected:
@@ -190,7 +191,8 @@ class SessionLifecycle:
                     stored = await parts.database.open_session(client_id)
                     assert stored is not None
                     cursor = stored.cursor
-            claims.check(client_id)
+            if not claims.check(client_id):
+                continue
             session = self._session(connection, request, record, stored, cursor)
             session.stored = session.replaced = True
             session.position = cursor.offset

@@ -14,6 +14,7 @@ class SessionRequest:
 
     Attributes:
         expiry_s: as granted; 0 = the session ends with its connection.
+        packet_bytes_max: Maximum Packet Size; 0 = none.
     """
 
     __slots__ = (
@@ -21,6 +22,7 @@ class SessionRequest:
         "client_id",
         "expiry_s",
         "identity",
+        "packet_bytes_max",
         "protocol",
         "receive_maximum",
         "will",
@@ -36,6 +38,7 @@ class SessionRequest:
         expiry_s: int,
         receive_maximum: int,
         protocol: int,
+        packet_bytes_max: int = 0,
     ) -> None:
         self.client_id: str = client_id
         self.identity: Identity = identity
@@ -44,3 +47,4 @@ class SessionRequest:
         self.expiry_s: int = expiry_s
         self.receive_maximum: int = receive_maximum
         self.protocol: int = protocol
+        self.packet_bytes_max: int = packet_bytes_max

@@ -4,6 +4,10 @@ A change counts from one offset: the dispatcher's fence at that moment. Connecte
 groups have the new filter before anything else is handed out. A stored session that is not
 connected has it when it is opened (``lifecycle``) or when it is visited here, whichever comes
 first, from the same offset. A filter that somebody subscribes with is not deleted.
+
+Where there are other nodes each does the same when it reads the change in the log, with what is
+connected to it; stored sessions are visited by the node that was asked. Of two changes that cross
+the later one in the log counts.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from perdure.broker.commit.waiters import LEVEL_OS
 from perdure.broker.dispatch.items import OffsetAdvance
 from perdure.content.stored import (
     STORED_PREFIX,
@@ -22,7 +27,13 @@ from perdure.content.stored import (
     from_message,
     to_message,
 )
-from perdure.errors import FilterInUse, MqttError, StorageConflict, StorageUnavailable
+from perdure.errors import (
+    FilterInUse,
+    MqttError,
+    StorageConflict,
+    StorageError,
+    StorageUnavailable,
+)
 from perdure.limits import STORED_FILTERS_MAX
 
 if TYPE_CHECKING:
@@ -30,12 +41,44 @@ if TYPE_CHECKING:
     from perdure.broker.delivery.registry import Registry
     from perdure.broker.sessions.subscription_changes import SubscriptionChanges
     from perdure.broker.shared.subscriptions import SharedSubscriptions
+    from perdure.model import Message
 
 PAGE: Final = 256
 """Stored sessions that are visited in one commit, and filters read at once."""
 
+DUTY: Final = "filters"
+"""What one of several nodes does (``storage.peers``)."""
+
 USERS_SHOWN: Final = 3
 """Client identifiers that a refusal names."""
+
+
+@final
+class _Returned:
+    """Takes note that the log has a filter's record, in the order of the log.
+
+    Args:
+        written: the filters whose records are on their way, and how many.
+        name: of the filter.
+    """
+
+    def __init__(self, written: dict[str, int], name: str) -> None:
+        self._written = written
+        self._name = name
+
+    def committed(self) -> None:
+        """It is in the log."""
+        left = self._written.pop(self._name) - 1
+        if left:
+            self._written[self._name] = left
+
+    def failed(self, error: StorageError, *, in_doubt: bool) -> None:
+        """What the log has is read again."""
+        self.committed()
+
+    def broke(self, error: Exception) -> None:
+        """Taking note does not fail."""
+        raise error
 
 
 @final
@@ -61,6 +104,10 @@ class StoredFilters:
         self._shared_subscriptions: SharedSubscriptions = shared_subscriptions
         self._busy = ""
         """The filter that is being changed or deleted."""
+        self._settling: set[str] = set()
+        """Filters for which stored sessions are visited here."""
+        self._written: dict[str, int] = {}
+        """Filters whose records are on their way to the log, and how many."""
 
     async def load(self) -> None:
         """Read them at start; a change that a crash has cut short goes on."""
@@ -74,9 +121,35 @@ class StoredFilters:
                 name, stored = from_message(message)
                 core.stored_filters[name] = stored
             after = page.next_after
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Visit stored sessions for changes that were cut short: by a crash here, or of the node
+        that was asked."""
+        core = self._core
+        if core.peers is not None and not core.peers.owns(DUTY):
+            return
         for name, stored in core.stored_filters.items():
-            if not stored.settled:
+            if not stored.settled and name not in self._settling:
                 self._settle_later(name)
+
+    def heard(self, message: Message) -> None:
+        """Another node has stored a filter."""
+        name, stored = from_message(message)
+        if name in self._written:
+            return  # the change of this node is later in the log
+        core = self._core
+        existing = core.stored_filters.get(name)
+        core.stored_filters[name] = stored
+        if existing is not None and existing.where != stored.where:
+            core.pipeline.now_us = core.clock.now_us()
+            self._change_connected(name, stored)
+
+    def forgotten(self, topic: str) -> None:
+        """Another node has deleted a filter, which nobody had."""
+        name = topic.removeprefix(STORED_PREFIX)
+        if name not in self._written:
+            self._core.stored_filters.pop(name, None)
 
     async def put(self, name: str, text: str) -> int:
         """Store a filter, or change it for all who subscribe with it.
@@ -174,6 +247,8 @@ class StoredFilters:
         core.committer.batch.place(message)
         core.committer.batch.put_retained(message)
         core.pipeline.dispatch_placed(OffsetAdvance(message))
+        self._written[name] = self._written.get(name, 0) + 1
+        core.committer.wait(_Returned(self._written, name), LEVEL_OS)
 
     def _change_connected(self, name: str, stored: StoredFilter) -> int:
         count = 0
@@ -193,8 +268,11 @@ class StoredFilters:
         return count
 
     def _settle_later(self, name: str) -> None:
+        self._settling.add(name)
+
         async def settle() -> None:
             await self._settle(name)
+            self._settling.discard(name)
 
         self._core.spawn(settle, name="filter")
 
@@ -227,6 +305,8 @@ class StoredFilters:
             stored = core.stored_filters.get(name)
             if session is None or stored is None:
                 return False
+            if core.peers is not None and session.record.connected:
+                return False  # its node does it, or whoever has it next
             found = False
             for sub in session.subscriptions:
                 if sub.where_id == name:

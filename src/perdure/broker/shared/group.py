@@ -25,7 +25,7 @@ import msgspec
 from perdure.broker.core import RETRY_US
 from perdure.broker.dispatch.items import is_plain
 from perdure.broker.dispatch.router import GroupSubscriber
-from perdure.broker.shared.member import GroupMember
+from perdure.broker.shared.member import GroupMember, LocalMember
 from perdure.broker.shared.shares import Shares
 from perdure.errors import StorageError
 from perdure.limits import STORED_FILTER_CHANGES_MAX
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from perdure.broker.core import BrokerCore
     from perdure.broker.delivery.inbox import Inbox
     from perdure.broker.delivery.window_waiters import WindowWaiters
+    from perdure.broker.shared.elsewhere import MemberElsewhere, MembersElsewhere
 
 NO_TAKER: Final = -2
 """What ``_choose`` returns when no connected member may have the message, now or later."""
@@ -59,16 +60,22 @@ class SharedGroup(GroupSubscriber):
         chooser: Chooser,
         *,
         inbox: Inbox,
+        members_elsewhere: MembersElsewhere | None,
         window_waiters: WindowWaiters,
     ) -> None:
         super().__init__(record.key, record.filter, record.where)
         self._core = core
         self._inbox: Inbox = inbox
+        self._members_elsewhere: MembersElsewhere | None = members_elsewhere
         self._window_waiters: WindowWaiters = window_waiters
         self.record: GroupRecord = record
         self.position: int = record.position
-        self.members: list[GroupMember] = []
-        """Connected members."""
+        self.members: list[LocalMember] = []
+        """Members that are connected here."""
+        self.elsewhere: dict[str, MemberElsewhere] = {}
+        """Those that are connected to other nodes, as far as this one gives to them."""
+        self.takers: list[GroupMember] = []
+        """All whom it gives to."""
         self.lagging: bool = True
         self.served: int = 0
         """Messages given out while it was behind (the admission's own mark)."""
@@ -86,7 +93,7 @@ class SharedGroup(GroupSubscriber):
 
     @property
     def is_served(self) -> bool:
-        """Whether this node gives its messages out: of several one does, to its own members."""
+        """Whether this node gives its messages out: of several one does, to the members of all."""
         peers = self._core.peers
         if peers is None:
             return True
@@ -111,11 +118,27 @@ class SharedGroup(GroupSubscriber):
         if self._core.peers is not None and self.is_served:
             self._own("", 0)
 
+    @property
+    def has_elsewhere(self) -> bool:
+        """Whether members are connected to other nodes."""
+        peers = self._core.peers
+        if peers is None:
+            return False
+        if self.is_served:
+            return bool(self.elsewhere)
+        # Who serves it has members.
+        return bool(self.record.node) and peers.is_member(self.record.node, self.record.incarnation)
+
     def _own(self, node: str, incarnation: int) -> None:
         self.record = msgspec.structs.replace(self.record, node=node, incarnation=incarnation)
         self.returned.clear()
         self.returned_loaded = False
         self._is_released = not node
+        assert self._members_elsewhere is not None
+        if node:
+            self._members_elsewhere.serve(self)
+        else:
+            self._members_elsewhere.drop(self)
         self._core.cursors.group_moved(self)
 
     def deliver(self, message: Message) -> None:
@@ -139,7 +162,7 @@ class SharedGroup(GroupSubscriber):
         if index == NO_TAKER:
             self._pass_over(message)
         else:
-            self._give(self.members[index], message)
+            self._give(self.takers[index], message)
 
     def deliver_run(self, run: list[Message]) -> None:
         """Messages were dispatched now; see ``GroupSubscriber``."""
@@ -165,12 +188,12 @@ class SharedGroup(GroupSubscriber):
                 self.position = message.offset
                 if index == NO_TAKER:
                     self._pass_over(message)
-                elif self.members[index].takes_runs and is_plain(message):
+                elif self.takers[index].takes_runs and is_plain(message):
                     shares.add(self.members[index], message)
                 else:
                     # In a member's private stream they stand in the order of the log.
                     shares.hand_over()
-                    self._give(self.members[index], message)
+                    self._give(self.takers[index], message)
             self.position = message.offset
             count += 1
         shares.hand_over()
@@ -207,10 +230,25 @@ class SharedGroup(GroupSubscriber):
         core.cursors.group_moved(self)
         core.pipeline.schedule()
 
-    def use(self, members: list[GroupMember]) -> None:
-        """Other members are connected from now on."""
+    def use(self, members: list[LocalMember]) -> None:
+        """Other members are connected here from now on."""
         self.members = members
-        self._is_limited = any(member.packet_size_max for member in members)
+        self._use_all()
+
+    def use_elsewhere(self, members: dict[str, MemberElsewhere]) -> None:
+        """Other members are connected elsewhere from now on, by their client identifiers."""
+        came = len(members) > len(self.elsewhere)
+        self.elsewhere = members
+        self._use_all()
+        if came:
+            self.joined()
+
+    def _use_all(self) -> None:
+        elsewhere = self.elsewhere
+        # Those that are here first: their places in one list are those in the other.
+        self.takers = [*self.members, *elsewhere.values()]
+        # What one elsewhere may have is known when it has come back.
+        self._is_limited = bool(elsewhere) or any(each.packet_size_max for each in self.members)
 
     def failed(self, message: Message, error: Exception) -> None:
         """Giving a message to a member failed as nobody expected: read it from the log, later."""
@@ -235,7 +273,7 @@ class SharedGroup(GroupSubscriber):
 
     def took_all(self, served: int) -> bool:
         """Whether so many messages are most of what its members can be sent (``Admission``)."""
-        windows = sum([member.session.outbound.window_max for member in self.members])
+        windows = sum([member.window_max for member in self.takers])
         return served * 4 >= windows * 3
 
     def reload(self, record: GroupRecord) -> None:
@@ -245,6 +283,8 @@ class SharedGroup(GroupSubscriber):
         self.lagging = True
         self.returned.clear()
         self.returned_loaded = False
+        if self._members_elsewhere is not None and not self.is_served:
+            self._members_elsewhere.drop(self)
         self.start()
 
     def joined(self) -> None:
@@ -252,8 +292,8 @@ class SharedGroup(GroupSubscriber):
         if self.lagging or self.returned:
             self.start()
             # The group may be waiting for other members to have room.
-            for member in self.members:
-                self._window_waiters.notify(member.session)
+            for member in self.takers:
+                self._window_waiters.notify(member.subscriber)
 
     def start(self) -> None:
         """Begin to read for the group, unless that goes on already."""
@@ -276,6 +316,12 @@ class SharedGroup(GroupSubscriber):
         batch.put_group(self.record, seen=seen)
 
     def give_back(self, entry: InboxEntry) -> None:
+        """An entry is put back, in the open batch. Where there are other nodes that may be refused,
+        and who serves the group hears of it from the log (``came_back``)."""
+        if self._core.peers is None:
+            self.came_back(entry)
+
+    def came_back(self, entry: InboxEntry) -> None:
         """An entry has come back (and is in the group's private stream)."""
         if not self.is_served:
             return
@@ -288,7 +334,7 @@ class SharedGroup(GroupSubscriber):
 
     def _choose(self, message: Message) -> int:
         """The index of the member that gets a message, ``NOBODY`` or ``NO_TAKER``."""
-        members = self.members
+        members = self.takers
         authorizer = self._core.authorizer
         if authorizer.allow_all and not self._is_limited:
             return self._chooser.choose(members, topic=message.topic, publisher=message.publisher)
@@ -309,7 +355,7 @@ class SharedGroup(GroupSubscriber):
         core = self._core
         core.cursors.group_moved(self)
         authorizer = core.authorizer
-        if any(member.may_read(message, authorizer) for member in self.members):
+        if any(member.may_read(message, authorizer) for member in self.takers):
             core.metrics.messages_dropped_too_large += 1
         else:
             core.metrics.messages_dropped_not_authorized += 1
@@ -325,24 +371,27 @@ class SharedGroup(GroupSubscriber):
         if index == NO_TAKER:
             self._pass_over(message)
             return
-        member = self.members[index]
+        member = self.takers[index]
         sub = member.sub
-        member.session.deliver(
-            message,
-            min(sub.qos, message.qos),
-            sub.retain_as_published and message.retain,
-            (sub.identifier,) if sub.identifier else (),
-        )
+        qos = min(sub.qos, message.qos)
+        retain = sub.retain_as_published and message.retain
+        if index >= len(self.members):
+            self._give_elsewhere(member, message, qos, retain)
+        else:
+            self.members[index].session.deliver(message, qos, retain, member.identifiers)
 
     def _give(self, member: GroupMember, message: Message) -> None:
         """Give a recorded message to a member; the position has moved past it."""
         core = self._core
         core.cursors.group_moved(self)
-        session = member.session
         sub = member.sub
         qos = min(sub.qos, message.qos)
         retain = sub.retain_as_published and message.retain
-        identifiers = (sub.identifier,) if sub.identifier else ()
+        if not isinstance(member, LocalMember):
+            self._give_elsewhere(member, message, qos, retain)
+            return
+        session = member.session
+        identifiers = member.identifiers
         if not qos:
             session.give_qos0(message, retain, identifiers)
             return
@@ -359,13 +408,36 @@ class SharedGroup(GroupSubscriber):
             core.committer.batch.put_group_entry(self.key, entry)
         core.pipeline.schedule()
 
+    def _give_elsewhere(
+        self, member: GroupMember, message: Message, qos: int, retain: bool
+    ) -> None:
+        """Give a message to a member on another node, by way of the log."""
+        core = self._core
+        batch = core.committer.batch
+        epoch = member.subscriber.record.epoch
+        entry = InboxEntry(
+            0,
+            message,
+            qos=qos,
+            retain=retain,
+            identifiers=member.identifiers,
+            group_key=self.key,
+        )
+        if qos:
+            batch.place(entry)
+            batch.put_inbox(member.client_id, entry, epoch=epoch)
+            self.elsewhere[member.client_id].session.owed.append(entry)
+        else:
+            batch.pass_share(member.client_id, entry, epoch=epoch)
+        core.pipeline.schedule()
+
     async def _run(self) -> None:
         core = self._core
         try:
             await self._load_returned()
             while self.members and self.is_served and (self.lagging or self.returned):
-                if not any(member.is_available for member in self.members):
-                    await self._window_waiters.wait_any([m.session for m in self.members])
+                if not any(member.is_available for member in self.takers):
+                    await self._window_waiters.wait_any([m.subscriber for m in self.takers])
                     continue
                 core.pipeline.now_us = core.clock.now_us()
                 if self.returned:
@@ -374,7 +446,7 @@ class SharedGroup(GroupSubscriber):
                     moved = await self._page()
                 if not moved:
                     # The members that may have the next message have no room; others have.
-                    full = [m.session for m in self.members if not m.is_available]
+                    full = [m.subscriber for m in self.takers if not m.is_available]
                     await self._window_waiters.wait_any(full)
         except StorageError as error:
             core.read_failed(error, group=self.key)
@@ -446,7 +518,7 @@ class SharedGroup(GroupSubscriber):
             if index == NO_TAKER:
                 self._pass_over(message)
             else:
-                self._give(self.members[index], message)
+                self._give(self.takers[index], message)
         return True
 
     async def _page(self) -> bool:

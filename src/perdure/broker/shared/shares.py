@@ -15,7 +15,7 @@ from perdure.storage.entry_run import ENTRIES_MAX
 if TYPE_CHECKING:
     from perdure.broker.core import BrokerCore
     from perdure.broker.delivery.inbox import Inbox
-    from perdure.broker.shared.member import GroupMember
+    from perdure.broker.shared.member import LocalMember
 
 
 @final
@@ -34,10 +34,10 @@ class Shares:
         self._core: BrokerCore = core
         self._inbox: Inbox = inbox
         self._group_key: str = group_key
-        self._members: list[GroupMember] = []
+        self._members: list[LocalMember] = []
         """Those that have a share."""
 
-    def add(self, member: GroupMember, message: Message) -> None:
+    def add(self, member: LocalMember, message: Message) -> None:
         """Give a message, ``is_plain``, to a member that ``takes_runs``."""
         share = member.share
         if not share:

@@ -12,9 +12,11 @@ import functools
 from typing import TYPE_CHECKING, Final, final
 
 from perdure.broker.delivery.live_session import GroupOwners, LiveSession
+from perdure.broker.shared.elsewhere import MembersElsewhere
 from perdure.broker.shared.group import SharedGroup
-from perdure.broker.shared.member import GroupMember
+from perdure.broker.shared.member import LocalMember
 from perdure.model import GroupRecord, InboxEntry, StoredSession, Subscription
+from perdure.storage.operations import PutGroupEntry
 from perdure.topic.shared import make_chooser
 
 if TYPE_CHECKING:
@@ -54,6 +56,12 @@ class SharedSubscriptions(GroupOwners):
         self._window_waiters: WindowWaiters = window_waiters
         self._config = config
         self.groups: dict[str, SharedGroup] = {}
+        self.elsewhere: MembersElsewhere | None = None
+        """Members on other nodes, if there are any."""
+        if core.peers is not None:
+            self.elsewhere = MembersElsewhere(
+                core, window_waiters=window_waiters, reclaim=self._reclaim_later
+            )
 
     async def load(self) -> None:
         """Read the groups at start; none has a connected member yet."""
@@ -103,17 +111,18 @@ class SharedSubscriptions(GroupOwners):
             core.metrics.shared_groups += 1
         if session.durable:
             core.committer.batch.put_group_member(key, session.client_id)
-        member = GroupMember(session, sub)
+        member = LocalMember(session, sub, is_alone=core.peers is None)
         for index, existing in enumerate(group.members):
             if existing.session is session:
-                group.members[index] = member
+                group.use([*group.members[:index], member, *group.members[index + 1 :]])
                 return
         group.use([*group.members, member])
         session.groups[key] = group
         core.metrics.shared_subscriptions += 1
         if len(group.members) == 1:
             core.router.put_group(group)
-            core.spawn(functools.partial(self._reclaim_offline, group), name="reclaim")
+            if core.peers is None:
+                core.spawn(functools.partial(self._reclaim_offline, group), name="reclaim")
 
     def leave(self, session: LiveSession, sub: Subscription) -> None:
         """A connected session has unsubscribed. What was given to it stays with it."""
@@ -131,6 +140,7 @@ class SharedSubscriptions(GroupOwners):
         """A session's connection is gone; its session is kept, or ends with it."""
         core = self._core
         groups = [self.groups[key] for key in session.groups if key in self.groups]
+        elsewhere = {group.key for group in groups if group.has_elsewhere}
         session.groups = {}
         for group in groups:
             self._remove(group, session)
@@ -138,6 +148,10 @@ class SharedSubscriptions(GroupOwners):
             return
         if not session.durable:
             self._part_runs(session)
+        if core.peers is not None and groups:
+            core.committer.batch.return_unseen(
+                session.client_id, core.database.last_offset, epoch=session.record.epoch
+            )
         # What waits with DUP may have been sent before a crash.
         sent = {d.offset for d in session.outbound.inflight.values()}
         sent.update(d.offset for d in session.outbound.pending if d.dup)
@@ -146,7 +160,8 @@ class SharedSubscriptions(GroupOwners):
             if share is None or entry.message is None:
                 continue
             was_sent = entry.offset in sent
-            if was_sent and not ends and (session.taken_over or not share.members):
+            has_others = bool(share.members) or entry.group_key in elsewhere
+            if was_sent and not ends and (session.taken_over or not has_others):
                 continue  # it may come back and acknowledge
             if was_sent and entry.qos == 2:
                 continue
@@ -292,23 +307,27 @@ class SharedSubscriptions(GroupOwners):
 
     async def _reclaim_offline(self, group: SharedGroup) -> None:
         """The first connected member gets what offline members hold unacknowledged."""
+        for client_id in await self._core.database.group_members(group.key):
+            if not self._registry.is_busy(client_id):
+                await self._reclaim_of(client_id)
+
+    async def _reclaim_of(self, client_id: str) -> None:
+        """Take back what a session holds of its groups, if nobody has it."""
         core = self._core
-        for client_id in await core.database.group_members(group.key):
-            if self._registry.is_busy(client_id):
-                continue
-            await self._registry.acquire(client_id)
-            try:
-                if client_id not in self._registry.live and core.committer.writable:
-                    await core.committer.sequenced()
-                    stored = await core.database.open_session(client_id)
-                    if core.peers is not None and not group.is_served:
-                        return
-                    held = core.peers is not None and stored is not None and stored.record.connected
-                    if stored is not None and not held:
-                        await self.reclaim(stored, ends=False)
-                        await core.pipeline.committed()
-            finally:
-                self._registry.release(client_id)
+        await self._registry.acquire(client_id)
+        try:
+            if client_id not in self._registry.live and core.committer.writable:
+                await core.committer.sequenced()
+                stored = await core.database.open_session(client_id)
+                held = core.peers is not None and stored is not None and stored.record.connected
+                if stored is not None and not held:
+                    await self.reclaim(stored, ends=False)
+                    await core.pipeline.committed()
+        finally:
+            self._registry.release(client_id)
+
+    def _reclaim_later(self, client_id: str) -> None:
+        self._core.spawn(functools.partial(self._reclaim_of, client_id), name="reclaim")
 
     async def _discard_if_empty(self, group: SharedGroup) -> None:
         """A group without any member, connected or durable, is forgotten."""
@@ -355,28 +374,34 @@ class SharedSubscriptions(GroupOwners):
             self._core.metrics.shared_groups -= 1
 
     def came_back(self, entry: InboxEntry) -> None:
-        """An entry is the group's again: a member elsewhere has returned it, or is elsewhere."""
+        """An entry is the group's again, as the log says."""
         group = self.groups.get(entry.group_key)
         if group is not None:
-            group.give_back(entry)
+            group.came_back(entry)
 
     def look(self) -> None:
         """A node is gone: its groups are to be had."""
+        assert self.elsewhere is not None
+        self.elsewhere.gone()
         for group in self.groups.values():
             group.start()
 
     def regrouped(self, batch: Batch) -> None:
-        """What groups gave in a batch of this node does not count: another node has given for them,
-        or the member is elsewhere."""
-        for session in self._registry.live.values():
-            if session.given:
-                session.given = {
-                    key: entries
-                    for key, entries in session.given.items()
-                    if batch.gives(entries[0])
-                }
-        for entry in batch.returned:
-            self.came_back(entry)
+        """In a batch of this node something that groups gave does not count (another node has given
+        for them, or the member is elsewhere), or something has come back."""
+        if batch.lost_groups or batch.returned:
+            for session in self._registry.live.values():
+                if session.given:
+                    session.given = {
+                        key: entries
+                        for key, entries in session.given.items()
+                        if batch.gives(entries[0])
+                    }
+            assert self.elsewhere is not None
+            self.elsewhere.refused(batch.returned)
+        for operation in batch.held():
+            if isinstance(operation, PutGroupEntry):
+                self.came_back(operation.entry)
         if batch.lost_groups:
             read_again = functools.partial(self._read_again, batch.lost_groups)
             self._core.spawn(read_again, name="group")
@@ -392,6 +417,7 @@ class SharedSubscriptions(GroupOwners):
             record,
             make_chooser(self._config.strategy, self._core.random.randrange),
             inbox=self._inbox,
+            members_elsewhere=self.elsewhere,
             window_waiters=self._window_waiters,
         )
 

@@ -33,6 +33,7 @@ from perdure.model import StoredSession
 from perdure.mqtt.reason_codes import ADMINISTRATIVE_ACTION
 from perdure.server.administration.listing import LiveTable, list_sessions
 from perdure.server.administration.service import Call, Handler
+from perdure.server.administration.sessions_elsewhere import SessionsElsewhere
 from perdure.server.explain import explain_session
 from perdure.server.inspect import describe, session_row
 from perdure.server.rules import Rules
@@ -62,6 +63,7 @@ class SessionOperations:
     ) -> None:
         self._is_superuser = is_superuser
         self._services = services
+        self._elsewhere = SessionsElsewhere(services)
         self._live = live
         self._node = live.node
 
@@ -131,7 +133,7 @@ class SessionOperations:
     async def kick(self, request: KickSession, call: Call) -> Outcome:
         """Take leave of a client; the session stays as after any disconnect."""
         call.before = await self._row(request.client_id)
-        if not self._disconnect(request.client_id):
+        if not await self._disconnect(request.client_id):
             raise Refused("not_found", f"{request.client_id!r} is not connected")
         call.after = await self._row(request.client_id)
         return Outcome(request.client_id, "kicked")
@@ -148,7 +150,7 @@ class SessionOperations:
         """Take leave of several clients."""
         items = []
         for number, client_id in enumerate(request.client_ids, start=1):
-            done = self._disconnect(client_id)
+            done = await self._disconnect(client_id)
             items.append(Outcome(client_id, "kicked" if done else "not_found"))
             if not number % CLOSED_PER_TURN:
                 await asyncio.sleep(0)
@@ -194,7 +196,9 @@ class SessionOperations:
                 live.connection.close(ADMINISTRATIVE_ACTION)
                 services.metrics.sessions_discarded += 1
             else:
-                stored = await services.database.open_session(client_id)
+                if await self._elsewhere.dismiss(client_id, ends=True):
+                    return True
+                stored = await self._elsewhere.take(client_id)
                 if stored is None:
                     return False
                 await services.sessions.discard(stored, expired=False)
@@ -214,8 +218,10 @@ class SessionOperations:
             live = services.registry.live.get(client_id)
             if live is not None:
                 live.connection.close(ADMINISTRATIVE_ACTION)
+            else:
+                await self._elsewhere.dismiss(client_id, ends=False)
             services.pipeline.run()  # what the connection has left is read below
-            stored = await services.database.open_session(client_id)
+            stored = await self._elsewhere.take(client_id)
             if stored is None:
                 return False
             services.sessions.give(stored, username)
@@ -225,11 +231,11 @@ class SessionOperations:
         await services.committer.sync_now()
         return True
 
-    def _disconnect(self, client_id: str) -> bool:
+    async def _disconnect(self, client_id: str) -> bool:
         """Close a connection; False if there is none."""
         live = self._services.registry.live.get(client_id)
         if live is None:
-            return False
+            return await self._elsewhere.dismiss(client_id, ends=False)
         self._services.pipeline.now_us = self._services.clock.now_us()
         live.connection.close(ADMINISTRATIVE_ACTION)
         self._services.pipeline.run()  # whoever lists sessions next sees it

@@ -109,6 +109,16 @@ class MemoryDatabase:
         group = self._live.groups.get(group_key)
         return 0 if group is None or group.record is None else group.record.turn
 
+    def members_of(self, group_key: str) -> list[str]:
+        """Client identifiers of a group's members."""
+        group = self._live.groups.get(group_key)
+        return sorted(group.members, key=str.encode) if group else []
+
+    def given_after(self, client_id: str, after_offset: int) -> list[InboxEntry]:
+        """What stands in a session's private stream behind an offset, tombstones too."""
+        inbox = self._live.inboxes.get(client_id, {})
+        return [inbox[offset] for offset in sorted(inbox) if offset > after_offset]
+
     def retained_offset_of(self, topic: str) -> int:
         """The offset of the retained message of a topic; 0 = there is none."""
         message = self._live.retained.get(topic)
@@ -310,8 +320,7 @@ class MemoryDatabase:
         return [record for record in records if record is not None]
 
     async def group_members(self, group_key: str) -> list[str]:
-        group = self._live.groups.get(group_key)
-        return sorted(group.members, key=str.encode) if group else []
+        return self.members_of(group_key)
 
     async def read_group_entries(
         self, group_key: str, *, limit: int, after_offset: int = 0

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from perdure.model import InboxEntry
 from perdure.storage.batch import Batch
 from perdure.storage.contract import Database
 from perdure.storage.notes import Note
@@ -46,6 +47,14 @@ class Local(Database, Protocol):
 
     def group_turn(self, group_key: str) -> int:
         """The turn of a group's record; 0 = there is no such group."""
+        ...
+
+    def members_of(self, group_key: str) -> list[str]:
+        """Client identifiers of a group's members."""
+        ...
+
+    def given_after(self, client_id: str, after_offset: int) -> list[InboxEntry]:
+        """What stands in a session's private stream behind an offset, tombstones too."""
         ...
 
     def retained_offset_of(self, topic: str) -> int:

@@ -167,7 +167,7 @@ class View:
                 found = self._batch(record, own, now_us, notes)
                 whole = found is not None
                 batch = found or batch
-            silence(batch, self.local.owner_epoch, self.local.group_turn)
+            silence(batch, self.local)
             self._expire(record, batch)
         for name, member in self.members.take_changed():
             key = _MEMBER + name.encode()

@@ -112,6 +112,12 @@ class SessionReader:
     async def read_inbox(
         self, client_id: str, *, after_offset: int, until_offset: int, limit: int
     ) -> list[InboxEntry]:
+        return self.inbox(client_id, after_offset, until_offset, limit)
+
+    def inbox(
+        self, client_id: str, after_offset: int, until_offset: int, limit: int
+    ) -> list[InboxEntry]:
+        """Entries of a private stream, after the one offset and up to the other."""
         if limit < 1:
             return []
         prefix = keys.session_inbox(client_id)
@@ -132,6 +138,10 @@ class SessionReader:
         return sorted(records, key=lambda record: record.key.encode())
 
     async def group_members(self, group_key: str) -> list[str]:
+        return self.members_of(group_key)
+
+    def members_of(self, group_key: str) -> list[str]:
+        """Client identifiers of a group's members."""
         prefix = keys.group_members(group_key)
         found = self._engine().keys(STATE, prefix, prefix_end(prefix))
         return [key[len(prefix) :].decode() for key in found]

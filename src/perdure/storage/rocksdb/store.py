@@ -21,6 +21,8 @@ from typing import Final, final
 from perdure.clock import SystemClock
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageCorrupt, StorageError
+from perdure.limits import OFFSET_MAX
+from perdure.model import InboxEntry
 from perdure.storage.batch import Batch, apply, give_offsets
 from perdure.storage.capabilities import EMBEDDED, Capabilities
 from perdure.storage.codec import decode_group, decode_retained
@@ -312,6 +314,14 @@ class RocksDatabase(ReadSide):
         """The turn of a group's record; 0 = there is no such group."""
         value = self._handle.use().get(STATE, keys.group(group_key))
         return 0 if value is None else decode_group(value).turn
+
+    def members_of(self, group_key: str) -> list[str]:
+        """Client identifiers of a group's members."""
+        return self._sessions.members_of(group_key)
+
+    def given_after(self, client_id: str, after_offset: int) -> list[InboxEntry]:
+        """What stands in a session's private stream behind an offset, tombstones too."""
+        return self._sessions.inbox(client_id, after_offset, OFFSET_MAX, OFFSET_MAX)
 
     def retained_offset_of(self, topic: str) -> int:
         """The offset of the retained message of a topic; 0 = there is none."""
