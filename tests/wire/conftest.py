@@ -7,7 +7,8 @@ marked ``virtual`` not at all. ``PERDURE_WIRE=sockets`` runs all of them there. 
 serves the cases of a module: names keep them apart.
 
 Another tenth runs on a virtual cluster of three nodes, between which their connections are spread:
-no client can tell it from one broker, but for the cases marked ``alone``. ``PERDURE_WIRE=cluster`` runs all of them there.
+no client can tell it from one broker, but for the cases marked ``alone``. ``PERDURE_WIRE=cluster``
+runs all of them there.
 """
 
 from __future__ import annotations
