@@ -153,6 +153,7 @@ def wire_cluster(
         deadlines=reaper,
         registry=registry,
         session_counts=services.session_counts,
+        shared_subscriptions=services.shared_subscriptions,
     )
     return ClusterNode(
         services,

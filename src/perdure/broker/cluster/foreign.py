@@ -127,7 +127,7 @@ class ForeignBatches:
                     self._elsewhere.returned(
                         operation.group_key, operation.client_id, operation.entry
                     )
-                self._shared.came_back(operation.entry)
+                self._shared.came_back(operation.group_key, operation.entry)
             elif isinstance(operation, Echo):
                 echoes.append(operation)
             elif isinstance(operation, PutRetained):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from perdure.broker.sessions.claims import Claims
     from perdure.broker.sessions.counts import SessionCounts
     from perdure.broker.sessions.lifecycle import Deadlines
+    from perdure.broker.shared.subscriptions import SharedSubscriptions
     from perdure.model import SessionRecord
 
 PAGE: Final = 256
@@ -44,7 +45,8 @@ class Survey:
 
     Args:
         core: what every part stands on.
-        ban_enforcer, claims, deadlines, registry, session_counts: what else it uses.
+        ban_enforcer, claims, deadlines, registry, session_counts, shared_subscriptions: what else
+            it uses.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Survey:
         deadlines: Deadlines,
         registry: Registry,
         session_counts: SessionCounts,
+        shared_subscriptions: SharedSubscriptions,
     ) -> None:
         self._core = core
         self._ban_enforcer: BanEnforcer = ban_enforcer
@@ -63,6 +66,7 @@ class Survey:
         self._deadlines: Deadlines = deadlines
         self._registry: Registry = registry
         self._session_counts: SessionCounts = session_counts
+        self._elsewhere = shared_subscriptions.elsewhere
         self._is_running = False
         self._is_wanted = False
         self.stopped = False
@@ -143,4 +147,7 @@ class Survey:
             self._deadlines.note(cut.deadline_us)
         core.log.info("sessions.let_go", count=len(records))
         await core.pipeline.committed()
+        if self._elsewhere is not None:
+            for record in records:
+                self._elsewhere.changed(record.client_id)
         return []

@@ -88,6 +88,8 @@ class SharedGroup(GroupSubscriber):
         self._is_limited: bool = False
         """A member has a Maximum Packet Size."""
         self._catching_up: bool = False
+        self._is_forgotten: bool = False
+        """What has come back was forgotten since it began to be read."""
         self._is_released: bool = False
         """The record that says that this node does not have the group is to be written."""
 
@@ -133,6 +135,7 @@ class SharedGroup(GroupSubscriber):
         self.record = msgspec.structs.replace(self.record, node=node, incarnation=incarnation)
         self.returned.clear()
         self.returned_loaded = False
+        self._is_forgotten = True
         self._is_released = not node
         assert self._members_elsewhere is not None
         if node:
@@ -283,13 +286,14 @@ class SharedGroup(GroupSubscriber):
         self.lagging = True
         self.returned.clear()
         self.returned_loaded = False
+        self._is_forgotten = True
         if self._members_elsewhere is not None and not self.is_served:
             self._members_elsewhere.drop(self)
         self.start()
 
     def joined(self) -> None:
         """A member is ready for messages: read what the group has missed."""
-        if self.lagging or self.returned:
+        if self.lagging or self.returned or not self.returned_loaded:
             self.start()
             # The group may be waiting for other members to have room.
             for member in self.takers:
@@ -434,8 +438,14 @@ class SharedGroup(GroupSubscriber):
     async def _run(self) -> None:
         core = self._core
         try:
-            await self._load_returned()
-            while self.members and self.is_served and (self.lagging or self.returned):
+            while (
+                self.members
+                and self.is_served
+                and (self.lagging or self.returned or not self.returned_loaded)
+            ):
+                if not self.returned_loaded:
+                    await self._load_returned()
+                    continue
                 if not any(member.is_available for member in self.takers):
                     await self._window_waiters.wait_any([m.subscriber for m in self.takers])
                     continue
@@ -458,8 +468,7 @@ class SharedGroup(GroupSubscriber):
             self._catching_up = False
 
     async def _load_returned(self) -> None:
-        if self.returned_loaded:
-            return
+        self._is_forgotten = False
         outstanding = self._outstanding()
         # What this node has put back, given again or deleted may be on its way.
         await self._core.pipeline.committed()
@@ -473,6 +482,8 @@ class SharedGroup(GroupSubscriber):
             entries = await self._core.database.read_group_entries(
                 self.key, limit=RETURNED_PAGE, after_offset=entries[-1].offset
             )
+        if self._is_forgotten:
+            return  # what has come back meanwhile went by: once more
         self._part_rows(returned)
         # What has come back meanwhile may have been read, or be on its way to the store.
         read = {entry.offset for entry in returned}

@@ -373,9 +373,9 @@ class SharedSubscriptions(GroupOwners):
             del self.groups[group_key]
             self._core.metrics.shared_groups -= 1
 
-    def came_back(self, entry: InboxEntry) -> None:
+    def came_back(self, group_key: str, entry: InboxEntry) -> None:
         """An entry is the group's again, as the log says."""
-        group = self.groups.get(entry.group_key)
+        group = self.groups.get(group_key)
         if group is not None:
             group.came_back(entry)
 
@@ -401,7 +401,7 @@ class SharedSubscriptions(GroupOwners):
             self.elsewhere.refused(batch.returned)
         for operation in batch.held():
             if isinstance(operation, PutGroupEntry):
-                self.came_back(operation.entry)
+                self.came_back(operation.group_key, operation.entry)
         if batch.lost_groups:
             read_again = functools.partial(self._read_again, batch.lost_groups)
             self._core.spawn(read_again, name="group")
