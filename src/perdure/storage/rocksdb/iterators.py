@@ -9,19 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from operator import itemgetter
-from typing import Any, Final, final
+from typing import Any, final
 
 import rocksdict
 
 from perdure.errors import StorageUnavailable
 from perdure.storage.rocksdb.status import storage_error
-
-_CHUNK_FIRST: Final = 1
-_CHUNK_MAX: Final = 256
-"""Rows that ``pages`` takes at a time: so many may be too much for a page."""
-_KEY: Final = itemgetter(0)
-_VALUE: Final = itemgetter(1)
 
 
 @final
@@ -115,20 +108,17 @@ def pages(
     """
     options = bounded(end)
     rows: Iterator[tuple[bytes, bytes]] = iter(table.items(from_key=first, read_opt=options))
-    chunk = _CHUNK_FIRST
     while True:
         found: list[bytes] = []
         values: list[bytes] = []
+        take_key, take_value = found.append, values.append
         size = 0
-        while len(found) < rows_max and size < bytes_max:
-            # Loops in C: a turn of Python for each row costs half as much as reading it.
-            some = list(islice(rows, min(chunk, rows_max - len(found))))
-            if not some:
+        for key, value in islice(rows, rows_max):
+            take_key(key)
+            take_value(value)
+            size += len(value)
+            if size >= bytes_max:
                 break
-            found.extend(map(_KEY, some))
-            values.extend(map(_VALUE, some))
-            size = sum(map(len, values[-len(some) :]), size)
-            chunk = min(max(1, (bytes_max - size) * len(found) // (size + 1)), _CHUNK_MAX)
         if not found:
             break
         first = found[-1] + b"\x00"
