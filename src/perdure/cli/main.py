@@ -18,6 +18,7 @@ from perdure.errors import PerdureError
 from perdure.pure import build
 
 COMMANDS: Mapping[str, str] = {
+    "init": "Write a configuration to begin with, and a link for the first user.",
     "serve": "Run the broker.",
     "status": "Show whether the broker runs, and its numbers.",
     "health": "Tell by the exit code whether the broker serves.",
@@ -51,6 +52,7 @@ COMMANDS: Mapping[str, str] = {
     "api": "Ask for any operation of the API, here or on another machine.",
     "context": "Name brokers on other machines, and choose one.",
     "registry": "Subscriptions and devices on Redis, in nexxus's keys.",
+    "doctor": "Check whether this machine is fit for a broker.",
     "config": "Check and show the configuration.",
     "bench": "Measure a broker.",
     "completion": "Print the completion script of a shell.",
