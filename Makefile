@@ -74,7 +74,8 @@ COMPILED := build/compiled
 # What a client or a store can tell, and the modules themselves: a compiler takes types at their word.
 # What speaks to servers is not compiled; the store of a server in memory ("remote") stands for them.
 COMPILED_TESTS ?= tests/contract tests/model tests/sim tests/wire tests/unit/mqtt tests/unit/net \
-	tests/unit/session tests/unit/storage/rocksdb tests/unit/topic
+	tests/unit/session tests/unit/storage/rocksdb tests/unit/topic \
+	tests/unit/server/administration tests/unit/web tests/unit/cli tests/unit/observe
 
 $(COMPILED)/.built: $(STAMP) compiled.txt setup.py $(shell sed -n 's,^perdure/,src/&,p' compiled.txt)
 	rm -rf $(COMPILED)

@@ -381,6 +381,11 @@ TABLE: tuple[MetricInfo, ...] = (
 """Every metric, in the order in which the reference page lists them."""
 
 
+def info(name: str) -> MetricInfo:
+    """The line of a metric."""
+    return next(each for each in TABLE if each.name == name)
+
+
 def numbers(metrics: Metrics, info: MetricInfo) -> Iterator[tuple[tuple[str, ...], int]]:
     """The label values and numbers of a counter or gauge; safe to call from another thread."""
     if info.layout == "scalar":

@@ -26,6 +26,7 @@ from perdure.admin.records.node import (
 )
 from perdure.broker.services import Services
 from perdure.config.units import format_time
+from perdure.observe.metric_table import info, numbers
 from perdure.pure import build
 from perdure.server.administration.history import Recorder
 from perdure.server.administration.service import Call, Handler
@@ -171,9 +172,7 @@ class NodeOperations:
             "messages_delivered": metrics.messages_delivered,
             "messages_dropped": metrics.messages_dropped,
             "messages_dropped_by": {
-                name.removeprefix("messages_dropped_"): getattr(metrics, name)
-                for name in metrics.__slots__
-                if name.startswith("messages_dropped_")
+                reason: count for (reason,), count in numbers(metrics, info("messages_dropped"))
             },
             "log_messages": metrics.storage_messages,
             "log_bytes": metrics.storage_bytes,
