@@ -169,15 +169,19 @@ class Claims:
                 timer.cancel()
             if not self.check(client_id):
                 return None
+            if asked and client_id in self._expected:
+                # What its node says behind this is refused.
+                again = msgspec.structs.replace(record, epoch=record.epoch + 1)
+                if not await self.claim(again, seen=record.epoch):
+                    return None
+                record = again
             came = client_id not in self._expected
         finally:
             self._expected.pop(client_id, None)
-        if asked and not came:
-            # What it says from now on is refused.
-            again = msgspec.structs.replace(record, epoch=record.epoch + 1)
-            if not await self.claim(again, seen=record.epoch, taken_over=due):
-                return None
-            record = again
+        if asked and not came and due is not None and due.will is not None:
+            # What came before the second claim would have been heard by now: the will is not said.
+            self._wills.publish(msgspec.structs.replace(due, epoch=record.epoch))
+            await core.pipeline.committed()
         # Its node may have sent what no cursor tells, up to the claim.
         return msgspec.structs.replace(record, cut_offset=core.database.last_offset)
 
