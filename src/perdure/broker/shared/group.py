@@ -115,6 +115,13 @@ class SharedGroup(GroupSubscriber):
         self._own(peers.node, peers.incarnation)
         return True
 
+    def begin_anew(self) -> None:
+        """Another node has ended the group, and members have joined it here meanwhile."""
+        self.record = msgspec.structs.replace(self.record, turn=0, node="", incarnation=0)
+        self.serve()
+        self._core.pipeline.schedule()
+        self.start()
+
     def let_go(self) -> None:
         """No member is here any more: members on another node may have the group."""
         if self._core.peers is not None and self.is_served:

@@ -369,9 +369,14 @@ class SharedSubscriptions(GroupOwners):
     def discarded(self, group_key: str) -> None:
         """Another node has ended a group."""
         group = self.groups.get(group_key)
-        if group is not None and not group.members:
-            del self.groups[group_key]
-            self._core.metrics.shared_groups -= 1
+        if group is None:
+            return
+        if group.members:
+            # They joined it here before this was read: the log has them, and no record.
+            group.begin_anew()
+            return
+        del self.groups[group_key]
+        self._core.metrics.shared_groups -= 1
 
     def came_back(self, group_key: str, entry: InboxEntry) -> None:
         """An entry is the group's again, as the log says."""
