@@ -17,13 +17,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from tests import servers
+from tests.support.bounds import HANG_S
 from tests.support.kafka import KafkaCluster
 from tests.support.process import free_port
 from tests.wire.harness import Options
 from tests.wire.packets import Kind, Reason
 from tests.wire.process_broker import ProcessBroker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 OUTAGE_MAX_S = 4
 
@@ -52,7 +53,7 @@ def readiness(broker: ProcessBroker) -> tuple[int, str]:
     """Status and body of ``/readyz``; 0 = nobody answers."""
     url = f"http://{broker.options.settings['http.bind']}/api/v1/readyz"
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=HANG_S) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -60,7 +61,7 @@ def readiness(broker: ProcessBroker) -> tuple[int, str]:
         return 0, ""
 
 
-def until(holds: Callable[[], bool], *, timeout_s: float = 60.0) -> None:
+def until(holds: Callable[[], bool], *, timeout_s: float = HANG_S) -> None:
     end_s = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < end_s, "it does not come"
@@ -86,10 +87,13 @@ def test_a_node_waits_for_kafka_and_serves_when_it_comes(
     name = broker.options.settings["cluster.name"]
     resource = ConfigResource(ResourceType.TOPIC, f"perdure.{name}.log")
     admin = AdminClient({"bootstrap.servers": kafka.servers})
-    found = admin.describe_configs([resource])[resource].result(10)
+    found = admin.describe_configs([resource])[resource].result(HANG_S)
     assert found["flush.messages"].value == "1"
-    _goes_through_an_outage(kafka, broker)
-    broker.close()
+    try:
+        _goes_through_an_outage(kafka, broker)
+    finally:
+        broker.close_peers()
+        broker.close()
 
 
 def _goes_through_an_outage(kafka: KafkaCluster, broker: ProcessBroker) -> None:
@@ -102,7 +106,7 @@ def _goes_through_an_outage(kafka: KafkaCluster, broker: ProcessBroker) -> None:
     publisher.send(publisher.build.publish("t", b"waits", qos=2, packet_id=7))
     until(lambda: readiness(broker)[0] == 503)
     # Nobody is told what is not so; after a while clients are to look elsewhere.
-    publisher.expect_refusal(Reason.SHUTTING_DOWN, timeout_s=30.0)
+    publisher.expect_refusal(Reason.SHUTTING_DOWN, timeout_s=HANG_S)
     kafka.start()
     until(lambda: readiness(broker)[0] == 200)
     again = broker.connect("publisher", clean=False, expiry=600, session_present=True)

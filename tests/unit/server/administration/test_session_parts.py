@@ -18,7 +18,8 @@ from perdure.admin.records.session_parts import (
     UnsubscribeSession,
 )
 from perdure.admin.records.sessions import GetSession
-from perdure.broker.auth.authorize import AllowAll
+from perdure.broker.auth.acl import AclAuthorizer
+from perdure.broker.auth.acl_rules import AclRules
 from perdure.mqtt.packets import PUBACK, Ack, Connect, Properties
 from perdure.mqtt.packets import Publish as PublishPacket
 from tests.unit.server.administration import scene as scenes
@@ -149,13 +150,6 @@ async def test_one_made_for_a_session_that_is_away_is_there_when_it_comes_back(
         await client.changed.wait()
 
 
-class Rules(AllowAll):
-    """Nobody may have ``secret``."""
-
-    def subscribe(self, identity: Any, topic_filter: str) -> bool:
-        return topic_filter != "secret"
-
-
 @pytest.mark.parametrize("connected", [True, False])
 async def test_limits_and_rules_of_a_client_hold(
     scene: Scene, connected: bool, monkeypatch: pytest.MonkeyPatch
@@ -165,7 +159,8 @@ async def test_limits_and_rules_of_a_client_hold(
         await scene.connect("c", expiry_s=60)
     else:
         await offline(scene, "c")
-    monkeypatch.setattr(services, "authorizer", Rules())
+    rules = AclRules.parse("topic read a\ntopic read b\n", name="acl")
+    monkeypatch.setattr(services, "authorizer", AclAuthorizer(rules))
     few = msgspec.structs.replace(services.session_config, subscriptions_max=1)
     monkeypatch.setattr(services, "session_config", few)
     for topic_filter, code in (("secret", "forbidden"), ("a/#/b", "mqtt_error")):

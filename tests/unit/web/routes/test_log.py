@@ -211,6 +211,7 @@ async def test_how_the_jobs_of_a_pipeline_are_going(
 async def test_a_key_for_some_topics_reads_those_alone(
     app: Any, context: Any, filled: RocksDatabase
 ) -> None:
+    pytest.importorskip("pyarrow")
     from perdure.pipeline.ipc import read_stream
     from perdure.pipeline.protocol import Bound, RowQuery
 
