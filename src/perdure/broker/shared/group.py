@@ -16,8 +16,6 @@ by ``subscriptions``.
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -26,6 +24,7 @@ from perdure.broker.core import RETRY_US
 from perdure.broker.dispatch.items import is_plain
 from perdure.broker.dispatch.router import GroupSubscriber
 from perdure.broker.shared.member import GroupMember, LocalMember
+from perdure.broker.shared.returned import ReturnedEntries
 from perdure.broker.shared.shares import Shares
 from perdure.errors import StorageError
 from perdure.limits import STORED_FILTER_CHANGES_MAX
@@ -44,9 +43,6 @@ NO_TAKER: Final = -2
 
 FAILED_US: Final = 10_000_000
 """How long a group waits whose reading has failed as nobody expected."""
-
-RETURNED_PAGE: Final = 256
-"""Returned entries read at once from the store."""
 
 
 @final
@@ -79,17 +75,13 @@ class SharedGroup(GroupSubscriber):
         self.lagging: bool = True
         self.served: int = 0
         """Messages given out while it was behind (the admission's own mark)."""
-        self.returned: deque[InboxEntry] = deque()
-        """Entries that came back from members, to be given before anything from the log; in the
-        log's order, whenever they came back."""
-        self.returned_loaded: bool = False
+        self.returned = ReturnedEntries(core, record.key)
+        """What came back from members."""
         self._chooser = chooser
         self._shares = Shares(core, inbox, record.key)
         self._is_limited: bool = False
         """A member has a Maximum Packet Size."""
         self._catching_up: bool = False
-        self._is_forgotten: bool = False
-        """What has come back was forgotten since it began to be read."""
         self._is_released: bool = False
         """The record that says that this node does not have the group is to be written."""
 
@@ -140,9 +132,7 @@ class SharedGroup(GroupSubscriber):
 
     def _own(self, node: str, incarnation: int) -> None:
         self.record = msgspec.structs.replace(self.record, node=node, incarnation=incarnation)
-        self.returned.clear()
-        self.returned_loaded = False
-        self._is_forgotten = True
+        self.returned.forget()
         self._is_released = not node
         assert self._members_elsewhere is not None
         if node:
@@ -291,16 +281,14 @@ class SharedGroup(GroupSubscriber):
         self.record = record
         self.position = record.position
         self.lagging = True
-        self.returned.clear()
-        self.returned_loaded = False
-        self._is_forgotten = True
+        self.returned.forget()
         if self._members_elsewhere is not None and not self.is_served:
             self._members_elsewhere.drop(self)
         self.start()
 
     def joined(self) -> None:
         """A member is ready for messages: read what the group has missed."""
-        if self.lagging or self.returned or not self.returned_loaded:
+        if self.lagging or self.returned.entries or not self.returned.is_loaded:
             self.start()
             # The group may be waiting for other members to have room.
             for member in self.takers:
@@ -336,11 +324,7 @@ class SharedGroup(GroupSubscriber):
         """An entry has come back (and is in the group's private stream)."""
         if not self.is_served:
             return
-        returned = self.returned
-        if not returned or _log_offset(returned[-1]) <= _log_offset(entry):
-            returned.append(entry)
-        else:
-            insort(returned, entry, key=_log_offset)
+        self.returned.add(entry)
         self.start()
 
     def _choose(self, message: Message) -> int:
@@ -448,16 +432,16 @@ class SharedGroup(GroupSubscriber):
             while (
                 self.members
                 and self.is_served
-                and (self.lagging or self.returned or not self.returned_loaded)
+                and (self.lagging or self.returned.entries or not self.returned.is_loaded)
             ):
-                if not self.returned_loaded:
-                    await self._load_returned()
+                if not self.returned.is_loaded:
+                    await self.returned.load(lambda: self.members)
                     continue
                 if not any(member.is_available for member in self.takers):
                     await self._window_waiters.wait_any([m.subscriber for m in self.takers])
                     continue
                 core.pipeline.now_us = core.clock.now_us()
-                if self.returned:
+                if self.returned.entries:
                     moved = self._give_returned()
                 else:
                     moved = await self._page()
@@ -474,64 +458,18 @@ class SharedGroup(GroupSubscriber):
         finally:
             self._catching_up = False
 
-    async def _load_returned(self) -> None:
-        self._is_forgotten = False
-        outstanding = self._outstanding()
-        # What this node has put back, given again or deleted may be on its way.
-        await self._core.pipeline.committed()
-        entries = await self._core.database.read_group_entries(self.key, limit=RETURNED_PAGE)
-        outstanding |= self._outstanding()
-        returned: list[InboxEntry] = []
-        while entries:
-            returned.extend(e for e in entries if e.offset not in outstanding)
-            if len(entries) < RETURNED_PAGE:
-                break
-            entries = await self._core.database.read_group_entries(
-                self.key, limit=RETURNED_PAGE, after_offset=entries[-1].offset
-            )
-        if self._is_forgotten:
-            return  # what has come back meanwhile went by: once more
-        self._part_rows(returned)
-        # What has come back meanwhile may have been read, or be on its way to the store.
-        read = {entry.offset for entry in returned}
-        returned.extend(entry for entry in self.returned if entry.offset not in read)
-        self.returned = deque(sorted(returned, key=_log_offset))
-        self.returned_loaded = True
-
-    def _outstanding(self) -> set[int]:
-        """Offsets of what the members have, and of what is settled and still has a row."""
-        found: set[int] = set()
-        for member in self.members:
-            session = member.session
-            for entries in (*session.given.values(), *session.group_runs):
-                found.update([entry.offset for entry in entries])
-        return found
-
-    def _part_rows(self, returned: list[InboxEntry]) -> None:
-        """What was read from a row of several gets rows of its own: it will be given one by one.
-
-        The row of several has the key of its last entry, so it is replaced.
-        """
-        if self._core.peers is not None:
-            return  # nodes keep each entry
-        batch = self._core.committer.batch
-        for at, entry in enumerate(returned):
-            before = returned[at - 1].offset if at else 0
-            after = returned[at + 1].offset if at + 1 < len(returned) else 0
-            if entry.offset in {before + 1, after - 1} and entry.qos == 1:
-                batch.put_group_entry(self.key, entry)
-
     def _give_returned(self) -> bool:
         """Give out what has come back; False if who may have the next one has no room."""
         core = self._core
-        while self.returned:
-            entry = self.returned[0]
+        returned = self.returned.entries
+        while returned:
+            entry = returned[0]
             message = entry.message
             assert message is not None
             index = self._choose(message)
             if index == NOBODY:
                 return False
-            self.returned.popleft()
+            returned.popleft()
             core.committer.batch.delete_group_entry(self.key, entry)
             if index == NO_TAKER:
                 self._pass_over(message)
@@ -571,9 +509,3 @@ class SharedGroup(GroupSubscriber):
             self.lagging = False
         core.pipeline.schedule()
         return is_through
-
-
-def _log_offset(entry: InboxEntry) -> int:
-    """Where an entry's message stands in the log; its own offset tells when it was given."""
-    message = entry.message
-    return entry.offset if message is None else message.offset

@@ -107,7 +107,7 @@ class SharedSubscriptions(GroupOwners):
             else:
                 group.serve()
                 group.put(core.committer.batch)
-            group.returned_loaded = True
+            group.returned.is_loaded = True
             core.metrics.shared_groups += 1
         if session.durable:
             core.committer.batch.put_group_member(key, session.client_id)

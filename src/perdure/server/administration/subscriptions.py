@@ -232,7 +232,7 @@ class SubscriptionOperations:
             position=group.position,
             position_at=format_time(group.position),
             lagging=group.lagging,
-            returned=len(group.returned),
+            returned=len(group.returned.entries),
             lag_messages=lag,
             lag_is_exact=lag < LAG_COUNT_MAX,
             created_at=format_time(record.created_at_us),
