@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.crash.load import Load
+from tests.crash.load import Load, until
 from tests.support.process import BrokerProcess, free_port, perdure_command
 
 SUBSCRIPTIONS = (
@@ -51,16 +52,19 @@ async def test_every_message_outlives_its_generation(tmp_path: Path) -> None:
             await load.finish()
             await broker.kill()
             await broker.start()
-        await asyncio.sleep(2)
+        await until(lambda: len(_dropped(log)) >= 3, "generations are dropped")
         await load.read_all()
     finally:
         await load.close()
         await broker.stop()
     load.check()
     assert any(s.receipts.count > len(set(_names(s.receipts.arrivals))) for s in load.subscribers)
-    dropped = [json.loads(line) for line in log.read_text().splitlines() if "n.dropped" in line]
-    assert len(dropped) >= 3
-    assert sum(event["carried"] for event in dropped) > 500
+    assert sum(event["carried"] for event in _dropped(log)) > 500
+
+
+def _dropped(log: Path) -> list[dict[str, Any]]:
+    """What the broker has said of generations that went."""
+    return [json.loads(line) for line in log.read_text().splitlines() if "n.dropped" in line]
 
 
 def _names(arrivals: dict[tuple[str, str], list[tuple[int, int]]]) -> list[tuple[str, str, int]]:

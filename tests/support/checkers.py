@@ -65,7 +65,9 @@ def unsettled(sim: SimBroker, client_ids: Sequence[str]) -> list[str]:
         found += [f"{client_id}: {what}: {count}" for what, count in left.items() if count]
     for key, group in broker.services.shared_subscriptions.groups.items():
         if group.lagging or group.returned.entries:
-            found.append(f"group {key}: lagging {group.lagging}, {len(group.returned.entries)} returned")
+            found.append(
+                f"group {key}: lagging {group.lagging}, {len(group.returned.entries)} returned"
+            )
     return found
 
 
