@@ -137,7 +137,8 @@ def test_each_message_is_in_the_sink_once_and_in_order(source: str, tmp_path: Pa
         publisher = Publisher(broker.port, burst=BURST, pause_s=PAUSE_S)
         publisher.start()
         driver.start()
-        for _ in range(ROUNDS if source == "path" else -(-ROUNDS // 2)):
+        rounds = ROUNDS if source == "path" else -(-ROUNDS // 2)
+        for _ in range(rounds):
             driver.wait_for_more()
             time.sleep(choose.uniform(0, 1))
             for victim in choose.sample(["driver", "broker"], 2):
@@ -162,4 +163,5 @@ def test_each_message_is_in_the_sink_once_and_in_order(source: str, tmp_path: Pa
     numbers = {int(payload[10:-1]) for _, payload in wanted.values()}
     assert publisher.acknowledged <= numbers, f"seed {SEED}"
     assert len(publisher.acknowledged) > 5_000
-    assert len(batches) > ROUNDS
+    # Each round waits for one, and so does the end.
+    assert len(batches) > rounds
