@@ -146,11 +146,22 @@ async def test_mosquitto_rr_gets_its_response(broker: BrokerProcess) -> None:
     common = ("-h", "127.0.0.1", "-p", str(broker.port), "-V", "5", "-q", "1")
     await run("mosquitto_sub", *common, "-i", "responder", "-c", "-x", "60", "-t", "ask", "-E")
     asking = asyncio.create_task(
-        run("mosquitto_rr", *common, "-t", "ask", "-e", "answer/1", "-m", "how many", "-W", "15")
+        run(
+            "mosquitto_rr",
+            *common,
+            "-t",
+            "ask",
+            "-e",
+            "answer/1",
+            "-m",
+            "how many",
+            "-W",
+            str(int(HANG_S)),
+        )
     )
     request = await run(
         *("mosquitto_sub", *common, "-i", "responder", "-c", "-x", "60", "-t", "ask"),
-        *("-C", "1", "-W", "15", "-F", "%R %p"),
+        *("-C", "1", "-W", str(int(HANG_S)), "-F", "%R %p"),
     )
     assert request == ["answer/1 how many"]
     await run("mosquitto_pub", *common, "-t", "answer/1", "-m", "54")

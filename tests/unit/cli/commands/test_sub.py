@@ -134,7 +134,7 @@ def test_replay(mini_broker: MiniBroker) -> None:
 
 @pytest.mark.parametrize(("args", "code"), [([], 0), (["-C", "1"], 1)])
 def test_time_runs_out(mini_broker: MiniBroker, args: list[str], code: int) -> None:
-    assert run(["sub", "-p", mini_broker.port, "-t", "a", "-W", "0.5", *args]) == code
+    assert run(["sub", "-p", mini_broker.port, "-t", "a", "-W", "2", *args]) == code
     assert len(mini_broker.of(Disconnect)) == 1
 
 
