@@ -205,17 +205,14 @@ class LateDatabase(FaultyDatabase):
         self.on_sequenced = None
         if power:
             self.inner.lose_power(keep=chance.randint(0, 5) if chance is not None else 0)
-        return LateDatabase(
-            self.inner.reopened(),
-            self.log,
-            self._name,
-            has_peers=self.has_peers,
-            is_only=self.is_only,
-        )
+        return self._next()
 
     def reopened(self) -> LateDatabase:
         """What the next process opens."""
         self.close()
+        return self._next()
+
+    def _next(self) -> LateDatabase:
         return LateDatabase(
             self.inner.reopened(),
             self.log,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import final
+from typing import ClassVar, final
 
 from perdure.clock import SystemClock
 from perdure.errors import PerdureError
 from perdure.pipeline.offsets import StreamPosition
-from perdure.pipeline.options import ReadOptions
+from perdure.pipeline.options import ReadOptions, Remote
 from perdure.storage.cursors import PipelineCursor, save_cursor
 from perdure.storage.pipeline_runs import PipelineRun, RunState, save_report
 
@@ -20,17 +21,18 @@ def place_for(options: ReadOptions, place: str) -> str:
     return place if options.remote is None else f"{socket.gethostname()}:{place}"
 
 
-@final
-class CursorKeeper:
-    """Keeps the cursor of one pipeline beside the log that it reads.
+class _Keeper:
+    """Tells the log about one pipeline.
 
     Args:
         options: the log.
         name: of the pipeline, as ``retention.keep_for`` names it.
         place: what it writes to.
-        warn: is told why a cursor could not be kept, once for each reason. The pipeline goes on:
-            what it has read is safe, and retention waits longer than it needs to.
+        warn: is told why the log could not be told, once for each reason. The pipeline goes on:
+            what it has read is safe.
     """
+
+    COMPLAINT: ClassVar[str]
 
     def __init__(
         self, options: ReadOptions, name: str, place: str, *, warn: Callable[[str], None]
@@ -41,52 +43,45 @@ class CursorKeeper:
         self._warn = warn
         self._warned = ""
 
-    def __call__(self, position: StreamPosition) -> None:
-        """Everything up to a position is safe."""
-        cursor = PipelineCursor(
-            self._name, self._place, position.database, position.offset, SystemClock().now_us()
-        )
+    def _tell(self, save: Callable[[Path], None], send: Callable[[Remote], None]) -> None:
+        """Keep something beside a log that is here, or send it to the broker that has the log."""
         try:
             if self._options.remote is None:
-                save_cursor(Path(self._options.path), cursor)
+                save(Path(self._options.path))
             else:
-                from perdure.pipeline.remote import send_cursor
-
-                send_cursor(self._options.remote, cursor)
+                send(self._options.remote)
         except PerdureError as error:
             if error.message != self._warned:
                 self._warned = error.message
-                self._warn(f"retention cannot learn how far this has read: {error.message}")
+                self._warn(f"{self.COMPLAINT}: {error.message}")
 
 
 @final
-class RunKeeper:
-    """Tells the log how the jobs of a pipeline are going.
+class CursorKeeper(_Keeper):
+    """Keeps the cursor of one pipeline beside the log that it reads; without it retention waits
+    longer than it needs to. Arguments: see ``_Keeper``."""
 
-    Args:
-        options, name, place, warn: as of ``CursorKeeper``.
-    """
+    COMPLAINT = "retention cannot learn how far this has read"
 
-    def __init__(
-        self, options: ReadOptions, name: str, place: str, *, warn: Callable[[str], None]
-    ) -> None:
-        self._options = options
-        self._name = name
-        self._place = place_for(options, place)
-        self._warn = warn
-        self._warned = ""
+    def __call__(self, position: StreamPosition) -> None:
+        """Everything up to a position is safe."""
+        from perdure.pipeline.remote import send_cursor
+
+        cursor = PipelineCursor(
+            self._name, self._place, position.database, position.offset, SystemClock().now_us()
+        )
+        self._tell(partial(save_cursor, cursor=cursor), partial(send_cursor, cursor=cursor))
+
+
+@final
+class RunKeeper(_Keeper):
+    """Tells the log how the jobs of a pipeline are going. Arguments: see ``_Keeper``."""
+
+    COMPLAINT = "the broker cannot show this pipeline"
 
     def __call__(self, state: RunState) -> None:
         """This is how they are going."""
-        run = PipelineRun(self._name, self._place, state)
-        try:
-            if self._options.remote is None:
-                save_report(Path(self._options.path), run)
-            else:
-                from perdure.pipeline.remote import send_run
+        from perdure.pipeline.remote import send_run
 
-                send_run(self._options.remote, run)
-        except PerdureError as error:
-            if error.message != self._warned:
-                self._warned = error.message
-                self._warn(f"the broker cannot show this pipeline: {error.message}")
+        run = PipelineRun(self._name, self._place, state)
+        self._tell(partial(save_report, run=run), partial(send_run, run=run))

@@ -1,23 +1,31 @@
-"""Asking for messages by their content: the user property ``filter`` of a SUBSCRIBE (5.0), or a
-stored filter, ``$filter/<id>/<topic filter>``.
+"""What a SUBSCRIBE asks for, and whether it may: its topic filters, and their content filters.
 
-The property holds for every topic filter of its packet. What cannot be used is refused in the
-SUBACK, with a reason string that says what to do.
+Messages are asked for by their content with the user property ``filter`` of a SUBSCRIBE (5.0), or
+a stored filter, ``$filter/<id>/<topic filter>``. The property holds for every topic filter of its
+packet. What cannot be used is refused in the SUBACK, with a reason string that says what to do.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from perdure.content import canonical
 from perdure.content.stored import FILTER_PREFIX, STORED_PREFIX
 from perdure.errors import MqttError
-from perdure.mqtt.reason_codes import QUOTA_EXCEEDED, TOPIC_FILTER_INVALID
+from perdure.model import Subscription
+from perdure.mqtt.reason_codes import (
+    QUOTA_EXCEEDED,
+    SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
+    SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
+    TOPIC_FILTER_INVALID,
+    WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
+)
 from perdure.observe.instruments import add
+from perdure.topic.names import is_wildcard, parse_shared, validate_topic_filter
 
 if TYPE_CHECKING:
     from perdure.broker.core import BrokerCore
-    from perdure.mqtt.packets import Subscribe
+    from perdure.mqtt.packets import Subscribe, SubscribeFilter
 
 FILTER_PROPERTY: Final = "filter"
 
@@ -25,6 +33,102 @@ FILTER_PROPERTY: Final = "filter"
 @final
 class FilterRefused(MqttError):
     """A content filter that cannot be used; its sentence is for the client."""
+
+
+class RequestedFilter(NamedTuple):
+    """A topic filter, taken apart.
+
+    Attributes:
+        group: of a shared subscription; empty = it is none.
+        topic_filter: without prefixes.
+        where_id: of a stored content filter; empty = none.
+        where: the content filter; empty = none.
+    """
+
+    group: str
+    topic_filter: str
+    where_id: str
+    where: str
+
+
+def parse_filter(core: BrokerCore, name: str, where: str) -> RequestedFilter:
+    """Take a topic filter apart.
+
+    Args:
+        core: of the broker.
+        name: the filter, without ``$replay/<from>/``.
+        where: the content filter that its SUBSCRIBE has; empty = none.
+
+    Raises:
+        MqttError: it is none, or of a kind that this broker is told not to have.
+    """
+    config = core.mqtt_config
+    group, topic_filter = parse_shared(name)
+    where_id, where, topic_filter = split_stored_filter(core, topic_filter, where)
+    validate_topic_filter(topic_filter, levels_max=config.topic_levels_max)
+    check_prefixes(topic_filter)
+    if group and not config.shared_subscription_available:
+        raise MqttError(
+            SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, "shared subscriptions are not supported"
+        )
+    if not config.wildcard_subscription_available and is_wildcard(topic_filter):
+        raise MqttError(WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED, "wildcards are not supported")
+    return RequestedFilter(group, topic_filter, where_id, where)
+
+
+def requested_identifier(core: BrokerCore, packet: Subscribe) -> int:
+    """The subscription identifier of a SUBSCRIBE; 0 = none.
+
+    Raises:
+        MqttError: 0xA1, this broker is told to have none.
+    """
+    identifiers = packet.properties.subscription_identifiers
+    if identifiers and not core.mqtt_config.subscription_identifier_available:
+        raise MqttError(
+            SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED, "subscription identifiers not supported"
+        )
+    return identifiers[0] if identifiers else 0
+
+
+def subscription(
+    core: BrokerCore, parsed: RequestedFilter, requested: SubscribeFilter, identifier: int
+) -> Subscription:
+    """What a filter makes, from here on.
+
+    Args:
+        core: of the broker.
+        parsed: the filter, taken apart.
+        requested: its options.
+        identifier: of the subscription; 0 = none.
+    """
+    return Subscription(
+        parsed.topic_filter,
+        parsed.group,
+        qos=min(requested.qos, core.mqtt_config.maximum_qos),
+        no_local=requested.no_local,
+        retain_as_published=requested.retain_as_published,
+        retain_handling=requested.retain_handling,
+        identifier=identifier,
+        since_offset=core.dispatcher.offset,
+        where=parsed.where,
+        where_id=parsed.where_id,
+    )
+
+
+def check_room(core: BrokerCore, held: int) -> None:
+    """Refuse a new subscription of a session that has ``held``, or if all together have too many.
+
+    Raises:
+        MqttError: 0x97.
+    """
+    metrics = core.metrics
+    if held >= core.session_config.subscriptions_max:
+        add(metrics.limit_refusals, ("session.subscriptions_max",))
+        raise MqttError(QUOTA_EXCEEDED, "too many subscriptions")
+    most = core.limits_config.subscriptions_max
+    if most and metrics.subscriptions + metrics.subscriptions_offline >= most:
+        add(metrics.limit_refusals, ("limits.subscriptions_max",))
+        raise MqttError(QUOTA_EXCEEDED, "too many subscriptions in the broker")
 
 
 def check_prefixes(topic_filter: str) -> None:

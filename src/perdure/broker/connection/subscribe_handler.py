@@ -14,9 +14,11 @@ from perdure.broker.commit.waiters import LEVEL_FSYNC
 from perdure.broker.connection.filter_request import (
     FilterRefused,
     check_count,
-    check_prefixes,
+    check_room,
+    parse_filter,
+    requested_identifier,
     requested_where,
-    split_stored_filter,
+    subscription,
 )
 from perdure.broker.connection.replay_request import (
     REPLAY_PREFIX,
@@ -24,7 +26,6 @@ from perdure.broker.connection.replay_request import (
     split_replay_filter,
 )
 from perdure.errors import MalformedPacket, MqttError, ProtocolViolation, StorageError
-from perdure.model import Subscription
 from perdure.mqtt.packets import (
     EMPTY,
     Properties,
@@ -37,19 +38,9 @@ from perdure.mqtt.packets import (
 from perdure.mqtt.reason_codes import (
     NO_SUBSCRIPTION_EXISTED,
     NOT_AUTHORIZED,
-    QUOTA_EXCEEDED,
-    SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
-    SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
     UNSPECIFIED_ERROR,
-    WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
 )
-from perdure.observe.instruments import add
-from perdure.topic.names import (
-    is_wildcard,
-    parse_shared,
-    validate_topic_filter,
-    validate_wildcards,
-)
+from perdure.topic.names import parse_shared, validate_wildcards
 
 if TYPE_CHECKING:
     from perdure.broker.connection.client import ClientConnection
@@ -131,13 +122,7 @@ class SubscribeHandler:
         """Make or change subscriptions; each filter has a reason code of its own."""
         session = connection.session
         assert session is not None
-        identifiers = packet.properties.subscription_identifiers
-        identifier = identifiers[0] if identifiers else 0
-        config = self._core.mqtt_config
-        if identifier and not config.subscription_identifier_available:
-            raise MqttError(
-                SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED, "subscription identifiers not supported"
-            )
+        identifier = requested_identifier(self._core, packet)
         await self._check_syntax(connection, [requested.filter for requested in packet.filters])
         replay_us = requested_by_property(packet)
         if self._core.peers is not None:
@@ -216,11 +201,7 @@ class SubscribeHandler:
             StorageError: it is not durable.
         """
         core = self._core
-        identifiers = packet.properties.subscription_identifiers
-        if identifiers and not core.mqtt_config.subscription_identifier_available:
-            raise MqttError(
-                SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED, "subscription identifiers not supported"
-            )
+        identifier = requested_identifier(core, packet)
         requested = packet.filters[0]
         _check_filter(requested.filter, core.mqtt_config.topic_levels_max)
         if core.peers is not None:
@@ -232,7 +213,6 @@ class SubscribeHandler:
         core.pipeline.now_us = core.clock.now_us()
         feeds: list[str] = []
         where = requested_where(core, packet)
-        identifier = identifiers[0] if identifiers else 0
         await self._subscribe(session, requested, identifier, -1, where, feeds)
         session.put_subscription_count()
         await core.pipeline.committed()
@@ -309,45 +289,20 @@ class SubscribeHandler:
     ) -> int:
         """One filter. Returns the granted QoS; raises its reason code."""
         core = self._core
-        config = core.mqtt_config
         own_replay_us, name = split_replay_filter(requested.filter)
         if own_replay_us >= 0:
             replay_us = own_replay_us
-        group, topic_filter = parse_shared(name)
-        where_id, where, topic_filter = split_stored_filter(core, topic_filter, where)
-        validate_topic_filter(topic_filter, levels_max=config.topic_levels_max)
-        check_prefixes(topic_filter)
-        if group and not config.shared_subscription_available:
-            raise MqttError(
-                SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, "shared subscriptions are not supported"
-            )
-        if not config.wildcard_subscription_available and is_wildcard(topic_filter):
-            raise MqttError(WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED, "wildcards are not supported")
-        if not core.authorizer.subscribe(session.identity, topic_filter):
+        parsed = parse_filter(core, name, where)
+        if not core.authorizer.subscribe(session.identity, parsed.topic_filter):
             raise MqttError(NOT_AUTHORIZED, "not authorised")
-        if group and requested.no_local:
+        if parsed.group and requested.no_local:
             raise ProtocolViolation("no-local on a shared subscription")  # [MQTT-3.8.3-4]
         existing = session.subs.get(name)
-        held_max = core.session_config.subscriptions_max
-        if existing is None and len(session.subs) + len(session.ended) >= held_max:
-            add(core.metrics.limit_refusals, ("session.subscriptions_max",))
-            raise MqttError(QUOTA_EXCEEDED, "too many subscriptions")
         if existing is None:
-            self._check_total()
-        check_count(core, where)
-        sub = Subscription(
-            topic_filter,
-            group,
-            qos=min(requested.qos, config.maximum_qos),
-            no_local=requested.no_local,
-            retain_as_published=requested.retain_as_published,
-            retain_handling=requested.retain_handling,
-            identifier=identifier,
-            since_offset=core.dispatcher.offset,
-            where=where,
-            where_id=where_id,
-        )
-        if group:
+            check_room(core, len(session.subs) + len(session.ended))
+        check_count(core, parsed.where)
+        sub = subscription(core, parsed, requested, identifier)
+        if sub.group:
             self._changes.join_group(session, existing, sub, replay_us)
         else:
             wants_retained = (
@@ -360,14 +315,6 @@ class SubscribeHandler:
             if is_fed:
                 feeds.append(sub.name)
         return sub.qos
-
-    def _check_total(self) -> None:
-        """Refuse a new subscription if all sessions together have too many."""
-        metrics = self._core.metrics
-        most = self._core.limits_config.subscriptions_max
-        if most and metrics.subscriptions + metrics.subscriptions_offline >= most:
-            add(metrics.limit_refusals, ("limits.subscriptions_max",))
-            raise MqttError(QUOTA_EXCEEDED, "too many subscriptions in the broker")
 
 
 def _check_filter(topic_filter: str, levels_max: int) -> None:

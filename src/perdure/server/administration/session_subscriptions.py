@@ -23,9 +23,11 @@ from perdure.admin.records.sessions import HeldSubscription
 from perdure.broker.connection.filter_request import (
     FILTER_PROPERTY,
     check_count,
-    check_prefixes,
+    check_room,
+    parse_filter,
+    requested_identifier,
     requested_where,
-    split_stored_filter,
+    subscription,
 )
 from perdure.broker.services import Services
 from perdure.errors import MqttError
@@ -36,7 +38,6 @@ from perdure.server.administration.service import Call, Handler
 from perdure.server.administration.sessions import check_writable, unknown_session
 from perdure.server.inspect import held_subscription
 from perdure.server.rules import Rules
-from perdure.topic.names import is_wildcard, parse_shared, validate_topic_filter
 
 
 @final
@@ -106,7 +107,7 @@ class SessionSubscriptionOperations:
             existing = held.get(sub.name)
             call.before = _held(existing)
             if existing is None:
-                self._check_room(len(stored.subscriptions))
+                check_room(services, len(stored.subscriptions))
             else:
                 self._end(stored, existing, sub.since_offset)
             batch, record = services.committer.batch, stored.record
@@ -157,46 +158,19 @@ class SessionSubscriptionOperations:
             MqttError: it is refused.
         """
         services, requested = self._services, packet.filters[0]
-        config = services.mqtt_config
-        group, topic_filter = parse_shared(requested.filter)
-        where_id, where, topic_filter = split_stored_filter(
-            services, topic_filter, requested_where(services, packet)
-        )
-        validate_topic_filter(topic_filter, levels_max=config.topic_levels_max)
-        check_prefixes(topic_filter)
-        if group:
+        parsed = parse_filter(services, requested.filter, requested_where(services, packet))
+        if parsed.group:
             raise _not_shared()
-        if is_wildcard(topic_filter) and not config.wildcard_subscription_available:
-            raise MqttError(NOT_AUTHORIZED, "wildcards are not supported")
         rules = Rules(services, stored.record, self._is_superuser)
-        if not rules.may_subscribe(topic_filter):
+        if not rules.may_subscribe(parsed.topic_filter):
             raise MqttError(NOT_AUTHORIZED, "not authorised")
-        check_count(services, where)
-        identifiers = packet.properties.subscription_identifiers
-        fence = services.dispatcher.offset
-        feed = None
+        check_count(services, parsed.where)
+        identifier = requested_identifier(services, packet)
+        sub = subscription(services, parsed, requested, identifier)
         if not requested.retain_handling:
-            feed = BackfillProgress(True, "", services.database.last_offset, fence)
-        return Subscription(
-            topic_filter,
-            qos=min(requested.qos, config.maximum_qos),
-            no_local=requested.no_local,
-            retain_as_published=requested.retain_as_published,
-            retain_handling=requested.retain_handling,
-            identifier=identifiers[0] if identifiers else 0,
-            since_offset=fence,
-            feed=feed,
-            where=where,
-            where_id=where_id,
-        )
-
-    def _check_room(self, held: int) -> None:
-        services = self._services
-        if held >= services.session_config.subscriptions_max:
-            raise MqttError(QUOTA_EXCEEDED, "too many subscriptions")
-        metrics, most = services.metrics, services.limits_config.subscriptions_max
-        if most and metrics.subscriptions + metrics.subscriptions_offline >= most:
-            raise MqttError(QUOTA_EXCEEDED, "too many subscriptions in the broker")
+            last, fence = services.database.last_offset, sub.since_offset
+            sub = msgspec.structs.replace(sub, feed=BackfillProgress(True, "", last, fence))
+        return sub
 
     def _end(self, stored: StoredSession, sub: Subscription, fence: int) -> None:
         """What it was owed until now it is owed still (see ``SubscriptionChanges``)."""

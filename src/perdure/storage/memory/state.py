@@ -14,6 +14,7 @@ from typing import final
 from perdure.errors import UsageError
 from perdure.model import Cursor, GroupRecord, InboxEntry, Message, SessionRecord, Subscription
 from perdure.storage.codec import retained_size
+from perdure.storage.entry_by_entry import EntryByEntry
 
 
 @final
@@ -59,7 +60,7 @@ class GenerationState:
 
 
 @final
-class State:
+class State(EntryByEntry):
     """One consistent content of the store."""
 
     def __init__(self) -> None:
@@ -118,11 +119,6 @@ class State:
         """Add or replace an entry of a private stream."""
         self.inboxes.setdefault(client_id, {})[entry.offset] = entry
 
-    def put_inbox_run(self, client_id: str, entries: list[InboxEntry]) -> None:
-        """``put_inbox`` for each."""
-        for entry in entries:
-            self.put_inbox(client_id, entry)
-
     def trim_inbox(self, client_id: str, through_offset: int) -> None:
         """Delete inbox entries up to an offset."""
         inbox = self.inboxes.get(client_id, {})
@@ -153,19 +149,9 @@ class State:
         """Return a message to a group."""
         self.group(group_key).entries[entry.offset] = entry
 
-    def put_group_run(self, group_key: str, entries: list[InboxEntry]) -> None:
-        """``put_group_entry`` for each."""
-        for entry in entries:
-            self.put_group_entry(group_key, entry)
-
     def delete_group_entry(self, group_key: str, offset: int) -> None:
         """Take a returned message out of a group."""
         self.group(group_key).entries.pop(offset, None)
-
-    def delete_group_run(self, group_key: str, entries: list[InboxEntry]) -> None:
-        """``delete_group_entry`` for each."""
-        for entry in entries:
-            self.delete_group_entry(group_key, entry.offset)
 
     def put_retained(self, message: Message) -> None:
         """Retain a message for its topic."""

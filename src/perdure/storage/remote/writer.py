@@ -15,6 +15,7 @@ from typing import Final, final
 from perdure.model import Cursor, GroupRecord, InboxEntry, Message, SessionRecord, Subscription
 from perdure.storage.codec import encode_cursor, encode_entry, encode_record, encode_retained
 from perdure.storage.device_queue import NewEntry
+from perdure.storage.entry_by_entry import EntryByEntry
 from perdure.storage.remote import rows
 from perdure.storage.remote.driver import (
     ADDED,
@@ -84,7 +85,7 @@ class QueueEnd:
 
 
 @final
-class Writer:
+class Writer(EntryByEntry):
     """Applies operations to the open transaction and to what memory holds (``operations.Target``).
 
     Attributes:
@@ -236,11 +237,6 @@ class Writer:
         key = rows.number(entry.offset)
         self.transaction.put(INBOX, client_id.encode(), key, encode_entry(entry))
 
-    def put_inbox_run(self, client_id: str, entries: list[InboxEntry]) -> None:
-        """``put_inbox`` for each."""
-        for entry in entries:
-            self.put_inbox(client_id, entry)
-
     def trim_inbox(self, client_id: str, through_offset: int) -> None:
         """Delete the entries of a private stream up to an offset."""
         self.transaction.trim(INBOX, client_id.encode(), rows.number(through_offset))
@@ -271,19 +267,9 @@ class Writer:
         key = rows.number(entry.offset)
         self.transaction.put(RETURNED, group_key.encode(), key, encode_entry(entry))
 
-    def put_group_run(self, group_key: str, entries: list[InboxEntry]) -> None:
-        """``put_group_entry`` for each."""
-        for entry in entries:
-            self.put_group_entry(group_key, entry)
-
     def delete_group_entry(self, group_key: str, offset: int) -> None:
         """Take a returned message out of a group."""
         self.transaction.put(RETURNED, group_key.encode(), rows.number(offset), None)
-
-    def delete_group_run(self, group_key: str, entries: list[InboxEntry]) -> None:
-        """``delete_group_entry`` for each."""
-        for entry in entries:
-            self.delete_group_entry(group_key, entry.offset)
 
     # -- retained --------------------------------------------------------------------------
 
