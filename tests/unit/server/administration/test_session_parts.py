@@ -171,6 +171,30 @@ async def test_limits_and_rules_of_a_client_hold(
     with pytest.raises(Refused, match="too many subscriptions"):
         await scene.ask(SubscribeSession(client_id="c", filter="b"))
     assert await subscriptions(scene, "c") == {"a": 1}
+    assert services.metrics.limit_refusals == {("session.subscriptions_max",): 1}
+
+
+@pytest.mark.parametrize("connected", [True, False])
+async def test_what_the_broker_is_told_not_to_have(
+    scene: Scene, connected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services = scene.broker.services
+    if connected:
+        await scene.connect("c", expiry_s=60)
+    else:
+        await offline(scene, "c")
+    plain = msgspec.structs.replace(
+        services.mqtt_config,
+        wildcard_subscription_available=False,
+        subscription_identifier_available=False,
+    )
+    monkeypatch.setattr(services, "mqtt_config", plain)
+    for topic_filter, identifier, code in (("a/#", 0, 0xA2), ("a", 7, 0xA1)):
+        with pytest.raises(Refused) as error:
+            await scene.ask(
+                SubscribeSession(client_id="c", filter=topic_filter, identifier=identifier)
+            )
+        assert error.value.problem.details == {"reason_code": code}
 
 
 async def test_a_shared_one_needs_the_client(scene: Scene) -> None:
