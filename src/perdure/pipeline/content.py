@@ -11,9 +11,9 @@ from perdure.content import parse_filter
 from perdure.content.document import Content
 from perdure.errors import MqttError, StorageCorrupt
 from perdure.mqtt.encode import properties_from_forward
-from perdure.pipeline.decode import KEY_HEAD_BYTES, STREAM_BYTES, Heads, Names
+from perdure.pipeline.decode import KEY_HEAD_BYTES, PARTS, STREAM_BYTES, Heads, Names
 from perdure.pipeline.options import check_where
-from perdure.storage.rocksdb.bulk import Page
+from perdure.storage.rocksdb.page import Page
 
 _KNOWN_MAX: Final = 4_096
 """Distinct sets of properties, and topics, that are remembered."""
@@ -40,22 +40,19 @@ class ContentKernel:
 
     def __call__(self, page: Page, names: Names, heads: Heads, rows: list[int]) -> list[int]:
         """Those of some rows that fulfil it."""
-        keys, values = page.keys, page.values
-        starts = heads.bounds[0:-1:4]
-        payloads = (heads.bounds[3::4] - starts).tolist()
+        data, bounds = page.data, heads.bounds.tolist()
         holds = self._filter.holds_for
-        properties: Any = (heads.bounds[2::4] - starts).tolist()
         return [
             row
             for row in rows
-            if holds(
-                self._content(
-                    values[row][payloads[row] :],
-                    values[row][properties[row] : payloads[row]],
-                    self._topic(keys[row], names),
-                )
-            )
+            if holds(self._seen(data, bounds[row * PARTS : row * PARTS + PARTS + 1], names))
         ]
+
+    def _seen(self, data: bytes, bounds: list[int], names: Names) -> Content:
+        key, _, value, _, properties, payload, end = bounds
+        return self._content(
+            data[payload:end], data[properties:payload], self._topic(data[key:value], names)
+        )
 
     def _content(self, payload: bytes, raw: bytes, topic: str) -> Content:
         if not raw:

@@ -13,6 +13,7 @@ version raise ``FormatTooNew``, others that do not decode ``StorageCorrupt``.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -24,7 +25,7 @@ import pyarrow.compute as pc
 from perdure.errors import FormatTooNew, MqttError, StorageCorrupt
 from perdure.mqtt.encode import properties_from_forward
 from perdure.pipeline.schema import BY_NAME, PROPERTY_COLUMNS, TIMESTAMP, arrow_schema
-from perdure.storage.rocksdb.bulk import Page
+from perdure.storage.rocksdb.page import Page
 
 _VERSION: Final = 1
 _PLAIN: Final = 12
@@ -35,6 +36,10 @@ KEY_HEAD_BYTES: Final = 16
 _QOS: Final = 0x03
 _RETAIN: Final = 0x04
 _HAS_EXTENSION: Final = 0x08
+
+PARTS: Final = 6
+_TOKENS, _VALUE, _PUBLISHER, _PROPERTIES, _PAYLOAD = range(1, PARTS)
+"""Parts of a row after the head of its key."""
 
 _RUNS_PER_ROW_MAX: Final = 1 / 32
 """Streams in a page beyond which topics are made one by one."""
@@ -55,12 +60,15 @@ class Names(NamedTuple):
 
 
 class Heads(NamedTuple):
-    """The fixed part of the values of a page, a numpy array for each field."""
+    """The fixed part of the values of a page, a numpy array for each field.
+
+    ``bounds`` has ``PARTS`` elements for each row, and an end: where the key begins, its tokens,
+    the value, its publisher, its properties and its payload.
+    """
 
     flags: Any
     published_at: Any
     expires_at: Any
-    values: Any
     bounds: Any
 
 
@@ -88,14 +96,11 @@ def decode_page(
     """
     if published_from is not None or published_until is not None or keep is not None:
         page = _picked(page, names, published_from, published_until, keep)
-    keys = _binary(page.keys)
-    heads = None
+    bounds = _bounds(page)
+    made = _key_columns(page, bounds, columns, names)
     needs_values = set(columns) - {"topic", "offset", "generation", "structure"}
     if needs_values:
-        heads = read_heads(_binary(page.values))
-    made = _key_columns(keys, columns, names)
-    if heads is not None:
-        made |= _value_columns(heads, needs_values)
+        made |= _value_columns(page, read_heads(page, bounds), needs_values)
     schema = arrow_schema(columns)
     return pa.RecordBatch.from_arrays([made[name] for name in columns], schema=schema)
 
@@ -104,18 +109,23 @@ def _picked(
     page: Page, names: Names, first: int | None, last: int | None, keep: Keep | None
 ) -> Page:
     """A page without the rows that conditions leave out."""
-    heads = read_heads(_binary(page.values))
+    bounds = _bounds(page)
+    heads = read_heads(page, bounds)
     kept = _published_between(heads, first, last)
     if keep is not None:
-        rows: Any = np.arange(len(page.keys)) if kept is None else np.flatnonzero(kept)
-        chosen = keep(page, names, heads, rows.tolist())
+        rows: Any = np.arange(len(page)) if kept is None else np.flatnonzero(kept)
+        chosen: Any = np.array(keep(page, names, heads, rows.tolist()), dtype=np.int64)
     elif kept is None:
         return page
     else:
-        chosen = np.flatnonzero(kept).tolist()
-    if len(chosen) == len(page.keys):
+        chosen = np.flatnonzero(kept)
+    if len(chosen) == len(page):
         return page
-    return Page([page.keys[i] for i in chosen], [page.values[i] for i in chosen])
+    rows = _slots(page, np.append(bounds[0:-1:2], bounds[-1])).take(_numbers(chosen, pa.int64()))
+    lengths: array[int] = array("i")
+    lengths.frombytes(_lengths(page).reshape(-1, 2)[chosen].tobytes())
+    data = rows.buffers()[2]
+    return Page(data.to_pybytes() if data is not None else b"", lengths)
 
 
 def _published_between(heads: Heads, first: int | None, last: int | None) -> Any:
@@ -131,65 +141,62 @@ def _published_between(heads: Heads, first: int | None, last: int | None) -> Any
 # -- keys ----------------------------------------------------------------------------------
 
 
-def _key_columns(keys: Any, columns: Sequence[str], names: Names) -> dict[str, Any]:
-    count = len(keys)
-    offsets, data = _buffers(keys)
-    starts = offsets[:-1]
-    if count and int((offsets[1:] - starts).min()) < KEY_HEAD_BYTES:
+def _key_columns(page: Page, bounds: Any, columns: Sequence[str], names: Names) -> dict[str, Any]:
+    count = len(page)
+    starts = bounds[0:-1:2]
+    if count and int((bounds[1::2] - starts).min()) < KEY_HEAD_BYTES:
         raise StorageCorrupt("a data key is cut short")
-    head = data[starts[:, None] + np.arange(KEY_HEAD_BYTES)].view(">u8").reshape(count, 2)
     made: dict[str, Any] = {}
     if "offset" in columns:
-        made["offset"] = _numbers(head[:, 1].astype(np.int64), pa.int64())
+        made["offset"] = _numbers(_integers(page, starts + STREAM_BYTES), pa.int64())
     if "generation" in columns:
         generations: Any = np.full(count, names.generation, dtype=np.int32)
         made["generation"] = _numbers(generations, pa.int32())
     if "topic" in columns or "structure" in columns:
-        streams = head[:, 0].astype(np.int64)
+        streams = _integers(page, starts)
         changes: Any = np.flatnonzero(streams[1:] != streams[:-1]) + 1
         runs = [0, *changes.tolist(), count] if count else [0]
         if "structure" in columns:
-            made["structure"] = _patterns(streams, names)
+            made["structure"] = _patterns(streams, runs, names)
         if "topic" in columns:
-            made["topic"] = _topics(keys, streams, runs, names)
+            made["topic"] = _topics(page, bounds, streams, runs, names)
     return made
 
 
-def _patterns(streams: Any, names: Names) -> Any:
-    distinct, indices = np.unique(streams, return_inverse=True)
-    patterns = _strings([names.pattern(int(stream)) for stream in distinct])
-    return patterns.take(_numbers(indices.astype(np.int64), pa.int64()))
+def _patterns(streams: Any, runs: list[int], names: Names) -> Any:
+    patterns = _strings([names.pattern(int(streams[start])) for start in runs[:-1]])
+    indices: Any = np.repeat(np.arange(len(runs) - 1, dtype=np.int64), np.diff(runs))
+    return patterns.take(_numbers(indices, pa.int64()))
 
 
-def _topics(keys: Any, streams: Any, runs: list[int], names: Names) -> Any:
+def _topics(page: Page, bounds: Any, streams: Any, runs: list[int], names: Names) -> Any:
     """The topics of a page: for each run of one stream, its pattern with the tokens put in."""
-    count = len(keys)
+    count = len(page)
     if len(runs) - 1 > max(1, count * _RUNS_PER_ROW_MAX):
         known: dict[bytes, str] = {}
         topics = []
-        for key in keys.to_pylist():
+        for key in _slots(page, bounds).take(_every(0, 2 * count, 2)).to_pylist():
             part = key[:STREAM_BYTES] + key[KEY_HEAD_BYTES:]
             topic = known.get(part)
             if topic is None:
                 topic = known[part] = names.topic(key)
             topics.append(topic)
         return _strings(topics)
-    # Two elements for each key, its head and its tokens, over the same bytes.
-    offsets, _ = _buffers(keys)
-    bounds: Any = np.empty(2 * count + 1, dtype=np.int32)
-    bounds[0:-1:2] = offsets[:-1]
-    bounds[1::2] = offsets[:-1] + KEY_HEAD_BYTES
-    bounds[-1] = offsets[-1]
-    parts = pa.Array.from_buffers(
-        pa.binary(), 2 * count, [None, pa.py_buffer(bounds), keys.buffers()[2]]
-    )
-    tokens = parts.take(_every(1, 2 * count, 2))
+    # Three elements for each row: the head of its key, its tokens, and its value.
+    places: Any = np.empty(3 * count + 1, dtype=np.int32)
+    places[0:-1:3] = bounds[0:-1:2]
+    places[1::3] = bounds[0:-1:2] + KEY_HEAD_BYTES
+    places[2::3] = bounds[1::2]
+    places[-1] = bounds[-1]
+    tokens = _slots(page, places).take(_every(1, 3 * count, 3))
     made = []
     for start, stop in pairwise(runs):
         levels = names.pattern(int(streams[start])).split("/")
         varying = levels.count("+")
+        first = int(bounds[2 * start])
+        head = page.data[first : first + KEY_HEAD_BYTES]
         if varying == 0:
-            topic = _strings([names.topic(keys[start].as_py())])[0]
+            topic = _strings([names.topic(page.data[first : int(bounds[2 * start + 1])])])[0]
             made.append(pa.repeat(topic, stop - start))
         elif varying == 1:
             place = levels.index("+")
@@ -200,7 +207,6 @@ def _topics(keys: Any, streams: Any, runs: list[int], names: Names) -> Any:
             made.append(pc.binary_join_element_wise(around[0], token, around[1], around[2]))
         else:
             coded = tokens[start:stop].dictionary_encode()
-            head = keys[start].as_py()[:KEY_HEAD_BYTES]
             topics = [names.topic(head + part) for part in coded.dictionary.to_pylist()]
             made.append(_strings(topics).take(coded.indices))
     return pa.concat_arrays(made) if made else pa.nulls(0, pa.string())
@@ -209,27 +215,28 @@ def _topics(keys: Any, streams: Any, runs: list[int], names: Names) -> Any:
 # -- values --------------------------------------------------------------------------------
 
 
-def read_heads(values: Any) -> Heads:
-    """The fixed parts of message values, and where the variable parts lie.
+def read_heads(page: Page, bounds: Any) -> Heads:
+    """The fixed parts of the values of a page.
 
-    ``bounds`` has four elements for each value, and an end: the starts of its head, its
-    publisher, its properties and its payload.
+    Args:
+        page: rows.
+        bounds: where its keys and values begin, and the end.
     """
-    count = len(values)
-    offsets, data = _buffers(values)
-    starts = offsets[:-1]
-    sizes = offsets[1:] - starts
+    count = len(page)
+    starts, ends = bounds[1::2], bounds[2::2]
+    sizes = ends - starts
     if count and int(sizes.min()) < _PLAIN:
         raise StorageCorrupt("a message is cut short")
-    head = data[starts[:, None] + np.arange(_PLAIN)]
-    newest = int(head[:, 0].max()) if count else _VERSION
+    data: Any = np.frombuffer(page.data, dtype=np.uint8)
+    versions = data[starts]
+    newest = int(versions.max()) if count else _VERSION
     if newest > _VERSION:
         raise FormatTooNew(f"message record has version {newest}; this release reads {_VERSION}")
-    if count and int(head[:, 0].min()) < _VERSION:
+    if count and int(versions.min()) < _VERSION:
         raise StorageCorrupt("message record has no version")
-    flags = head[:, 1]
-    published_at = np.ascontiguousarray(head[:, 2:10]).view(">i8").reshape(count).astype(np.int64)
-    publisher = (head[:, 10].astype(np.int32) << 8) | head[:, 11]
+    flags = data[starts + 1]
+    published_at = _integers(page, starts + 2)
+    publisher = (data[starts + 10].astype(np.int32) << 8) | data[starts + 11]
     head_size: Any = np.full(count, _PLAIN, dtype=np.int32)
     expires_at: Any = np.zeros(count, dtype=np.int64)
     properties: Any = np.zeros(count, dtype=np.int64)
@@ -237,27 +244,29 @@ def read_heads(values: Any) -> Heads:
     if len(extended):
         if int(sizes[extended].min()) < _EXTENDED:
             raise StorageCorrupt("a message is cut short")
-        tail = data[starts[extended][:, None] + np.arange(_PLAIN, _EXTENDED)]
-        expires_at[extended] = np.ascontiguousarray(tail[:, :8]).view(">i8").reshape(-1)
-        properties[extended] = np.ascontiguousarray(tail[:, 8:]).view(">u4").reshape(-1)
+        expires_at[extended] = _integers(page, starts[extended] + _PLAIN)
+        # The length, and the four bytes before it, which are not its own.
+        properties[extended] = _integers(page, starts[extended] + _PLAIN + 4) & 0xFFFFFFFF
         head_size[extended] = _EXTENDED
     if bool((head_size + publisher + properties > sizes).any()):
         raise StorageCorrupt("a message is cut short")
-    bounds: Any = np.empty(4 * count + 1, dtype=np.int32)
-    bounds[0:-1:4] = starts
-    bounds[1::4] = starts + head_size
-    bounds[2::4] = bounds[1::4] + publisher
-    bounds[3::4] = bounds[2::4] + properties.astype(np.int32)
-    bounds[-1] = offsets[-1]
-    return Heads(flags, published_at, expires_at, values, bounds)
+    parts: Any = np.empty(PARTS * count + 1, dtype=np.int32)
+    parts[0:-1:PARTS] = bounds[0:-1:2]
+    parts[_TOKENS::PARTS] = bounds[0:-1:2] + KEY_HEAD_BYTES
+    parts[_VALUE::PARTS] = starts
+    parts[_PUBLISHER::PARTS] = starts + head_size
+    parts[_PROPERTIES::PARTS] = parts[_PUBLISHER::PARTS] + publisher
+    parts[_PAYLOAD::PARTS] = parts[_PROPERTIES::PARTS] + properties.astype(np.int32)
+    parts[-1] = bounds[-1]
+    return Heads(flags, published_at, expires_at, parts)
 
 
-def _value_columns(heads: Heads, wanted: set[str]) -> dict[str, Any]:
+def _value_columns(page: Page, heads: Heads, wanted: set[str]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     if "payload" in wanted:
-        made["payload"] = _part(heads, 3)
+        made["payload"] = _part(page, heads, _PAYLOAD)
     if "client_id" in wanted:
-        made["client_id"] = _text(_part(heads, 1), "client id")
+        made["client_id"] = _text(_part(page, heads, _PUBLISHER), "client id")
     if "published_at" in wanted:
         made["published_at"] = _moments(heads.published_at, None)
     if "expires_at" in wanted:
@@ -269,27 +278,22 @@ def _value_columns(heads: Heads, wanted: set[str]) -> dict[str, Any]:
         made["retain"] = pa.Array.from_buffers(pa.bool_(), len(heads.flags), [None, retained])
     properties = wanted & PROPERTY_COLUMNS
     if properties:
-        made |= _property_columns(heads, properties)
+        made |= _property_columns(page, heads, properties)
     return made
 
 
-def _part(heads: Heads, part: int) -> Any:
-    """One of the four parts of each value."""
-    slots = pa.Array.from_buffers(
-        pa.binary(),
-        len(heads.bounds) - 1,
-        [None, pa.py_buffer(heads.bounds), heads.values.buffers()[2]],
-    )
-    return slots.take(_every(part, len(heads.bounds) - 1, 4))
+def _part(page: Page, heads: Heads, part: int) -> Any:
+    """One of the parts of each row."""
+    return _slots(page, heads.bounds).take(_every(part, len(heads.bounds) - 1, PARTS))
 
 
-def _property_columns(heads: Heads, wanted: set[str]) -> dict[str, Any]:
+def _property_columns(page: Page, heads: Heads, wanted: set[str]) -> dict[str, Any]:
     """MQTT 5.0 properties; each distinct set of them is decoded once."""
     count = len(heads.flags)
-    sizes = heads.bounds[3::4] - heads.bounds[2:-1:4]
+    sizes = heads.bounds[_PAYLOAD::PARTS] - heads.bounds[_PROPERTIES::PARTS]
     if not sizes.any():
         return {name: pa.nulls(count, BY_NAME[name].type) for name in wanted}
-    coded = _part(heads, 2).dictionary_encode()
+    coded = _part(page, heads, _PROPERTIES).dictionary_encode()
     rows: dict[str, list[object]] = {name: [] for name in wanted}
     for raw in coded.dictionary.to_pylist():
         for name, value in _properties(raw).items():
@@ -336,11 +340,9 @@ def _every(first: int, end: int, step: int) -> Any:
 
 def _binary(values: Sequence[bytes]) -> Any:
     """Byte strings as an Arrow array."""
-    bounds: Any = np.zeros(len(values) + 1, dtype=np.int64)
-    np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), out=bounds[1:])
-    data = pa.py_buffer(b"".join(values))
-    buffers = [None, pa.py_buffer(bounds.astype(np.int32)), data]
-    assert int(bounds[-1]) < 2**31  # a page is far smaller
+    bounds: Any = np.zeros(len(values) + 1, dtype=np.int32)
+    np.cumsum(np.fromiter(map(len, values), np.int32, len(values)), out=bounds[1:])
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(b"".join(values))]
     return pa.Array.from_buffers(pa.binary(), len(values), buffers)
 
 
@@ -356,14 +358,31 @@ def _text(values: Any, what: str) -> Any:
         raise StorageCorrupt(f"a {what} is not UTF-8") from error
 
 
-def _buffers(array: Any) -> tuple[Any, Any]:
-    """Offsets and bytes of a binary array that begins at its buffers' begin."""
-    assert array.offset == 0
-    _, offsets, data = array.buffers()
-    bounds = np.frombuffer(offsets, dtype=np.int32)[: len(array) + 1]
-    bytes_ = (
-        np.frombuffer(data, dtype=np.uint8)
-        if data is not None and data.size
-        else np.empty(0, dtype=np.uint8)
+# -- pages ---------------------------------------------------------------------------------
+
+
+def _lengths(page: Page) -> Any:
+    return np.frombuffer(page.lengths, dtype=np.int32)
+
+
+def _bounds(page: Page) -> Any:
+    """Where keys and values begin, in turn, and the end."""
+    bounds: Any = np.zeros(len(page.lengths) + 1, dtype=np.int64)
+    np.cumsum(_lengths(page), out=bounds[1:])
+    assert int(bounds[-1]) < 2**31  # a page is far smaller
+    return bounds.astype(np.int32)
+
+
+def _slots(page: Page, bounds: Any) -> Any:
+    """The bytes of a page as an Arrow array, cut at bounds."""
+    return pa.Array.from_buffers(
+        pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(page.data)]
     )
-    return bounds if len(array) else np.zeros(1, dtype=np.int32), bytes_
+
+
+def _integers(page: Page, places: Any) -> Any:
+    """The 8 bytes at some places as numbers: a read of one word each, wherever it begins."""
+    if not len(places):
+        return np.empty(0, dtype=np.int64)
+    words: Any = np.ndarray(len(page.data) - 7, dtype=">i8", buffer=page.data, strides=(1,))
+    return words[places].astype(np.int64)

@@ -25,7 +25,7 @@ from perdure.pipeline.options import ReadOptions, Remote
 from perdure.pipeline.protocol import RowQuery
 from perdure.pipeline.remote import RemoteLog, read_rows
 from perdure.storage.contract import GenerationInfo
-from perdure.storage.rocksdb.bulk import PAGE_BYTES_MAX, FilterSets, LogFiles, Page
+from perdure.storage.rocksdb.bulk import PAGE_BYTES_MAX, FilterSets, LogFiles
 from perdure.storage.rocksdb.bulk_slices import Slice, pack_slices
 
 PAGE_ROWS: Final = 16_384
@@ -160,12 +160,12 @@ def scan(
         names = Names(each.generation, layout.topic, layout.pattern)
         pages = files.pages(query.filter_sets, each, rows_max=rows_max, bytes_max=bytes_max)
         for page in pages:
-            if left >= len(page.keys):
-                left -= len(page.keys)
+            if left >= len(page):
+                left -= len(page)
                 continue
             if left:
-                page, left = Page(page.keys[left:], page.values[left:]), 0
-            position += len(page.keys)
+                page, left = page.behind(left), 0
+            position += len(page)
             yield (
                 position,
                 decode_page(

@@ -100,6 +100,11 @@ def is_bundle(value: bytes, start: int = 0) -> bool:
     return value.startswith(_VERSION_BYTE, start)
 
 
+def is_bundle_or_later(value: bytes) -> bool:
+    """Whether a value has the version of a bundle or a later one."""
+    return value >= _VERSION_BYTE
+
+
 def count_in(value: bytes, offset: int = 0) -> int:
     """How many messages a value holds.
 

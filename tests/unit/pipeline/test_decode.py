@@ -15,8 +15,8 @@ from perdure.errors import FormatTooNew, StorageCorrupt
 from perdure.model import Message
 from perdure.mqtt.encode import properties_from_forward
 from perdure.storage.codec import encode_message
-from perdure.storage.rocksdb.bulk import Page
 from perdure.storage.rocksdb.layout_v1_scan import pack_offset
+from perdure.storage.rocksdb.page import Page
 from perdure.topic.structure import StructureTrie
 
 pytest.importorskip("pyarrow")
@@ -54,7 +54,7 @@ def page_of(messages: list[Message], trie: StructureTrie) -> Page:
         varying = "/".join(resolved.varying).encode()
         keys.append(pack_offset(resolved.stream) + pack_offset(message.offset) + varying)
         values.append(encode_message(message))
-    return Page(keys, values)
+    return Page.of(keys, values)
 
 
 def names_of(trie: StructureTrie) -> Names:
@@ -175,7 +175,7 @@ def test_damaged_rows(key: bytes, value: bytes, error: type[Exception], text: st
     trie = StructureTrie()
     trie.resolve("a")
     good = (KEY, GOOD)
-    page = Page([good[0], key], [good[1], value])
+    page = Page.of([good[0], key], [good[1], value])
     with pytest.raises(error, match=text):
         decode_page(page, ALL, names_of(trie))
 
@@ -183,11 +183,11 @@ def test_damaged_rows(key: bytes, value: bytes, error: type[Exception], text: st
 FIRST_PAGE = """
 import sys
 from perdure.pipeline.decode import Names, decode_page
-from perdure.storage.rocksdb.bulk import Page
+from perdure.storage.rocksdb.page import Page
 from perdure.model import Message
 from perdure.storage.codec import encode_message
 value = encode_message(Message("a/1", b"p", 1, expires_at_us=5))
-page = Page([bytes(7) + bytes([n]) + bytes(8) + b"1" for n in (2, 2, 3)], [value] * 3)
+page = Page.of([bytes(7) + bytes([n]) + bytes(8) + b"1" for n in (2, 2, 3)], [value] * 3)
 names = Names(1, lambda key: "b", lambda stream: "a/+" if stream == 2 else "b")
 columns = ["topic", "payload", "expires_at", "retain", "structure", "content_type"]
 assert decode_page(page, columns, names).num_rows == 3

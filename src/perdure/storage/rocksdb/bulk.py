@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias, final
 
@@ -27,6 +26,7 @@ from perdure.storage.bundle import count_of, reach, split_row
 from perdure.storage.contract import GenerationInfo
 from perdure.storage.rocksdb.bulk_slices import Slice, cut
 from perdure.storage.rocksdb.generations import Generation
+from perdure.storage.rocksdb.iterators import CHUNK_ROWS_MAX
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
 from perdure.storage.rocksdb.layout_v1_scan import (
     DATA_HEAD,
@@ -36,6 +36,7 @@ from perdure.storage.rocksdb.layout_v1_scan import (
     pack_offset,
     unpack_data,
 )
+from perdure.storage.rocksdb.page import Page, PageBuilder
 from perdure.storage.rocksdb.store import RocksDatabase
 
 FilterSets: TypeAlias = tuple[tuple[str, ...], ...]
@@ -47,15 +48,6 @@ the offsets of an Arrow array end."""
 PICKED_MAX: Final = 131_072
 """Keys of a slice and a stream that are looked up in the index before the first row is read. If
 there are more, or more constraints than can be looked up, rows are read as they are found."""
-
-_FIRST_BYTE: Final = itemgetter(0)
-
-
-class Page(NamedTuple):
-    """Rows of one generation: data keys and values, one message each, as layout 1 draws them."""
-
-    keys: list[bytes]
-    values: list[bytes]
 
 
 class Position(NamedTuple):
@@ -179,64 +171,38 @@ class LogFiles:
         Pages have ``rows_max`` rows and up to twice that, and not much over ``bytes_max``.
         """
         layout = self.layout(part.generation)
-        page, size = Page([], []), 0
+        page = PageBuilder()
         for stream, constraints in self.plan(part.generation, filter_sets).items():
-            for keys, values in self._stream_pages(
-                layout, stream, constraints, part, rows_max, bytes_max
-            ):
-                page.keys.extend(keys)
-                page.values.extend(values)
-                size += sum(map(len, values))
-                if len(page.keys) >= rows_max or size >= bytes_max:
-                    yield page
-                    page, size = Page([], []), 0
-        if page.keys:
-            yield page
+            for rows in self._stream_rows(layout, stream, constraints, part):
+                page.add(rows)
+                if page.size > bytes_max:
+                    yield from page.take().cut(bytes_max)
+                elif page.rows >= rows_max:
+                    yield page.take()
+        if page.rows:
+            yield page.take()
 
-    def _stream_pages(
+    def _stream_rows(
         self,
         layout: SkipScanLayout,
         stream: int,
         constraints: set[Constraints] | None,
         part: Slice,
-        rows_max: int,
-        bytes_max: int,
-    ) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    ) -> Iterator[list[bytes]]:
+        """Rows of a stream, of one message each: keys and values in turn, some at a time."""
         after, until = part.after_offset, min(part.until_offset, OFFSET_MAX)
         if constraints is None:
             head = pack_offset(stream)
-            for keys, values in self._engine.pages(
-                layout.tables[0],
-                head + pack_offset(after + 1),
-                end_of(head, reach(until)),
-                rows_max=rows_max,
-                bytes_max=bytes_max,
-            ):
-                yield from _singles(keys, values, after, until, rows_max, bytes_max)
-            return
-        scanner = layout.scanner
-        varying = layout.pattern(stream).split("/").count("+")
-        if all(len(each) == varying for each in constraints):
-            found = scanner.picked(stream, constraints, after, reach(until), PICKED_MAX)
-            if found is not None:
-                for keys, values in scanner.picked_pages(
-                    found, rows_max=rows_max, bytes_max=bytes_max
-                ):
-                    yield from _singles(keys, values, after, until, rows_max, bytes_max)
-                return
-        keys, values = [], []
-        last, size = -1, 0
-        for offset, key, value in scanner.stream_rows(stream, constraints, after, reach(until)):
-            if offset == last:
-                continue
-            last = offset
-            keys.append(key)
-            values.append(value)
-            size += len(value)
-            if len(keys) >= rows_max or size >= bytes_max:
-                yield from _singles(keys, values, after, until, rows_max, bytes_max)
-                keys, values, size = [], [], 0
-        yield from _singles(keys, values, after, until, rows_max, bytes_max)
+            found = self._engine.chunks(
+                layout.tables[0], head + pack_offset(after + 1), end_of(head, reach(until))
+            )
+        else:
+            found = _picked(layout, stream, constraints, after, until)
+        for rows in found:
+            if rows and (unpack_data(rows[-2])[1] > until or _any_bundle(rows)):
+                rows = _singles(rows, after, until)
+            if rows:
+                yield rows
 
     def bound(self, filter_sets: FilterSets, after: int, until: int, rows_max: int) -> int:
         """The highest offset up to ``until`` with at most ``rows_max`` wanted messages after
@@ -288,37 +254,49 @@ class LogFiles:
         return generation.layout
 
 
-def _singles(
-    keys: list[bytes], values: list[bytes], after: int, until: int, rows_max: int, bytes_max: int
-) -> Iterator[tuple[list[bytes], list[bytes]]]:
-    """Rows of one stream as rows of one message each, those in ``(after, until]``."""
-    if not keys:
-        return
-    if unpack_data(keys[-1])[1] <= until and not _any_bundle(values):
-        yield keys, values
-        return
-    single_keys: list[bytes] = []
-    single_values: list[bytes] = []
-    size = 0
-    for key, value in zip(keys, values, strict=True):
+def _picked(
+    layout: SkipScanLayout, stream: int, constraints: set[Constraints], after: int, until: int
+) -> Iterator[list[bytes]]:
+    """Rows of a stream that fulfil constraints, as they lie."""
+    scanner = layout.scanner
+    varying = layout.pattern(stream).split("/").count("+")
+    if all(len(each) == varying for each in constraints):
+        found = scanner.picked(stream, constraints, after, reach(until), PICKED_MAX)
+        if found is not None:
+            yield from scanner.picked_rows(found)
+            return
+    rows: list[bytes] = []
+    last = -1
+    for offset, key, value in scanner.stream_rows(stream, constraints, after, reach(until)):
+        if offset == last:
+            continue
+        last = offset
+        rows.append(key)
+        rows.append(value)
+        if len(rows) >= 2 * CHUNK_ROWS_MAX:
+            yield rows
+            rows = []
+    yield rows
+
+
+def _singles(rows: list[bytes], after: int, until: int) -> list[bytes]:
+    """Rows as rows of one message each, those in ``(after, until]``."""
+    found: list[bytes] = []
+    for place in range(0, len(rows), 2):
+        key = rows[place]
         stream, varying = key[:8], key[DATA_HEAD:]
-        for at, single in split_row(unpack_data(key)[1], value, after, until):
-            single_keys.append(stream + pack_offset(at) + varying)
-            single_values.append(single)
-            size += len(single)
-        if len(single_keys) >= rows_max or size >= bytes_max:
-            yield single_keys, single_values
-            single_keys, single_values, size = [], [], 0
-    if single_keys:
-        yield single_keys, single_values
+        for at, single in split_row(unpack_data(key)[1], rows[place + 1], after, until):
+            found.append(stream + pack_offset(at) + varying)
+            found.append(single)
+    return found
 
 
-def _any_bundle(values: list[bytes]) -> bool:
-    """Whether one of many values is a bundle's; a call for each would be felt."""
-    try:
-        return bundle.VERSION in map(_FIRST_BYTE, values)
-    except IndexError:  # One is empty: whoever decodes it will say so.
-        return any(map(bundle.is_bundle, values))
+def _any_bundle(rows: list[bytes]) -> bool:
+    """Whether one of many values may be a bundle's; a call for each would be felt.
+
+    The version comes first in a value, so the greatest value has the latest version.
+    """
+    return bundle.is_bundle_or_later(max(rows[1::2]))
 
 
 def intersection(one: Plan, other: Plan) -> Plan:

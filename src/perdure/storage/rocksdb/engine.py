@@ -25,7 +25,7 @@ import rocksdict
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageError
 from perdure.storage.rocksdb.borrowed import Borrowed, needs_borrowing
-from perdure.storage.rocksdb.iterators import Seeker, bounded, items, keys, last_key, pages
+from perdure.storage.rocksdb.iterators import Seeker, bounded, chunks, items, keys, last_key
 from perdure.storage.rocksdb.status import storage_error
 from perdure.storage.rocksdb.writes import fill
 
@@ -216,16 +216,10 @@ class Engine:
         """Keys in ``[first, end)``."""
         return keys(self._tables[table], first, end)
 
-    def pages(
-        self, table: str, first: bytes, end: bytes, *, rows_max: int, bytes_max: int
-    ) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        """Keys and values in ``[first, end)``, many at a time: the fastest way to all of them.
-
-        Args:
-            rows_max: rows of a page.
-            bytes_max: bytes of values after which a page ends.
-        """
-        return pages(self._tables[table], first, end, rows_max=rows_max, bytes_max=bytes_max)
+    def chunks(self, table: str, first: bytes, end: bytes) -> Iterator[list[bytes]]:
+        """Keys and values in ``[first, end)``, in turn, some rows at a time: the fastest way to
+        all of them."""
+        return chunks(self._tables[table], first, end)
 
     def last_key(self, table: str, first: bytes, end: bytes) -> bytes | None:
         """The last key in ``[first, end)``, or None."""

@@ -1,20 +1,25 @@
 """Iterators over a RocksDB table, which end with an error where the data are damaged.
 
 Compiled with the layouts that use them: a replay makes several calls here for each message.
-rocksdict's own ``items()`` ends silently at a damaged block; only ``pages`` uses it, because it is
+rocksdict's own ``items()`` ends silently at a damaged block; only ``chunks`` uses it, because it is
 the fastest, and looks behind its end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
-from typing import Any, final
+from itertools import chain, islice
+from typing import Any, Final, final
 
 import rocksdict
 
 from perdure.errors import StorageUnavailable
 from perdure.storage.rocksdb.status import storage_error
+
+CHUNK_ROWS_MIN: Final = 8
+CHUNK_ROWS_MAX: Final = 256
+"""Rows that are read at once, few while values are large."""
+_LARGE_BYTES: Final = 4096
 
 
 @final
@@ -97,32 +102,22 @@ def keys(table: Any, first: bytes, end: bytes) -> Iterator[bytes]:
     check_status(iterator)
 
 
-def pages(
-    table: Any, first: bytes, end: bytes, *, rows_max: int, bytes_max: int
-) -> Iterator[tuple[list[bytes], list[bytes]]]:
-    """Keys and values of a table in ``[first, end)``, many at a time.
+def chunks(table: Any, first: bytes, end: bytes) -> Iterator[list[bytes]]:
+    """Keys and values of a table in ``[first, end)``, in turn, some rows at a time.
 
-    Args:
-        rows_max: rows of a page.
-        bytes_max: bytes of values after which a page ends.
+    A reader joins the rows of a chunk while they are in the processor's cache, and lets them go.
     """
     options = bounded(end)
-    rows: Iterator[tuple[bytes, bytes]] = iter(table.items(from_key=first, read_opt=options))
+    fields = chain.from_iterable(table.items(from_key=first, read_opt=options))
+    rows = CHUNK_ROWS_MIN
     while True:
-        found: list[bytes] = []
-        values: list[bytes] = []
-        take_key, take_value = found.append, values.append
-        size = 0
-        for key, value in islice(rows, rows_max):
-            take_key(key)
-            take_value(value)
-            size += len(value)
-            if size >= bytes_max:
-                break
+        found: list[bytes] = list(islice(fields, 2 * rows))
         if not found:
             break
-        first = found[-1] + b"\x00"
-        yield found, values
+        first = found[-2] + b"\x00"
+        large = len(found[-1]) > _LARGE_BYTES
+        rows = CHUNK_ROWS_MIN if large else min(rows * 2, CHUNK_ROWS_MAX)
+        yield found
     iterator = table.iter(options)
     iterator.seek(first)
     if iterator.valid():

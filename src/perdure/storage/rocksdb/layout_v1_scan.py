@@ -171,28 +171,20 @@ class Scanner:
         found.sort()
         return found
 
-    def picked_pages(
-        self, row_keys: list[bytes], *, rows_max: int, bytes_max: int
-    ) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        """The rows of data keys, which all are of one stream, many at a time."""
-        keys: list[bytes] = []
-        values: list[bytes] = []
-        size = 0
+    def picked_rows(self, row_keys: list[bytes]) -> Iterator[list[bytes]]:
+        """Keys and values of data keys, which all are of one stream, in turn, some at a time."""
         for first in range(0, len(row_keys), _GET_ROWS_MAX):
             part = row_keys[first : first + _GET_ROWS_MAX]
+            found: list[bytes] = []
             for key, value in zip(part, self._engine().get_many(self._data, part), strict=True):
                 if value is None:
                     stream, offset = unpack_data(key)
                     end = end_of(pack_offset(stream), offset)
                     self._row_at(self._engine().seeker(self._data, end), stream, offset)
                     continue
-                keys.append(key)
-                values.append(value)
-                size += len(value)
-            if len(keys) >= rows_max or size >= bytes_max:
-                yield keys, values
-                keys, values, size = [], [], 0
-        yield keys, values
+                found.append(key)
+                found.append(value)
+            yield found
 
     # -- many streams ----------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from perdure.errors import (
     StorageUnavailable,
 )
 from perdure.storage.rocksdb.engine import META, STATE, Engine, prefix_end, storage_error
+from perdure.storage.rocksdb.iterators import CHUNK_ROWS_MAX
 
 ALL_END = b"\xff" * 9
 
@@ -46,18 +47,15 @@ def test_rows_are_read_within_bounds(engine: Engine) -> None:
     assert list(engine.keys(STATE, b"", ALL_END)) == [b"a", b"c"]
 
 
-def test_pages_end_after_rows_or_bytes(engine: Engine) -> None:
-    for key in (b"a", b"b", b"c", b"d", b"e"):
-        engine.write([STATE, key, key * 10])
-
-    def keys(rows_max: int, bytes_max: int) -> list[list[bytes]]:
-        pages = engine.pages(STATE, b"b", b"e", rows_max=rows_max, bytes_max=bytes_max)
-        return [page for page, _ in pages]
-
-    assert keys(2, 1000) == [[b"b", b"c"], [b"d"]]
-    assert keys(9, 20) == [[b"b", b"c"], [b"d"]]
-    assert keys(3, 1000) == [[b"b", b"c", b"d"]]
-    assert list(engine.pages(STATE, b"x", b"y", rows_max=1, bytes_max=1)) == []
+def test_chunks_are_rows_in_turn_up_to_a_bound(engine: Engine) -> None:
+    for number in range(300):
+        engine.write([STATE, b"%03d" % number, bytes([number % 256])])
+    found = list(engine.chunks(STATE, b"002", b"299"))
+    assert all(0 < len(rows) <= 2 * CHUNK_ROWS_MAX for rows in found)
+    rows = [each for part in found for each in part]
+    assert rows[0::2] == [b"%03d" % number for number in range(2, 299)]
+    assert rows[1::2] == [bytes([number % 256]) for number in range(2, 299)]
+    assert list(engine.chunks(STATE, b"x", b"y")) == []
 
 
 def test_the_last_key_below_a_bound(engine: Engine) -> None:
@@ -122,7 +120,7 @@ def test_a_damaged_block_is_noticed(path: Path) -> None:
     with pytest.raises(StorageCorrupt):
         list(engine.keys(STATE, b"", ALL_END))
     with pytest.raises(StorageCorrupt):
-        list(engine.pages(STATE, b"", ALL_END, rows_max=100, bytes_max=10**9))
+        list(engine.chunks(STATE, b"", ALL_END))
     seeker = engine.seeker(STATE, ALL_END)
 
     def walk() -> None:

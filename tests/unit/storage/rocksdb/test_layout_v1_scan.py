@@ -104,11 +104,9 @@ def test_picked_rows_are_those_that_leaps_find(engine: Engine) -> None:
     for stream, after, until in ((6, 0, 2**62), (7, 13, 377), (6, 399, 500)):
         row_keys = scanner.picked(stream, both, after, until, 1_000)
         assert row_keys is not None
-        pages = list(scanner.picked_pages(row_keys, rows_max=100, bytes_max=10**6))
-        assert all(len(page) <= 100 + 256 for page, _ in pages)
-        found = [row for keys, values in pages for row in zip(keys, values, strict=True)]
+        found = [each for some in scanner.picked_rows(row_keys) for each in some]
         rows = scanner.stream_rows(stream, both, after, until)
-        assert found == [(key, value) for _, key, value in rows]
+        assert found == [each for _, key, value in rows for each in (key, value)]
     assert scanner.picked(6, both, 0, 2**62, 100) is None
     assert scanner.picked(6, {((0, f"{n}"),) for n in range(1_025)}, 0, 2**62, 10**6) is None
 
@@ -127,6 +125,6 @@ def test_another_token_of_the_same_hash_is_no_row(engine: Engine) -> None:
     scanner = Scanner(lambda: engine, DATA, INDEX)
     row_keys = scanner.picked(6, {((0, "y"),)}, 0, 2**62, 9)
     assert row_keys == [head + pack_offset(5) + b"y"]
-    assert list(scanner.picked_pages(row_keys, rows_max=9, bytes_max=9)) == [([], [])]
+    assert list(scanner.picked_rows(row_keys)) == [[]]
     with pytest.raises(StorageCorrupt, match="an entry for 6 and no message"):
-        list(scanner.picked_pages([head + pack_offset(6) + b"y"], rows_max=9, bytes_max=9))
+        list(scanner.picked_rows([head + pack_offset(6) + b"y"]))
