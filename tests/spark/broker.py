@@ -11,6 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -36,7 +37,9 @@ class Broker:
     directory of that name is empty.
     """
 
-    def __init__(self, home: Path, *, hides: bool = True) -> None:
+    def __init__(
+        self, home: Path, *, hides: bool = True, settings: Mapping[str, str] | None = None
+    ) -> None:
         self.data = home / "db"
         self.token_file = home / "token"
         self.token_file.write_text(f"{TOKEN}\n")
@@ -56,6 +59,7 @@ class Broker:
             *("--set", f"http.token_file={self.token_file}"),
             # What it begins meanwhile must not matter to a reader.
             *("--set", "storage.rocksdb.learn_thresholds=[4,4]"),
+            *(f"--set={name}={value}" for name, value in (settings or {}).items()),
         ]
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -96,6 +96,13 @@ class MemoryDriver:
     def is_connected(self) -> bool:
         return self._is_connected and not self.state.is_down
 
+    async def look(self) -> bool:
+        """Connect for reading alone."""
+        self._is_connected = not self.state.is_down
+        self._token = -1
+        self._require()
+        return True
+
     async def claim(self) -> Claim:
         state = self.state
         self._is_connected = False

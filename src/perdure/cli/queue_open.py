@@ -21,7 +21,7 @@ from perdure.cli.queue_sources import (
 )
 from perdure.config.backends import BACKENDS
 from perdure.errors import ConfigError
-from perdure.storage.remote.driver import Reads
+from perdure.storage.remote.driver import Looks
 from perdure.storage.remote.reader import StateReader
 
 Layout: TypeAlias = Literal["compact", "tbmq"]
@@ -41,19 +41,6 @@ class Closes(Protocol):
 
 
 _S = TypeVar("_S", bound=Closes)
-
-
-class Looks(Reads, Protocol):
-    """A driver that can be connected for reading alone."""
-
-    @property
-    def place(self) -> str:
-        """See ``Driver``."""
-        ...
-
-    async def look(self) -> bool:
-        """Connect; False = no broker keeps its state there."""
-        ...
 
 
 @final

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     import asyncio
 
     from perdure.cli.data import OpenDatabase
-    from perdure.cli.queue_open import Looks, OpenSource
+    from perdure.cli.queue_open import OpenSource
     from perdure.server.inspect import Stored
+    from perdure.storage.remote.driver import Looks
     from perdure.storage.remote.view import StateView
 
 _T = TypeVar("_T")

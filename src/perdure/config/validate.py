@@ -159,11 +159,11 @@ def _http(config: Config) -> Iterator[Problem]:
     if bool(config.http.certificate) != bool(config.http.private_key):
         missing = "private_key" if config.http.certificate else "certificate"
         yield Problem(f"http.{missing}", "certificate and private_key go together")
-    if config.http.bind and not config.storage.traits.is_directory:
+    if config.http.bind and not config.storage.traits.is_kept:
         yield Problem(
             "http.bind",
-            "the HTTP interface reads the log in the data directory, and storage.backend "
-            f"{config.storage.backend} has none there",
+            "the HTTP interface reads the log beside the broker, and storage.backend "
+            f"{config.storage.backend} keeps it in the broker's memory",
         )
 
 

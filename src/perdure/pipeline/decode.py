@@ -52,11 +52,13 @@ class Names(NamedTuple):
         generation: its number.
         topic: the topic of a data key.
         pattern: the structure of a stream.
+        structure: what is said to be the structure of all, where nothing was learned; or empty.
     """
 
     generation: int
     topic: Callable[[bytes], str]
     pattern: Callable[[int], str]
+    structure: str = ""
 
 
 class Heads(NamedTuple):
@@ -164,7 +166,9 @@ def _key_columns(page: Page, bounds: Any, columns: Sequence[str], names: Names) 
 
 
 def _patterns(streams: Any, runs: list[int], names: Names) -> Any:
-    patterns = _strings([names.pattern(int(streams[start])) for start in runs[:-1]])
+    patterns = _strings(
+        [names.structure or names.pattern(int(streams[start])) for start in runs[:-1]]
+    )
     indices: Any = np.repeat(np.arange(len(runs) - 1, dtype=np.int64), np.diff(runs))
     return patterns.take(_numbers(indices, pa.int64()))
 

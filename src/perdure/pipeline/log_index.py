@@ -11,6 +11,7 @@ from perdure.pipeline.options import ReadOptions
 from perdure.storage.contract import GenerationInfo
 from perdure.storage.rocksdb.bulk import FilterSets, LogFiles, Position
 from perdure.storage.rocksdb.bulk_slices import Slice
+from perdure.storage.rocksdb.page import Page
 
 
 class LogIndex(Protocol):
@@ -45,6 +46,36 @@ class LogIndex(Protocol):
 
     def close(self) -> None:
         """Let go of it."""
+        ...
+
+
+class TopicNames(Protocol):
+    """What a generation knows of its topics."""
+
+    def topic(self, key: bytes, /) -> str:
+        """The topic of a data key."""
+        ...
+
+    def pattern(self, stream: int, /) -> str:
+        """The structure of a stream."""
+        ...
+
+    def streams(self) -> list[tuple[int, str]]:
+        """Streams with their structures; empty = none is learned here."""
+        ...
+
+
+class BulkLog(LogIndex, Protocol):
+    """A log whose rows can be read too: in a directory, or in a server."""
+
+    def layout(self, generation: int) -> TopicNames:
+        """What a generation knows of its topics."""
+        ...
+
+    def pages(
+        self, filter_sets: FilterSets, part: Slice, *, rows_max: int, bytes_max: int
+    ) -> Iterator[Page]:
+        """The rows of a slice."""
         ...
 
 

@@ -20,7 +20,7 @@ from perdure.pipeline import offsets
 from perdure.pipeline.conditions import CLOCK_BACK_MAX_US, Narrowing, earliest_of, latest_of
 from perdure.pipeline.content import ContentKernel
 from perdure.pipeline.decode import Names, decode_page
-from perdure.pipeline.log_index import LogIndex
+from perdure.pipeline.log_index import BulkLog, LogIndex
 from perdure.pipeline.options import ReadOptions, Remote
 from perdure.pipeline.protocol import RowQuery
 from perdure.pipeline.remote import RemoteLog, read_rows
@@ -29,6 +29,9 @@ from perdure.storage.rocksdb.bulk import PAGE_BYTES_MAX, FilterSets, LogFiles
 from perdure.storage.rocksdb.bulk_slices import Slice, pack_slices
 
 PAGE_ROWS: Final = 16_384
+
+NOT_LEARNED: Final = "#"
+"""Structure of messages in a log that learns none."""
 """Rows of a record batch, at least; smaller and larger ones were slower."""
 
 
@@ -145,7 +148,7 @@ def _row_query(part: Part, columns: Sequence[str], compression: str) -> RowQuery
 
 
 def scan(
-    files: LogFiles, query: RowQuery, *, rows_max: int = PAGE_ROWS, bytes_max: int = PAGE_BYTES_MAX
+    files: BulkLog, query: RowQuery, *, rows_max: int = PAGE_ROWS, bytes_max: int = PAGE_BYTES_MAX
 ) -> Iterator[tuple[int, Any]]:
     """The rows that a query asks for, as record batches that may be empty.
 
@@ -157,7 +160,8 @@ def scan(
     keep = ContentKernel(query.where) if query.where else None
     for each in query.slices:
         layout = files.layout(each.generation)
-        names = Names(each.generation, layout.topic, layout.pattern)
+        structure = "" if layout.streams() else NOT_LEARNED
+        names = Names(each.generation, layout.topic, layout.pattern, structure)
         pages = files.pages(query.filter_sets, each, rows_max=rows_max, bytes_max=bytes_max)
         for page in pages:
             if left >= len(page):

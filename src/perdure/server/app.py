@@ -382,6 +382,7 @@ def _optional_parts(config: Config, metrics: Metrics, administration: Administra
                 version=__version__,
                 metrics=metrics,
                 login_store=config.storage.redis.url if config.storage.backend == "redis" else "",
+                storage=config.storage if config.storage.traits.is_server else None,
             )
         )
     return parts

@@ -18,7 +18,7 @@ from typing import Any, Final, final
 
 import msgspec
 
-from perdure.config.schema import HttpConfig
+from perdure.config.schema import HttpConfig, StorageConfig
 from perdure.errors import AddressUnavailable, ConfigError, StartTimeout
 from perdure.identity.setup import offer_setup
 from perdure.net.settings import split_bind
@@ -64,6 +64,7 @@ class HttpPart:
         metrics: counts the requests.
         command: what a process runs; for tests.
         login_store: a Redis URL where logins are kept; empty = in the data directory.
+        storage: where the log is, if that is a server.
     """
 
     name: str = "http"
@@ -77,6 +78,7 @@ class HttpPart:
         metrics: Metrics,
         command: Sequence[str] = (sys.executable, "-P", "-m", "perdure.web"),
         login_store: str = "",
+        storage: StorageConfig | None = None,
     ) -> None:
         self._config = config
         self._data = data.resolve()
@@ -84,6 +86,7 @@ class HttpPart:
         self._traffic = TrafficMetrics(metrics)
         self._command = tuple(command)
         self._login_store = login_store
+        self._storage = storage
         self._sockets: list[socket.socket] = []
         self._keepers: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
@@ -270,6 +273,7 @@ class HttpPart:
             login_store=self._login_store,
             login_idle_s=config.login_idle_s,
             login_total_s=config.login_total_s,
+            storage=self._storage,
         )
 
     def _take_line(self, line: bytes, ready: asyncio.Future[None], pid: int) -> None:

@@ -20,7 +20,7 @@ from perdure.config.schema import Config, StorageConfig
 from perdure.errors import StorageError, StorageFull, StorageUnavailable
 from perdure.observe.logs import get_logger
 from perdure.storage.contract import Database
-from perdure.storage.remote.driver import Driver
+from perdure.storage.remote.driver import IDENTITY_FILE, Driver
 from perdure.storage.remote.store import RemoteDatabase, Settings
 from perdure.storage.rocksdb.directory import DirectoryLock
 from perdure.storage.rocksdb.engine import Engine, EngineFactory
@@ -34,8 +34,6 @@ RETRY_S: Final = 0.5
 MIB: Final = 1024 * 1024
 OPEN_BYTES_MIN: Final = 4 * MIB
 """What opening a database writes at most besides its write-ahead log."""
-IDENTITY_FILE: Final = "broker.id"
-"""In the data directory: who this broker is to a server that two could write to."""
 
 
 def open_embedded(config: Config, *, engine: EngineFactory = Engine) -> Database:

@@ -15,9 +15,9 @@ from typing import Final, final
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from perdure.pipeline.log_index import BulkLog
 from perdure.pipeline.options import check_where
 from perdure.pipeline.protocol import ARROW_TYPE, RowQuery
-from perdure.storage.rocksdb.bulk import LogFiles
 from perdure.web.context import Context
 from perdure.web.problems import ApiError
 
@@ -99,7 +99,7 @@ class _Rows:
             self._context.reads.release()
 
 
-def check_database(files: LogFiles, database_id: str, data: Path) -> None:
+def check_database(files: BulkLog, database_id: str, data: Path) -> None:
     """Make sure that a client reads the database that it planned for.
 
     Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +15,8 @@ import msgspec
 
 from perdure.admin.client import AsyncAdmin
 from perdure.identity.service import Identity
+from perdure.pipeline.log_index import BulkLog
+from perdure.storage.rocksdb.bulk import LogFiles
 from perdure.web.credentials import ApiKeySource, CookieSource
 from perdure.web.health import Health
 from perdure.web.principals import Principals, TokenSource
@@ -85,7 +88,7 @@ class Context:
         self.settings = settings
         self.report = PacedReport(report)
         self._report = report
-        self.views = Views(Path(settings.data))
+        self.views = Views(Path(settings.data), opener=_opener(settings))
         self.tokens = Tokens(Path(settings.token_file))
         self.admin = AsyncAdmin(Path(settings.data))
         self.identity = identity
@@ -117,3 +120,14 @@ class Context:
         """Let go of threads and views; nothing may run any more."""
         self._threads.shutdown()
         self.views.close()
+
+
+def _opener(settings: WebSettings) -> Callable[[Path], BulkLog]:
+    """What opens the log."""
+    storage = settings.storage
+    if storage is None:
+        return LogFiles
+    # The drivers are extras, which a broker on a directory does without.
+    from perdure.pipeline.server_log import open_server_log
+
+    return functools.partial(open_server_log, storage)

@@ -6,6 +6,8 @@ from typing import final
 
 import msgspec
 
+from perdure.config.schema import StorageConfig
+
 
 @final
 class WebSettings(msgspec.Struct, frozen=True):
@@ -24,6 +26,7 @@ class WebSettings(msgspec.Struct, frozen=True):
         certificate, private_key: PEM files, absolute; empty = no TLS.
         login_store: a Redis URL, where logins are kept; empty = in the data directory.
         login_idle_s, login_total_s: how long a login holds, seconds.
+        storage: where the log is, if that is a server; None = in the data directory.
     """
 
     data: str
@@ -43,3 +46,4 @@ class WebSettings(msgspec.Struct, frozen=True):
     login_store: str = ""
     login_idle_s: int = 3_600
     login_total_s: int = 43_200
+    storage: StorageConfig | None = None

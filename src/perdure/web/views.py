@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, final
 
+from perdure.pipeline.log_index import BulkLog
 from perdure.storage.rocksdb.bulk import LogFiles
 
 VIEWS_MAX: Final = 4
@@ -32,7 +33,7 @@ AGE_MAX_S: Final = 3_600.0
 class _View:
     def __init__(self, now_s: float) -> None:
         self.lock = threading.Lock()
-        self.files: LogFiles | None = None
+        self.files: BulkLog | None = None
         self.opened_s = now_s
         self.used_s = now_s
         self.users = 0
@@ -53,7 +54,7 @@ class Views:
         data: Path,
         *,
         clock: Callable[[], float] = time.monotonic,
-        opener: Callable[[Path], LogFiles] = LogFiles,
+        opener: Callable[[Path], BulkLog] = LogFiles,
     ) -> None:
         self._data = data
         self._clock = clock
@@ -62,7 +63,7 @@ class Views:
         self._views: dict[str, _View] = {}
 
     @contextlib.contextmanager
-    def use(self, name: str) -> Iterator[LogFiles]:
+    def use(self, name: str) -> Iterator[BulkLog]:
         """A view, opened if there is none of this name; an empty name is not shared.
 
         Raises:

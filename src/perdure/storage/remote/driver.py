@@ -36,6 +36,9 @@ class Kind(Enum):
     """Rows have values and are read in pages in byte order."""
 
 
+IDENTITY_FILE: Final = "broker.id"
+"""In the data directory: who this broker is to a server that two could write to."""
+
 META: Final = "meta"
 ROWS: Final = "rows"
 CLIENTS: Final = "clients"
@@ -221,6 +224,19 @@ class Reads(Protocol):
 
     async def close(self) -> None:
         """Disconnect."""
+        ...
+
+
+class Looks(Reads, Protocol):
+    """A driver that can be connected for reading alone, beside the broker."""
+
+    @property
+    def place(self) -> str:
+        """See ``Driver``."""
+        ...
+
+    async def look(self) -> bool:
+        """Connect; False = no broker keeps its state there."""
         ...
 
 

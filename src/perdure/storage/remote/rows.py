@@ -175,22 +175,30 @@ def encode_blocks(messages: Iterable[Message]) -> Iterator[tuple[int, bytes]]:
 
 def decode_block(value: bytes) -> list[Message]:
     """The messages of a block."""
+    try:
+        return [
+            decode_message(topic.decode(), offset, message)
+            for offset, topic, message in block_rows(value)
+        ]
+    except UnicodeDecodeError as error:
+        raise StorageCorrupt(f"a block of the log does not decode: {error}") from error
+
+
+def block_rows(value: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """Offset, topic and message of each message of a block, not decoded."""
     if value[:1] != bytes([_VERSION]):
         if value[:1] > bytes([_VERSION]):
             raise FormatTooNew(f"a block of the log has version {value[0]}")
         raise StorageCorrupt("a block of the log has no version")
-    messages: list[Message] = []
     position, end = 1, len(value)
-    try:
-        while position < end:
+    while position < end:
+        try:
             offset, topic_length, length = _MESSAGE.unpack_from(value, position)
-            position += _MESSAGE.size
-            body = position + topic_length
-            if body + length > end:
-                raise StorageCorrupt(f"a block of the log is cut short at {offset}")
-            topic = value[position:body].decode()
-            position = body + length
-            messages.append(decode_message(topic, offset, value[body:position]))
-    except (struct.error, UnicodeDecodeError) as error:
-        raise StorageCorrupt(f"a block of the log does not decode: {error}") from error
-    return messages
+        except struct.error as error:
+            raise StorageCorrupt(f"a block of the log does not decode: {error}") from error
+        topic = position + _MESSAGE.size
+        body = topic + topic_length
+        position = body + length
+        if position > end:
+            raise StorageCorrupt(f"a block of the log is cut short at {offset}")
+        yield offset, value[topic:body], value[body:position]

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from perdure.clock import SystemClock
 from perdure.errors import MqttError, StorageUnavailable
 from perdure.pipeline.conditions import Narrowing
+from perdure.pipeline.log_index import BulkLog
 from perdure.pipeline.options import parse_options
 from perdure.pipeline.protocol import (
     CURSORS_PATH,
@@ -32,7 +33,7 @@ from perdure.pipeline.protocol import (
 )
 from perdure.storage.cursors import PipelineCursor, load_cursors, save_cursor
 from perdure.storage.pipeline_runs import PipelineRun, save_report
-from perdure.storage.rocksdb.bulk import FilterSets, LogFiles
+from perdure.storage.rocksdb.bulk import FilterSets
 from perdure.topic.matching import intersects
 from perdure.topic.names import validate_topic_filter
 from perdure.web.arrow import check_database, stream_rows
@@ -99,7 +100,7 @@ class LogHandlers:
         number = _number(request, "generation", 0)
         own = _own_filters(request)
 
-        def read(files: LogFiles) -> list[dict[str, Any]]:
+        def read(files: BulkLog) -> list[dict[str, Any]]:
             chosen = number or max(info.generation for info in files.generations())
             found = files.layout(chosen).streams()
             return [
@@ -130,7 +131,7 @@ class LogHandlers:
         """A range cut into parts of about equal size."""
         query = await _query(request, SliceQuery)
 
-        def read(files: LogFiles) -> Slices:
+        def read(files: BulkLog) -> Slices:
             _check_oldest(files, query)
             found = files.slices(
                 query.filter_sets,
@@ -146,7 +147,7 @@ class LogHandlers:
         """Where a micro-batch ends."""
         query = await _query(request, BoundQuery)
 
-        def read(files: LogFiles) -> Bound:
+        def read(files: BulkLog) -> Bound:
             _check_oldest(files, query)
             rows_max = max(query.rows_max, 1)
             return Bound(
@@ -168,7 +169,7 @@ class LogHandlers:
         """Keep how far a pipeline has read, for ``retention.keep_for``."""
         cursor = await _decoded(request, PipelineCursor)
 
-        def keep(files: LogFiles) -> PipelineCursor:
+        def keep(files: BulkLog) -> PipelineCursor:
             data = Path(self._context.settings.data)
             check_database(files, cursor.database, data)
             newest = files.generations()[-1].since_offset - 1
@@ -210,7 +211,7 @@ class LogHandlers:
         names = tuple(name.strip() for name in columns.split(","))
         filter_sets = options.filter_sets + _own_filters(request)
 
-        def plan_all(files: LogFiles) -> RowQuery:
+        def plan_all(files: BulkLog) -> RowQuery:
             newest = files.newest()
             until = min(options.reach(newest.offset), newest.offset) if newest else 0
             bounds = Narrowing(after_offset=options.after_offset, until_offset=until)
@@ -235,7 +236,7 @@ class LogHandlers:
 
         return await stream_rows(self._context, await self._with_view("", plan_all))
 
-    async def _with_view(self, name: str, work: Callable[[LogFiles], T]) -> T:
+    async def _with_view(self, name: str, work: Callable[[BulkLog], T]) -> T:
         def run() -> T:
             with self._context.views.use(name) as files:
                 return work(files)
@@ -243,7 +244,7 @@ class LogHandlers:
         return await self._context.in_thread(run)
 
 
-def _description(files: LogFiles) -> Description:
+def _description(files: BulkLog) -> Description:
     newest = files.newest()
     return Description(
         files.database_id,
@@ -252,7 +253,7 @@ def _description(files: LogFiles) -> Description:
     )
 
 
-def _check_oldest(files: LogFiles, query: SliceQuery | BoundQuery) -> None:
+def _check_oldest(files: BulkLog, query: SliceQuery | BoundQuery) -> None:
     """Make sure that nothing of a range was dropped since its reader first saw the log.
 
     Raises:
