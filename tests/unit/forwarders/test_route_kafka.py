@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Producer
 
 from perdure.config.schema import KafkaForwarderConfig
+from perdure.forwarders.kafka import producer
 from perdure.forwarders.kafka.topic import Topic
-from perdure.forwarders.route import kafka_writer
 from perdure.forwarders.route.kafka_writer import KafkaWriter
 from perdure.model import Message
 from tests.contract.targets import read_topic
@@ -30,7 +30,7 @@ def bootstrap(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     [broker] = owner.list_topics(timeout=10).brokers.values()
     owner.list_topics("billing", timeout=10)
     known = Topic(PARTITIONS, BYTES_MAX)
-    monkeypatch.setattr(kafka_writer, "ensure", lambda *_, **__: known)
+    monkeypatch.setattr(producer, "ensure", lambda *_, **__: known)
     yield f"{broker.host}:{broker.port}"
     owner.flush(0)
 

@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar, final
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaException, Producer
 
 from perdure.config.schema import ForwarderConfig
 from perdure.config.schema.forwarders import KafkaForwarderConfig
-from perdure.errors import ConfigError, TargetUnavailable
+from perdure.errors import ConfigError
+from perdure.forwarders.kafka.producer import commit, open_producer, unavailable
 from perdure.forwarders.kafka.records import Headers, is_larger
-from perdure.forwarders.kafka.settings import producer_options, shared_options
-from perdure.forwarders.kafka.topic import ensure, last_offset
+from perdure.forwarders.kafka.settings import shared_options
 from perdure.forwarders.mapping import payload_of
 from perdure.forwarders.output import Context, Output, Refusal
 from perdure.forwarders.pace import Pace
@@ -34,7 +34,6 @@ TOPIC_PATTERN: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 _ABORT_S: Final = 2.0
 """Time for taking back a batch before the producer is given up; Kafka does it otherwise."""
-_RETRY_S: Final = 0.1
 _FULL_S: Final = 0.005
 """Until librdkafka's queue is asked again for room."""
 _KEYS: Final[Mapping[str, Callable[[Message], str]]] = {
@@ -100,9 +99,9 @@ class KafkaOutput(Output):
                     await asyncio.sleep(_FULL_S)  # Kafka takes less than there is
                 await pace.rest()
             deadline = time.monotonic() + self._settings.timeout_s
-            await self._call(lambda: self._commit(producer, deadline))
+            await self._call(lambda: commit(producer, deadline))
         except KafkaException as error:
-            raise TargetUnavailable(f"Kafka: {error.args[0].str()}") from None
+            raise unavailable(error) from None
         return [Refusal(each, f"larger than {self._bytes_max} bytes") for each in too_large]
 
     async def close(self) -> None:
@@ -152,38 +151,9 @@ class KafkaOutput(Output):
     # In the thread.
 
     def _open(self) -> int:
-        settings, timeout_s = self._settings, float(self._settings.timeout_s)
-        try:
-            topic = ensure(settings, self._shared, timeout_s=timeout_s)
-            self._bytes_max = topic.bytes_max
-            options = producer_options(
-                self._shared,
-                transactional_id=f"perdure-{self._writer}",
-                timeout_s=settings.timeout_s,
-                bytes_max=max(topic.bytes_max, 1000),
-            )
-            self._producer = Producer(options)
-            self._producer.init_transactions(timeout_s)
-            return last_offset(settings, self._shared, topic, self._writer, timeout_s=timeout_s)
-        except KafkaException as error:
-            reason: KafkaError = error.args[0]
-            if reason.code() == KafkaError._INVALID_ARG:
-                raise ConfigError(
-                    f"librdkafka: {reason.str()}", path=f"{self._setting}.options"
-                ) from None
-            raise TargetUnavailable(f"Kafka: {reason.str()}") from None
-
-    def _commit(self, producer: Producer, deadline: float) -> None:
-        while True:
-            try:
-                producer.commit_transaction(max(_RETRY_S, deadline - time.monotonic()))
-            except KafkaException as error:
-                # Where it can be asked again it may have been done: then the answer says so.
-                if not error.args[0].retriable() or time.monotonic() > deadline:
-                    raise
-                time.sleep(_RETRY_S)
-            else:
-                return
+        opened = open_producer(self._settings, self._shared, self._writer, setting=self._setting)
+        self._producer, self._bytes_max, last = opened
+        return last
 
     def _close(self) -> None:
         producer, self._producer = self._producer, None

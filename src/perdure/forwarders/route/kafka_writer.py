@@ -10,17 +10,15 @@ from __future__ import annotations
 import time
 from typing import Final, final
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 
 from perdure.config.schema.forwarders import KafkaForwarderConfig
-from perdure.errors import TargetUnavailable
+from perdure.forwarders.kafka.producer import commit, open_producer, unavailable
 from perdure.forwarders.kafka.records import Headers, is_larger
-from perdure.forwarders.kafka.settings import producer_options, shared_options
-from perdure.forwarders.kafka.topic import ensure, last_offset
+from perdure.forwarders.kafka.settings import shared_options
 from perdure.model import Message
 
 _FULL_S: Final = 0.1
-_RETRY_S: Final = 0.1
 
 
 @final
@@ -43,29 +41,16 @@ class KafkaWriter:
     """
 
     def __init__(self, name: str, settings: KafkaForwarderConfig, *, origin: str) -> None:
-        shared = shared_options(settings, f"forwarders.{name}")
+        setting = f"forwarders.{name}"
         writer = f"{origin}/{name}"
-        timeout_s = float(settings.timeout_s)
         self._settings = settings
         self._headers = Headers(writer)
         self._pending = 0
         self.written = self.repeated = 0
         self.too_large: list[int] = []
-        try:
-            topic = ensure(settings, shared, timeout_s=timeout_s)
-            self._bytes_max = topic.bytes_max
-            self._producer = Producer(
-                producer_options(
-                    shared,
-                    transactional_id=f"perdure-{writer}",
-                    timeout_s=settings.timeout_s,
-                    bytes_max=max(topic.bytes_max, 1000),
-                )
-            )
-            self._producer.init_transactions(timeout_s)
-            self._last = last_offset(settings, shared, topic, writer, timeout_s=timeout_s)
-        except KafkaException as error:
-            raise _unavailable(error) from None
+        self._producer, self._bytes_max, self._last = open_producer(
+            settings, shared_options(settings, setting), writer, setting=setting
+        )
 
     def put(self, message: Message, *, granted: int, now_us: int) -> None:
         """Take one; offsets ascend."""
@@ -86,7 +71,7 @@ class KafkaWriter:
             if self._pending >= self._settings.batch_messages:
                 self._commit()
         except KafkaException as error:
-            raise _unavailable(error) from None
+            raise unavailable(error) from None
 
     def close(self) -> None:
         """Commit the rest.
@@ -98,7 +83,7 @@ class KafkaWriter:
             try:
                 self._commit()
             except KafkaException as error:
-                raise _unavailable(error) from None
+                raise unavailable(error) from None
 
     def _produce(self, message: Message, key: str, headers: object) -> None:
         while True:
@@ -116,19 +101,6 @@ class KafkaWriter:
                 return
 
     def _commit(self) -> None:
-        deadline = time.monotonic() + self._settings.timeout_s
-        while True:
-            try:
-                self._producer.commit_transaction(max(_RETRY_S, deadline - time.monotonic()))
-            except KafkaException as error:
-                if not error.args[0].retriable() or time.monotonic() > deadline:
-                    raise
-                time.sleep(_RETRY_S)
-            else:
-                break
+        commit(self._producer, time.monotonic() + self._settings.timeout_s)
         self.written += self._pending
         self._pending = 0
-
-
-def _unavailable(error: KafkaException) -> TargetUnavailable:
-    return TargetUnavailable(f"Kafka: {error.args[0].str()}")
