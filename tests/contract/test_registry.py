@@ -7,11 +7,12 @@ import random
 import secrets
 from collections.abc import AsyncIterator
 from typing import Any
+from zlib import crc32
 
 import pytest
 
 from perdure.errors import ConfigError
-from perdure.registry import Channel, DeviceTransport, Registry, Upkeep, patterns
+from perdure.registry import Channel, DeviceTransport, Registry, Upkeep, filter_id_of, patterns
 from perdure.registry.device import iso
 from perdure.storage.redis import Command
 from tests import servers
@@ -88,6 +89,47 @@ async def test_what_others_have_written_by_hand(registry: Registry) -> None:
     ]
 
 
+async def test_a_subscription_is_in_the_seed_s_keys_alone(registry: Registry) -> None:
+    one, many = TASKS._replace(model_id="x"), [(PUMP, TASKS, ""), (PHONE, TASKS, json.dumps(HIGH))]
+    await registry.subscribe(PUMP, one)
+    await registry.subscribe_all(many)
+    await registry.subscribe_all([(PUMP, TASKS._replace(user_id=f"u{i}"), "") for i in range(1500)])
+    [where] = (await registry.filters(TASKS)).values()
+    filter_id = filter_id_of(where.text)
+    prefix = registry.keys.prefix
+
+    async def keys() -> set[str]:
+        pages = [page async for page in registry.client.scan(f"{prefix}*".encode())]
+        return {key.decode().removeprefix(prefix) for page in pages for key in page}
+
+    number = crc32(b"app:myapp:model:task") % 16
+    users = [f"app:myapp:user:u{i}:model:task" for i in range(1500)]
+    assert await keys() == {
+        f"subscription:app:myapp:model:task:partition:{number}",
+        f"subscription:app:myapp:model:task:filter:{filter_id}:partition:{number}",
+        f"subscription:{one.key}:partition:{crc32(one.key.encode()) % 16}",
+        "filters:app:myapp:model:task",
+        *(f"subscription:{each}:partition:{crc32(each.encode()) % 16}" for each in users),
+    }
+    assert len(await registry.subscriptions("pump")) == 1502
+    with pytest.raises(ConfigError):
+        await registry.subscribe_all([(PUMP, TASKS._replace(user_id="a:b"), "")])
+    assert await registry.forget("pump", "phone") == 1503
+    assert await keys() == set()
+
+
+async def test_what_anybody_subscribes_to_is_found(registry: Registry) -> None:
+    odd = DeviceTransport("p*[m]?\\|{x}", "ws")
+    key = registry.keys.subscription(TASKS)
+    for member in ("pump|mqtt", "pumpx|mqtt", str(odd), "pxm|ws"):
+        await raw(registry, "SADD", member, key=key)
+    for name, transport in (("pump", "mqtt"), (odd.device_id, "ws")):
+        [found] = await registry.subscriptions(name)
+        assert (found.channel, found.filter_id, found.transport) == (TASKS, "", transport)
+    found = await registry.subscriptions_of(["pump", "pxm", "nobody"])
+    assert {name: len(each) for name, each in found.items()} == {"pump": 1, "pxm": 1, "nobody": 0}
+
+
 async def test_devices_users_and_workers(registry: Registry) -> None:
     web = DeviceTransport("pump", "websockets-transport")
     await registry.connected(PUMP, now_us=NOW_US, user_id="ada", user_agent="x", worker="w1")
@@ -146,6 +188,10 @@ async def test_subscriptions_expire(registry: Registry) -> None:
     await registry.subscribe(PUMP, TASKS, until_s=100)
     await registry.subscribe(PHONE, TASKS, until_s=200, where="{}")
     await registry.subscribe(PUMP, TASKS._replace(model_id="x"))
+    encoding = Command(("OBJECT", "ENCODING", registry.keys.expiry("phone")))._replace(
+        key=registry.keys.expiry("phone")
+    )
+    assert await registry.client.call(encoding) == b"listpack"
     assert (await upkeep.sweep(99)).expired == 0
     assert (await upkeep.sweep(100)).expired == 1
     assert (await registry.wanting(TASKS, {})).devices == [PHONE]

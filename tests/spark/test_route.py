@@ -62,7 +62,7 @@ async def route(home: Path, options: list[str], *, kill_after_s: float = 0) -> i
     return await driver.wait()
 
 
-@pytest.mark.parametrize(("master", "run_s"), [("none", 2.5)])
+@pytest.mark.parametrize(("master", "run_s"), [("none", 2.5), ("local[2]", 12.0)])
 async def test_each_target_has_its_part_once_and_in_order(
     master: str, run_s: float, tmp_path: Path
 ) -> None:

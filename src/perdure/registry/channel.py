@@ -8,26 +8,25 @@
     nxx:filters:CHANNEL                                    HASH  filter id -> filter (JSON)
     nxx:device:DEVICE                                      HASH  userId, transport, userAgent,
                                                                  connectedAt, and ours (``device``)
-    nxx:perdure:of:DEVICE                                  HASH  transport|CHANNEL[:filter:FILTER]:
-                                                                 what was written through this
-                                                                 library (in a hash, because Redis
-                                                                 keeps a small one in one piece)
     nxx:perdure:user:USER                                  SET   devices of a user
     nxx:perdure:worker:WORKER                              SET   device|transport: who is connected
                                                                  to a worker
-    nxx:perdure:expiry:P                                   ZSET  device|transport subscription key,
-                                                                 by Unix time
+    nxx:perdure:expiry:S                                   ZSET  device|transport subscription key
+                                                                 (``packing``), by Unix time
+    nxx:perdure:mirror:WORKER:B                            HASH  what a broker has written of its
+                                                                 clients (``notes``)
 
     CHANNEL   app:APP[:user:USER]:model:MODEL[:id:ID]
     P         CRC-32 of CHANNEL modulo the number of partitions
 
-The first four are the seed's, and all that other workers read or write. The others are ours: they
-answer what those cannot, and everything works without them, more slowly.
+The first four are the seed's, and all that other workers read or write; a subscription without an
+end is in them alone. The others are ours: they answer what those cannot.
 """
 
 from __future__ import annotations
 
 import zlib
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final, NamedTuple, final
 
@@ -40,8 +39,9 @@ PARTITIONS_MAX: Final = 1 << 20
 PART_CHARS_MAX: Final = 512
 """Characters of one part of a channel."""
 
-EXPIRY_SHARDS: Final = 64
-"""Sorted sets that expiries are spread over: a cluster has them on all its nodes."""
+EXPIRY_SHARDS: Final = 16_384
+"""Sorted sets that expiries are spread over: small enough, up to 2 million, to be kept packed
+(``zset-max-listpack-entries``, 128), and in a cluster on all nodes."""
 
 
 @final
@@ -63,9 +63,10 @@ class Channel(NamedTuple):
     @property
     def key(self) -> str:
         """Its name in keys."""
-        user = f":user:{self.user_id}" if self.user_id else ""
-        one = f":id:{self.model_id}" if self.model_id else ""
-        return f"app:{self.app_id}{user}:model:{self.model}{one}"
+        app_id, model, user_id, model_id = self
+        user = f":user:{user_id}" if user_id else ""
+        one = f":id:{model_id}" if model_id else ""
+        return f"app:{app_id}{user}:model:{model}{one}"
 
     @classmethod
     def parse(cls, key: str) -> Channel:
@@ -96,6 +97,11 @@ def check_channel(channel: Channel) -> Channel:
     Raises:
         ConfigError: a part is missing, too long, or has a colon in it.
     """
+    app_id, model, user_id, model_id = channel
+    colons = 3 + 2 * (user_id != "") + 2 * (model_id != "")
+    key = channel.key
+    if app_id and model and len(key) <= PART_CHARS_MAX and key.count(":") == colons:
+        return channel
     for name, part, must in (
         ("application", channel.app_id, True),
         ("model", channel.model, True),
@@ -121,6 +127,7 @@ def patterns(change: Channel) -> list[Channel]:
     return found
 
 
+@lru_cache(maxsize=1024)
 def filter_id_of(text: str) -> str:
     """The id of a filter, from its canonical text: the same for all who want the same."""
     return blake2b(text.encode(), digest_size=8).hexdigest()
@@ -189,7 +196,8 @@ class Keys:
 
     def subscription(self, channel: Channel, filter_id: str = "") -> bytes:
         """Who subscribes to a channel; with a filter, if one is named."""
-        return self.subscription_in(channel.key, filter_id, self.partition(channel.key))
+        key = channel.key
+        return self.subscription_in(key, filter_id, self.partition(key))
 
     def subscription_in(self, channel_key: str, filter_id: str, partition: int) -> bytes:
         """The same in a partition that is told."""
@@ -198,15 +206,15 @@ class Keys:
 
     def filters(self, channel: Channel) -> bytes:
         """The filters of a channel."""
-        return f"{self.prefix}filters:{channel.key}".encode()
+        return self.filters_of(channel.key)
+
+    def filters_of(self, channel_key: str) -> bytes:
+        """The same by the channel's name in keys."""
+        return f"{self.prefix}filters:{channel_key}".encode()
 
     def device(self, device_id: str) -> bytes:
         """What is known of a device."""
         return f"{self.prefix}device:{device_id}".encode()
-
-    def of_device(self, device_id: str) -> bytes:
-        """What a device subscribes to through this library."""
-        return f"{self.prefix}perdure:of:{device_id}".encode()
 
     def of_user(self, user_id: str) -> bytes:
         """The devices of a user."""

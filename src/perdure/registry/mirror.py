@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, TypeVar, final
 
 from perdure.registry import writes
 from perdure.registry.channel import Channel, DeviceTransport, filter_id_of
+from perdure.registry.notes import NONE, Noted, Notes
 from perdure.registry.registry import Registry
 from perdure.storage.redis import Command
 
@@ -50,6 +51,13 @@ class Held(NamedTuple):
 NOTHING: Final = Held("", frozenset())
 
 
+def _noted(held: Held) -> Noted:
+    return frozenset(
+        (channel.key, filter_id_of(writes.checked_filter(where)) if where else "")
+        for channel, where in held.subscriptions
+    )
+
+
 @final
 class Mirror:
     """Keeps a broker's clients in a registry.
@@ -64,7 +72,7 @@ class Mirror:
         self._registry = registry
         self._worker = worker
         self._transport = transport
-        self._mine = f"{registry.keys.prefix}perdure:mirror:{worker}".encode()
+        self._notes = Notes(registry.client, registry.keys.prefix, worker)
         self._written: dict[str, Held] = {}
         """Connected clients, as the registry has them."""
         self._away: dict[str, None] = {}
@@ -116,24 +124,24 @@ class Mirror:
     async def _read(self, live: Mapping[str, Held], now_us: int) -> None:
         """Bring what the registry has of clients that are there in line, and note the others."""
         self._written.clear()
-        self._away = dict.fromkeys(await self._registry.members(self._mine))
+        self._away = dict.fromkeys(await self._notes.names())
         there = [name for name in live if name in self._away]
-        await _each(there, lambda name: self._correct(name, live[name]))
+        await _in_pages(there, lambda page: self._correct(page, live))
         connected = await self._registry.members(self._registry.keys.of_worker(self._worker))
         devices = [DeviceTransport.parse(member) for member in connected]
         left = [device.device_id for device in devices if device.device_id not in live]
         await _in_pages(left, lambda page: self._disconnect(page, now_us))
         self._is_certain = True
 
-    async def _correct(self, name: str, held: Held) -> None:
-        """Take out what a client has in the registry and does not subscribe to any more."""
-        wanted = {
-            (channel, filter_id_of(where) if where else "") for channel, where in held.subscriptions
-        }
-        for each in await self._registry.subscriptions(name):
-            is_ours = each.transport == self._transport
-            if is_ours and (each.channel, each.filter_id) not in wanted:
-                await self._registry.unsubscribe(self._device(name), each.channel, each.filter_id)
+    async def _correct(self, names: Sequence[str], live: Mapping[str, Held]) -> None:
+        """Take out what clients have in the registry and do not subscribe to any more."""
+        noted = await self._notes.read(names)
+        await _each(noted, lambda name: self._drop(name, noted[name] - _noted(live[name])))
+
+    async def _drop(self, name: str, ended: Noted) -> None:
+        for channel_key, filter_id in ended:
+            channel = Channel.parse(channel_key)
+            await self._registry.unsubscribe(self._device(name), channel, filter_id)
 
     async def _changed(self, live: Mapping[str, Held]) -> list[str]:
         """Who is connected and not as the registry has it."""
@@ -156,45 +164,52 @@ class Mirror:
         return found
 
     async def _put(self, names: Sequence[str], live: Mapping[str, Held], now_us: int) -> None:
-        """Write some clients as they are, in three round trips; more where something ends."""
+        """Write some clients as they are, in three round trips; more for those that were here."""
         noted: list[Command] = []
         before: list[Command] = []
         after: list[Command] = []
         keys = self._registry.keys
+        notes = await self._notes.read([name for name in names if name in self._away])
         for name in names:
-            held, device = live[name], self._device(name)
             earlier = self._written.get(name)
-            if earlier is None:
-                noted.append(Command(("SADD", self._mine, name), self._mine))
+            if earlier is not None:
+                notes[name] = _noted(earlier)
+            else:
                 before += writes.connected(
-                    keys, device, now_us=now_us, user_id=held.user_id, worker=self._worker
+                    keys,
+                    self._device(name),
+                    now_us=now_us,
+                    user_id=live[name].user_id,
+                    worker=self._worker,
                 )
-            for channel, where in held.subscriptions - (earlier or NOTHING).subscriptions:
+            held = live[name].subscriptions - (earlier or NOTHING).subscriptions
+            noted += self._notes.put(
+                name, _noted(live[name]) | notes.get(name, NONE), notes.get(name)
+            )
+            for channel, where in held:
                 text = writes.checked_filter(where) if where else ""
-                filter_id = filter_id_of(text) if where else ""
                 first, second = writes.subscribed(
-                    keys, device, channel, filter_id=filter_id, filter_text=text
+                    keys,
+                    self._device(name),
+                    channel,
+                    filter_id=filter_id_of(text) if where else "",
+                    filter_text=text,
                 )
                 before += first
                 after += second
         # Noted before anything is written of it, so that a restart finds it.
         for step in (noted, before, after):
             await self._registry.write(step)
-        await _each(names, lambda name: self._take_back(name, live[name]))
+        ended = {name: rest for name, of in notes.items() if (rest := of - _noted(live[name]))}
+        await _each(ended, lambda name: self._drop(name, ended[name]))
+        settled: list[Command] = []
+        for name in ended:
+            now = _noted(live[name])
+            settled += self._notes.put(name, now, now | notes[name])
+        await self._registry.write(settled)
         for name in names:
             self._written[name] = live[name]
             self._away.pop(name, None)
-
-    async def _take_back(self, name: str, held: Held) -> None:
-        """Take out what a client does not subscribe to any more."""
-        earlier = self._written.get(name)
-        if earlier is None:
-            if name in self._away:
-                await self._correct(name, held)
-            return
-        for channel, where in earlier.subscriptions - held.subscriptions:
-            filter_id = filter_id_of(where) if where else ""
-            await self._registry.unsubscribe(self._device(name), channel, filter_id)
 
     async def _disconnect(self, names: Sequence[str], now_us: int) -> None:
         commands: list[Command] = []
@@ -212,10 +227,10 @@ class Mirror:
         if await is_kept(name):
             self._away[name] = None  # asked again after all the others
             return
-        for each in await self._registry.subscriptions(name):
-            if each.transport == self._transport:
-                await self._registry.unsubscribe(self._device(name), each.channel, each.filter_id)
-        await self._registry.write([Command(("SREM", self._mine, name), self._mine)])
+        noted = (await self._notes.read([name])).get(name)
+        if noted is not None:
+            await self._drop(name, noted)
+            await self._registry.write([self._notes.remove(name, noted)])
 
     def _device(self, name: str) -> DeviceTransport:
         return DeviceTransport(name, self._transport)

@@ -2,13 +2,15 @@
 
 What one call changes is several keys, which in a cluster are on several nodes, so it is not one
 step. The order of the steps is such that a call that is cut off in the middle leaves nothing that
-misleads: a filter is there before anyone subscribes with it, and what a device subscribes to is
-noted before it is. Everything can be repeated.
+misleads: a filter is there before anyone subscribes with it, and that a subscription ends is noted
+before it begins. Everything can be repeated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final, Self, final
 
 import msgspec
@@ -28,7 +30,7 @@ from perdure.registry.channel import (
     patterns,
 )
 from perdure.registry.device import Device, iso, read_device
-from perdure.registry.reading import PAGE, fields_of, pairs_of, scanned
+from perdure.registry.reading import Subscribed, held_by, pairs_of, scanned
 from perdure.storage.redis import Command, RedisClient, Reply, parse_url
 from perdure.storage.redis.commands import check
 
@@ -36,20 +38,10 @@ FILTERS_MAX: Final = 10_000
 """Filters of one channel that are tried on a change; the seed's own answer for more is another
 channel."""
 
-
-@final
-class Subscribed(msgspec.Struct, frozen=True):
-    """A subscription of a device.
-
-    Attributes:
-        channel: to what.
-        filter_id: with which filter; empty = none.
-        transport: by which transport.
-    """
-
-    channel: Channel
-    filter_id: str
-    transport: str
+PAGE_WRITTEN: Final = 250
+"""Subscriptions of one page."""
+PAGES_AT_ONCE: Final = 4
+"""Pages of subscriptions that are on their way at the same time."""
 
 
 @final
@@ -142,26 +134,29 @@ class Registry:
     async def subscribe_all(
         self, wanted: Sequence[tuple[DeviceTransport, Channel, str]], *, until_s: int = 0
     ) -> None:
-        """Subscribe many at once, in two round trips for each thousand: devices, channels, filters.
+        """Subscribe many at once: devices, channels, filters.
+
+        One round trip for each page, and one before it where there are filters or expiries; one
+        page is made while others are on their way.
 
         Raises:
-            ConfigError: one cannot be; nothing of its thousand was written.
+            ConfigError: one cannot be; nothing of its page was written.
         """
-        for first in range(0, len(wanted), PAGE):
-            steps: tuple[list[Command], list[Command]] = [], []
-            for device, channel, where in wanted[first : first + PAGE]:
-                check_device(device)
-                check_channel(channel)
-                text = writes.checked_filter(where) if where else ""
-                filter_id = filter_id_of(text) if where else ""
-                before, after = writes.subscribed(
-                    self.keys, device, channel,
-                    filter_id=filter_id, filter_text=text, until_s=until_s,
-                )  # fmt: skip
-                steps[0].extend(before)
-                steps[1].extend(after)
-            for step in steps:
-                await self.write(step)
+        under_way: deque[asyncio.Task[None]] = deque()
+        try:
+            for first in range(0, len(wanted), PAGE_WRITTEN):
+                page = wanted[first : first + PAGE_WRITTEN]
+                steps = writes.subscribed_all(self.keys, page, until_s)
+                under_way.append(asyncio.create_task(self._in_steps(*steps)))
+                await asyncio.sleep(0)  # it goes out while the next one is made
+                if len(under_way) == PAGES_AT_ONCE:
+                    await under_way.popleft()
+            while under_way:
+                await under_way.popleft()
+        finally:
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
 
     async def unsubscribe(
         self, device: DeviceTransport, channel: Channel, filter_id: str = ""
@@ -177,29 +172,26 @@ class Registry:
     async def take_out(self, device: DeviceTransport, key: bytes) -> bool:
         """``unsubscribe`` by the subscription's key."""
         keys = self.keys
-        removed = await self.client.call(Command(("SREM", key, str(device)), key))
-        noted, expiry = keys.of_device(device.device_id), keys.expiry(device.device_id)
-        channel_key, filter_id, _ = keys.parse_subscription(key)
-        own = writes.note(device.transport, channel_key, filter_id)
-        await self.write(
+        expiry = keys.expiry(device.device_id)
+        removed, _, left = await self.write(
             [
-                Command(("HDEL", noted, own), noted),
-                Command(("ZREM", expiry, b"%b %b" % (str(device).encode(), key)), expiry),
+                Command(("SREM", key, str(device)), key),
+                Command(("ZREM", expiry, writes.expiry_entry(keys, device, key)), expiry),
+                Command(("SCARD", key), key),
             ]
         )
-        if filter_id:
+        channel_key, filter_id, _ = keys.parse_subscription(key)
+        if filter_id and not left:
             await self._drop_unused(Channel.parse(channel_key), filter_id, key)
         return bool(removed)
 
     async def subscriptions(self, device_id: str) -> list[Subscribed]:
-        """What a device subscribes to, as far as it was written through this library."""
-        found: list[Subscribed] = []
-        noted = self.keys.of_device(device_id)
-        for note in fields_of(await scanned(self.client, "HSCAN", [noted])):
-            transport, _, rest = note.partition("|")
-            channel_key, _, filter_id = rest.partition(":filter:")
-            found.append(Subscribed(Channel.parse(channel_key), filter_id, transport))
-        return sorted(found, key=lambda each: (each.channel.key, each.filter_id, each.transport))
+        """What a device subscribes to, by whomever it was written; looks at all subscriptions."""
+        return (await self.subscriptions_of([device_id]))[device_id]
+
+    async def subscriptions_of(self, device_ids: Collection[str]) -> dict[str, list[Subscribed]]:
+        """What devices subscribe to, in one look at all subscriptions."""
+        return await held_by(self.client, self.keys, device_ids)
 
     async def subscribers(self, channel: Channel, filter_id: str = "") -> list[DeviceTransport]:
         """Who subscribes to a channel, or to it with a filter."""
@@ -342,23 +334,24 @@ class Registry:
         """The devices of a user, as far as they were connected through this library."""
         return sorted(await self.members(self.keys.of_user(user_id)))
 
-    async def forget(self, device_id: str) -> int:
-        """Forget a device: what is known of it and what it subscribes to.
+    async def forget(self, *device_ids: str) -> int:
+        """Forget devices: what is known of them and what they subscribe to.
 
         Returns:
-            Subscriptions that are gone. Those that somebody else has written are found by
-            ``Upkeep.orphans``.
+            Subscriptions that are gone; ``subscriptions_of`` finds them.
         """
         count = 0
-        for each in await self.subscriptions(device_id):
-            key = self.keys.subscription(each.channel, each.filter_id)
-            count += await self.take_out(DeviceTransport(device_id, each.transport), key)
-        found = await self.device(device_id)
-        commands = [Command(("DEL", key), key) for key in (self.keys.device(device_id),)]
-        if found is not None and found.user_id:
-            mine = self.keys.of_user(found.user_id)
-            commands.append(Command(("SREM", mine, device_id), mine))
-        await self.write(commands)
+        for device_id, held in (await self.subscriptions_of(device_ids)).items():
+            for each in held:
+                key = self.keys.subscription(each.channel, each.filter_id)
+                count += await self.take_out(DeviceTransport(device_id, each.transport), key)
+        commands: list[Command] = []
+        for known in await self.devices(device_ids):
+            if known.user_id:
+                mine = self.keys.of_user(known.user_id)
+                commands.append(Command(("SREM", mine, known.device_id), mine))
+        names = [self.keys.device(device_id) for device_id in device_ids]
+        await self.write([*commands, *(Command(("DEL", key), key) for key in names)])
         return count
 
     # -- Redis -----------------------------------------------------------------------------
@@ -367,17 +360,19 @@ class Registry:
         """Send commands together, one step of ``writes`` or any others; their replies."""
         return [check(reply) for reply in await self.client.execute(commands)]
 
+    async def _in_steps(self, *steps: Sequence[Command]) -> None:
+        for step in steps:
+            await self.write(step)
+
     async def members(self, key: bytes) -> list[str]:
         """The members of a set, sorted."""
         return sorted(await self._members_of([key]))
 
     async def _members_of(self, keys: Sequence[bytes]) -> set[str]:
-        return set(await scanned(self.client, "SSCAN", keys))
+        return set(await scanned(self.client, keys))
 
     async def _drop_unused(self, channel: Channel, filter_id: str, key: bytes) -> None:
         """Forget a filter without subscribers. Somebody may subscribe meanwhile: then it stays."""
-        if await self.client.call(Command(("SCARD", key), key)):
-            return
         filters = self.keys.filters(channel)
         text = await self.get_filter(channel, filter_id)
         if text is None:

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Final, NamedTuple, final
 
-from perdure.errors import ConfigError
-from perdure.registry.channel import EXPIRY_SHARDS, Channel, DeviceTransport, Keys
+from perdure.registry import writes
+from perdure.registry.channel import EXPIRY_SHARDS, DeviceTransport, Keys
 from perdure.registry.device import Device
+from perdure.registry.reading import subscription_pages
 from perdure.registry.registry import Registry
 from perdure.storage.redis import Command
 
-DUE_AT_ONCE: Final = 1_000
+SHARDS_AT_ONCE: Final = 256
+DUE_AT_ONCE: Final = 100
 """Expiries of one shard that are looked at in a batch."""
 
 
@@ -76,25 +78,27 @@ class Upkeep:
 
     async def sweep(self, now_s: int) -> Swept:
         """Take out the subscriptions whose time is over."""
-        count = 0
-        for shard in range(EXPIRY_SHARDS):
-            key = self._keys.expiry_shard(shard)
-            while True:
-                due = await self._client.call(
-                    Command(("ZRANGEBYSCORE", key, "-inf", now_s, "LIMIT", 0, DUE_AT_ONCE), key)
+        count, keys = 0, [self._keys.expiry_shard(shard) for shard in range(EXPIRY_SHARDS)]
+        for first in range(0, EXPIRY_SHARDS, SHARDS_AT_ONCE):
+            todo = keys[first : first + SHARDS_AT_ONCE]
+            while todo:
+                found = await self._registry.write(
+                    [
+                        Command(("ZRANGEBYSCORE", key, 0, now_s, "LIMIT", 0, DUE_AT_ONCE), key)
+                        for key in todo
+                    ]
                 )
-                assert isinstance(due, list)
-                for entry in due:
-                    assert isinstance(entry, bytes)
-                    device, _, subscription = entry.partition(b" " + self._keys.prefix.encode())
-                    if await self._claim(key, entry, now_s):
-                        await self._registry.take_out(
-                            DeviceTransport.parse(device.decode()),
-                            self._keys.prefix.encode() + subscription,
-                        )
-                        count += 1
-                if len(due) < DUE_AT_ONCE:
-                    break
+                following: list[bytes] = []
+                for key, due in zip(todo, found, strict=True):
+                    assert isinstance(due, list)
+                    for entry in due:
+                        assert isinstance(entry, bytes)
+                        if await self._claim(key, entry, now_s):
+                            await self._registry.take_out(*writes.parse_expiry(self._keys, entry))
+                            count += 1
+                    if len(due) == DUE_AT_ONCE:
+                        following.append(key)
+                todo = following
         return Swept(count)
 
     async def leave(self, worker: str, *, now_us: int) -> int:
@@ -170,7 +174,7 @@ class Upkeep:
         """Count what there is, by SCAN."""
         by_channel: dict[str, int] = {}
         filtered = 0
-        async for page in self._subscription_pages():
+        async for page in subscription_pages(self._client, self._keys):
             sizes = await self._registry.write([Command(("SCARD", key), key) for key in page])
             for key, size in zip(page, sizes, strict=True):
                 channel_key, filter_id, _ = self._keys.parse_subscription(key)
@@ -198,26 +202,9 @@ class Upkeep:
 
     async def _subscriptions(self) -> AsyncIterator[bytes]:
         """Keys of subscriptions, each once."""
-        async for page in self._subscription_pages():
+        async for page in subscription_pages(self._client, self._keys):
             for key in page:
                 yield key
-
-    async def _subscription_pages(self) -> AsyncIterator[list[bytes]]:
-        seen: set[bytes] = set()
-        prefix = self._keys.prefix.encode()
-        async for page in self._client.scan(prefix + b"subscription:*"):
-            found = [key for key in dict.fromkeys(page) if key not in seen and self._is_ours(key)]
-            seen.update(found)
-            yield found
-
-    def _is_ours(self, key: bytes) -> bool:
-        """Whether a key is of a subscription; somebody else's may look alike."""
-        try:
-            channel_key, _, _ = self._keys.parse_subscription(key)
-            Channel.parse(channel_key)
-        except ConfigError:
-            return False
-        return True
 
     async def _claim(self, key: bytes, entry: bytes, now_s: int) -> bool:
         """Whether an expiry is still due, and this is who has taken it."""
@@ -228,7 +215,7 @@ class Upkeep:
 
     async def _move_expiry(self, device: DeviceTransport, key: bytes, to: bytes) -> None:
         expiry = self._keys.expiry(device.device_id)
-        old, new = (f"{device} ".encode() + each for each in (key, to))
+        old, new = (writes.expiry_entry(self._keys, device, each) for each in (key, to))
         score = await self._client.call(Command(("ZSCORE", expiry, old), expiry))
         if isinstance(score, bytes):
             await self._client.call(Command(("ZADD", expiry, score, new), expiry))

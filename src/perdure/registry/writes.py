@@ -6,12 +6,21 @@ before it is answered, so that what is cut off in the middle misleads nobody.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from perdure.content import canonical
 from perdure.errors import ConfigError
-from perdure.registry.channel import Channel, DeviceTransport, Keys, check_device
+from perdure.registry.channel import (
+    Channel,
+    DeviceTransport,
+    Keys,
+    check_channel,
+    check_device,
+    filter_id_of,
+)
 from perdure.registry.device import connected_fields, disconnected_fields, iso
+from perdure.registry.packing import lengthen, shorten
 from perdure.storage.redis import Command
 
 
@@ -70,23 +79,66 @@ def subscribed(
         until_s: when it ends; 0 = never.
     """
     key = keys.subscription(channel, filter_id)
-    noted = keys.of_device(device.device_id)
-    own = note(device.transport, channel.key, filter_id)
-    before = [Command(("HSET", noted, own, ""), noted)]
+    before: list[Command] = []
     if filter_text:
         filters = keys.filters(channel)
         before.append(Command(("HSET", filters, filter_id, filter_text), filters))
     if until_s:
         expiry = keys.expiry(device.device_id)
-        entry = b"%b %b" % (str(device).encode(), key)
-        before.append(Command(("ZADD", expiry, until_s, entry), expiry))
+        before.append(Command(("ZADD", expiry, until_s, expiry_entry(keys, device, key)), expiry))
     return before, [Command(("SADD", key, str(device)), key)]
 
 
-def note(transport: str, channel_key: str, filter_id: str) -> str:
-    """How a device's own hash names a subscription."""
-    within = f":filter:{filter_id}" if filter_id else ""
-    return f"{transport}|{channel_key}{within}"
+def subscribed_all(
+    keys: Keys, wanted: Sequence[tuple[DeviceTransport, Channel, str]], until_s: int
+) -> tuple[list[Command], list[Command]]:
+    """``subscribed`` of many: device, channel and filter (empty = none) of each.
+
+    Raises:
+        ConfigError: one cannot be.
+    """
+    before: list[Command] = []
+    members: dict[tuple[Channel, str], list[str]] = {}
+    for device, channel, where in wanted:
+        device_id, transport = device
+        if not device_id or not transport or "|" in transport:
+            check_device(device)
+        of = (channel, where)
+        subscribed = members.get(of)
+        if subscribed is None:
+            members[of] = [f"{device_id}|{transport}"]
+        else:
+            subscribed.append(f"{device_id}|{transport}")
+    after: list[Command] = []
+    for (channel, where), names in members.items():
+        channel_key = check_channel(channel).key
+        filter_id = ""
+        if where:
+            text = checked_filter(where)
+            filter_id = filter_id_of(text)
+            filters = keys.filters_of(channel_key)
+            before.append(Command(("HSET", filters, filter_id, text), filters))
+        key = keys.subscription_in(channel_key, filter_id, keys.partition(channel_key))
+        if until_s:
+            for name in names:
+                device = DeviceTransport.parse(name)
+                expiry = keys.expiry(device.device_id)
+                entry = expiry_entry(keys, device, key)
+                before.append(Command(("ZADD", expiry, until_s, entry), expiry))
+        after.append(Command(("SADD", key, *names), key))
+    return before, after
+
+
+def expiry_entry(keys: Keys, device: DeviceTransport, key: bytes) -> bytes:
+    """How expiries name a subscription."""
+    return shorten(b"%b %b" % (str(device).encode(), key.removeprefix(keys.prefix.encode())))
+
+
+def parse_expiry(keys: Keys, entry: bytes) -> tuple[DeviceTransport, bytes]:
+    """Whose subscription an entry of the expiries is, and its key."""
+    device, _, key = lengthen(entry).rpartition(b" subscription:")
+    begin = keys.prefix.encode() + b"subscription:"
+    return DeviceTransport.parse(device.decode()), begin + key
 
 
 def hset(key: bytes, fields: Mapping[str, str]) -> Command:
@@ -106,6 +158,7 @@ def checked_filter_id(filter_id: str) -> str:
     return filter_id
 
 
+@lru_cache(maxsize=1024)
 def checked_filter(text: str) -> str:
     """The canonical text of a filter.
 

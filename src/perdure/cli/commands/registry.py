@@ -237,8 +237,6 @@ def idle(since: str, limit: int, out: Output, *, forgets: bool, **place: Any) ->
         async for device in Upkeep(registry).idle(before):
             if len(rows) == limit:
                 break
-            if forgets:
-                await registry.forget(device.device_id)
             rows.append(
                 {
                     "device": device.device_id,
@@ -246,6 +244,8 @@ def idle(since: str, limit: int, out: Output, *, forgets: bool, **place: Any) ->
                     "last_seen_at": device.last_seen_at,
                 }
             )
+        if forgets and rows:
+            await registry.forget(*(row["device"] for row in rows))
         return rows
 
     out.rows((Column("device"), Column("user"), Column("last_seen_at")), _with(place, work))
