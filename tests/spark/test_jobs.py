@@ -117,7 +117,7 @@ def test_statistics(spark: Any, database: RocksDatabase, tmp_path: Path) -> None
         """What both engines say."""
         with HereEngine(options) as here:
             found = stats.collect(here, top=top)
-        with SparkEngine(spark, read_log(spark, options, stats.COLUMNS)) as engine:
+        with SparkEngine(spark, log=read_log(spark, options, stats.COLUMNS)) as engine:
             assert stats.collect(engine, top=top) == found
         return found
 

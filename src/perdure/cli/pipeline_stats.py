@@ -125,7 +125,7 @@ def _engine(
         spark_for("stats", log.pipeline, master, memory, without="perdure[sql]") as spark,
         source_errors(),
         progress(spark, "reading the log"),
-        SparkEngine(spark, read_log(spark, options, COLUMNS)) as engine,
+        SparkEngine(spark, log=read_log(spark, options, COLUMNS)) as engine,
     ):
         yield engine
 

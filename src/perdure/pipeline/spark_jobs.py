@@ -112,12 +112,12 @@ class SparkEngine:
 
     Args:
         spark: a session.
-        log: a frame with ``stats.COLUMNS``.
+        frames: by their names, such as ``log`` with ``stats.COLUMNS``.
     """
 
-    def __init__(self, spark: Any, log: Any) -> None:
+    def __init__(self, spark: Any, **frames: Any) -> None:
         self._spark = spark
-        self._frames = {"log": log}
+        self._frames = frames
         self._kept: list[Any] = []
 
     def __enter__(self) -> SparkEngine:

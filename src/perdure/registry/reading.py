@@ -53,6 +53,16 @@ async def scanned_each(
         pattern: which members (``MATCH``); empty = all.
     """
     found: dict[bytes, list[str]] = {key: [] for key in keys}
+    async for page in scanned_pages(client, keys, pattern):
+        for key, members in page.items():
+            found[key] += members
+    return found
+
+
+async def scanned_pages(
+    client: RedisClient, keys: Sequence[bytes], pattern: str = ""
+) -> AsyncIterator[dict[bytes, list[str]]]:
+    """``scanned_each``, a round trip at a time."""
     only = ("MATCH", pattern) if pattern else ()
     todo: dict[bytes, bytes] = dict.fromkeys(keys, b"0")
     while todo:
@@ -60,16 +70,17 @@ async def scanned_each(
             [Command(("SSCAN", key, at, *only, "COUNT", PAGE), key) for key, at in todo.items()]
         )
         following: dict[bytes, bytes] = {}
+        found: dict[bytes, list[str]] = {}
         for key, reply in zip(todo, replies, strict=True):
             answer = check(reply)
             assert isinstance(answer, list)
             at, page = answer
             assert isinstance(page, list)
-            found[key] += [each.decode() for each in page if isinstance(each, bytes)]
+            found[key] = [each.decode() for each in page if isinstance(each, bytes)]
             if isinstance(at, bytes) and at != b"0":
                 following[key] = at
+        yield found
         todo = following
-    return found
 
 
 async def held_by(

@@ -2,8 +2,8 @@
 
 What one call changes is several keys, which in a cluster are on several nodes, so it is not one
 step. The order of the steps is such that a call that is cut off in the middle leaves nothing that
-misleads: a filter is there before anyone subscribes with it, and that a subscription ends is noted
-before it begins. Everything can be repeated.
+misleads: that a subscription ends is noted before it begins, and nobody looks for subscribers of a
+filter that is not there. Everything can be repeated.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FILTERS_MAX: Final = 10_000
 """Filters of one channel that are tried on a change; the seed's own answer for more is another
 channel."""
 
-PAGE_WRITTEN: Final = 250
+PAGE_WRITTEN: Final = 1_000
 """Subscriptions of one page."""
 PAGES_AT_ONCE: Final = 4
 """Pages of subscriptions that are on their way at the same time."""
@@ -136,8 +136,8 @@ class Registry:
     ) -> None:
         """Subscribe many at once: devices, channels, filters.
 
-        One round trip for each page, and one before it where there are filters or expiries; one
-        page is made while others are on their way.
+        One round trip for each page, and one before it where they end; one page is made while
+        others are on their way.
 
         Raises:
             ConfigError: one cannot be; nothing of its page was written.

@@ -69,7 +69,9 @@ def subscribed(
     filter_text: str = "",
     until_s: int = 0,
 ) -> tuple[list[Command], list[Command]]:
-    """A device subscribes; two steps.
+    """A device subscribes; two steps, the first of them where it ends.
+
+    A filter goes out with its subscriber: without it nobody looks for subscribers.
 
     Args:
         keys: how keys are named.
@@ -80,13 +82,14 @@ def subscribed(
     """
     key = keys.subscription(channel, filter_id)
     before: list[Command] = []
-    if filter_text:
-        filters = keys.filters(channel)
-        before.append(Command(("HSET", filters, filter_id, filter_text), filters))
     if until_s:
         expiry = keys.expiry(device.device_id)
         before.append(Command(("ZADD", expiry, until_s, expiry_entry(keys, device, key)), expiry))
-    return before, [Command(("SADD", key, str(device)), key)]
+    after = [Command(("SADD", key, str(device)), key)]
+    if filter_text:
+        filters = keys.filters(channel)
+        after.insert(0, Command(("HSET", filters, filter_id, filter_text), filters))
+    return before, after
 
 
 def subscribed_all(
@@ -117,7 +120,7 @@ def subscribed_all(
             text = checked_filter(where)
             filter_id = filter_id_of(text)
             filters = keys.filters_of(channel_key)
-            before.append(Command(("HSET", filters, filter_id, text), filters))
+            after.append(Command(("HSET", filters, filter_id, text), filters))
         key = keys.subscription_in(channel_key, filter_id, keys.partition(channel_key))
         if until_s:
             for name in names:

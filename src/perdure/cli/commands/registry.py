@@ -10,29 +10,16 @@ import click
 
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
+from perdure.cli.registry_options import place_options
 from perdure.clock import SystemClock
 from perdure.config.units import parse_duration
 
 if TYPE_CHECKING:
     from perdure.registry import Registry
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
 
 _SUBSCRIPTION: Final = (Column("device"), Column("channel"), Column("filter_id"))
-
-
-def _place_options(command: _F) -> _F:
-    """Add ``--url``, ``--partitions`` and ``--prefix``."""
-    for option in (
-        click.option("--prefix", default="nxx:", show_default=True, help="Of all keys."),
-        click.option("--partitions", type=click.IntRange(1, 1 << 20), default=1024,
-                     show_default=True, help="As all workers have it (redis.partitions)."),
-        click.option("--url", required=True, envvar="PERDURE_REGISTRY_URL", metavar="URL",
-                     help="redis://host:6379/0, or redis+cluster://host,host,..."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
 
 
 _channel = click.argument("channel", metavar="CHANNEL")
@@ -69,7 +56,7 @@ def show_patterns(channel: str, out: Output) -> None:
 @command.command()
 @_device
 @_channel
-@_place_options
+@place_options
 @click.option("--where", default="", metavar="FILTER", help="A content filter, as JSON.")
 @click.option("--filter-id", default="", help="The filter's id, or of one that is there.")
 @click.option("--expires", metavar="DURATION", help="When it ends, from now (30d).")
@@ -106,7 +93,7 @@ def subscribe(
 @command.command()
 @_device
 @_channel
-@_place_options
+@place_options
 @click.option("--filter-id", default="", help="Of the subscription with this filter.")
 @output_options
 def unsubscribe(device: str, channel: str, filter_id: str, out: Output, **place: Any) -> None:
@@ -123,7 +110,7 @@ def unsubscribe(device: str, channel: str, filter_id: str, out: Output, **place:
 
 @command.command()
 @_channel
-@_place_options
+@place_options
 @click.option("--document", default="{}", show_default=True, help="The object, as JSON.")
 @output_options
 def wanting(channel: str, document: str, out: Output, **place: Any) -> None:
@@ -149,7 +136,7 @@ def wanting(channel: str, document: str, out: Output, **place: Any) -> None:
 
 @command.command("device")
 @click.argument("device_id")
-@_place_options
+@place_options
 @output_options
 def show_device(device_id: str, out: Output, **place: Any) -> None:
     """Show a device: its connections and subscriptions."""
@@ -183,7 +170,7 @@ def show_device(device_id: str, out: Output, **place: Any) -> None:
 
 @command.command()
 @click.argument("device_id")
-@_place_options
+@place_options
 @output_options
 def forget(device_id: str, out: Output, **place: Any) -> None:
     """Forget a device and what it subscribes to."""
@@ -195,7 +182,7 @@ def forget(device_id: str, out: Output, **place: Any) -> None:
 
 
 @command.command()
-@_place_options
+@place_options
 @click.option("--orphans", is_flag=True, help="Subscriptions of devices that nobody knows, too.")
 @click.option("--worker", default="", help="A worker that is gone: its devices are disconnected.")
 @output_options
@@ -216,7 +203,7 @@ def sweep(orphans: bool, worker: str, out: Output, **place: Any) -> None:
 
 
 @command.command()
-@_place_options
+@place_options
 @click.option("--for", "since", required=True, metavar="DURATION", help="Since when (30d).")
 @click.option("--forget", "forgets", is_flag=True, help="Take them out, with what they want.")
 @click.option("--limit", type=click.IntRange(1), default=1_000, show_default=True,
@@ -253,7 +240,7 @@ def idle(since: str, limit: int, out: Output, *, forgets: bool, **place: Any) ->
 
 @command.command()
 @click.argument("to", type=click.IntRange(1, 1 << 20))
-@_place_options
+@place_options
 @output_options
 def repartition(to: int, out: Output, **place: Any) -> None:
     """Move subscriptions to where they are with TO partitions (give --partitions of now)."""
@@ -264,7 +251,7 @@ def repartition(to: int, out: Output, **place: Any) -> None:
 
 
 @command.command()
-@_place_options
+@place_options
 @output_options
 def stats(out: Output, **place: Any) -> None:
     """Count channels, subscriptions and devices, and name the busiest channels."""

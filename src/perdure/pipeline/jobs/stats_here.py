@@ -1,4 +1,4 @@
-"""The statistics' engine without Spark: DuckDB in this process, on the log as it is read.
+"""The engine of statistics without Spark: DuckDB in this process, on what is read meanwhile.
 
 What it keeps beyond its memory goes to temporary files.
 """
@@ -29,11 +29,11 @@ class HereEngine:
     """An engine; a context manager.
 
     Args:
-        options: what is read of which log.
+        options: what is read of which log, the frame ``log``; None = there is none.
         memory: most of it before files are used, as DuckDB writes sizes.
     """
 
-    def __init__(self, options: ReadOptions, *, memory: str = MEMORY) -> None:
+    def __init__(self, options: ReadOptions | None, *, memory: str = MEMORY) -> None:
         self._options = options
         self._directory = tempfile.TemporaryDirectory(prefix="perdure-stats-")
         self._connection = duckdb.connect()
@@ -49,13 +49,15 @@ class HereEngine:
         self._directory.cleanup()
 
     def keep(self, name: str, query: str) -> None:
-        """A table; of the log, in one read."""
-        self._connection.register("log", read_here(self._options, COLUMNS))
+        """A table; of the log, or another stream, in one read."""
+        if self._options is not None:
+            self._connection.register("log", read_here(self._options, COLUMNS))
         self._connection.execute(f"create table {name} as {_plain(query)}")
-        self._connection.unregister("log")
+        if self._options is not None:
+            self._connection.unregister("log")
 
     def add(self, name: str, table: Any) -> None:
-        """A table that is known."""
+        """A table that is known, or a stream of batches, which can be read once."""
         self._connection.register(name, table)
 
     def rows(self, query: str) -> list[dict[str, Any]]:

@@ -31,10 +31,25 @@ def render(statistics: Statistics, *, title: str) -> str:
     """The page."""
     totals = statistics.totals
     summary = (
-        f"<p>{_number(totals['messages'])} messages, {_number(totals['bytes'])} bytes of payload, "
-        f"{_number(totals['clients'])} clients, {_number(totals['structures'])} topic structures; "
+        f"<p>{number(totals['messages'])} messages, {number(totals['bytes'])} bytes of payload, "
+        f"{number(totals['clients'])} clients, {number(totals['structures'])} topic structures; "
         f"from {_text(totals['first'])} to {_text(totals['last'])} (UTC).</p>"
     )
+    return page(
+        title,
+        summary,
+        [
+            ("Messages by hour", _chart(statistics.hours)),
+            ("Topic structures", table(statistics.structures, bar="messages")),
+            ("Clients", table(statistics.clients, bar="messages")),
+            ("Silent clients", table(statistics.silent) if statistics.silent else "<p>None.</p>"),
+            ("Sessions that are behind", _slow(statistics.slow)),
+        ],
+    )
+
+
+def page(title: str, summary: str, sections: Sequence[tuple[str, str]]) -> str:
+    """A page of sections, each a heading and its HTML."""
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
@@ -42,16 +57,7 @@ def render(statistics: Statistics, *, title: str) -> str:
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
         f"<h1>{escape(title)}</h1>",
         summary,
-        "<h2>Messages by hour</h2>",
-        _chart(statistics.hours),
-        "<h2>Topic structures</h2>",
-        _table(statistics.structures, bar="messages"),
-        "<h2>Clients</h2>",
-        _table(statistics.clients, bar="messages"),
-        "<h2>Silent clients</h2>",
-        _table(statistics.silent) if statistics.silent else "<p>None.</p>",
-        "<h2>Sessions that are behind</h2>",
-        _slow(statistics.slow),
+        *(part for name, html in sections for part in (f"<h2>{escape(name)}</h2>", html)),
         "</body></html>\n",
     ]
     return "\n".join(parts)
@@ -60,10 +66,11 @@ def render(statistics: Statistics, *, title: str) -> str:
 def _slow(rows: Sequence[dict[str, Any]] | None) -> str:
     if rows is None:
         return "<p>Not looked at: that is done in the data directory, not over HTTP.</p>"
-    return _table(rows, bar="pending") if rows else "<p>None.</p>"
+    return table(rows, bar="pending") if rows else "<p>None.</p>"
 
 
-def _table(rows: Sequence[dict[str, Any]], *, bar: str = "") -> str:
+def table(rows: Sequence[dict[str, Any]], *, bar: str = "") -> str:
+    """Rows as a table; a column of numbers as bars beside it, if one is named."""
     if not rows:
         return "<p>Nothing was recorded.</p>"
     names = list(rows[0])
@@ -94,12 +101,12 @@ def _chart(hours: Sequence[dict[str, Any]]) -> str:
         bars.append(
             f'<rect x="{left:.2f}" y="{_CHART_HEIGHT - height:.2f}" '
             f'width="{max(width * 0.9, 0.5):.2f}" height="{height:.2f}">'
-            f"<title>{_text(row['hour'])}: {_number(row['messages'])} messages</title></rect>"
+            f"<title>{_text(row['hour'])}: {number(row['messages'])} messages</title></rect>"
         )
-    label = f"Messages by hour, at most {_number(most)}"
+    label = f"Messages by hour, at most {number(most)}"
     return (
         f'<svg viewBox="0 -14 {_CHART_WIDTH} {_CHART_HEIGHT + 32}" role="img" '
-        f'aria-label="{label}"><text class="axis" x="0" y="-3">{_number(most)}</text>'
+        f'aria-label="{label}"><text class="axis" x="0" y="-3">{number(most)}</text>'
         f"{''.join(bars)}"
         f'<text class="axis" x="0" y="{_CHART_HEIGHT + 14}">{_text(first)}</text>'
         f'<text class="axis" x="{_CHART_WIDTH}" y="{_CHART_HEIGHT + 14}" '
@@ -116,7 +123,8 @@ def _class(value: object) -> str:
     return ' class="number"' if is_number else ""
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """With thin spaces between thousands."""
     return f"{value:,}".replace(",", "\u2009")
 
 
@@ -128,5 +136,5 @@ def _text(value: object) -> str:
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
     if isinstance(value, int | float):
-        return _number(value)
+        return number(value)
     return escape(str(value))
