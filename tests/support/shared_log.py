@@ -101,6 +101,7 @@ class LogEnd:
     Attributes:
         waiting: submitted and not taken, oldest first.
         is_cut: nothing goes in or out.
+        is_closed: its process has ended.
     """
 
     def __init__(self, log: SharedLog) -> None:
@@ -110,7 +111,7 @@ class LogEnd:
         self._reader: LogReader | None = None
         self._position = 0
         self._failure: StorageError | None = None
-        self._is_closed = False
+        self.is_closed = False
 
     @property
     def record_bytes_max(self) -> int:
@@ -152,7 +153,7 @@ class LogEnd:
             limit: records, at most; 0 = all.
         """
         reader, log = self._reader, self.log
-        if reader is None or self._is_closed or self._failure is not None:
+        if reader is None or self.is_closed or self._failure is not None:
             return False
         if self._position < log.first:
             return self.fail(LogTruncated(f"the log begins at {log.first}"))
@@ -177,7 +178,7 @@ class LogEnd:
         """The process dies: so many of its records reach the log, the others are lost."""
         while len(self.waiting) > arrived:
             self.waiting.pop()
-        self._is_closed = True
+        self.is_closed = True
 
     async def bounds(self) -> LogBounds:
         return LogBounds(self.log.first, len(self.log.entries))

@@ -95,8 +95,16 @@ class VirtualCluster(Broker):
             self._events_checked[index] = len(node.events)
             failures = [(event, values) for event, values in events if values.get("exc_info")]
             assert not failures, f"unhandled by n{index + 1}: {failures}"
+        end_s = self.now_s() + SETTLE_US / SECOND_US
+        while not self._have_all_read() and self.now_s() < end_s:
+            self.nodes[0].run_for(max(READ_DELAYS_US))
         found = {node.store.replica.digest() for node in self.nodes}  # type: ignore[attr-defined]
         assert len(found) == 1, "the nodes do not hold the same"
+
+    def _have_all_read(self) -> bool:
+        """Whether each node has applied all that any has submitted."""
+        shared = self.nodes[0].store.log.shared  # type: ignore[attr-defined]
+        return not any(end.waiting or end.lag for end in shared.ends if not end.is_closed)
 
     def elapse(self, seconds: float) -> None:
         """Lets virtual time pass."""

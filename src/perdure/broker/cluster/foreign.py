@@ -54,7 +54,7 @@ class ForeignBatches:
         filters: told of stored content filters.
         registry: who is connected here.
         shared_subscriptions: the groups.
-        claims: told of cursors.
+        claims: told of answers.
         handover: told of sessions that have an owner elsewhere.
     """
 
@@ -94,7 +94,7 @@ class ForeignBatches:
             if refused and operation in refused:
                 continue
             if isinstance(operation, Speak):
-                self._claims.cursor_came(operation.client_id, operation.epoch)
+                self._claims.answered(operation.client_id, operation.epoch, told=False)
             elif isinstance(operation, PassMessage):
                 # Each publisher's in the order in which they came.
                 items += messages[taken : operation.after]
@@ -105,7 +105,7 @@ class ForeignBatches:
             elif isinstance(operation, PassShare):
                 self._share(operation)
             elif isinstance(operation, PutCursor):
-                self._claims.cursor_came(operation.client_id, operation.epoch)
+                self._claims.answered(operation.client_id, operation.epoch, told=True)
                 self._elsewhere.settled(operation.client_id, operation.cursor.offset)
             elif isinstance(operation, PutSession | ClaimSession):
                 self._handover.claimed(operation.record)

@@ -90,13 +90,19 @@ class Handover:
             return
         core.pipeline.now_us = core.clock.now_us()
         batch = core.committer.batch
-        will = own.will if was_open or session.will_due else None
+        # Of one that has gone meanwhile nothing counts that was said then: this says it again.
+        will = own.will if was_open else session.will_due
         if (claim.node, claim.incarnation) == (peers.node, peers.incarnation):
             # As it was: it is to be discarded, with its will unless the client took leave.
             if will is None and claim.will is not None:
                 batch.put_session(msgspec.structs.replace(claim, will=None))
-        elif will is not None and not will.delay_s:
-            self._wills.publish(msgspec.structs.replace(own, epoch=claim.epoch), identity)
+        else:
+            if will is not None and not will.delay_s:
+                due = msgspec.structs.replace(own, epoch=claim.epoch, will=will)
+                self._wills.publish(due, identity)
+            if own.cut_offset > session.outbound.acked_offset:
+                # A node before this one may have sent what is not acknowledged yet.
+                batch.put_session(msgspec.structs.replace(claim, cut_offset=own.cut_offset))
         session.record = msgspec.structs.replace(own, epoch=claim.epoch)
         session.outbound.dirty = True
         session.put_cursor(batch)

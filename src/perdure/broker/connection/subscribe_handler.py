@@ -25,7 +25,8 @@ from perdure.broker.connection.replay_request import (
     requested_by_property,
     split_replay_filter,
 )
-from perdure.errors import MalformedPacket, MqttError, ProtocolViolation, StorageError
+from perdure.broker.connection.subscription_ack import Hold, SubscriptionAck
+from perdure.errors import MalformedPacket, MqttError, ProtocolViolation
 from perdure.mqtt.packets import (
     EMPTY,
     Properties,
@@ -53,44 +54,6 @@ if TYPE_CHECKING:
 
 FILTERS_PER_STEP: Final = 32
 """Topic filters of one packet that are worked on at once; the others wait for their turn."""
-
-
-@final
-class SubscriptionAck:
-    """SUBACK or UNSUBACK that waits for its commit, and the feeds that begin after it."""
-
-    __slots__ = ("_backfill", "_connection", "_feeds", "_packet")
-
-    def __init__(
-        self,
-        backfill: Backfill,
-        connection: ClientConnection,
-        packet: Suback | Unsuback,
-        feeds: list[str],
-    ) -> None:
-        self._backfill = backfill
-        self._connection = connection
-        self._packet = packet
-        self._feeds = feeds
-
-    def committed(self) -> None:
-        """The subscriptions are durable."""
-        connection = self._connection
-        if not connection.is_connected:
-            return
-        connection.sender.packet(self._packet)
-        session = connection.session
-        assert session is not None
-        for name in self._feeds:
-            self._backfill.start(session, name)
-
-    def failed(self, error: StorageError, *, in_doubt: bool) -> None:
-        """The client must subscribe again after a reconnect."""
-        self._connection.storage_lost(UNSPECIFIED_ERROR)
-
-    def broke(self, error: Exception) -> None:
-        """Its connection ends."""
-        self._connection.broke(error, "answer")
 
 
 @final
@@ -133,6 +96,8 @@ class SubscribeHandler:
         await self._core.pipeline.settled()
         if connection.is_closed:
             return
+        # On one broker too, what a subscription brings comes behind its SUBACK.
+        hold = Hold(self._core, connection.sender) if self._core.peers is not None else None
         reasons: list[int] = []
         feeds: list[str] = []
         said = ""
@@ -159,7 +124,7 @@ class SubscribeHandler:
         if said and connection.problem_information:
             why = Properties(reason_string=said)
         ack = SubscriptionAck(
-            self._backfill, connection, Suback(packet.packet_id, reasons, why), feeds
+            self._backfill, connection, Suback(packet.packet_id, reasons, why), feeds, hold
         )
         self._wait(session, ack)
 

@@ -12,7 +12,7 @@ from perdure.broker.auth.authorize import Identity
 from perdure.broker.core import BrokerCore
 from perdure.broker.delivery.sender import EXPIRED, SENT, Sender
 from perdure.broker.dispatch.router import Subscriber
-from perdure.model import Message, SessionRecord, Subscription
+from perdure.model import Message, SessionRecord, Subscription, Will
 from perdure.mqtt.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR
 from perdure.session.inbound import Inbound
 from perdure.session.inflight import Delivery
@@ -134,8 +134,8 @@ class HeldSession(Subscriber):
         self.taken_over: bool = False
         self.fenced: bool = False
         """It has a later owner, so nothing that is done to it here counts."""
-        self.will_due: bool = True
-        """How its connection ended, or will if nothing else is said, makes its will due."""
+        self.will_due: Will | None = None
+        """What the end of its connection has made due, at once or after its delay."""
         self.connack_sent: bool = False
         """CONNACK is out; nothing may go before it."""
         self.generation: int = core.authorizer.generation

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final, Protocol, final
 
 from perdure.broker.commit.pipeline import CommitPipeline, Flushed
+from perdure.broker.delivery.encoded_run import EncodedRun
 from perdure.limits import REMAINING_LENGTH_MAX
 from perdure.model import Message
 from perdure.mqtt.aliases import OutboundAliases
@@ -65,50 +66,7 @@ ALIAS_BYTES: Final = 5
 """Most that announcing a topic alias adds: the property, and one more byte in each length."""
 
 
-@final
-class _EncodedRun:
-    """The run of messages that was sent last, by whom ever: subscribers of one topic that have
-    been sent as many messages are sent the same bytes."""
-
-    __slots__ = ("_identifiers", "_messages", "_packet_id", "_version", "data", "payload_bytes")
-
-    def __init__(self) -> None:
-        self._messages: list[Message] = []
-        self._version: int = 0
-        self._packet_id: int = 0
-        self._identifiers: tuple[int, ...] = ()
-        self.data: bytes = b""
-        """Empty = only one subscriber was sent it."""
-        self.payload_bytes: int = 0
-
-    def is_of(
-        self, messages: list[Message], version: int, packet_id: int, identifiers: tuple[int, ...]
-    ) -> bool:
-        """Whether it is that of these arguments."""
-        return (
-            messages is self._messages
-            and packet_id == self._packet_id
-            and version == self._version
-            and identifiers == self._identifiers
-        )
-
-    def keep(
-        self, messages: list[Message], version: int, packet_id: int, identifiers: tuple[int, ...]
-    ) -> None:
-        """The next one may be the same."""
-        self._messages = messages
-        self._version = version
-        self._packet_id = packet_id
-        self._identifiers = identifiers
-        self.data = b""
-
-    def forget(self) -> None:
-        """Keep nothing."""
-        self._messages = []
-        self.data = b""
-
-
-_LAST_RUN: Final = _EncodedRun()
+_LAST_RUN: Final = EncodedRun()
 
 
 @final
@@ -126,6 +84,8 @@ class Sender(Flushed):
 
     __slots__ = (
         "_buffer_bytes",
+        "_first",
+        "_holds",
         "_metrics",
         "_out",
         "_owner",
@@ -158,6 +118,10 @@ class Sender(Flushed):
         self._out: list[bytes] = []
         self._owner: Owner | None = owner
         self._queued: bool = False
+        self._holds: int = 0
+        """Answers that everything gathered meanwhile waits for."""
+        self._first: int = 0
+        """Pieces of those that have come."""
         self.out_bytes: int = 0
         self.version: int = 4
         self.packet_size_max: int = 0
@@ -359,6 +323,27 @@ class Sender(Flushed):
             return self.aliases.assign(message.topic)
         return 0, False
 
+    def hold(self) -> None:
+        """Gather only, from now on, until ``release`` has come as often: an answer that waits for
+        its commit goes before what its request brings. What exceeds the buffer is congestion."""
+        if not self._holds:
+            self.flush()
+        self._holds += 1
+
+    def release(self, packet: Packet | None) -> None:
+        """Send an answer before what was gathered since ``hold``; None = it comes later."""
+        if packet is not None:
+            data = encode_within(packet, self.version, self.packet_size_max or WIRE_SIZE_MAX)
+            if data is not None:
+                self._metrics.control_packets_sent[packet.kind] += 1
+                self._out.insert(self._first, data)
+                self._first += 1
+                self.out_bytes += len(data)
+        self._holds -= 1
+        if not self._holds:
+            self._first = 0
+            self._pipeline.flush_later(self)
+
     def _add(self, data: bytes) -> None:
         self._out.append(data)
         self.out_bytes += len(data)
@@ -368,6 +353,8 @@ class Sender(Flushed):
 
     def flush_turn(self) -> None:
         """Write what was gathered, at the end of a turn: a failure is this connection's alone."""
+        if self._holds:
+            return
         try:
             self.flush()
         except Exception as error:

@@ -67,6 +67,28 @@ class _Holds:
 
 
 @final
+class _Expected:
+    """An answer that is waited for, of the node that has a session.
+
+    Args:
+        epoch: under which it will be.
+        gate: opens with it.
+
+    Attributes:
+        came: it has answered.
+        told: by a cursor, so what it has sent is known.
+    """
+
+    __slots__ = ("came", "epoch", "gate", "told")
+
+    def __init__(self, epoch: int, gate: Gate) -> None:
+        self.epoch = epoch
+        self.gate = gate
+        self.came = False
+        self.told = False
+
+
+@final
 class Claims:
     """Claims sessions, where there are other nodes.
 
@@ -78,8 +100,8 @@ class Claims:
     def __init__(self, core: BrokerCore, *, wills: WillPublisher) -> None:
         self._core = core
         self._wills: WillPublisher = wills
-        self._expected: dict[str, tuple[int, Gate]] = {}
-        """Cursors that are waited for: the epoch that they will be under, by client."""
+        self._expected: dict[str, _Expected] = {}
+        """Answers that are waited for, by client."""
         self._opening: dict[str, int] = {}
         """Epochs of claims that held and whose sessions nobody has entered yet; 0 = a client has
         come to another node since, -1 = another node looks after the session."""
@@ -158,30 +180,33 @@ class Claims:
         # A will that is delayed is not due: the client is back.
         due = None if ends or (old.will is not None and old.will.delay_s) else old
         asked = old.node != peers.node and peers.is_member(old.node, old.incarnation)
-        gate = core.scheduler.gate()
-        self._expected[client_id] = (record.epoch, gate)
+        expected = _Expected(record.epoch, core.scheduler.gate())
+        self._expected[client_id] = expected
         try:
             if not await self.claim(record, seen=old.epoch, taken_over=None if asked else due):
                 return None
             if asked:
-                timer = core.scheduler.call_later(HANDOVER_US, gate.open)
-                await gate
+                timer = core.scheduler.call_later(HANDOVER_US, expected.gate.open)
+                await expected.gate
                 timer.cancel()
             if not self.check(client_id):
                 return None
-            if asked and client_id in self._expected:
+            if asked and not expected.came:
                 # What its node says behind this is refused.
                 again = msgspec.structs.replace(record, epoch=record.epoch + 1)
                 if not await self.claim(again, seen=record.epoch):
                     return None
                 record = again
-            came = client_id not in self._expected
         finally:
             self._expected.pop(client_id, None)
-        if asked and not came and due is not None and due.will is not None:
+        if asked and not expected.came and due is not None and due.will is not None:
             # What came before the second claim would have been heard by now: the will is not said.
             self._wills.publish(msgspec.structs.replace(due, epoch=record.epoch))
             await core.pipeline.committed()
+        if expected.told:
+            stored = await core.database.open_session(client_id)
+            # What the node before did not know either, it has put into the record.
+            return stored.record if stored is not None else record
         # Its node may have sent what no cursor tells, up to the claim.
         return msgspec.structs.replace(record, cut_offset=core.database.last_offset)
 
@@ -195,7 +220,7 @@ class Claims:
         self._opening[client_id] = 0 if record.connected else -1
         expected = self._expected.get(client_id)
         if expected is not None:
-            expected[1].open()
+            expected.gate.open()
         if record.connected:
             # There is nothing to hand over: what it waits for is that this one says so.
             core = self._core
@@ -242,12 +267,13 @@ class Claims:
         """A session is open, or its opening has ended."""
         self._opening.pop(client_id, None)
 
-    def cursor_came(self, client_id: str, epoch: int) -> None:
-        """Another node has handed a session over."""
+    def answered(self, client_id: str, epoch: int, *, told: bool) -> None:
+        """Another node has let go of a session; ``told`` with its cursor."""
         expected = self._expected.get(client_id)
-        if expected is not None and expected[0] == epoch:
-            del self._expected[client_id]
-            expected[1].open()
+        if expected is not None and expected.epoch == epoch:
+            expected.came = True
+            expected.told = expected.told or told
+            expected.gate.open()
 
     async def take(self, record: SessionRecord) -> StoredSession | None:
         """Own a session as it is, to end it or to change it.

@@ -152,6 +152,7 @@ class SessionLifecycle:
         claims = self._claims
         client_id = request.client_id
         for _ in range(CLAIMS_MAX):
+            resumed = False
             stored = await claims.read(client_id)
             now_us = parts.pipeline.now_us = parts.clock.now_us()
             cursor = Cursor(offset=parts.dispatcher.offset)
@@ -191,13 +192,15 @@ class SessionLifecycle:
                     stored = await parts.database.open_session(client_id)
                     assert stored is not None
                     cursor = stored.cursor
+                    # See ``open``.
+                    resumed = old.protocol > 0
             if not claims.check(client_id):
                 continue
             session = self._session(connection, request, record, stored, cursor)
             session.stored = session.replaced = True
             session.position = cursor.offset
             self._enter(session, stored)
-            return session, stored is not None
+            return session, resumed
         raise claims.lost_too_often()
 
     def opened(self, session: LiveSession) -> None:
@@ -220,8 +223,8 @@ class SessionLifecycle:
         parts = self._parts
         now_us = parts.pipeline.now_us
         session.is_open = False
-        session.will_due = send_will
         record = session.record
+        session.will_due = record.will if send_will else None
         ends = record.expiry_s == 0
         del self._registry.live[session.client_id]
         parts.metrics.sessions_connected -= 1
