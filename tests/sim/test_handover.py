@@ -9,7 +9,7 @@ import pytest
 
 from perdure.broker.sessions.claims import HANDOVER_US
 from perdure.model import Will
-from perdure.mqtt.packets import Publish
+from perdure.mqtt.packets import Disconnect, Properties, Publish
 from tests.support.ordered_log import OrderedLog
 from tests.support.sim_broker import SimBroker
 from tests.unit.broker.harness import Client
@@ -61,6 +61,28 @@ def test_a_will_outlives_a_node_that_hears_of_the_claim_while_its_client_goes(se
     assert Client(second, "c").connect(expiry_s=600).session_present
     first.run_for(3_000_000)
     assert [each.payload for each in watcher.received if isinstance(each, Publish)] == [b"gone"]
+    cluster.close()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_session_that_its_client_has_ended_is_not_resumed_elsewhere(seed: int) -> None:
+    """Its end is refused if the claim comes first in the log, and is said again."""
+    cluster = VirtualCluster(Options(), seed=seed)
+    cluster.start()
+    first, second, third = cluster.nodes
+    leaving = Client(first, "c")
+    leaving.connect(expiry_s=600)
+    leaving.subscribe("t", qos=1)
+    leaving.send(Disconnect(0, Properties(session_expiry_interval=0)))
+    back = Client(second, "c")
+    assert not back.connect(expiry_s=600).session_present
+    publisher = Client(third, "publisher")
+    publisher.connect()
+    publisher.deliver("t")
+    first.run_for(1_000_000)
+    assert back.messages == []
+    assert Client(third, "c").connect(expiry_s=600).session_present
+    cluster.check_health()
     cluster.close()
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from perdure.broker.sessions.wills import WillPublisher
     from perdure.model import SessionRecord
 
+LONG_AGO_US: Final = 1
+"""When a session has expired that its client has ended."""
+
 LAST_WORDS_US: Final = 2_000
 """Time for what the client has sent before it went."""
 
@@ -100,7 +103,13 @@ class Handover:
             if will is not None and not will.delay_s:
                 due = msgspec.structs.replace(own, epoch=claim.epoch, will=will)
                 self._wills.publish(due, identity)
-            if own.cut_offset > session.outbound.acked_offset:
+            if not was_open and not own.expiry_s:
+                # Its client has ended it, which is refused: who has claimed it does it.
+                ended = msgspec.structs.replace(
+                    claim, connected=False, will=None, expires_at_us=LONG_AGO_US
+                )
+                batch.put_session(ended)
+            elif own.cut_offset > session.outbound.acked_offset:
                 # A node before this one may have sent what is not acknowledged yet.
                 batch.put_session(msgspec.structs.replace(claim, cut_offset=own.cut_offset))
         session.record = msgspec.structs.replace(own, epoch=claim.epoch)

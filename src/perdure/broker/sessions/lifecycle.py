@@ -173,13 +173,7 @@ class SessionLifecycle:
                     stored = await claims.take(old)
                     if stored is None:
                         continue
-                    await self.discard(stored, expired=bool(expired))
-                    record = self._grants.record(request, None, epoch=stored.record.epoch + 1)
-                    stored = None
-                    cursor = Cursor(offset=parts.dispatcher.offset)
-                    if not await claims.renew(record, cursor):
-                        claims.check(client_id)
-                        continue
+                    anew = True
                 else:
                     record = self._grants.record(request, old, epoch=claims.epoch_after(old.epoch))
                     if old.connected:
@@ -190,10 +184,21 @@ class SessionLifecycle:
                     elif not await claims.claim(record, seen=old.epoch):
                         continue
                     stored = await parts.database.open_session(client_id)
-                    assert stored is not None
+                    if stored is None:
+                        continue
                     cursor = stored.cursor
+                    # Its client has ended it, as the node before says in time.
+                    anew = not record.connected
                     # See ``open``.
-                    resumed = old.protocol > 0
+                    resumed = old.protocol > 0 and not anew
+                if anew:
+                    await self.discard(stored, expired=bool(expired))
+                    record = self._grants.record(request, None, epoch=stored.record.epoch + 1)
+                    stored = None
+                    cursor = Cursor(offset=parts.dispatcher.offset)
+                    if not await claims.renew(record, cursor):
+                        claims.check(client_id)
+                        continue
             if not claims.check(client_id):
                 continue
             session = self._session(connection, request, record, stored, cursor)
