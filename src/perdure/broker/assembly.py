@@ -13,6 +13,7 @@ from perdure.broker.access.login_expiry import LoginExpiry
 from perdure.broker.cluster.foreign import ForeignBatches
 from perdure.broker.cluster.handover import Handover
 from perdure.broker.cluster.node import ClusterNode
+from perdure.broker.cluster.notices import Notices
 from perdure.broker.cluster.survey import Survey
 from perdure.broker.connection.connect_handler import ConnectHandler
 from perdure.broker.connection.control_packets import ControlPackets
@@ -64,6 +65,7 @@ def wire(
         topics: computes ``$SYS``.
     """
     registry = services.registry = Registry(services.scheduler)
+    services.notices = Notices(services)
     publish_path = services.publish_path = PublishPath(
         services, record=config.storage.record, record_qos0=config.storage.record_qos0
     )
@@ -143,6 +145,7 @@ def wire_cluster(
         claims=services.claims,
         deadlines=reaper,
         handover=handover,
+        notices=services.notices,
         registry=registry,
         shared_subscriptions=services.shared_subscriptions,
     )

@@ -174,6 +174,7 @@ class Broker:
             await self._cluster.start()
         services.ban_enforcer.start()  # before wills that are due are published
         await services.filters.load()
+        await services.notices.load()
         await services.shared_subscriptions.load()
         await services.reaper.run()
         await services.retention.look_at_disk()

@@ -13,6 +13,7 @@ from perdure.broker.connection.parts import ConnectionParts
 if TYPE_CHECKING:
     from perdure.broker.access.ban_enforcer import BanEnforcer
     from perdure.broker.access.login_expiry import LoginExpiry
+    from perdure.broker.cluster.notices import Notices
     from perdure.broker.connection.subscribe_handler import SubscribeHandler
     from perdure.broker.delivery.pending_limits import PendingLimits
     from perdure.broker.delivery.registry import Registry
@@ -41,6 +42,7 @@ class Services(ConnectionParts):
         "filters",
         "gauges",
         "login_expiry",
+        "notices",
         "pending_limits",
         "reaper",
         "registry",
@@ -59,6 +61,7 @@ class Services(ConnectionParts):
     filters: StoredFilters
     gauges: Gauges
     login_expiry: LoginExpiry
+    notices: Notices
     pending_limits: PendingLimits
     reaper: Reaper
     registry: Registry

@@ -18,9 +18,10 @@ from perdure.content.syntax import canonical
 from perdure.errors import ConfigError, StorageCorrupt
 from perdure.limits import CONTENT_FILTER_ID_MAX
 from perdure.model import Message, Subscription
+from perdure.topic.reserved import FILTERS_PREFIX
 
 FILTER_PREFIX: Final = "$filter/"
-STORED_PREFIX: Final = "$filters/"
+STORED_PREFIX: Final = FILTERS_PREFIX
 
 _ID: Final = re.compile(rf"[A-Za-z0-9_.-]{{1,{CONTENT_FILTER_ID_MAX}}}", re.ASCII)
 

@@ -35,7 +35,7 @@ from perdure.server.administration.assembly import Administration
 from perdure.server.administration.socket import AdminServer
 from perdure.server.auth_part import AuthPart
 from perdure.server.backup_part import BackupPart
-from perdure.server.bans import BanKeeper, ban_file
+from perdure.server.bans import BanKeeper, ban_file, make_keeper
 from perdure.server.clock_file import ClockFile
 from perdure.server.cluster_part import ClusterStore
 from perdure.server.cluster_start import open_cluster
@@ -136,7 +136,7 @@ async def serve(
     asyncio.get_running_loop().set_exception_handler(
         loop_failures(watch.task_failed, broker.services.unexpected_errors)
     )
-    keeper = BanKeeper(broker.services.ban_enforcer, ban_file(config), SystemClock())
+    keeper = make_keeper(config, broker.services, bans)
     admission = Admission(bounded_by_files(config, process.open_files()))
     traces = Traces(broker.services.registry, SystemClock())
     listeners = make_listeners(config, broker, admission, metrics, wrap=traces.factory)

@@ -1,5 +1,8 @@
 """The bans of a running broker: their file, and what enforces them, kept in step.
 
+Those that are made on a node of a cluster are in its log instead of a file (``cluster_bans``), and
+hold on all nodes; those of a node's file hold on that node as well.
+
 Invariant: a ban that an administrator was told of is in the file, and in force; changes come one
 after the other.
 """
@@ -15,10 +18,12 @@ import msgspec
 from perdure.admin.records import bans as records
 from perdure.broker.access.ban_enforcer import BanEnforcer
 from perdure.broker.auth.bans import BanFile, BanList, make_ban
-from perdure.clock import Clock
+from perdure.broker.services import Services
+from perdure.clock import Clock, SystemClock
 from perdure.config.schema import Config
 from perdure.config.units import format_time
 from perdure.observe.logs import get_logger
+from perdure.server.cluster_bans import ClusterBans
 
 log = get_logger("admin")
 
@@ -98,12 +103,20 @@ class BanKeeper:
         enforcer: enforces them.
         file: where they are; None = in memory alone.
         clock: wall time.
+        cluster: those of all nodes; None = there is no cluster.
     """
 
-    def __init__(self, enforcer: BanEnforcer, file: BanFile | None, clock: Clock) -> None:
+    def __init__(
+        self,
+        enforcer: BanEnforcer,
+        file: BanFile | None,
+        clock: Clock,
+        cluster: ClusterBans | None = None,
+    ) -> None:
         self._enforcer = enforcer
         self._file = file
         self._clock = clock
+        self._cluster = cluster
         self._lock = asyncio.Lock()
 
     def rows(self) -> list[records.Ban]:
@@ -121,12 +134,17 @@ class BanKeeper:
         Raises:
             ConfigError: the file cannot be read, or a line is wrong.
         """
-        return self._enforcer.bans if file is None else file.load()
+        if file is not None:
+            return file.load()
+        return self._enforcer.bans if self._cluster is None else self._cluster.own
 
     def reload(self, file: BanFile | None, bans: BanList) -> None:
         """Have what ``read`` gave in force, and change this file from now on."""
         self._file = file
-        closed = self._enforcer.use(bans)
+        if self._cluster is not None:
+            closed = self._cluster.use_own(bans)
+        else:
+            closed = self._enforcer.use(bans)
         log.info("bans.loaded", bans=len(bans), closed=closed)
 
     async def add(self, kind: str, value: str, *, reason: str, until_us: int) -> records.BanMade:
@@ -134,16 +152,18 @@ class BanKeeper:
 
         Raises:
             ConfigError: there can be no such ban, or the file cannot be written.
+            StorageUnavailable: the cluster's log does not take it now.
         """
         now_us = self._clock.now_us()
         ban = make_ban(kind, value, reason=reason, since_us=now_us, until_us=until_us)
         async with self._lock:
             file = self._file
-            if file is not None:
-                bans = await asyncio.to_thread(file.add, ban, now_us=now_us)
+            if self._cluster is not None:
+                closed = await self._cluster.add(ban, now_us=now_us)
+            elif file is not None:
+                closed = self._enforcer.use(await asyncio.to_thread(file.add, ban, now_us=now_us))
             else:
-                bans = BanList([*self._enforcer.bans, ban])
-            closed = self._enforcer.use(bans)
+                closed = self._enforcer.use(BanList([*self._enforcer.bans, ban]))
         row = ban_row(ban)
         log.warning(
             "ban.added",
@@ -171,18 +191,38 @@ class BanKeeper:
         wanted = make_ban(kind, value)
         async with self._lock:
             file = self._file
+            in_log = self._cluster is not None and await self._cluster.remove(wanted)
             if file is not None:
                 now_us = self._clock.now_us()
                 bans, found = await asyncio.to_thread(file.remove, kind, value, now_us=now_us)
             else:
-                found = self._enforcer.bans.get(wanted.kind, wanted.value) is not None
+                own = self._enforcer.bans if self._cluster is None else self._cluster.own
+                found = own.get(wanted.kind, wanted.value) is not None
                 bans = BanList(
                     ban
-                    for ban in self._enforcer.bans
+                    for ban in own
                     if (ban.kind, ban.value) != (wanted.kind, wanted.value)
                 )
-            self._enforcer.use(bans)
+            if self._cluster is not None:
+                self._cluster.use_own(bans)
+                found = found or in_log
+            else:
+                self._enforcer.use(bans)
         if not found and not lifted:
             return None
         log.warning("ban.removed", kind=wanted.kind, value=wanted.value)
         return records.BanRemoved(wanted.kind, wanted.value)
+
+
+def make_keeper(config: Config, services: Services, bans: BanList) -> BanKeeper:
+    """The keeper of a broker that has not started yet.
+
+    Args:
+        config: names the file.
+        services: of the broker.
+        bans: of the file.
+    """
+    cluster = None
+    if services.peers is not None:
+        cluster = ClusterBans(services.ban_enforcer, services.notices, bans)
+    return BanKeeper(services.ban_enforcer, ban_file(config), SystemClock(), cluster)

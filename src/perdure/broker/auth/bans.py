@@ -217,7 +217,8 @@ class _Line(
     until: str = ""
 
 
-def _written(ban: Ban) -> str:
+def ban_line(ban: Ban) -> str:
+    """A ban as a line of the file."""
     line = _Line(
         client_id=ban.value if ban.kind == "client_id" else "",
         username=ban.value if ban.kind == "username" else "",
@@ -229,7 +230,12 @@ def _written(ban: Ban) -> str:
     return msgspec.json.encode(line).decode()
 
 
-def _parsed(text: str) -> Ban:
+def ban_of(text: str) -> Ban:
+    """The ban that a line has.
+
+    Raises:
+        ConfigError, ValueError, msgspec.DecodeError: it has none.
+    """
     line = msgspec.json.decode(text, type=_Line)
     named = [(kind, value) for kind in KINDS if (value := getattr(line, kind))]
     if len(named) != 1:
@@ -296,7 +302,7 @@ class BanFile:
             kept.append(text)
         if new is not None:
             bans.append(new)
-            kept.append(_written(new))
+            kept.append(ban_line(new))
             if len(bans) > BANS_MAX:
                 raise ConfigError(
                     f"{self.path} has {BANS_MAX} bans", hint="ban a network instead of its hosts"
@@ -318,7 +324,7 @@ class BanFile:
             try:
                 text = raw.decode()
                 plain = not text.strip() or text.startswith("#")
-                found.append((text, None if plain else _parsed(text)))
+                found.append((text, None if plain else ban_of(text)))
             except ConfigError as error:
                 raise ConfigError(
                     f"{self.path}:{number}: {error.message}", hint=error.hint

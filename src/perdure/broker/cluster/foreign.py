@@ -29,9 +29,11 @@ from perdure.storage.operations import (
     PutSession,
 )
 from perdure.storage.peer_operations import Dismiss, Echo, PassMessage, PassShare, Speak
+from perdure.topic.reserved import is_reserved
 
 if TYPE_CHECKING:
     from perdure.broker.cluster.handover import Handover
+    from perdure.broker.cluster.notices import Notices
     from perdure.broker.core import BrokerCore
     from perdure.broker.delivery.registry import Registry
     from perdure.broker.sessions.claims import Claims
@@ -52,6 +54,7 @@ class ForeignBatches:
         deadlines: told of sessions that have something due.
         echoes: told of questions and answers.
         filters: told of stored content filters.
+        notices: told of other records that all nodes know.
         registry: who is connected here.
         shared_subscriptions: the groups.
         claims: told of answers.
@@ -67,6 +70,7 @@ class ForeignBatches:
         echoes: Echoes,
         filters: StoredFilters,
         handover: Handover,
+        notices: Notices,
         registry: Registry,
         shared_subscriptions: SharedSubscriptions,
     ) -> None:
@@ -77,6 +81,7 @@ class ForeignBatches:
         self._filters: StoredFilters = filters
         self._registry: Registry = registry
         self._handover: Handover = handover
+        self._notices: Notices = notices
         self._shared: SharedSubscriptions = shared_subscriptions
         assert shared_subscriptions.elsewhere is not None
         self._elsewhere: MembersElsewhere = shared_subscriptions.elsewhere
@@ -133,9 +138,13 @@ class ForeignBatches:
             elif isinstance(operation, PutRetained):
                 if operation.message.topic.startswith(STORED_PREFIX):
                     self._filters.heard(operation.message)
+                elif is_reserved(operation.message.topic):
+                    self._notices.heard(operation.message.topic, operation.message.payload)
             elif isinstance(operation, DeleteRetained):
                 if operation.topic.startswith(STORED_PREFIX):
                     self._filters.forgotten(operation.topic)
+                elif is_reserved(operation.topic):
+                    self._notices.heard(operation.topic, b"")
             elif isinstance(operation, Dismiss):
                 self._dismiss(operation)
         items += messages[taken:]

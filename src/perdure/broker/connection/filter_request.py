@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from perdure.content import canonical
-from perdure.content.stored import FILTER_PREFIX, STORED_PREFIX
+from perdure.content.stored import FILTER_PREFIX
 from perdure.errors import MqttError
 from perdure.model import Subscription
 from perdure.mqtt.reason_codes import (
@@ -22,6 +22,7 @@ from perdure.mqtt.reason_codes import (
 )
 from perdure.observe.instruments import add
 from perdure.topic.names import is_wildcard, parse_shared, validate_topic_filter
+from perdure.topic.reserved import is_reserved
 
 if TYPE_CHECKING:
     from perdure.broker.core import BrokerCore
@@ -143,8 +144,8 @@ def check_prefixes(topic_filter: str) -> None:
             "prefixes stand in this order, each once: "
             "$replay/<from>/$share/<group>/$filter/<id>/<topic filter>",
         )
-    if topic_filter.startswith(STORED_PREFIX):
-        raise FilterRefused(TOPIC_FILTER_INVALID, "the broker keeps its content filters there")
+    if is_reserved(topic_filter):
+        raise FilterRefused(TOPIC_FILTER_INVALID, "the broker keeps records of its own there")
 
 
 def split_stored_filter(core: BrokerCore, topic_filter: str, where: str) -> tuple[str, str, str]:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, final
 
 from perdure.broker.dispatch.items import OffsetAdvance
-from perdure.content.stored import STORED_PREFIX
 from perdure.errors import MqttError, StorageError
 from perdure.model import Message, SessionRecord
 from perdure.mqtt.decode_cache import TOPICS_CACHED_MAX
@@ -14,6 +13,7 @@ from perdure.mqtt.reason_codes import QUOTA_EXCEEDED, TOPIC_NAME_INVALID, UNSPEC
 from perdure.storage.batch import Batch
 from perdure.topic.matching import matches
 from perdure.topic.names import validate_topic_name
+from perdure.topic.reserved import is_reserved
 
 if TYPE_CHECKING:
     from perdure.broker.core import BrokerCore
@@ -79,8 +79,8 @@ class PublishPath:
             MqttError: it is none, or has too many levels.
         """
         validate_topic_name(topic, levels_max=self._levels_max)
-        if topic.startswith(STORED_PREFIX):
-            raise MqttError(TOPIC_NAME_INVALID, "the broker keeps its content filters there")
+        if is_reserved(topic):
+            raise MqttError(TOPIC_NAME_INVALID, "the broker keeps records of its own there")
         if len(self.topics) >= TOPICS_MAX:
             # All of them at once, as the decoder does.
             self.topics.clear()
@@ -96,7 +96,7 @@ class PublishPath:
         elif core.peers is not None:
             batch.pass_on(message)
         core.pipeline.dispatch(message)
-        if message.retain and not message.topic.startswith(STORED_PREFIX):
+        if message.retain and not is_reserved(message.topic):
             # A will may have any topic.
             self._retain(batch, message, is_recorded=is_recorded)
 

@@ -14,11 +14,12 @@ from typing import Final
 from perdure.model import InboxEntry
 from perdure.storage.codec import encode_cursor, encode_entry, encode_record, encode_retained
 from perdure.storage.ordered.local import Local
+from perdure.topic.reserved import RESERVED
 
 _PAGE: Final = 1000
 _ALL: Final = 2**63 - 1
 # A leading wildcard does not match what begins with a dollar sign.
-_RETAINED: Final = ("#", "$SYS/#")
+_RETAINED: Final = ("#", "$SYS/#", *(f"{prefix}#" for prefix in RESERVED))
 
 
 async def digest(local: Local) -> str:

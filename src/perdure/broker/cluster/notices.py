@@ -1,0 +1,129 @@
+"""Small things that all nodes know: each is a name and a value, kept as a retained message below a
+prefix of its own (``topic.reserved``).
+
+Whoever looks after a prefix is told of each change when the log has it, in the order of the log, on
+every node alike: of two that cross the later one counts everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+from perdure.broker.commit.waiters import LEVEL_OS
+from perdure.broker.dispatch.items import OffsetAdvance
+from perdure.errors import StorageError, StorageUnavailable
+from perdure.model import Message
+
+if TYPE_CHECKING:
+    from perdure.broker.core import BrokerCore
+
+PAGE: Final = 256
+"""Records that are read at once."""
+
+
+class Listener(Protocol):
+    """Who looks after a prefix."""
+
+    def heard(self, name: str, value: bytes) -> None:
+        """A value has changed; an empty one = it is not there any more."""
+        ...
+
+    def settle(self) -> None:
+        """All that came together was told."""
+        ...
+
+
+@final
+class _Returned:
+    """Tells of a change of this node when the log gives it back.
+
+    Args:
+        notices: tells.
+        topic, value: the change.
+    """
+
+    def __init__(self, notices: Notices, topic: str, value: bytes) -> None:
+        self._notices = notices
+        self._topic = topic
+        self._value = value
+
+    def committed(self) -> None:
+        """The log has it."""
+        self._notices.heard(self._topic, self._value)
+
+    def failed(self, error: StorageError, *, in_doubt: bool) -> None:
+        """Who has asked for it is told."""
+
+    def broke(self, error: Exception) -> None:
+        """What a listener does must not fail."""
+        raise error
+
+
+@final
+class Notices:
+    """Keeps them, and tells of them.
+
+    Args:
+        core: what every part stands on.
+
+    Attributes:
+        listeners: by prefix; to be there before ``load``.
+    """
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+        self.listeners: dict[str, Listener] = {}
+
+    async def load(self) -> None:
+        """Tell of all that is there."""
+        for prefix, listener in self.listeners.items():
+            after: str | None = ""
+            while after is not None:
+                page = await self._core.database.read_retained(
+                    prefix + "#", after_topic=after, limit=PAGE, scan_max=PAGE
+                )
+                for message in page.messages:
+                    listener.heard(message.topic.removeprefix(prefix), message.payload)
+                after = page.next_after
+            listener.settle()
+
+    def heard(self, topic: str, value: bytes) -> None:
+        """The log has a change."""
+        for prefix, listener in self.listeners.items():
+            if topic.startswith(prefix):
+                listener.heard(topic.removeprefix(prefix), value)
+                listener.settle()
+
+    async def change(self, prefix: str, values: Mapping[str, bytes]) -> None:
+        """Change some; all nodes have it, or will have it next, when this returns.
+
+        Args:
+            prefix: of all.
+            values: by name; an empty one takes it away.
+
+        Raises:
+            StorageUnavailable: the log takes nothing now, or it is not known whether it has.
+        """
+        core = self._core
+        if not core.committer.writable:
+            raise StorageUnavailable("the log takes no records")
+        core.pipeline.now_us = core.clock.now_us()
+        batch = core.committer.batch
+        for name, value in values.items():
+            topic = prefix + name
+            if value:
+                message = Message(
+                    topic, value, qos=1, retain=True, published_at_us=core.pipeline.wall_us()
+                )
+                batch.place(message)
+                batch.put_retained(message)
+                core.pipeline.dispatch_placed(OffsetAdvance(message))
+            else:
+                batch.delete_retained(topic)
+            core.committer.wait(_Returned(self, topic, value), LEVEL_OS)
+        await core.pipeline.committed()
+        if not batch.is_sequenced:
+            raise StorageUnavailable(
+                "the log has not given it back: it may still count", hint="look, and try again"
+            )

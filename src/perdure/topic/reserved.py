@@ -1,0 +1,24 @@
+"""Topics whose retained messages are the broker's own records, as small named things.
+
+Every backend keeps, commits and replicates them there. No client may publish or subscribe to one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+FILTERS_PREFIX: Final = "$filters/"
+"""Stored content filters (``content.stored``)."""
+
+BANS_PREFIX: Final = "$bans/"
+"""Bans of a cluster (``server.bans``)."""
+
+FORWARDERS_PREFIX: Final = "$forwarders/"
+"""Forwarders of a cluster that were added, and those that are paused (``forwarders.service``)."""
+
+RESERVED: Final = (FILTERS_PREFIX, BANS_PREFIX, FORWARDERS_PREFIX)
+
+
+def is_reserved(topic: str) -> bool:
+    """Whether a topic, or a topic filter, is below one of them."""
+    return topic.startswith(RESERVED)
