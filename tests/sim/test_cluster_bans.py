@@ -11,7 +11,7 @@ from perdure.broker.auth.bans import BanList
 from perdure.config.schema import Config
 from perdure.errors import StorageUnavailable
 from perdure.mqtt.packets import Connack, Disconnect, Publish
-from perdure.mqtt.reasons import ADMINISTRATIVE_ACTION, BANNED, TOPIC_NAME_INVALID
+from perdure.mqtt.reason_codes import ADMINISTRATIVE_ACTION, BANNED, TOPIC_NAME_INVALID
 from perdure.server.bans import BanKeeper, make_keeper
 from tests.support.ordered_log import LateDatabase
 from tests.support.sim_broker import SimBroker

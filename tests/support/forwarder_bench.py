@@ -14,6 +14,7 @@ from perdure.broker.auth.authorize import AllowAll
 from perdure.broker.broker import Broker
 from perdure.clock import Clock, SystemClock
 from perdure.config.schema import Config
+from perdure.forwarders.keeping import FileKeeper
 from perdure.forwarders.service import ForwarderService
 from perdure.model import Message
 from perdure.observe.metrics import Metrics
@@ -74,7 +75,7 @@ class Bench:
         )
         self.services = self.broker.services
         self.forwarders = ForwarderService(
-            self.services, {}, path=None, origin="contract", log=structlog.get_logger()
+            self.services, {}, keeper=FileKeeper(None), origin="contract", log=structlog.get_logger()
         )
 
     async def run(self) -> None:

@@ -55,12 +55,6 @@ def cluster_problems(config: Config, origins: Mapping[str, Origin]) -> Iterator[
     for option in cluster.kafka_options:
         if not option.partition("=")[1]:
             yield Problem("cluster.kafka_options", f"{option!r} has no =", hint="name=value")
-    if config.forwarders:
-        yield Problem(
-            "forwarders",
-            "a node of a cluster has none yet: each node would forward everything",
-            hint="run them on a broker of its own that is bridged to the cluster",
-        )
     if config.storage.backend != "rocksdb":
         yield Problem(
             "storage.backend",

@@ -166,6 +166,8 @@ class Forwarder:
             try:
                 if not context.session.is_open:
                     await context.session.open(start_offset=self._start_offset())
+                else:
+                    await context.session.hold()
                 output = self._opener(self.settings, context)
                 await self._forward(output)
                 return

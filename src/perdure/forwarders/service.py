@@ -1,17 +1,17 @@
 """All forwarders of a broker: started and stopped with it, added, paused and removed while it runs.
 
 In a cluster one node runs a forwarder: a duty (``storage.ordered.duties``), looked at each second.
-The nodes must know the same forwarders; the later owner of a session fences the earlier.
+It begins when the node before has let go or is no member any more; the later owner of its session
+fences the earlier. Those that are added, and which are paused, all nodes read in the log.
 
-Invariant: what an administrator was told of is in the file, and in force; changes come one after
-the other.
+Invariant: what an administrator was told of is kept (``keeping``), and in force; changes come one
+after the other.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 import msgspec
@@ -26,6 +26,7 @@ from perdure.forwarders import definitions
 from perdure.forwarders.check import opener_of
 from perdure.forwarders.counts import Counts
 from perdure.forwarders.forwarder import PAUSED, STANDBY, STOPPED, Forwarder
+from perdure.forwarders.keeping import Keeper
 from perdure.forwarders.output import Context
 from perdure.forwarders.session import DurableSession
 from perdure.limits import FORWARDERS_MAX
@@ -46,7 +47,7 @@ class ForwarderService:
     Args:
         services: of the broker.
         configured: those of the configuration.
-        path: of the file of the others; None = they are forgotten with the process.
+        keeper: has the others, and which are paused.
         origin: identity of this broker (or cluster), for loop protection.
         log: where events go.
 
@@ -61,19 +62,18 @@ class ForwarderService:
         services: Services,
         configured: Mapping[str, ForwarderConfig],
         *,
-        path: Path | None,
+        keeper: Keeper,
         origin: str,
         log: FilteringBoundLogger,
     ) -> None:
         self._services = services
         self._configured = dict(configured)
-        self._path = path
+        self._keeper = keeper
         self._origin = origin
         self._log = log
-        self._file = definitions.load(path)
         self._added = {
             name: definitions.bind_settings(name, given)
-            for name, given in self._file.forwarders.items()
+            for name, given in keeper.definitions.forwarders.items()
         }
         self._forwarders: dict[str, Forwarder] = {}
         self._lock = asyncio.Lock()
@@ -91,6 +91,8 @@ class ForwarderService:
         for name, forwarder in self._forwarders.items():
             await self._begin(name, forwarder)
         self._teller = asyncio.get_running_loop().create_task(self._tell(), name="forwarders")
+        self._keeper.on_changed = self._changed
+        await self._follow()  # what the log has was not known before it was read
 
     async def stop(self) -> None:
         """End all, side by side."""
@@ -158,7 +160,7 @@ class ForwarderService:
                 raise ConfigError(f"there are {FORWARDERS_MAX} forwarders", path="forwarders")
             settings = definitions.bind_settings(name, given)
             forwarder = self._make(name, settings)
-            await self._keep({**self._file.forwarders, name: given}, self._file.paused)
+            await self._keep({**self._kept.forwarders, name: given}, self._kept.paused)
             self._added[name] = settings
             await self._swap(name, forwarder)
             self._look_at_qos0()
@@ -179,11 +181,11 @@ class ForwarderService:
                     f"forwarder {name} is in the configuration: take it out there, and reload",
                     path=f"forwarders.{name}",
                 )
-            kept = {each: given for each, given in self._file.forwarders.items() if each != name}
-            await self._keep(kept, [each for each in self._file.paused if each != name])
+            kept = {each: given for each, given in self._kept.forwarders.items() if each != name}
+            await self._keep(kept, [each for each in self._kept.paused if each != name])
             self._added.pop(name, None)
             await self._swap(name, None)
-            await self._session(name).discard()
+            await self._forget(name)
             self._look_at_qos0()
         self._log.warning("forwarder.removed", forwarder=name)
         return True
@@ -194,8 +196,8 @@ class ForwarderService:
             forwarder = self._forwarders.get(name)
             if forwarder is None:
                 return False
-            others = [each for each in self._file.paused if each != name]
-            await self._keep(self._file.forwarders, [*others, name] if paused else others)
+            others = [each for each in self._kept.paused if each != name]
+            await self._keep(self._kept.forwarders, [*others, name] if paused else others)
             await self._swap(name, self._make(name, forwarder.settings))
         self._log.warning("forwarder.paused" if paused else "forwarder.resumed", forwarder=name)
         return True
@@ -232,7 +234,7 @@ class ForwarderService:
 
     async def _begin(self, name: str, forwarder: Forwarder) -> None:
         await forwarder.look()
-        if name in self._file.paused:
+        if name in self._kept.paused:
             forwarder.state = PAUSED
         elif self._has_duty(name):
             forwarder.start()
@@ -275,10 +277,49 @@ class ForwarderService:
     def _spawn(self, work: Any) -> None:
         self._services.scheduler.spawn(work, name="forwarders")
 
+    @property
+    def _kept(self) -> definitions.Definitions:
+        return self._keeper.definitions
+
     async def _keep(self, forwarders: dict[str, dict[str, Any]], paused: list[str]) -> None:
-        fresh = definitions.Definitions(forwarders, paused)
-        await asyncio.to_thread(definitions.save, self._path, fresh)
-        self._file = fresh
+        await self._keeper.keep(definitions.Definitions(forwarders, paused))
+
+    def _changed(self) -> None:
+        """Another node may have changed what is kept."""
+        if self._teller is not None:
+            self._spawn(self._follow())
+
+    async def _follow(self) -> None:
+        """Have in force what is kept; nothing happens where it is."""
+        async with self._lock:
+            kept = self._kept
+            for name in [each for each in self._added if each not in kept.forwarders]:
+                del self._added[name]
+                if name not in self._configured:
+                    await self._swap(name, None)
+                    await self._forget(name)
+            for name, given in kept.forwarders.items():
+                try:
+                    settings = definitions.bind_settings(name, given)
+                    if self._added.get(name) == settings:
+                        continue
+                    forwarder = self._make(name, settings)
+                except ConfigError as error:
+                    # Another release may know other settings.
+                    self._log.error("forwarder.unusable", forwarder=name, error=error.message)
+                    continue
+                self._added[name] = settings
+                if name not in self._configured:
+                    await self._swap(name, forwarder)
+            for name, forwarder in list(self._forwarders.items()):
+                if (forwarder.state == PAUSED) != (name in kept.paused):
+                    await self._swap(name, self._make(name, forwarder.settings))
+            self._look_at_qos0()
+
+    async def _forget(self, name: str) -> None:
+        """Delete the session of a forwarder that was removed, where it was run."""
+        if self._has_duty(name):
+            await self._session(name).discard()
 
     def _look_at_qos0(self) -> None:
         """Have the log record the messages of QoS 0 that somebody forwards."""

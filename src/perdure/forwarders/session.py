@@ -20,6 +20,7 @@ from perdure.storage.batch import Batch
 if TYPE_CHECKING:
     from perdure.broker.core import BrokerCore
     from perdure.broker.publish.path import PublishPath
+    from perdure.storage.peers import Peers
 
 PROTOCOL: Final = 5
 
@@ -77,9 +78,9 @@ class DurableSession:
             start_offset: cursor of a new one.
 
         Raises:
-            StorageError: it cannot be read or written now.
+            StorageError: it cannot be read or written now, or another node has not let go of it.
         """
-        core = self._core
+        core, peers = self._core, self._core.peers
         self._check_writable()
         core.pipeline.now_us = core.clock.now_us()
         core.pipeline.write()
@@ -87,15 +88,22 @@ class DurableSession:
         stored = await core.database.open_session(self.client_id)
         now_us = core.pipeline.wall_us()
         old = stored.record if stored is not None else None
+        epoch = (old.epoch if old is not None else 0) + 1
+        if peers is not None:
+            self._check_let_go(peers, old)
+            # Higher than any before, also of one that was removed meanwhile.
+            epoch = max(epoch, peers.position)
         record = SessionRecord(
             self.client_id,
-            epoch=(old.epoch if old is not None else 0) + 1,
+            epoch=epoch,
             created_at_us=old.created_at_us if old is not None else now_us,
             expiry_s=SESSION_EXPIRY_NEVER_S,
             connected=True,
             changed_at_us=now_us,
             protocol=PROTOCOL,
             cut_offset=old.cut_offset if old is not None else 0,
+            node=peers.node if peers is not None else "",
+            incarnation=peers.incarnation if peers is not None else 0,
         )
         batch = core.committer.batch
         batch.claim_session(record, seen=old.epoch if old is not None else 0)
@@ -111,6 +119,25 @@ class DurableSession:
         self._record = record
         self._kept = self.cursor
         self.maybe_sent_offset = record.cut_offset
+
+    async def hold(self) -> None:
+        """Make sure that it is still owned here, before something goes to a target: where there
+        are other nodes one of them may have it.
+
+        Raises:
+            StorageError: it is not, or nobody knows.
+        """
+        if self._core.peers is not None:
+            await self.keep(self.cursor)
+
+    def _check_let_go(self, peers: Peers, old: SessionRecord | None) -> None:
+        if (
+            old is not None
+            and old.connected
+            and old.node != peers.node
+            and peers.is_member(old.node, old.incarnation)
+        ):
+            raise StorageUnavailable(f"node {old.node} has not let go of it yet")
 
     async def look(self) -> None:
         """Read the cursor without owning the session.

@@ -9,6 +9,7 @@ from perdure.config.schema import Config
 from perdure.forwarders.applications import Applications
 from perdure.forwarders.declarations import DeclaredByClients
 from perdure.forwarders.definitions import FILE_NAME
+from perdure.forwarders.keeping import ClusterKeeper, FileKeeper
 from perdure.forwarders.origin import origin_of
 from perdure.forwarders.service import ForwarderService
 from perdure.observe.logs import get_logger
@@ -21,13 +22,14 @@ def make_forwarders(config: Config, broker: Broker) -> tuple[ForwarderService, A
         ConfigError: one cannot be used.
     """
     services = broker.services
-    path = Path(config.storage.path) if config.storage.traits.is_kept else None
+    path = Path(config.storage.path) / FILE_NAME if config.storage.traits.is_kept else None
+    in_cluster = services.peers is not None
     services.origin = origin_of(config)
     applications = Applications(config.applications)
     service = ForwarderService(
         services,
         {**config.forwarders, **applications.configured()},
-        path=path / FILE_NAME if path is not None else None,
+        keeper=ClusterKeeper(services.notices) if in_cluster else FileKeeper(path),
         origin=services.origin,
         log=get_logger("forwarders"),
     )

@@ -23,6 +23,7 @@ from perdure.clock import Clock, SystemClock
 from perdure.config.schema import Config
 from perdure.config.schema.applications import ApplicationsConfig
 from perdure.forwarders.applications import Applications
+from perdure.forwarders.keeping import FileKeeper
 from perdure.forwarders.service import ForwarderService
 from perdure.model import Will
 from perdure.mqtt.encode import encode
@@ -116,7 +117,7 @@ class Scene:
         )
         self.audited: list[AuditRecord] = []
         forwarders = ForwarderService(
-            self.broker.services, {}, path=None, origin="scene", log=structlog.get_logger()
+            self.broker.services, {}, keeper=FileKeeper(None), origin="scene", log=structlog.get_logger()
         )
         applications = Applications(ApplicationsConfig())
         applications.use(forwarders)
