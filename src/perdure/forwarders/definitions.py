@@ -29,10 +29,13 @@ class Definitions(msgspec.Struct):
     Attributes:
         forwarders: settings by name, as they were given.
         paused: names of paused ones, those of the configuration included.
+        resumed: wall times at which somebody has asked some to go on, by name: in a cluster it is
+            another node, perhaps, where it has stopped.
     """
 
     forwarders: dict[str, dict[str, Any]] = {}
     paused: list[str] = []
+    resumed: dict[str, int] = {}
 
 
 def bind_settings(name: str, given: dict[str, Any]) -> ForwarderConfig:

@@ -126,6 +126,7 @@ class Forwarder:
             **self._context.counts.row(),
             offset=session.cursor.offset,
             position=format_time(session.cursor.offset) if session.cursor.offset else None,
+            node=session.node or None,
             error=self.error,
         )
 

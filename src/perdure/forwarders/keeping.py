@@ -65,10 +65,12 @@ class _Kept(msgspec.Struct, omit_defaults=True):
     Attributes:
         settings: as they were given; None = it is in the configuration of the nodes.
         paused: it rests.
+        resumed_us: wall time at which it was asked to go on; 0 = never.
     """
 
     settings: dict[str, Any] | None = None
     paused: bool = False
+    resumed_us: int = 0
 
 
 @final
@@ -89,8 +91,10 @@ class ClusterKeeper:
     async def keep(self, fresh: Definitions) -> None:
         """See ``Keeper``."""
         wanted = {
-            name: msgspec.json.encode(_Kept(fresh.forwarders.get(name), name in fresh.paused))
-            for name in {*fresh.forwarders, *fresh.paused}
+            name: msgspec.json.encode(
+                _Kept(fresh.forwarders.get(name), name in fresh.paused, fresh.resumed.get(name, 0))
+            )
+            for name in {*fresh.forwarders, *fresh.paused, *fresh.resumed}
         }
         changes = dict.fromkeys(self._kept.keys() - wanted, b"")
         changes.update(
@@ -108,7 +112,7 @@ class ClusterKeeper:
 
     def settle(self) -> None:
         """Have what was heard in force."""
-        found = Definitions({}, [])
+        found = Definitions({}, [], {})
         for name, value in self._kept.items():
             try:
                 kept = msgspec.json.decode(value, type=_Kept)
@@ -118,6 +122,8 @@ class ClusterKeeper:
                 found.forwarders[name] = kept.settings
             if kept.paused:
                 found.paused.append(name)
+            if kept.resumed_us:
+                found.resumed[name] = kept.resumed_us
         self.definitions = found
         if self.on_changed is not None:
             self.on_changed()

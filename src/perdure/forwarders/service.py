@@ -75,6 +75,7 @@ class ForwarderService:
             name: definitions.bind_settings(name, given)
             for name, given in keeper.definitions.forwarders.items()
         }
+        self._resumed = dict(keeper.definitions.resumed)
         self._forwarders: dict[str, Forwarder] = {}
         self._lock = asyncio.Lock()
         self._teller: asyncio.Task[None] | None = None
@@ -160,7 +161,7 @@ class ForwarderService:
                 raise ConfigError(f"there are {FORWARDERS_MAX} forwarders", path="forwarders")
             settings = definitions.bind_settings(name, given)
             forwarder = self._make(name, settings)
-            await self._keep({**self._kept.forwarders, name: given}, self._kept.paused)
+            await self._keep({**self._kept.forwarders, name: given})
             self._added[name] = settings
             await self._swap(name, forwarder)
             self._look_at_qos0()
@@ -181,8 +182,7 @@ class ForwarderService:
                     f"forwarder {name} is in the configuration: take it out there, and reload",
                     path=f"forwarders.{name}",
                 )
-            kept = {each: given for each, given in self._kept.forwarders.items() if each != name}
-            await self._keep(kept, [each for each in self._kept.paused if each != name])
+            await self._keep(self._kept.forwarders, without=name)
             self._added.pop(name, None)
             await self._swap(name, None)
             await self._forget(name)
@@ -196,9 +196,12 @@ class ForwarderService:
             forwarder = self._forwarders.get(name)
             if forwarder is None:
                 return False
-            others = [each for each in self._kept.paused if each != name]
-            await self._keep(self._kept.forwarders, [*others, name] if paused else others)
+            if paused:
+                await self._keep(self._kept.forwarders, pauses=name)
+            else:
+                await self._keep(self._kept.forwarders, resumes=name)
             await self._swap(name, self._make(name, forwarder.settings))
+            self._resumed = dict(self._kept.resumed)
         self._log.warning("forwarder.paused" if paused else "forwarder.resumed", forwarder=name)
         return True
 
@@ -249,9 +252,9 @@ class ForwarderService:
 
     async def _look_at_duty(self, name: str, forwarder: Forwarder) -> None:
         """Take up a forwarder whose node has gone, or let go of one that is another node's now."""
-        if forwarder.state in (PAUSED, STOPPED) or (forwarder.state == STANDBY) != self._has_duty(
-            name
-        ):
+        if forwarder.state == STANDBY:
+            await forwarder.look()  # the log waits for it here too, and whoever asks is told
+        if forwarder.state == PAUSED or (forwarder.state != STANDBY) == self._has_duty(name):
             return
         async with self._lock:
             if self._forwarders.get(name) is forwarder:
@@ -281,8 +284,24 @@ class ForwarderService:
     def _kept(self) -> definitions.Definitions:
         return self._keeper.definitions
 
-    async def _keep(self, forwarders: dict[str, dict[str, Any]], paused: list[str]) -> None:
-        await self._keeper.keep(definitions.Definitions(forwarders, paused))
+    async def _keep(
+        self,
+        forwarders: dict[str, dict[str, Any]],
+        *,
+        without: str = "",
+        pauses: str = "",
+        resumes: str = "",
+    ) -> None:
+        fresh = definitions.Definitions(
+            {name: given for name, given in forwarders.items() if name != without},
+            [name for name in self._kept.paused if name not in (without, pauses, resumes)],
+            {name: at for name, at in self._kept.resumed.items() if name != without},
+        )
+        if pauses:
+            fresh.paused.append(pauses)
+        if resumes and self._services.peers is not None:
+            fresh.resumed[resumes] = self._services.clock.wall_us()
+        await self._keeper.keep(fresh)
 
     def _changed(self) -> None:
         """Another node may have changed what is kept."""
@@ -312,8 +331,12 @@ class ForwarderService:
                 if name not in self._configured:
                     await self._swap(name, forwarder)
             for name, forwarder in list(self._forwarders.items()):
-                if (forwarder.state == PAUSED) != (name in kept.paused):
+                asked = kept.resumed.get(name, 0) > self._resumed.get(name, 0)
+                if (forwarder.state == PAUSED) != (name in kept.paused) or (
+                    asked and forwarder.state == STOPPED
+                ):
                     await self._swap(name, self._make(name, forwarder.settings))
+            self._resumed = dict(kept.resumed)
             self._look_at_qos0()
 
     async def _forget(self, name: str) -> None:

@@ -40,6 +40,7 @@ class DurableSession:
         awaiting_release: identifiers of QoS 2 messages that came in and are not released.
         maybe_sent_offset: messages up to here may have been sent although the cursor does not say
             so.
+        node: of the cluster, that owns it; empty = none does, or there is no cluster.
     """
 
     def __init__(self, core: BrokerCore, publish_path: PublishPath, name: str) -> None:
@@ -49,6 +50,7 @@ class DurableSession:
         self.cursor: Cursor = Cursor()
         self.awaiting_release: set[int] = set()
         self.maybe_sent_offset: int = 0
+        self.node: str = ""
         self._record: SessionRecord | None = None
         self._kept: Cursor = self.cursor
         self._level = max(LEVEL_OS, LEVELS[core.storage_config.durability])
@@ -117,6 +119,7 @@ class DurableSession:
             self.awaiting_release = set(stored.awaiting_release)
         await self._committed(batch)
         self._record = record
+        self.node = record.node
         self._kept = self.cursor
         self.maybe_sent_offset = record.cut_offset
 
@@ -148,6 +151,7 @@ class DurableSession:
         stored = await self._core.database.open_session(self.client_id)
         if stored is not None and not self.is_open:
             self.cursor = self._kept = stored.cursor
+            self.node = stored.record.node if stored.record.connected else ""
 
     def moved(self, cursor: Cursor) -> None:
         """The cursor has moved; ``save`` or ``keep`` writes it."""
@@ -228,6 +232,7 @@ class DurableSession:
         if record is None:
             return
         self._record = None
+        self.node = ""
         core = self._core
         if not core.committer.writable:
             return

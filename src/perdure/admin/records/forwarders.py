@@ -29,6 +29,7 @@ class Forwarder(msgspec.Struct, frozen=True, kw_only=True):
         failures: times that its target was lost or could not be reached.
         offset, position: everything up to here is forwarded; null = it has never run.
         error: why it does not run, or what it failed with last.
+        node: of a cluster, that runs it; null = none does, or there is no cluster.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Forwarder(msgspec.Struct, frozen=True, kw_only=True):
     offset: int
     position: str | None
     error: str
+    node: str | None
 
 
 @final

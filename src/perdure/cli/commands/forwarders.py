@@ -30,6 +30,7 @@ _LIST = (
     Column("forwarded", right=True),
     Column("received", right=True),
     Column("refused", right=True),
+    Column("node"),
     Column("error"),
 )
 
