@@ -84,7 +84,9 @@ def test_of_two_bans_that_cross_the_later_one_in_the_log_counts_everywhere(
     first, second, _ = cluster.nodes
     keepers = [keeper_of(node) for node in cluster.nodes]
     for number, node in enumerate((first, second)):
-        work = keepers[number].add("username", "u", reason=node.live.services.peers.node, until_us=0)  # type: ignore[union-attr]
+        peers = node.live.services.peers
+        assert peers is not None
+        work = keepers[number].add("username", "u", reason=peers.node, until_us=0)
         assert node.scheduler is not None
         node.scheduler.spawn(_ignore(work), name="ban")
     first.run_for(1_000_000)

@@ -1,4 +1,4 @@
-"""A client that comes to another node: its will comes once, and DUP is on what may have been sent."""
+"""A client comes to another node: its will comes once, DUP is on what may have been sent."""
 
 from __future__ import annotations
 

@@ -75,7 +75,11 @@ class Bench:
         )
         self.services = self.broker.services
         self.forwarders = ForwarderService(
-            self.services, {}, keeper=FileKeeper(None), origin="contract", log=structlog.get_logger()
+            self.services,
+            {},
+            keeper=FileKeeper(None),
+            origin="contract",
+            log=structlog.get_logger(),
         )
 
     async def run(self) -> None:

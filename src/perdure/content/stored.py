@@ -18,7 +18,7 @@ from perdure.content.syntax import canonical
 from perdure.errors import ConfigError, StorageCorrupt
 from perdure.limits import CONTENT_FILTER_ID_MAX
 from perdure.model import Message, Subscription
-from perdure.topic.reserved import FILTERS_PREFIX
+from perdure.model.reserved import FILTERS_PREFIX
 
 FILTER_PREFIX: Final = "$filter/"
 STORED_PREFIX: Final = FILTERS_PREFIX

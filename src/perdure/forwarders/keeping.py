@@ -1,4 +1,4 @@
-"""Where the forwarders are kept that were added, and which are paused: a file, or a cluster's log."""
+"""Where forwarders are kept that were added, and which are paused: a file, or a cluster's log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from perdure.errors import StorageCorrupt
 from perdure.forwarders.definitions import Definitions, load, save
-from perdure.topic.reserved import FORWARDERS_PREFIX
+from perdure.model.reserved import FORWARDERS_PREFIX
 
 if TYPE_CHECKING:
     from perdure.broker.cluster.notices import Notices

@@ -199,9 +199,7 @@ class BanKeeper:
                 own = self._enforcer.bans if self._cluster is None else self._cluster.own
                 found = own.get(wanted.kind, wanted.value) is not None
                 bans = BanList(
-                    ban
-                    for ban in own
-                    if (ban.kind, ban.value) != (wanted.kind, wanted.value)
+                    ban for ban in own if (ban.kind, ban.value) != (wanted.kind, wanted.value)
                 )
             if self._cluster is not None:
                 self._cluster.use_own(bans)

@@ -16,8 +16,8 @@ from perdure.broker.auth.bans import Ban, BanList, ban_line, ban_of
 from perdure.broker.cluster.notices import Notices
 from perdure.errors import ConfigError
 from perdure.limits import BANS_MAX
+from perdure.model.reserved import BANS_PREFIX
 from perdure.observe.logs import get_logger
-from perdure.topic.reserved import BANS_PREFIX
 
 log = get_logger("admin")
 

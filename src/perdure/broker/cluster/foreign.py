@@ -13,6 +13,7 @@ import msgspec
 
 from perdure.broker.dispatch.items import InboxDelivery, Item, OffsetAdvance
 from perdure.content.stored import STORED_PREFIX
+from perdure.model.reserved import is_reserved
 from perdure.mqtt.reason_codes import ADMINISTRATIVE_ACTION
 from perdure.storage.operations import (
     ClaimSession,
@@ -29,7 +30,6 @@ from perdure.storage.operations import (
     PutSession,
 )
 from perdure.storage.peer_operations import Dismiss, Echo, PassMessage, PassShare, Speak
-from perdure.topic.reserved import is_reserved
 
 if TYPE_CHECKING:
     from perdure.broker.cluster.handover import Handover

@@ -1,5 +1,5 @@
 """Small things that all nodes know: each is a name and a value, kept as a retained message below a
-prefix of its own (``topic.reserved``).
+prefix of its own (``model.reserved``).
 
 Whoever looks after a prefix is told of each change when the log has it, in the order of the log, on
 every node alike: of two that cross the later one counts everywhere.

@@ -13,6 +13,7 @@ from perdure.content import canonical
 from perdure.content.stored import FILTER_PREFIX
 from perdure.errors import MqttError
 from perdure.model import Subscription
+from perdure.model.reserved import is_reserved
 from perdure.mqtt.reason_codes import (
     QUOTA_EXCEEDED,
     SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
@@ -22,7 +23,6 @@ from perdure.mqtt.reason_codes import (
 )
 from perdure.observe.instruments import add
 from perdure.topic.names import is_wildcard, parse_shared, validate_topic_filter
-from perdure.topic.reserved import is_reserved
 
 if TYPE_CHECKING:
     from perdure.broker.core import BrokerCore

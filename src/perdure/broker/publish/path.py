@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final, final
 from perdure.broker.dispatch.items import OffsetAdvance
 from perdure.errors import MqttError, StorageError
 from perdure.model import Message, SessionRecord
+from perdure.model.reserved import is_reserved
 from perdure.mqtt.decode_cache import TOPICS_CACHED_MAX
 from perdure.mqtt.reason_codes import QUOTA_EXCEEDED, TOPIC_NAME_INVALID, UNSPECIFIED_ERROR
 from perdure.storage.batch import Batch
 from perdure.topic.matching import matches
 from perdure.topic.names import validate_topic_name
-from perdure.topic.reserved import is_reserved
 
 if TYPE_CHECKING:
     from perdure.broker.core import BrokerCore

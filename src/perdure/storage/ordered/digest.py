@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from perdure.model import InboxEntry
+from perdure.model.reserved import RESERVED
 from perdure.storage.codec import encode_cursor, encode_entry, encode_record, encode_retained
 from perdure.storage.ordered.local import Local
-from perdure.topic.reserved import RESERVED
 
 _PAGE: Final = 1000
 _ALL: Final = 2**63 - 1

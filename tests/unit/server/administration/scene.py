@@ -117,7 +117,11 @@ class Scene:
         )
         self.audited: list[AuditRecord] = []
         forwarders = ForwarderService(
-            self.broker.services, {}, keeper=FileKeeper(None), origin="scene", log=structlog.get_logger()
+            self.broker.services,
+            {},
+            keeper=FileKeeper(None),
+            origin="scene",
+            log=structlog.get_logger(),
         )
         applications = Applications(ApplicationsConfig())
         applications.use(forwarders)
