@@ -26,7 +26,7 @@ CURSOR = Cursor(NOW_US + 5, 70_000, (70_002, 70_005), (70_003,), 70_009)
 SUBS = (
     Subscription("a/#", qos=2, no_local=True, identifier=9, since_offset=5, until_offset=17),
     Subscription("a/#", "g", 1, since_offset=5),
-    Subscription("a/#", qos=1, since_offset=17, feed=BackfillProgress(True, "a/x", 20, 17)),
+    Subscription("a/#", qos=1, since_offset=17, backfill=BackfillProgress(True, "a/x", 20, 17)),
     Subscription("b/+", retain_as_published=True, retain_handling=2, since_offset=17),
 )
 

@@ -37,7 +37,7 @@ SUBSCRIPTIONS = st.lists(
         identifier=st.integers(0, 2),
         since_offset=st.sampled_from([0, 0, 4, 8]),
         until_offset=st.sampled_from([0, 0, 0, 6]),
-        feed=st.sampled_from([None, None, None, BackfillProgress(False, "", 0, 0)]),
+        backfill=st.sampled_from([None, None, None, BackfillProgress(False, "", 0, 0)]),
         where=st.sampled_from(["", "", "", '{"$payload":1}', '{"$payload":{"$ne":1}}']),
     ),
     min_size=1,
@@ -90,7 +90,7 @@ def naive(
                 sub
                 for sub in subs
                 if not sub.group
-                and sub.feed is None
+                and sub.backfill is None
                 and sub.since_offset < offset <= (sub.until_offset or LAST)
                 and matches(sub.filter, message.topic)
                 and not (sub.no_local and message.publisher == CLIENT)

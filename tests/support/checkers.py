@@ -58,7 +58,7 @@ def unsettled(sim: SimBroker, client_ids: Sequence[str]) -> list[str]:
             "in flight": outbound.inflight.count,
             "pending": len(outbound.pending),
             "lagging": int(session.lagging),
-            "feeding": session.feeding,
+            "backfilling": session.backfilling,
             "in the dispatch queue": session.inbox_queued,
             "not idle": int(not outbound.is_idle()),
         }

@@ -400,7 +400,7 @@ class Subscriber(Peer):
         )
 
     def _may_be_new(self, message: packets.Publication, earlier: _Delivery) -> bool:
-        """A feed's QoS 1 messages are sent once written: a power cut may take the entry of the
+        """A backfill's QoS 1 messages are sent once written: a power cut may take the entry of the
         private stream with it, and then the message is given anew."""
         return message.qos == 1 and self._has_feeds and earlier.power_cuts != self.power_cuts
 

@@ -84,7 +84,7 @@ class Place(Protocol):
 
 
 @final
-class Pace:
+class RateLimiter:
     """Lets so many bytes pass in a second, and tells how many did.
 
     Args:

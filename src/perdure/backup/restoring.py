@@ -10,7 +10,7 @@ import msgspec
 
 from perdure.backup.filling import filling
 from perdure.backup.manifest import BackupManifest
-from perdure.backup.place import Pace, Place
+from perdure.backup.place import Place, RateLimiter
 from perdure.backup.rewinding import NOTHING_CUT, Rewound, rewind
 from perdure.backup.strangers import estrange_sessions
 from perdure.backup.taking import Progress
@@ -71,10 +71,10 @@ def restore(
     with filling(data) as target:
         size = sum(file.size for file in manifest.files)
         target.check_room(size)
-        pace = Pace(rate, lambda done: progress("copy", done, size))
+        limiter = RateLimiter(rate, lambda done: progress("copy", done, size))
         for file in manifest.files:
             with contextlib.closing(place.read(file.object_name)) as pieces:
-                target.write_checked(file, _counted(pieces, pace))
+                target.write_checked(file, _counted(pieces, limiter))
         rewound = _rewound(target.path, config, at) if 0 < at < manifest.position else NOTHING_CUT
         with contextlib.closing(RocksDatabase.open(target.path, config=config)) as database:
             sessions = estrange_sessions(
@@ -99,7 +99,7 @@ def _rewound(path: Path, config: RocksdbConfig, at: int) -> Rewound:
         return rewind(database, at)
 
 
-def _counted(pieces: Iterable[bytes], pace: Pace) -> Iterator[bytes]:
+def _counted(pieces: Iterable[bytes], limiter: RateLimiter) -> Iterator[bytes]:
     for data in pieces:
-        pace(len(data))
+        limiter(len(data))
         yield data

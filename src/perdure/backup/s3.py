@@ -140,7 +140,7 @@ class S3Place:
         except OSError as error:
             raise StorageUnavailable(f"{source} cannot be read: {error.strerror}") from error
         name = object_name(digest.hexdigest())
-        # One after the other, so that the pace holds and a small machine is not flooded.
+        # One after the other, so that the rate holds and a small machine is not flooded.
         config = TransferConfig(
             multipart_threshold=_PART_BYTES, multipart_chunksize=_PART_BYTES, use_threads=False
         )

@@ -23,7 +23,7 @@ from perdure.backup.manifest import (
     manifest_name,
     object_name,
 )
-from perdure.backup.place import Found, Pace, Place
+from perdure.backup.place import Found, Place, RateLimiter
 from perdure.backup.staging import Checkpoint, Staged, staged_checkpoint
 from perdure.config.schema import RocksdbConfig
 from perdure.config.units import format_size
@@ -127,9 +127,9 @@ def _copy(
             f"{format_size(max(0, free - SPARE_BYTES))} are free",
             hint="perdure backup prune deletes older ones",
         )
-    pace = Pace(rate, lambda done: progress("copy", done, total))
+    limiter = RateLimiter(rate, lambda done: progress("copy", done, total))
     for staged, (name, _, mtime_ns) in new:
-        sha256, size = place.put_file(staged.path, pace)
+        sha256, size = place.put_file(staged.path, limiter)
         kept.append(BackupFile(name, size, sha256, mtime_ns))
     return sorted(kept, key=lambda file: file.name), total
 

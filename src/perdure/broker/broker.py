@@ -220,7 +220,7 @@ class Broker:
         """The store refuses writes: say so, and ask it until it is there again.
 
         Sessions whose memory may be ahead of the store are let go; they come back to what the
-        store has. After a refused write those are the ones with feeds and shares, which move in
+        store has. After a refused write those are the ones with backfills and shares, which move in
         one batch with what they give; after a failed sync it is every durable one.
         """
         services = self.services
@@ -230,7 +230,7 @@ class Broker:
         # Clients of a cluster find another node.
         reason = UNSPECIFIED_ERROR if services.peers is None else SERVER_SHUTTING_DOWN
         for session in list(services.registry.live.values()):
-            if session.feeding or session.groups or (in_doubt and session.durable):
+            if session.backfilling or session.groups or (in_doubt and session.durable):
                 session.connection.storage_lost(reason)
         if not self._recovering:
             self._recovering = True

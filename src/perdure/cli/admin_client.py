@@ -45,7 +45,7 @@ _EXIT_CODES: Final = {
 }
 
 
-class Exchange(Protocol):
+class AdminTransport(Protocol):
     """A way to a broker."""
 
     def ask(self, name: str, request: bytes) -> bytes | Problem:
@@ -96,11 +96,11 @@ class AdminClient:
     """A connection to a broker; a context manager.
 
     Args:
-        exchange: the way to it.
+        transport: the way to it.
     """
 
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
+    def __init__(self, transport: AdminTransport) -> None:
+        self._transport = transport
 
     @classmethod
     def connect(cls, directory: Path, *, timeout_s: float | None = None) -> AdminClient | None:
@@ -118,9 +118,9 @@ class AdminClient:
             timeout_s = TIMEOUT_S
         found = selected()
         if found is not None:
-            from perdure.cli.http_exchange import HttpExchange
+            from perdure.cli.http_transport import HttpTransport
 
-            return cls(HttpExchange(found[1], timeout_s=timeout_s))
+            return cls(HttpTransport(found[1], timeout_s=timeout_s))
         connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connecting.settimeout(timeout_s)
         try:
@@ -154,7 +154,7 @@ class AdminClient:
 
     def close(self) -> None:
         """Hang up."""
-        self._exchange.close()
+        self._transport.close()
 
     def call(self, request: Request[R]) -> R:
         """Ask, and return the result.
@@ -173,7 +173,7 @@ class AdminClient:
         Raises:
             CommandFailed: the broker refused, or does not answer.
         """
-        answer = self._exchange.ask(name, request)
+        answer = self._transport.ask(name, request)
         if isinstance(answer, bytes):
             return answer
         code = _EXIT_CODES.get(answer.code, ExitCode.UNAVAILABLE)

@@ -112,7 +112,7 @@ def join(
     refuse_server(config.storage)
     token = _token(token_file)
     from perdure.backup.fetching import fetch_checkpoint
-    from perdure.backup.place import Pace
+    from perdure.backup.place import RateLimiter
 
     with progress_bar(wanted=not no_progress) as progress:
         manifest = fetch_checkpoint(
@@ -121,7 +121,7 @@ def join(
             Path(config.storage.path),
             config=config.storage.rocksdb,
             ca_file=ca_file,
-            copied=Pace(0, lambda done: progress("fetch", done, 0)),
+            copied=RateLimiter(0, lambda done: progress("fetch", done, 0)),
             checking=lambda: progress("check", 0, 0),
         )
     out.record(

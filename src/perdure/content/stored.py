@@ -106,8 +106,8 @@ def changed(sub: Subscription, stored: StoredFilter | None) -> tuple[Subscriptio
     if stored is None or stored.where == sub.where or sub.until_offset:
         return ()
     following = msgspec.structs.replace(sub, where=stored.where)
-    if sub.group or sub.feed is not None or sub.since_offset >= stored.since_offset:
-        # A group knows its filters by itself; what a feed has still to give goes by the new one.
+    if sub.group or sub.backfill is not None or sub.since_offset >= stored.since_offset:
+        # A group knows its filters by itself; a backfill goes on by the new one.
         return (following,)
     return (
         msgspec.structs.replace(sub, until_offset=stored.since_offset),

@@ -5,10 +5,10 @@
     CONNECTING --opened--> RUNNING --target lost--> RETRYING --pause over--> CONNECTING
          \\--ConfigError, or a refused message with `on_refused: stop`--> STOPPED (until changed)
 
-Its work is cut into slices, between which clients are served (``pace``). While there is nothing new
-it looks at one number every ``POLL_S``. Sketch for one page of 500 messages: one read of the tail
-(2 us a message), the output's own work, and a cursor every ``SAVE_S`` in a batch that is written
-anyway.
+Its work is cut into slices, between which clients are served (``loop_share``). While there is
+nothing new it looks at one number every ``POLL_S``. Sketch for one page of 500 messages: one
+read of the tail (2 us a message), the output's own work, and a cursor every ``SAVE_S`` in a batch
+that is written anyway.
 """
 
 from __future__ import annotations

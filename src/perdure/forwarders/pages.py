@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from perdure.forwarders.pace import Pace
+from perdure.forwarders.loop_share import LoopShare
 from perdure.forwarders.selection import Selection
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Pages:
         self._context = context
         self._selection = selection
         self._numbered = numbered
-        self._pace = Pace(context.core)
+        self._loop_share = LoopShare(context.core)
         self._ahead: asyncio.Task[Page] | None = None
 
     async def next(self, after_offset: int) -> Page:
@@ -103,7 +103,7 @@ class Pages:
             size += sum([len(message.payload) for message in result.messages])
             found += self._chosen(result.messages)
             is_full = count >= settings.batch_messages or size >= settings.batch_bytes
-            await self._pace.rest()
+            await self._loop_share.yield_if_due()
         return Page(found, after, is_full)
 
     def _chosen(self, messages: list[Message]) -> list[Message]:

@@ -68,16 +68,16 @@ def holds(sub: Subscription, offset: int) -> bool:
     """Whether a subscription is part of the session's order at an offset of the log."""
     return (
         sub.since_offset < offset
-        and sub.feed is None
+        and sub.backfill is None
         and (not sub.until_offset or offset <= sub.until_offset)
     )
 
 
 def holds_within(sub: Subscription, *, after: int, until: int) -> bool:
     """Whether a subscription gives its session QoS 1 and 2 messages of ``(after, until]``, be it
-    in the session's order or through its feed."""
+    in the session's order or through its backfill."""
     if not sub.qos or after >= until:
         return False
-    if sub.feed is not None:
-        return sub.feed.after_offset < until
+    if sub.backfill is not None:
+        return sub.backfill.after_offset < until
     return sub.since_offset < until and (not sub.until_offset or after < sub.until_offset)

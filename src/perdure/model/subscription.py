@@ -1,4 +1,4 @@
-"""A session's subscription, and how far its feed has come."""
+"""A session's subscription, and how far its backfill has come."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class BackfillProgress(msgspec.Struct, frozen=True, array_like=True):
 
     A new subscription passes through two stages: retained messages, then the recorded messages
     after ``after_offset`` (its replay, or what was published while the retained ones were read).
-    The stage is durable, so a feed goes on after a crash where its last commit left it.
+    The stage is durable, so a backfill goes on after a crash where its last commit left it.
 
     Attributes:
         retained: the retained stage is not done yet.
-        retained_after: last retained topic that was fed; empty = none yet.
+        retained_after: last retained topic that was given; empty = none yet.
         retained_until: the last offset at the time of the SUBSCRIBE: newer retained messages come
             otherwise.
         after_offset: recorded messages up to here are done or not wanted.
@@ -43,7 +43,7 @@ class Subscription(msgspec.Struct, frozen=True, array_like=True):
         until_offset: holds for messages up to this offset; 0 = still held. An ended
             subscription is kept until the session's cursor has passed it, so that the
             session's enumeration never changes (DESIGN, serial numbers).
-        feed: None once the subscription is live.
+        backfill: None once the subscription is live.
         where: content filter that a message has to fulfil (``perdure.content``), canonical;
             empty = none.
         where_id: the stored content filter that it comes from, by ``$filter/{id}/``; empty = it
@@ -59,7 +59,7 @@ class Subscription(msgspec.Struct, frozen=True, array_like=True):
     identifier: int = 0
     since_offset: int = 0
     until_offset: int = 0
-    feed: BackfillProgress | None = None
+    backfill: BackfillProgress | None = None
     where: str = ""
     where_id: str = ""
 

@@ -192,7 +192,7 @@ class RemoteLog:
     def _get(self, kind: type[T], path: str, query: msgspec.Struct | None = None) -> T:
         while True:
             try:
-                with _Exchange(self.remote, path, query) as response:
+                with _HttpExchange(self.remote, path, query) as response:
                     body = _body(self.remote, response)
             except _Unreachable as away:
                 self._patience.wait(away)
@@ -238,7 +238,7 @@ def send_run(remote: Remote, run: PipelineRun) -> None:
 def _send(remote: Remote, path: str, record: msgspec.Struct) -> None:
     for number, each in enumerate(remote.each):
         try:
-            with _Exchange(each, path, record) as response:
+            with _HttpExchange(each, path, record) as response:
                 _body(each, response)
             return
         except _Unreachable as away:
@@ -254,7 +254,7 @@ def fetch_cursors(remote: Remote) -> Cursors:
     """
     for each in remote.each:
         try:
-            with _Exchange(each, CURSORS_PATH, None) as response:
+            with _HttpExchange(each, CURSORS_PATH, None) as response:
                 return msgspec.json.decode(_body(each, response), type=Cursors)
         except _Unreachable as away:
             problem = str(away)
@@ -279,7 +279,7 @@ def read_rows(
     while True:
         try:
             asked = msgspec.structs.replace(query, position=position)
-            with _Exchange(remote, f"{LOG_PATH}/read", asked) as response:
+            with _HttpExchange(remote, f"{LOG_PATH}/read", asked) as response:
                 for position, batch in read_stream(response):  # noqa: B007 - where to go on
                     patience.reset()
                     if batch.num_rows:
@@ -294,7 +294,7 @@ def read_rows(
 
 
 @final
-class _Exchange:
+class _HttpExchange:
     """One request and the response to it, while it is read.
 
     Raises:

@@ -190,10 +190,10 @@ def _explain_subscriptions(
     elif best == 0:
         text = "subscribed with QoS 0: what comes while the client is offline is not kept for it"
         found.append(Finding("subscription", online, "qos0", text))
-    fed = [sub for sub in matching if sub.feed is not None]
-    if fed:
-        text = f"{fed[0].name} is still given older messages; new ones follow after them"
-        found.append(Finding("subscription", True, "feeding", text))
+    backfilled = [sub for sub in matching if sub.backfill is not None]
+    if backfilled:
+        text = f"{backfilled[0].name} is still given older messages; new ones follow after them"
+        found.append(Finding("subscription", True, "backfilling", text))
     return found
 
 

@@ -92,12 +92,12 @@ async def recorded(
         return Finding("record", True, "nothing_recorded", text)
     cursor = stored.cursor
     since = min(sub.since_offset for sub in matching)
-    feeding = any(sub.feed is not None for sub in matching)
+    backfilling = any(sub.backfill is not None for sub in matching)
     last = page[-1]
-    if last.offset <= since and last.offset > cursor.offset and not feeding:
+    if last.offset <= since and last.offset > cursor.offset and not backfilling:
         text = "the last recorded message was published before the subscription was made"
         return Finding("record", False, "before_subscription", text)
-    if last.offset <= min(since, stored.record.created_at_us) and not feeding:
+    if last.offset <= min(since, stored.record.created_at_us) and not backfilling:
         text = "the last recorded message was published before the session was made"
         return Finding("record", False, "before_subscription", text)
     subscriptions = SessionSubscriptions(stored.record.client_id, stored.subscriptions)
@@ -121,7 +121,7 @@ async def recorded(
 
 
 async def addressed(database: Stored, stored: StoredSession, topic: str) -> Finding:
-    """What the session's private stream has: shares of a group, what a subscription is fed, and
+    """What the session's private stream has: shares of a group, what a backfill gave, and
     what was carried over from a dropped generation."""
     entries = await database.read_inbox(
         stored.record.client_id,

@@ -233,9 +233,9 @@ def _will(record: SessionRecord, skew_us: int) -> SessionWill | None:
 
 def held_subscription(sub: Subscription) -> HeldSubscription:
     """A subscription as it is shown."""
-    feeding = None
-    if sub.feed is not None:
-        feeding = "retained" if sub.feed.retained else "recorded"
+    backfilling = None
+    if sub.backfill is not None:
+        backfilling = "retained" if sub.backfill.retained else "recorded"
     return HeldSubscription(
         filter=sub.name,
         qos=sub.qos,
@@ -246,7 +246,7 @@ def held_subscription(sub: Subscription) -> HeldSubscription:
         where=sub.where or None,
         since=format_time(sub.since_offset),
         since_us=sub.since_offset,
-        feeding=feeding,
+        backfilling=backfilling,
     )
 
 

@@ -102,7 +102,7 @@ class SessionSubscriptions:
         return [
             sub
             for sub in self._subs
-            if sub.feed is None and holds_within(sub, after=after_offset, until=_FAR)
+            if sub.backfill is None and holds_within(sub, after=after_offset, until=_FAR)
         ]
 
     def options(self, message: Message) -> DeliveryOptions | None:

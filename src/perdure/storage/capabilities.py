@@ -17,7 +17,7 @@ from perdure.storage.results import ReadResult
 class SessionQueues(Protocol):
     """A queue for each durable session, of the messages that its subscriptions match.
 
-    The database fills it as messages are appended. A session reads that; the log is for feeds,
+    The database fills it as messages are appended. A session reads that; the log is for backfills,
     shared groups and sessions in memory. What is queued is kept when the log is trimmed. A queue
     keeps a message's expiry as its distance from the time of publishing, so that one must be in
     steady time.

@@ -9,7 +9,7 @@ import pytest
 
 from perdure.backup.directory import DirectoryPlace
 from perdure.backup.manifest import MARKER, OBJECTS, object_name
-from perdure.backup.place import Pace, Place
+from perdure.backup.place import Place, RateLimiter
 from perdure.backup.places import open_place
 from perdure.errors import ConfigError, FormatTooNew, StorageCorrupt, StorageLocked
 
@@ -83,13 +83,13 @@ def test_a_pace_keeps_its_rate() -> None:
         now[0] += seconds
 
     seen: list[int] = []
-    pace = Pace(1_000, seen.append, clock=lambda: now[0], sleep=sleep)
+    limiter = RateLimiter(1_000, seen.append, clock=lambda: now[0], sleep=sleep)
     for _ in range(10):
-        pace(500)
+        limiter(500)
     assert seen[-1] == 5_000
     assert now[0] == pytest.approx(5.0)
     now[0] += 100  # an idle time is not made up for by more than a second's worth
     before = now[0]
     for _ in range(10):
-        pace(500)
+        limiter(500)
     assert now[0] - before == pytest.approx(4.0)

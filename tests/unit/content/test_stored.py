@@ -49,6 +49,6 @@ def test_what_a_change_makes_of_a_subscription() -> None:
     assert changed(following, STORED) == ()
     assert changed(ended, STORED) == ()
     assert changed(sub(4), None) == ()
-    for one in (sub(12), sub(4, group="g"), sub(4, feed=BackfillProgress(False, "", 0, 0))):
+    for one in (sub(12), sub(4, group="g"), sub(4, backfill=BackfillProgress(False, "", 0, 0))):
         (only,) = changed(one, STORED)
         assert (only.since_offset, only.until_offset, only.where) == (one.since_offset, 0, NEW)

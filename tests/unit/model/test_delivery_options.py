@@ -77,7 +77,7 @@ def test_a_subscription_holds_between_its_offsets(
 
 
 def test_a_subscription_that_is_fed_holds_nowhere() -> None:
-    assert not holds(Subscription("a", qos=1, feed=BackfillProgress(False, "", 0, 0)), 10)
+    assert not holds(Subscription("a", qos=1, backfill=BackfillProgress(False, "", 0, 0)), 10)
 
 
 @pytest.mark.parametrize(
@@ -91,12 +91,12 @@ def test_a_subscription_that_is_fed_holds_nowhere() -> None:
         (Subscription("a", qos=1, until_offset=5), 5, 9, False),
         (Subscription("a", qos=1, until_offset=6), 5, 9, True),
         (
-            Subscription("a", qos=1, since_offset=9, feed=BackfillProgress(True, "", 9, 4)),
+            Subscription("a", qos=1, since_offset=9, backfill=BackfillProgress(True, "", 9, 4)),
             0,
             5,
             True,
         ),
-        (Subscription("a", qos=1, feed=BackfillProgress(True, "", 9, 5)), 0, 5, False),
+        (Subscription("a", qos=1, backfill=BackfillProgress(True, "", 9, 5)), 0, 5, False),
     ],
 )
 def test_a_subscription_gives_messages_of_a_span(

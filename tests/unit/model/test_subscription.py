@@ -14,7 +14,7 @@ def test_the_name_is_what_the_client_wrote() -> None:
 
 
 def test_it_survives_its_encoding() -> None:
-    feed = BackfillProgress(retained=True, retained_after="a", retained_until=4, after_offset=5)
-    subscription = Subscription("a/+", "g", 1, True, True, 2, 3, 4, 5, feed)
+    progress = BackfillProgress(retained=True, retained_after="a", retained_until=4, after_offset=5)
+    subscription = Subscription("a/+", "g", 1, True, True, 2, 3, 4, 5, progress)
     data = msgspec.msgpack.encode(subscription)
     assert msgspec.msgpack.decode(data, type=Subscription) == subscription

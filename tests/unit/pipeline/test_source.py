@@ -180,13 +180,13 @@ def test_a_stream_asks_a_broker_for_one_view_in_a_batch(
     from perdure.pipeline import remote
 
     asked: list[str] = []
-    exchange = remote._Exchange
+    exchange = remote._HttpExchange
 
     def counting(*arguments: Any) -> Any:
         asked.append(str(arguments[1]).rpartition("/")[2].partition("?")[0])
         return exchange(*arguments)
 
-    monkeypatch.setattr(remote, "_Exchange", counting)
+    monkeypatch.setattr(remote, "_HttpExchange", counting)
     append(database, ["a"] * 5, at=START)
     with WebProcess(tmp_path / "db") as process:
         options = {"url": process.url, "token": HTTP_TOKEN}

@@ -208,8 +208,8 @@ async def test_shared_and_fed() -> None:
     assert "addressed" in await scene.codes()
     scene.publish("t")
     assert "owed" not in await scene.codes()
-    fed = Scene(msgspec.structs.replace(QOS1, feed=BackfillProgress(True, "", 0, 0)))
-    assert "feeding" in await fed.codes()
+    backfilled = Scene(msgspec.structs.replace(QOS1, backfill=BackfillProgress(True, "", 0, 0)))
+    assert "backfilling" in await backfilled.codes()
 
 
 async def test_carried_over_from_a_dropped_generation() -> None:

@@ -116,14 +116,16 @@ async def test_details_of_subscriptions_will_and_memory() -> None:
     batch = Staged(database)
     will = Will("w", b"gone", qos=1, delay_s=5)
     batch.put_session(msgspec.structs.replace(OFFLINE, will=will, will_at_us=NOW))
-    feed = BackfillProgress(True, "", 0, 0)
-    batch.put_subscription("a", Subscription("f", "g", qos=2, identifier=3, feed=feed), epoch=1)
+    progress = BackfillProgress(True, "", 0, 0)
+    batch.put_subscription(
+        "a", Subscription("f", "g", qos=2, identifier=3, backfill=progress), epoch=1
+    )
     batch.put_subscription("a", Subscription("old", until_offset=1), epoch=1)
     batch.write()
     found = await details(database, live=LiveView(1, 10, 2, False, True))
     (sub,) = found["subscriptions"]
     assert (sub["filter"], sub["qos"], sub["identifier"]) == ("$share/g/f", 2, 3)
-    assert sub["feeding"] == "retained"
+    assert sub["backfilling"] == "retained"
     assert (found["will"]["topic"], found["will"]["payload_bytes"]) == ("w", 4)
     assert found["will"]["due_at"] == "2023-11-14T22:13:20.000000Z"
     assert found["live"]["inflight_max"] == 10

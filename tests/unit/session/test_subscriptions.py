@@ -26,8 +26,8 @@ def _values(wanted: DeliveryOptions | None) -> tuple[int, bool, tuple[int, ...]]
 
 
 def test_a_fed_subscription_is_not_part_of_the_order() -> None:
-    fed = Subscription("a/b", qos=1, feed=BackfillProgress(False, "", 0, 0))
-    assert SessionSubscriptions("c", [fed]).filters(0) == []
+    backfilled = Subscription("a/b", qos=1, backfill=BackfillProgress(False, "", 0, 0))
+    assert SessionSubscriptions("c", [backfilled]).filters(0) == []
 
 
 @pytest.mark.parametrize("fillers", [0, NAIVE_MAX])

@@ -165,10 +165,10 @@ def everything() -> Batch:
     will = Will("w", b"\x00", 2, True, b"\x01\x01", 5, None)
     batch.put_session(record("client/ü", 7, will=will, will_at_us=NOW_US, username="u"))
     batch.put_cursor("client/ü", Cursor(NOW_US, 70_000, (70_002,), (70_003,), 70_009), epoch=7)
-    fed = Subscription(
-        "b", since_offset=NOW_US, feed=BackfillProgress(True, "b/x", NOW_US + 1, NOW_US)
+    backfilled = Subscription(
+        "b", since_offset=NOW_US, backfill=BackfillProgress(True, "b/x", NOW_US + 1, NOW_US)
     )
-    batch.put_subscription("client/ü", fed, epoch=7)
+    batch.put_subscription("client/ü", backfilled, epoch=7)
     batch.delete_subscription("client/ü", Subscription("a/#", "g", 2, True), epoch=7)
     batch.put_awaiting_release("client/ü", 65_535, epoch=7)
     batch.delete_awaiting_release("client/ü", 1, epoch=7)

@@ -61,7 +61,7 @@ class HeldSubscription(msgspec.Struct, frozen=True, kw_only=True):
         identifier: Subscription Identifier; null = none.
         where: its content filter; null = none.
         since, since_us: it holds for messages recorded after this.
-        feeding: ``retained`` or ``recorded`` while it is given older messages; null = it is live.
+        backfilling: ``retained`` or ``recorded`` while it is given older messages; null = live.
     """
 
     filter: str
@@ -73,7 +73,7 @@ class HeldSubscription(msgspec.Struct, frozen=True, kw_only=True):
     where: str | None
     since: str | None
     since_us: int
-    feeding: str | None = None
+    backfilling: str | None = None
 
 
 @final

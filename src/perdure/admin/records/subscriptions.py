@@ -23,7 +23,7 @@ class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True):
         filter: as the client wrote it, ``$share/{group}/`` included.
         group: of a shared subscription; null = it is none.
         qos, no_local, retain_as_published, retain_handling, identifier, where, since, since_us,
-        feeding: see a session's subscriptions.
+        backfilling: see a session's subscriptions.
     """
 
     client_id: str
@@ -39,7 +39,7 @@ class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True):
     where: str | None
     since: str | None
     since_us: int
-    feeding: str | None
+    backfilling: str | None
 
 
 @final

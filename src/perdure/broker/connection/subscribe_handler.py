@@ -3,7 +3,7 @@
 A subscription is in effect, and durable, before its SUBACK leaves (trap 51). It changes nothing
 for the messages that were taken before it: those are handed out first. The retained
 messages that it brings, if few, are committed with it; more of them, and a replay, follow as a
-feed (``backfill``).
+``backfill``.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class SubscribeHandler:
         # On one broker too, what a subscription brings comes behind its SUBACK.
         hold = Hold(self._core, connection.sender) if self._core.peers is not None else None
         reasons: list[int] = []
-        feeds: list[str] = []
+        backfills: list[str] = []
         said = ""
         for number, requested in enumerate(packet.filters, start=1):
             if not number % FILTERS_PER_STEP and not await self._next_step(connection):
@@ -107,7 +107,9 @@ class SubscribeHandler:
             try:
                 where = requested_where(self._core, packet)
                 reasons.append(
-                    await self._subscribe(session, requested, identifier, replay_us, where, feeds)
+                    await self._subscribe(
+                        session, requested, identifier, replay_us, where, backfills
+                    )
                 )
             except MqttError as error:
                 if isinstance(error, (MalformedPacket, ProtocolViolation)):
@@ -124,7 +126,7 @@ class SubscribeHandler:
         if said and connection.problem_information:
             why = Properties(reason_string=said)
         ack = SubscriptionAck(
-            self._backfill, connection, Suback(packet.packet_id, reasons, why), feeds, hold
+            self._backfill, connection, Suback(packet.packet_id, reasons, why), backfills, hold
         )
         self._wait(session, ack)
 
@@ -176,13 +178,13 @@ class SubscribeHandler:
         if not session.is_open:
             raise MqttError(UNSPECIFIED_ERROR, "the client has disconnected meanwhile")
         core.pipeline.now_us = core.clock.now_us()
-        feeds: list[str] = []
+        backfills: list[str] = []
         where = requested_where(core, packet)
-        await self._subscribe(session, requested, identifier, -1, where, feeds)
+        await self._subscribe(session, requested, identifier, -1, where, backfills)
         session.put_subscription_count()
         await core.pipeline.committed()
         await core.committer.sync_now()
-        for name in feeds:
+        for name in backfills:
             if session.is_open:
                 self._backfill.start(session, name)
         return self._stored_name(requested.filter)
@@ -250,7 +252,7 @@ class SubscribeHandler:
         identifier: int,
         replay_us: int,
         where: str,
-        feeds: list[str],
+        backfills: list[str],
     ) -> int:
         """One filter. Returns the granted QoS; raises its reason code."""
         core = self._core
@@ -274,11 +276,11 @@ class SubscribeHandler:
                 not requested.retain_handling
                 or (requested.retain_handling == 1 and existing is None)
             ) and replay_us < 0
-            is_fed = await self._changes.subscribe(
+            is_backfilled = await self._changes.subscribe(
                 session, existing, sub, wants_retained=wants_retained, replay_us=replay_us
             )
-            if is_fed:
-                feeds.append(sub.name)
+            if is_backfilled:
+                backfills.append(sub.name)
         return sub.qos
 
 

@@ -54,22 +54,22 @@ class Hold:
 
 @final
 class SubscriptionAck:
-    """SUBACK or UNSUBACK that waits for its commit, and the feeds that begin after it."""
+    """SUBACK or UNSUBACK that waits for its commit, and the backfills that begin after it."""
 
-    __slots__ = ("_backfill", "_connection", "_feeds", "_hold", "_packet")
+    __slots__ = ("_backfill", "_connection", "_hold", "_names", "_packet")
 
     def __init__(
         self,
         backfill: Backfill,
         connection: ClientConnection,
         packet: Suback | Unsuback,
-        feeds: list[str],
+        backfills: list[str],
         hold: Hold | None = None,
     ) -> None:
         self._backfill = backfill
         self._connection = connection
         self._packet = packet
-        self._feeds = feeds
+        self._names = backfills
         self._hold: Hold | None = hold
 
     def committed(self) -> None:
@@ -82,7 +82,7 @@ class SubscriptionAck:
             connection.sender.packet(self._packet)
         session = connection.session
         assert session is not None
-        for name in self._feeds:
+        for name in self._names:
             self._backfill.start(session, name)
 
     def failed(self, error: StorageError, *, in_doubt: bool) -> None:

@@ -1,17 +1,17 @@
 """Feeds: what a new subscription is given before it joins the live flow.
 
-Stages of a feed (``model.BackfillProgress``)::
+Stages of a backfill (``model.BackfillProgress``)::
 
     retained --> recorded messages after an offset --> joining --> live
 
 * *retained*: the retained messages that match, in pages.
-* *recorded*: the log from the feed's offset, in pages; for a replay this is all of the past, after
-  a long retained stage it is what was published meanwhile.
+* *recorded*: the log from the backfill's offset, in pages; for a replay this is all of the
+  past, after a long retained stage it is what was published meanwhile.
 * *joining*: the log's end is reached. Messages given so far went into the private stream and may
   still stand in the dispatch queue, so a message that would overtake them there is put behind
   them as another entry (``reached``); when the last one has passed, the subscription is live.
 
-Each page is one commit with the new state of the feed, so a crash repeats and loses nothing.
+Each page is one commit with the new state of the backfill, so a crash repeats and loses nothing.
 Messages of QoS 0 are sent at once and never repeated.
 """
 
@@ -47,7 +47,7 @@ class SysTopicValues(Protocol):
 
 @final
 class Backfill:
-    """Runs the feeds of connected sessions."""
+    """Runs the backfills of connected sessions."""
 
     def __init__(
         self, core: BrokerCore, *, inbox: Inbox, sys: SysTopicValues, window_waiters: WindowWaiters
@@ -73,23 +73,23 @@ class Backfill:
         return await core.database.get_retained(topic_filter) is not None
 
     def start(self, session: LiveSession, name: str) -> None:
-        """Run the rest of a subscription's feed."""
-        run_eagerly(self._core.scheduler, self._run(session, name), name="feed")
+        """Run the rest of a subscription's backfill."""
+        run_eagerly(self._core.scheduler, self._run(session, name), name="backfill")
 
     async def pass_offset(self, session: LiveSession, offset: int) -> None:
-        """Give all that feeds have up to an offset of the log, which is to be dropped, whether
+        """Give all that backfills have up to an offset of the log, which is to be dropped, whether
         the client has room or not: it is read from the private stream when there is."""
         core = self._core
         for name in list(session.subs):
             while session.is_open:
                 sub = session.subs.get(name)
-                if sub is None or sub.feed is None or name in session.joining:
+                if sub is None or sub.backfill is None or name in session.joining:
                     break
-                if sub.feed.after_offset >= offset:
+                if sub.backfill.after_offset >= offset:
                     break
                 session.fall_behind(core.dispatcher.offset)
                 core.pipeline.now_us = core.clock.now_us()
-                if sub.feed.retained:
+                if sub.backfill.retained:
                     await self._retained_page(session, name)
                 else:
                     await self._recorded_page(session, name)
@@ -97,7 +97,7 @@ class Backfill:
                 await core.yield_to_loop()
 
     def join_all(self, session: LiveSession) -> None:
-        """All that the feeds gave has been dispatched: what was joining is live."""
+        """All that the backfills gave has been dispatched: what was joining is live."""
         for name in session.joining:
             self._make_live(session, session.subs[name], since_offset=session.inbox_until)
         session.joining.clear()
@@ -105,7 +105,7 @@ class Backfill:
     def reached(
         self, session: LiveSession, sub: Subscription, message: Message
     ) -> Subscription | None:
-        """A dispatched message matches a subscription that is still fed.
+        """A dispatched message matches a subscription that is still backfilled.
 
         Returns:
             The subscription if it is live from this message on; None if the message comes to
@@ -125,27 +125,27 @@ class Backfill:
         try:
             await self._feed(session, name)
         except StorageError as error:
-            # The feed goes on from what is stored when the client comes again.
+            # The backfill goes on from what is stored when the client comes again.
             self._core.read_failed(error, client_id=session.client_id)
             if session.is_open:
                 session.connection.storage_lost(UNSPECIFIED_ERROR)
         except Exception as error:  # noqa: BLE001 - it costs the one session
-            session.failed(error, "feed")
+            session.failed(error, "backfill")
 
     async def _feed(self, session: LiveSession, name: str) -> None:
         core = self._core
         while session.is_open:
             sub = session.subs.get(name)
-            if sub is None or sub.feed is None or name in session.joining:
+            if sub is None or sub.backfill is None or name in session.joining:
                 return
             await self._window_waiters.wait_live(session)
-            if session.feeding > 1:
-                # The feeds of thousands of filters would each read a page in this turn.
+            if session.backfilling > 1:
+                # The backfills of thousands of filters would each read a page in this turn.
                 await core.turn_budget.step(session)
             if not session.is_open or session.subs.get(name) is not sub:
                 continue
             core.pipeline.now_us = core.clock.now_us()
-            if sub.feed.retained:
+            if sub.backfill.retained:
                 await self._retained_page(session, name)
             else:
                 await self._recorded_page(session, name)
@@ -155,44 +155,46 @@ class Backfill:
     async def _retained_page(self, session: LiveSession, name: str) -> None:
         core = self._core
         sub = session.subs[name]
-        feed = sub.feed
-        assert feed is not None
+        progress = sub.backfill
+        assert progress is not None
         chunk = core.session_config.feed_chunk
         page = await core.database.read_retained(
             sub.filter,
-            after_topic=feed.retained_after,
+            after_topic=progress.retained_after,
             limit=chunk,
             scan_max=chunk * SCAN_FACTOR,
         )
         if not session.is_open or session.subs.get(name) is not sub:
             return
-        if not feed.retained_after:
+        if not progress.retained_after:
             for message in self._sys.retained(sub.filter):
                 self._give(session, sub, message, retained=True)
         for message in page.messages:
             # One that was published since comes otherwise: a recorded one in the next stage, one
             # of QoS 0 has been dispatched.
-            if message.offset <= (feed.after_offset if message.qos else feed.retained_until):
+            if message.offset <= (
+                progress.after_offset if message.qos else progress.retained_until
+            ):
                 self._give(session, sub, message, retained=True)
         if page.next_after is not None:
             following = BackfillProgress(
-                True, page.next_after, feed.retained_until, feed.after_offset
+                True, page.next_after, progress.retained_until, progress.after_offset
             )
         else:
-            following = BackfillProgress(False, "", 0, feed.after_offset)
+            following = BackfillProgress(False, "", 0, progress.after_offset)
         self._put(session, sub, following)
 
     async def _recorded_page(self, session: LiveSession, name: str) -> None:
         core = self._core
         sub = session.subs[name]
-        feed = sub.feed
-        assert feed is not None
+        progress = sub.backfill
+        assert progress is not None
         fence = core.dispatcher.offset
-        if feed.after_offset < fence:
+        if progress.after_offset < fence:
             begun_us = core.clock.monotonic_us()
             page = await core.database.read(
                 [sub.filter],
-                after_offset=feed.after_offset,
+                after_offset=progress.after_offset,
                 until_offset=fence,
                 limit=core.session_config.feed_chunk,
                 bytes_max=core.session_config.outbound_buffer_bytes,
@@ -220,10 +222,10 @@ class Backfill:
         self, session: LiveSession, sub: Subscription, *, since_offset: int
     ) -> Subscription:
         core = self._core
-        live = msgspec.structs.replace(sub, feed=None, since_offset=since_offset)
+        live = msgspec.structs.replace(sub, backfill=None, since_offset=since_offset)
         session.subs[sub.name] = live
         session.subs_version += 1
-        session.feeding -= 1
+        session.backfilling -= 1
         core.router.put(session, live)
         if session.durable:
             batch = core.committer.batch
@@ -238,10 +240,10 @@ class Backfill:
         core.pipeline.schedule()
         return live
 
-    def _put(self, session: LiveSession, sub: Subscription, feed: BackfillProgress) -> None:
-        """Keep how far a feed has come, in the batch of what it gave."""
+    def _put(self, session: LiveSession, sub: Subscription, progress: BackfillProgress) -> None:
+        """Keep how far a backfill has come, in the batch of what it gave."""
         core = self._core
-        following = msgspec.structs.replace(sub, feed=feed)
+        following = msgspec.structs.replace(sub, backfill=progress)
         session.subs[sub.name] = following
         core.router.put(session, following)
         if session.durable:

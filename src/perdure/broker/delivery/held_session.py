@@ -124,7 +124,7 @@ class HeldSession(Subscriber):
         self.subs_version: int = 0
         self.position: int = 0
         self.joining: dict[str, None] = {}
-        """Subscriptions whose feed has read all there is and that wait to join the live flow."""
+        """Subscriptions whose backfill has read all, and that wait to join the live flow."""
         self.trimmed: int = 0
         """Its private stream is trimmed up to here."""
         self.resumed: bool = False
@@ -227,7 +227,7 @@ class HeldSession(Subscriber):
         outbound = self.outbound
         if not self.durable or not outbound.dirty:
             return
-        if not self.lagging and not self.feeding and outbound.is_idle():
+        if not self.lagging and not self.backfilling and outbound.is_idle():
             outbound.lift(self._core.dispatcher.offset)
         outbound.dirty = False
         self.cursor_serial = outbound.acked_serial

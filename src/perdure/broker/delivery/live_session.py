@@ -41,17 +41,17 @@ class FeedTasks(Protocol):
     """What new subscriptions are given before they join the live flow (``backfill``)."""
 
     def start(self, session: LiveSession, name: str) -> None:
-        """Run the rest of a subscription's feed."""
+        """Run the rest of a subscription's backfill."""
         ...
 
     def join_all(self, session: LiveSession) -> None:
-        """All that the feeds gave has been dispatched: what was joining is live."""
+        """All that the backfills gave has been dispatched: what was joining is live."""
         ...
 
     def reached(
         self, session: LiveSession, sub: Subscription, message: Message
     ) -> Subscription | None:
-        """A dispatched message matches a subscription that is still fed.
+        """A dispatched message matches a subscription that is still backfilled.
 
         Returns:
             The subscription if it is live from this message on; None if the message comes to
@@ -164,8 +164,8 @@ class LiveSession(HeldSession):
         sub = entry.sub
         if sub.no_local and message.publisher == self.client_id:
             return
-        if sub.feed is not None and message.offset:
-            # Its feed reads it from the log, or joins the live flow with it.
+        if sub.backfill is not None and message.offset:
+            # Its backfill reads it from the log, or joins the live flow with it.
             sub_live = self._parts.backfill.reached(self, sub, message)
             if sub_live is None:
                 return

@@ -406,7 +406,7 @@ def _deliver_combined(
     """Deliver once what several subscriptions of a session match."""
     ready: list[Subscription] = []
     for entry in entries:
-        if entry.sub.feed is not None and message.offset and session.feeding:
+        if entry.sub.backfill is not None and message.offset and session.backfilling:
             session.deliver_one(message, entry)
         else:
             ready.append(entry.sub)

@@ -26,7 +26,7 @@ class Subscriber:
         cursor_waits: the pipeline knows that the cursor has moved, and will write it (its own
             mark).
         durable: the store has its cursor, subscriptions and private stream.
-        feeding: subscriptions whose feed is not done.
+        backfilling: subscriptions whose backfill is not done.
         groups: the shared groups that it is a member of.
         has_waiters: somebody waits for the window to have room.
         inbox_queued: entries of its private stream that stand in the dispatch queue.
@@ -37,10 +37,10 @@ class Subscriber:
     """
 
     __slots__ = (
+        "backfilling",
         "client_id",
         "cursor_waits",
         "durable",
-        "feeding",
         "groups",
         "has_waiters",
         "inbox_queued",
@@ -54,7 +54,7 @@ class Subscriber:
         self.client_id: str = record.client_id
         self.cursor_waits: bool = False
         self.durable: bool = durable
-        self.feeding: int = 0
+        self.backfilling: int = 0
         self.groups: dict[str, GroupSubscriber] = {}
         self.has_waiters: bool = False
         self.inbox_queued: int = 0
@@ -176,7 +176,7 @@ class SubscriberEntry:
         self.qos: int = sub.qos
         self.retain_as_published: bool = sub.retain_as_published
         self.identifiers: tuple[int, ...] = (sub.identifier,) if sub.identifier else ()
-        self.is_plain: bool = not sub.no_local and sub.feed is None
+        self.is_plain: bool = not sub.no_local and sub.backfill is None
         """Nothing but its QoS decides what is delivered."""
 
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from perdure.config.schema import RetentionConfig
 
 DUTY: Final = "retention"
-"""What one of several nodes does for all: to carry over feeds, and to sweep. The rest is written
-alike by each that does it, to the same places."""
+"""What one of several nodes does for all: to carry over backfills, and to sweep. The rest is
+written alike by each that does it, to the same places."""
 
 CARRY_PAGE: Final = 256
 """Messages carried over in one commit."""
@@ -220,7 +220,7 @@ class Retention:
         self, client_id: str, info: GenerationInfo, live: LiveSession | None
     ) -> int:
         core = self._core
-        fed = 0
+        backfilled = 0
         if live is not None:
             await self._backfill.pass_offset(live, info.until_offset - 1)
         stored = await core.database.open_session(client_id)
@@ -230,12 +230,12 @@ class Retention:
         if peers is not None and live is None and stored.record.connected:
             return 0  # the node that has it carries over
         if live is None and (peers is None or peers.owns(DUTY)):
-            fed = await self._carry_feeds(stored, info)
+            backfilled = await self._carry_backfills(stored, info)
         has_queues = core.database.capabilities.queues is not None
         if stored.cursor.offset >= info.until_offset - 1 or has_queues:
             # What the session is owed besides is done, or in a queue of its own.
-            return fed
-        return fed + await self._carry(stored, live, info)
+            return backfilled
+        return backfilled + await self._carry(stored, live, info)
 
     async def _carry(
         self, stored: StoredSession, live: LiveSession | None, info: GenerationInfo
@@ -281,19 +281,19 @@ class Retention:
             live.inbox_until = max(live.inbox_until, until)
         return count
 
-    async def _carry_feeds(self, stored: StoredSession, info: GenerationInfo) -> int:
-        """What feeds of an offline session have still to give from a generation, put behind all
+    async def _carry_backfills(self, stored: StoredSession, info: GenerationInfo) -> int:
+        """What backfills of an offline session have still to give from a generation, put behind all
         that is in its private stream already."""
         core = self._core
         client_id, epoch = stored.record.client_id, stored.record.epoch
         until = info.until_offset - 1
         count = 0
         for sub in stored.subscriptions:
-            feed = sub.feed
-            while feed is not None and feed.after_offset < until:
+            progress = sub.backfill
+            while progress is not None and progress.after_offset < until:
                 page = await core.database.read(
                     [sub.filter],
-                    after_offset=feed.after_offset,
+                    after_offset=progress.after_offset,
                     until_offset=until,
                     limit=CARRY_PAGE,
                 )
@@ -314,9 +314,9 @@ class Retention:
                     # A session that comes back reads up to the fence, so that must pass it.
                     core.pipeline.dispatch_placed(OffsetAdvance(entry))
                     count += 1
-                feed = msgspec.structs.replace(feed, after_offset=page.through_offset)
+                progress = msgspec.structs.replace(progress, after_offset=page.through_offset)
                 batch.put_subscription(
-                    client_id, msgspec.structs.replace(sub, feed=feed), epoch=epoch
+                    client_id, msgspec.structs.replace(sub, backfill=progress), epoch=epoch
                 )
                 await core.pipeline.committed()
                 await core.yield_to_loop()

@@ -215,7 +215,7 @@ class SessionLifecycle:
         if session.lagging:
             parts.catchup.start(session)
         for sub in list(session.subs.values()):
-            if sub.feed is not None:
+            if sub.backfill is not None:
                 parts.backfill.start(session, sub.name)
         for group in list(session.groups.values()):
             group.joined()
@@ -420,8 +420,8 @@ class SessionLifecycle:
                 session.ended.append(sub)
                 continue
             session.subs[sub.name] = sub
-            if sub.feed is not None:
-                session.feeding += 1
+            if sub.backfill is not None:
+                session.backfilling += 1
             parts.metrics.subscriptions += 1
             if sub.group:
                 self._shared_subscriptions.join(session, sub)

@@ -90,7 +90,7 @@ class SubscriptionChanges:
             replay_us: recorded ones come, from this time on; -1 = they do not.
 
         Returns:
-            Whether it is to be fed before it joins the live flow.
+            Whether it is to be backfilled before it joins the live flow.
 
         Raises:
             MqttError: the session remembers too many that have ended (0x97).
@@ -101,31 +101,31 @@ class SubscriptionChanges:
             wants_retained = await self._backfill.may_have_retained(sub.filter)
             if not session.is_open:
                 return False
-            # A store in a server takes its time, and messages and feeds go on meanwhile: the
+            # A store in a server takes its time, and messages and backfills go on meanwhile: the
             # subscription holds from where the router gets it. What was handed out since the
             # store was asked may be retained as well.
             wants_retained = wants_retained or fence != core.dispatcher.offset
             fence = core.dispatcher.offset
             existing = session.subs.get(sub.name)
         sub = msgspec.structs.replace(sub, since_offset=fence)
-        feed: BackfillProgress | None = None
+        progress: BackfillProgress | None = None
         if replay_us >= 0:
-            feed = BackfillProgress(False, "", 0, max(0, replay_us - 1))
+            progress = BackfillProgress(False, "", 0, max(0, replay_us - 1))
         elif wants_retained:
             after = fence
-            if existing is not None and existing.feed is not None:
-                after = existing.feed.after_offset
-            feed = BackfillProgress(True, "", core.database.last_offset, after)
-        elif existing is not None and existing.feed is not None:
-            feed = existing.feed
+            if existing is not None and existing.backfill is not None:
+                after = existing.backfill.after_offset
+            progress = BackfillProgress(True, "", core.database.last_offset, after)
+        elif existing is not None and existing.backfill is not None:
+            progress = existing.backfill
         elif existing is not None and _same_options(existing, sub):
             return False  # nothing changes that the order depends on
-        if feed is not None:
-            sub = msgspec.structs.replace(sub, feed=feed)
+        if progress is not None:
+            sub = msgspec.structs.replace(sub, backfill=progress)
         self._replace(session, existing, sub)
-        if feed is not None:
-            session.feeding += 1
-        return feed is not None
+        if progress is not None:
+            session.backfilling += 1
+        return progress is not None
 
     def give_up(self, session: LiveSession, sub: Subscription) -> None:
         """UNSUBSCRIBE: what was already matched may still be delivered."""
@@ -152,8 +152,8 @@ class SubscriptionChanges:
             return
         following = msgspec.structs.replace(sub, where=where, since_offset=core.dispatcher.offset)
         self._replace(session, sub, following)
-        if following.feed is not None:
-            session.feeding += 1
+        if following.backfill is not None:
+            session.backfilling += 1
             self._backfill.start(session, sub.name)
 
     def _replace(
@@ -165,8 +165,8 @@ class SubscriptionChanges:
             if existing.since_offset == sub.since_offset:
                 if existing.where != sub.where:
                     core.router.remove(session, existing)
-                if existing.feed is not None:
-                    session.feeding -= 1
+                if existing.backfill is not None:
+                    session.backfilling -= 1
                     session.joining.pop(sub.name, None)
             else:
                 if len(session.ended) >= core.session_config.subscriptions_max:
@@ -193,18 +193,18 @@ class SubscriptionChanges:
             self._shared_subscriptions.leave(session, sub)
         else:
             core.router.remove(session, sub)
-        if sub.feed is not None:
-            session.feeding -= 1
+        if sub.backfill is not None:
+            session.backfilling -= 1
             session.joining.pop(sub.name, None)
         fence = core.dispatcher.offset
-        if not session.lagging and not session.feeding and session.outbound.is_idle():
+        if not session.lagging and not session.backfilling and session.outbound.is_idle():
             # Nothing is outstanding, so nothing needs to remember it.
             session.outbound.lift(fence)
             core.cursors.put_now(session)
         keep = (
             not sub.group
             and (session.durable or session.lagging)
-            and sub.feed is None
+            and sub.backfill is None
             and sub.since_offset < fence
             and session.outbound.acked_offset < fence
         )

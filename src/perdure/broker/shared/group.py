@@ -24,8 +24,8 @@ from perdure.broker.core import RETRY_US
 from perdure.broker.dispatch.items import is_plain
 from perdure.broker.dispatch.router import GroupSubscriber
 from perdure.broker.shared.member import GroupMember, LocalMember
+from perdure.broker.shared.member_shares import MemberShares
 from perdure.broker.shared.returned import ReturnedEntries
-from perdure.broker.shared.shares import Shares
 from perdure.errors import StorageError
 from perdure.limits import STORED_FILTER_CHANGES_MAX
 from perdure.model import GroupRecord, InboxEntry, Message
@@ -78,7 +78,7 @@ class SharedGroup(GroupSubscriber):
         self.returned = ReturnedEntries(core, record.key)
         """What came back from members."""
         self._chooser = chooser
-        self._shares = Shares(core, inbox, record.key)
+        self._shares = MemberShares(core, inbox, record.key)
         self._is_limited: bool = False
         """A member has a Maximum Packet Size."""
         self._catching_up: bool = False

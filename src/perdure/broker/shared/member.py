@@ -119,7 +119,7 @@ class LocalMember(GroupMember):
         )
         self.session = session
         self.share: list[InboxEntry] = []
-        """What it is given in this step (``Shares``)."""
+        """What it is given in this step (``MemberShares``)."""
         self.takes_runs = sub.qos > 0 and is_alone
 
     @property

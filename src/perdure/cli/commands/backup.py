@@ -116,7 +116,7 @@ def verify(place: str, wanted: str, no_progress: bool, out: Output) -> int:
     """Read every file of the backups again and compare checksums; exit 65 if one is wrong."""
     from perdure.backup.keeping import check_place, read_backups, verify_backups
     from perdure.backup.manifest import BackupManifest
-    from perdure.backup.place import Pace
+    from perdure.backup.place import RateLimiter
     from perdure.backup.places import open_place
 
     opened = open_place(place, setting="--from")
@@ -132,8 +132,10 @@ def verify(place: str, wanted: str, no_progress: bool, out: Output) -> int:
     }
     total = sum(sizes.values())
     with progress_bar(wanted=not no_progress) as progress:
-        pace = Pace(0, lambda done: progress("verify", done, total))
-        problems = verify_backups(opened, wanted, pace, say=lambda text: click.echo(text, err=True))
+        limiter = RateLimiter(0, lambda done: progress("verify", done, total))
+        problems = verify_backups(
+            opened, wanted, limiter, say=lambda text: click.echo(text, err=True)
+        )
         rows = ({"backup": x.backup, "file": x.file, "problem": x.problem} for x in problems)
         count = out.rows((Column("backup"), Column("file"), Column("problem")), rows)
     verdict = "ok" if not count else f"{count} {'problem' if count == 1 else 'problems'}"

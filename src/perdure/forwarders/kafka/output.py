@@ -22,9 +22,9 @@ from perdure.errors import ConfigError
 from perdure.forwarders.kafka.producer import commit, open_producer, unavailable
 from perdure.forwarders.kafka.records import Headers, is_larger
 from perdure.forwarders.kafka.settings import shared_options
+from perdure.forwarders.loop_share import LoopShare
 from perdure.forwarders.mapping import payload_of
 from perdure.forwarders.output import Context, Output, Refusal
-from perdure.forwarders.pace import Pace
 from perdure.model import Cursor, Message
 
 T = TypeVar("T")
@@ -89,7 +89,7 @@ class KafkaOutput(Output):
         too_large: list[Message] = []
         try:
             await self._call(producer.begin_transaction)
-            pace = Pace(self._context.core)
+            loop_share = LoopShare(self._context.core)
             queued = 0
             while queued < len(messages):
                 before = queued
@@ -97,7 +97,7 @@ class KafkaOutput(Output):
                 producer.poll(0)
                 if queued == before:
                     await asyncio.sleep(_FULL_S)  # Kafka takes less than there is
-                await pace.rest()
+                await loop_share.yield_if_due()
             deadline = time.monotonic() + self._settings.timeout_s
             await self._call(lambda: commit(producer, deadline))
         except KafkaException as error:

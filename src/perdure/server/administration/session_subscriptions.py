@@ -169,18 +169,18 @@ class SessionSubscriptionOperations:
         sub = subscription(services, parsed, requested, identifier)
         if not requested.retain_handling:
             last, fence = services.database.last_offset, sub.since_offset
-            sub = msgspec.structs.replace(sub, feed=BackfillProgress(True, "", last, fence))
+            sub = msgspec.structs.replace(sub, backfill=BackfillProgress(True, "", last, fence))
         return sub
 
     def _end(self, stored: StoredSession, sub: Subscription, fence: int) -> None:
         """What it was owed until now it is owed still (see ``SubscriptionChanges``)."""
         batch, record = self._services.committer.batch, stored.record
-        # What a feed has begun to give comes another way; one that has not may be left out.
-        feed = sub.feed
-        is_plain = feed is None or (feed.retained and not feed.retained_after)
+        # What a backfill has begun to give comes another way; one that has not may be left out.
+        progress = sub.backfill
+        is_plain = progress is None or (progress.retained and not progress.retained_after)
         batch.delete_subscription(record.client_id, sub, epoch=record.epoch)
         if is_plain and sub.since_offset < fence and stored.cursor.offset < fence:
-            ended = msgspec.structs.replace(sub, until_offset=fence, feed=None)
+            ended = msgspec.structs.replace(sub, until_offset=fence, backfill=None)
             batch.put_subscription(record.client_id, ended, epoch=record.epoch)
 
     def _count(self, stored: StoredSession, more: int) -> None:

@@ -49,4 +49,4 @@ async def _load_sessions(driver: Driver, writer: Writer, names: list[bytes]) -> 
             if key == rows.RECORD_KEY:
                 writer.owners.put(decode_session(value))
             elif key[:1] == b"u":
-                writer.interests.put(name.decode(), decode_subscription(value))
+                writer.durable_subscriptions.put(name.decode(), decode_subscription(value))

@@ -29,7 +29,7 @@ from perdure.storage.remote.driver import (
     ROWS,
     Transaction,
 )
-from perdure.storage.remote.interests import Interests, wants
+from perdure.storage.remote.durable_subscriptions import DurableSubscriptions, wants
 from perdure.storage.remote.log import RemoteLog
 from perdure.storage.remote.sessions import Owners
 from perdure.storage.retained_walk import retained_key
@@ -90,7 +90,7 @@ class Writer(EntryByEntry):
 
     Attributes:
         transaction: the open one.
-        owners, interests, log: the state in memory.
+        owners, durable_subscriptions, log: the state in memory.
         retained: keys of all retained topics, with what their messages count in bytes.
         retained_bytes: their sum.
         loaded_offset: what was stored before this process is at or below it.
@@ -100,7 +100,7 @@ class Writer(EntryByEntry):
         self._queue_max = queue_max
         self.transaction = Transaction()
         self.owners = Owners()
-        self.interests = Interests()
+        self.durable_subscriptions = DurableSubscriptions()
         self.log = log
         self.retained: dict[bytes, int] = {}
         self.retained_bytes: int = 0
@@ -111,7 +111,7 @@ class Writer(EntryByEntry):
         """Forget everything; the caller loads it anew."""
         self.transaction = Transaction()
         self.owners = Owners()
-        self.interests = Interests()
+        self.durable_subscriptions = DurableSubscriptions()
         self.retained = {}
         self.retained_bytes = 0
         self.loaded_offset = loaded_offset
@@ -133,7 +133,7 @@ class Writer(EntryByEntry):
         self.log.append(transaction, message)
         if not message.qos:
             return
-        for client_id, options in self.interests.deliveries(message):
+        for client_id, options in self.durable_subscriptions.deliveries(message):
             offset = message.offset
             end = self._end(client_id)
             if offset <= end.until or end.count - end.settled >= self._queue_max:
@@ -186,7 +186,7 @@ class Writer(EntryByEntry):
         transaction.put(CLIENTS, rows.NOBODY, owner, None)
         transaction.discard_queue(client_id)
         self.owners.discard(client_id)
-        self.interests.discard(client_id)
+        self.durable_subscriptions.discard(client_id)
         self._queues.pop(client_id, None)
 
     def put_cursor(self, client_id: str, cursor: Cursor) -> None:
@@ -212,7 +212,7 @@ class Writer(EntryByEntry):
         """
         key = rows.subscription_key(sub.since_offset, sub.name)
         self.transaction.put(ROWS, client_id.encode(), key, encode_record(sub))
-        if not self.interests.put(client_id, sub):
+        if not self.durable_subscriptions.put(client_id, sub):
             return
         for message in self.log.recent(sub.since_offset):
             if wants(client_id, sub, message):
@@ -222,7 +222,7 @@ class Writer(EntryByEntry):
         """Forget a subscription."""
         key = rows.subscription_key(sub.since_offset, sub.name)
         self.transaction.put(ROWS, client_id.encode(), key, None)
-        self.interests.remove(client_id, sub)
+        self.durable_subscriptions.remove(client_id, sub)
 
     def put_awaiting_release(self, client_id: str, packet_id: int) -> None:
         """Remember an inbound QoS 2 packet identifier."""

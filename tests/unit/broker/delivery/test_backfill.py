@@ -139,7 +139,7 @@ def test_a_replay_brings_the_past_then_the_live_flow(way: str) -> None:
         past.append(b"%d" % number)
         sim.run_for(300)
     assert reader.payloads(within_us=1_000_000) == past
-    assert not sim.live.services.registry.live["r"].feeding
+    assert not sim.live.services.registry.live["r"].backfilling
 
 
 def test_a_replay_goes_on_after_a_restart() -> None:
@@ -164,7 +164,7 @@ def test_a_replay_goes_on_after_a_restart() -> None:
 
 
 def test_a_fed_subscription_beside_a_live_one_does_not_shift_identifiers() -> None:
-    """A resumed session: the feed counts, or a message would be combined with it."""
+    """A resumed session: the backfill counts, or a message would be combined with it."""
     sim = make_sim(config=PAGES)
     publisher = _publisher(sim)
     _retain(publisher, 30)
@@ -176,14 +176,14 @@ def test_a_fed_subscription_beside_a_live_one_does_not_shift_identifiers() -> No
     reader.cut()
     reader.connect()
     session = sim.live.services.registry.live["r"]
-    assert session.feeding == 1
+    assert session.backfilling == 1
     reader.messages.clear()
     reader.acks = True
     reader.cut()
     reader.connect()
     sim.run_for(1_000_000)
     session = sim.live.services.registry.live["r"]
-    assert session.feeding == 0
+    assert session.backfilling == 0
     publisher.deliver("r/new", b"now")
     sim.run_for(100_000)
     assert reader.messages[-1].payload == b"now"

@@ -58,7 +58,9 @@ RECORD = record(
 CURSOR = Cursor(NOW_US + 2, 70_000, (70_002, 70_004), (70_003,), 70_010)
 SUBS = (
     Subscription("a/#", "g", 2, True, True, 2, 268_435_455, NOW_US, NOW_US + 1),
-    Subscription("b", since_offset=NOW_US, feed=BackfillProgress(True, "b/x", NOW_US + 1, NOW_US)),
+    Subscription(
+        "b", since_offset=NOW_US, backfill=BackfillProgress(True, "b/x", NOW_US + 1, NOW_US)
+    ),
 )
 
 

@@ -28,7 +28,7 @@ class _Wire(msgspec.Struct):
 
 
 @final
-class HttpExchange:
+class HttpTransport:
     """A connection to the API of a broker.
 
     Args:

@@ -1,9 +1,9 @@
 """Which durable sessions want a message: the subscriptions of all of them, in memory.
 
 Only ordinary subscriptions that hold now are in it: not those of groups, not ended ones, not
-those that are still fed. What it decides is what a queue *shows* of a delivery; how a message is
-delivered in the end is decided when the session reads its queue (``session.pending``), so an
-entry too many is harmless and one too few is not.
+those that are still backfilled. What it decides is what a queue *shows* of a delivery; how a
+message is delivered in the end is decided when the session reads its queue (``session.pending``),
+so an entry too many is harmless and one too few is not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _Key: TypeAlias = tuple[int, str]
 
 
 @final
-class Interests:
+class DurableSubscriptions:
     """The subscriptions of all durable sessions that hold now."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Interests:
     def put(self, client_id: str, sub: Subscription) -> bool:
         """Create or replace a subscription; returns whether it holds from now on."""
         self.remove(client_id, sub)
-        if sub.group or sub.feed is not None or sub.until_offset or not sub.qos:
+        if sub.group or sub.backfill is not None or sub.until_offset or not sub.qos:
             return False
         key = (sub.since_offset, sub.name)
         clients = self._index.get(sub.filter)

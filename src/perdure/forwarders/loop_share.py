@@ -20,7 +20,7 @@ SHARE: Final = 3
 
 
 @final
-class Pace:
+class LoopShare:
     """Measures work on the loop, and rests in time.
 
     Args:
@@ -33,7 +33,7 @@ class Pace:
         self._core = core
         self._until_us = core.clock.monotonic_us() + WORK_MIN_US
 
-    async def rest(self) -> None:
+    async def yield_if_due(self) -> None:
         """Let others have a turn if it is time for it; called after each small piece of work."""
         core = self._core
         stopped_us = core.clock.monotonic_us()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.model import BackfillProgress, Message, Subscription
-from perdure.storage.remote.interests import Interests
+from perdure.storage.remote.durable_subscriptions import DurableSubscriptions
 from perdure.topic.matching import matches
 
 FILTERS = st.sampled_from(["a", "a/b", "a/+", "+/b", "#", "a/#", "+"])
@@ -20,7 +20,7 @@ SUBS = st.builds(
     identifier=st.integers(0, 3),
     since_offset=st.integers(0, 2),
     until_offset=st.sampled_from([0, 0, 5]),
-    feed=st.sampled_from([None, None, BackfillProgress(True, "", 0, 0)]),
+    backfill=st.sampled_from([None, None, BackfillProgress(True, "", 0, 0)]),
     group=st.sampled_from(["", "", "g"]),
 )
 STEPS = st.lists(st.tuples(st.sampled_from(["put", "put", "remove", "discard"]), CLIENTS, SUBS))
@@ -30,19 +30,19 @@ STEPS = st.lists(st.tuples(st.sampled_from(["put", "put", "remove", "discard"]),
 def test_it_finds_whoever_wants_a_message(
     steps: list[tuple[str, str, Subscription]], topic: str, qos: int, publisher: str
 ) -> None:
-    interests = Interests()
+    durable = DurableSubscriptions()
     held: dict[str, dict[tuple[int, str], Subscription]] = {}
     for step, client_id, sub in steps:
         mine = held.setdefault(client_id, {})
         key = (sub.since_offset, sub.name)
         if step == "put":
-            interests.put(client_id, sub)
+            durable.put(client_id, sub)
             mine[key] = sub
         elif step == "remove":
-            interests.remove(client_id, sub)
+            durable.remove(client_id, sub)
             mine.pop(key, None)
         else:
-            interests.discard(client_id)
+            durable.discard(client_id)
             held[client_id] = {}
     message = Message(topic, b"", qos, True, publisher, offset=10)
     expected = {}
@@ -51,23 +51,23 @@ def test_it_finds_whoever_wants_a_message(
             sub
             for sub in subs.values()
             if matches(sub.filter, topic)
-            and not (sub.group or sub.feed or sub.until_offset)
+            and not (sub.group or sub.backfill or sub.until_offset)
             and not (sub.no_local and client_id == publisher)
         ]
         granted = max((min(sub.qos, qos) for sub in found), default=0)
         if granted:
             retain = any(sub.retain_as_published for sub in found if sub.qos)
             expected[client_id] = (granted, retain)
-    deliveries = interests.deliveries(message)
+    deliveries = durable.deliveries(message)
     assert {name: (options.qos, options.retain) for name, options in deliveries} == expected
     assert len(deliveries) == len(expected)
 
 
 def test_an_index_that_is_emptied_holds_nothing() -> None:
-    interests = Interests()
+    durable = DurableSubscriptions()
     sub = Subscription("a/+", qos=1)
-    assert interests.put("c", sub)
-    assert len(interests) == 1
-    interests.remove("c", sub)
-    assert len(interests) == 0
-    assert interests.deliveries(Message("a/b", b"", 1)) == []
+    assert durable.put("c", sub)
+    assert len(durable) == 1
+    durable.remove("c", sub)
+    assert len(durable) == 0
+    assert durable.deliveries(Message("a/b", b"", 1)) == []

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Shares:
+class MemberShares:
     """The shares of the members of one group.
 
     Args:
