@@ -23,6 +23,7 @@ import msgspec
 from perdure.broker.core import RETRY_US
 from perdure.broker.dispatch.items import is_plain
 from perdure.broker.dispatch.router import GroupSubscriber
+from perdure.broker.shared.giving import Giver
 from perdure.broker.shared.member import GroupMember, LocalMember
 from perdure.broker.shared.member_shares import MemberShares
 from perdure.broker.shared.returned import ReturnedEntries
@@ -61,7 +62,6 @@ class SharedGroup(GroupSubscriber):
     ) -> None:
         super().__init__(record.key, record.filter, record.where)
         self._core = core
-        self._inbox: Inbox = inbox
         self._members_elsewhere: MembersElsewhere | None = members_elsewhere
         self._window_waiters: WindowWaiters = window_waiters
         self.record: GroupRecord = record
@@ -79,6 +79,7 @@ class SharedGroup(GroupSubscriber):
         """What came back from members."""
         self._chooser = chooser
         self._shares = MemberShares(core, inbox, record.key)
+        self._giver = Giver(core, inbox, record.key)
         self._is_limited: bool = False
         """A member has a Maximum Packet Size."""
         self._catching_up: bool = False
@@ -366,65 +367,12 @@ class SharedGroup(GroupSubscriber):
         if index == NO_TAKER:
             self._pass_over(message)
             return
-        member = self.takers[index]
-        sub = member.sub
-        qos = min(sub.qos, message.qos)
-        retain = sub.retain_as_published and message.retain
-        if index >= len(self.members):
-            self._give_elsewhere(member, message, qos, retain)
-        else:
-            self.members[index].session.deliver(message, qos, retain, member.identifiers)
+        self._giver.give_unrecorded(self.takers[index], message)
 
     def _give(self, member: GroupMember, message: Message) -> None:
         """Give a recorded message to a member; the position has moved past it."""
-        core = self._core
-        core.cursors.group_moved(self)
-        sub = member.sub
-        qos = min(sub.qos, message.qos)
-        retain = sub.retain_as_published and message.retain
-        if not isinstance(member, LocalMember):
-            self._give_elsewhere(member, message, qos, retain)
-            return
-        session = member.session
-        identifiers = member.identifiers
-        if not qos:
-            session.give_qos0(message, retain, identifiers)
-            return
-        entry = self._inbox.give(
-            session,
-            message,
-            qos=qos,
-            retain=retain,
-            identifiers=identifiers,
-            group_key=self.key,
-        )
-        session.given[id(entry)] = [entry]
-        if not session.durable and qos == 1:
-            core.committer.batch.put_group_entry(self.key, entry)
-        core.pipeline.schedule()
-
-    def _give_elsewhere(
-        self, member: GroupMember, message: Message, qos: int, retain: bool
-    ) -> None:
-        """Give a message to a member on another node, by way of the log."""
-        core = self._core
-        batch = core.committer.batch
-        epoch = member.subscriber.record.epoch
-        entry = InboxEntry(
-            0,
-            message,
-            qos=qos,
-            retain=retain,
-            identifiers=member.identifiers,
-            group_key=self.key,
-        )
-        if qos:
-            batch.place(entry)
-            batch.put_inbox(member.client_id, entry, epoch=epoch)
-            self.elsewhere[member.client_id].session.owed.append(entry)
-        else:
-            batch.pass_share(member.client_id, entry, epoch=epoch)
-        core.pipeline.schedule()
+        self._core.cursors.group_moved(self)
+        self._giver.give(member, message)
 
     async def _run(self) -> None:
         core = self._core
