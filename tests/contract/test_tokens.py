@@ -339,6 +339,12 @@ async def test_partitions_stay_listpacks_and_a_look_up_is_one_round_trip(url: st
         store._client.execute = counted  # type: ignore[method-assign, assignment]
         assert await store.find(everything[5].id, NOW_S) == everything[5]
         assert len(batches) == 1
+        # One of a long token as well, once there is known to be any.
+        assert await store.find(LONG.id, NOW_S) == LONG
+        batches.clear()
+        assert await store.find(LONG.id, NOW_S) == LONG
+        assert await store.find(everything[6].id, NOW_S) == everything[6]
+        assert len(batches) == 2
 
 
 @pytest.mark.redis

@@ -8,7 +8,10 @@ from typing import Final
 import click
 import msgspec
 
+from perdure.bench.errors import BenchError
 from perdure.cli.bench_screen import progress
+from perdure.cli.counts import Count
+from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
 from perdure.tokens import LAYOUTS
 
@@ -28,8 +31,8 @@ _COLUMNS: Final = tuple(
 
 
 @click.command(context_settings={"help_option_names": ["--help"]})
-@click.option("--count", type=click.IntRange(1), default=100_000, show_default=True,
-              help="Tokens in each layout.")  # fmt: skip
+@click.option("--count", type=Count(), default=100_000, show_default=True,
+              metavar="N", help="Tokens in each layout: 250000, 100k, 10M.")  # fmt: skip
 @click.option("--layouts", default=",".join(LAYOUTS), metavar="A,B", help="All by default.")
 @click.option("--url", default="", metavar="URL",
               help="A Redis that runs; by default one is started for each layout.")  # fmt: skip
@@ -57,15 +60,23 @@ def sessions(
     names = [name.strip() for name in layouts.split(",") if name.strip()]
     if not names:
         raise click.BadParameter("names no layout", param_hint="--layouts")
-    with progress(wanted=True) as on_progress:
-        found = compare(
-            count,
-            names,
-            url=url,
-            progress=lambda what, done: (
-                on_progress(what, done, "") if on_progress is not None else None
-            ),
-        )
+    for name in names:
+        if name not in LAYOUTS:
+            raise click.BadParameter(
+                f"there is no layout {name!r}, but {', '.join(LAYOUTS)}", param_hint="--layouts"
+            )
+    try:
+        with progress(wanted=True) as on_progress:
+            found = compare(
+                count,
+                names,
+                url=url,
+                progress=lambda what, done: (
+                    on_progress(what, done, "") if on_progress is not None else None
+                ),
+            )
+    except BenchError as error:
+        raise CommandFailed(error.message, ExitCode.UNAVAILABLE, hint=error.hint) from error
     if save is not None:
         save.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
         click.echo(f"wrote {save}", err=True)

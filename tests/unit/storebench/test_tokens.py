@@ -46,7 +46,9 @@ def test_a_server_is_started_where_none_is_given(capsys: pytest.CaptureFixture[s
     assert found["hash_entries"] == 128
 
 
-def test_a_layout_that_is_none_is_refused() -> None:
+def test_a_layout_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "sessions", "--layouts", "planned,best"]) == 64
+    assert "'best'" in capsys.readouterr().err
     with pytest.raises(BenchError, match="best"):
         compare(10, ["best"])
     assert run(["bench", "sessions", "--layouts", ","]) == 64

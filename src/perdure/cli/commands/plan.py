@@ -9,6 +9,7 @@ from typing import Final
 import click
 import msgspec
 
+from perdure.cli.counts import Count
 from perdure.cli.data import broker_options, open_database
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
@@ -16,7 +17,7 @@ from perdure.config.schema import Config
 from perdure.config.units import SIZES, parse_duration
 from perdure.tokens import LAYOUTS
 
-_ENTRIES: Final = 128
+_ENTRIES: Final = 512
 _COLUMNS: Final = tuple(
     Column(name, right=name != "layout")
     for name in ("layout", "partitions", "bytes_each", "total_mib", "of_json")
@@ -29,14 +30,20 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--count", required=True, metavar="N", help="Tokens: 250000, 100k, 10M, 1G.")
+@click.option(
+    "--count",
+    "wanted",
+    type=Count(),
+    required=True,
+    metavar="N",
+    help="Tokens: 250000, 100k, 10M, 1G.",
+)
 @click.option("--redis", "url", default="", metavar="URL",
               help="Ask this server for its limits of listpacks.")  # fmt: skip
 @click.option("--entries", type=click.IntRange(1), default=_ENTRIES, show_default=True,
-              help="Without --redis: hash-max-listpack-entries (128 in Redis 7, 512 before and "
-                   "since 8).")  # fmt: skip
+              help="Without --redis: hash-max-listpack-entries; Redis's own is 512.")  # fmt: skip
 @output_options
-def sessions(count: str, url: str, entries: int, out: Output) -> None:
+def sessions(wanted: int, url: str, entries: int, out: Output) -> None:
     """Memory of a token store on Redis, in each layout, for so many login sessions.
 
     \b
@@ -46,7 +53,6 @@ def sessions(count: str, url: str, entries: int, out: Output) -> None:
     """
     from perdure.tokens.redis.plan import estimate
 
-    wanted = _count(count)
     if url:
         entries = asyncio.run(_entries_of(url))
     estimates = [estimate(layout, wanted, hash_entries=entries) for layout in LAYOUTS]
@@ -108,15 +114,6 @@ def capacity(config: Config, keep: str | None, growth: float, out: Output) -> No
     if found is None:
         raise CommandFailed(f"{path}: the log is too short to tell", ExitCode.NOT_FOUND)
     out.record({**msgspec.structs.asdict(found), "growth": growth, "keep_s": round(keep_s)})
-
-
-def _count(text: str) -> int:
-    """A number of things; k, M and G are thousands, millions and billions."""
-    factor = {"k": 10**3, "M": 10**6, "G": 10**9}.get(text[-1:], 1)
-    digits = text[:-1] if factor > 1 else text
-    if not digits.isascii() or not digits.isdigit() or not 0 < int(digits) * factor <= 10**12:
-        raise click.BadParameter(f"{text!r} is no number from 1 to 1000G", param_hint="--count")
-    return int(digits) * factor
 
 
 async def _entries_of(url: str) -> int:

@@ -13,7 +13,7 @@ from perdure.storage.redis.replies import settings_of
 
 @final
 class ListpackLimits(NamedTuple):
-    """Limits of a server, or the least of a cluster's; what Redis 7.0 has by itself.
+    """Limits of a server, or the least of a cluster's; by default less than any has by itself.
 
     Attributes:
         entries: fields of a hash.

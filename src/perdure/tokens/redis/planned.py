@@ -83,6 +83,8 @@ class PlannedTokens(TokenStore):
         self.plan = Plan(0)
         self.entries_max, self._value_max = ListpackLimits()
         self._saved = 0
+        self._has_long = False
+        """Long tokens are about: look-ups ask for one beforehand."""
         self._growing = asyncio.Lock()
 
     async def open(self, expected: int, now_s: int) -> None:
@@ -149,11 +151,14 @@ class PlannedTokens(TokenStore):
             yield Command(("HDEL", key, field), key)
 
     async def find(self, token_id: bytes, now_s: int) -> Token | None:
+        key = self._long_key(token_id)
         for _ in range(_PLANS_MAX):
             plan = self.plan
+            also = [Command(("GET", key), key)] if self._has_long else []
             *found, plan_reply = await self._client.execute(
-                [*self._each(token_id, plan, "HGET"), self._get_plan()]
+                [*also, *self._each(token_id, plan, "HGET"), self._get_plan()]
             )
+            long = check(found.pop(0)) if also else None
             values = [check(reply) for reply in found]
             # The newer place has the newer value.
             data = next((value for value in reversed(values) if value is not None), None)
@@ -167,9 +172,10 @@ class PlannedTokens(TokenStore):
             return None
         if not is_stub(data):
             return unpack_short(token_id, data)
-        key = self._long_key(token_id)
-        whole = await self._client.call(Command(("GET", key), key))
-        return unpack(token_id, whole) if isinstance(whole, bytes) else None
+        if not also:
+            self._has_long = True
+            long = await self._client.call(Command(("GET", key), key))
+        return unpack(token_id, long) if isinstance(long, bytes) else None
 
     async def revoke(self, token_id: bytes) -> bool:
         long = self._long_key(token_id)
