@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import subprocess
+import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import asyncpg
@@ -82,6 +85,11 @@ async def test_each_target_has_the_log_once_and_in_order(tmp_path: Path) -> None
                     await asyncio.sleep(0.2)
         await broker.stop()
         found = {name: await asyncio.to_thread(read) for name, read in readers.items()}
+        if find_spec("pyarrow") is not None:
+            command = [sys.executable, "-m", "perdure", "pipeline", "audit", "--data", str(data)]
+            await asyncio.to_thread(
+                subprocess.run, [*command, *options, "--kafka", "kafka"], check=True
+            )
         config = load(environ={}, sets=[f"storage.path={data}"]).config
         database = open_embedded(config, engine=Engine)
         try:

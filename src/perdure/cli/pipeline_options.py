@@ -60,6 +60,7 @@ class From(msgspec.Struct, frozen=True):
         token_file: with its token, or None.
         ca_file: authority of its certificate, or None.
         pipeline: the section of the configuration.
+        config: all of it.
     """
 
     data: Path
@@ -67,6 +68,7 @@ class From(msgspec.Struct, frozen=True):
     token_file: Path | None = None
     ca_file: Path | None = None
     pipeline: PipelineConfig = PipelineConfig()
+    config: Config = Config()
 
     @property
     def place(self) -> str:
@@ -123,7 +125,7 @@ def log_of(
     """The log of a configuration: a broker's, if ``url`` names one."""
     data, given = Path(config.storage.path), config.pipeline.log
     if not url:
-        return From(data, pipeline=config.pipeline)
+        return From(data, pipeline=config.pipeline, config=config)
     token = token_file or (Path(given.token_file) if given.token_file else None)
     authority = ca_file or (Path(given.ca_file) if given.ca_file else None)
     return From(data, url, token, authority, config.pipeline)

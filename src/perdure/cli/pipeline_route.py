@@ -173,15 +173,11 @@ def _row(written: Any) -> dict[str, Any]:
 
 def _applications(config: Config) -> dict[str, KafkaForwarderConfig]:
     """The forwarders of all applications, by name."""
-    from perdure.forwarders import definitions
-    from perdure.forwarders.applications import Applications
+    from perdure.forwarders.applications import every_forwarder
 
-    kept = definitions.load(Path(config.storage.path) / definitions.FILE_NAME).forwarders
-    added = {name: definitions.bind_settings(name, given) for name, given in kept.items()}
-    every = {**added, **Applications(config.applications).configured()}
     return {
         name: settings
-        for name, settings in every.items()
+        for name, settings in every_forwarder(config).items()
         if isinstance(settings, KafkaForwarderConfig) and settings.application
     }
 

@@ -11,12 +11,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 from perdure.admin.records.applications import Application
-from perdure.config.schema import ForwarderConfig, KafkaForwarderConfig
+from perdure.config.schema import Config, ForwarderConfig, KafkaForwarderConfig
 from perdure.config.schema.applications import ApplicationsConfig
 from perdure.errors import ConfigError, MqttError
+from perdure.forwarders import definitions
 from perdure.forwarders.definitions import bind_settings
 from perdure.topic.names import parse_shared
 
@@ -186,3 +188,16 @@ def _plain_filter(text: str) -> tuple[str, str]:
     except MqttError as error:
         raise ConfigError(f"{text!r}: {error.message}", path="filter") from None
     return plain, group
+
+
+def every_forwarder(config: Config) -> dict[str, ForwarderConfig]:
+    """The forwarders of a broker by name: its configuration's, those that were added, and those of
+    applications.
+
+    Raises:
+        ConfigError: one cannot be read.
+    """
+    kept = definitions.load(Path(config.storage.path) / definitions.FILE_NAME).forwarders
+    added = {name: bind_settings(name, given) for name, given in kept.items()}
+    applications = Applications(config.applications).configured()
+    return {**added, **config.forwarders, **applications}

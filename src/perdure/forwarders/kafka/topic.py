@@ -151,7 +151,7 @@ def _read_to_end(consumer: Consumer, writer: str, deadline: float) -> int:
         for record in consumer.consume(1000, timeout=min(1.0, _left(deadline))):
             error = record.error()
             if error is None:
-                found = _offset_of(record, writer) or found
+                found = record_offset(record, writer) or found
             elif error.code() == KafkaError._PARTITION_EOF:
                 return found
             elif not error.retriable():
@@ -166,7 +166,8 @@ def _left(deadline: float) -> float:
     return left_s
 
 
-def _offset_of(record: Message, writer: str) -> int:
+def record_offset(record: Message, writer: str) -> int:
+    """Where the message of a record stands in the log; 0 = another one has written it."""
     headers = dict(record.headers() or [])
     value = headers.get(OFFSET_HEADER)
     if headers.get(WRITER_HEADER) != writer.encode() or not isinstance(value, bytes):

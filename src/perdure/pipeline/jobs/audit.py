@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -111,11 +111,17 @@ Stamp = Callable[[str, bytes], tuple[str, int] | None]
 
 @final
 class Findings:
-    """Counts problems, and keeps some of each kind."""
+    """Counts problems, and keeps some of each kind.
 
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.problems: list[Problem] = []
+    Args:
+        counts, problems: of an audit that is gone on with.
+    """
+
+    def __init__(
+        self, counts: Mapping[str, int] | None = None, problems: Iterable[Problem] = ()
+    ) -> None:
+        self.counts: Counter[str] = Counter(counts or {})
+        self.problems: list[Problem] = list(problems)
 
     def add(self, kind: str, subject: str, detail: str) -> None:
         """Take one."""
