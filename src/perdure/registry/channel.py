@@ -91,17 +91,27 @@ class Channel(NamedTuple):
         return check_channel(channel)
 
 
+def checked_key(channel: Channel) -> str:
+    """The key of a channel whose name means it alone.
+
+    Raises:
+        ConfigError: a part is missing, too long, or has a colon in it.
+    """
+    app_id, model, user_id, model_id = channel
+    user, one = f":user:{user_id}" if user_id else "", f":id:{model_id}" if model_id else ""
+    key = f"app:{app_id}{user}:model:{model}{one}"
+    colons = 3 + 2 * (user_id != "") + 2 * (model_id != "")
+    if not app_id or not model or len(key) > PART_CHARS_MAX or key.count(":") != colons:
+        check_channel(channel)
+    return key
+
+
 def check_channel(channel: Channel) -> Channel:
     """A channel whose name means it alone.
 
     Raises:
         ConfigError: a part is missing, too long, or has a colon in it.
     """
-    app_id, model, user_id, model_id = channel
-    colons = 3 + 2 * (user_id != "") + 2 * (model_id != "")
-    key = channel.key
-    if app_id and model and len(key) <= PART_CHARS_MAX and key.count(":") == colons:
-        return channel
     for name, part, must in (
         ("application", channel.app_id, True),
         ("model", channel.model, True),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from zlib import crc32
 
 from perdure.content import canonical
 from perdure.errors import ConfigError
@@ -15,8 +16,8 @@ from perdure.registry.channel import (
     Channel,
     DeviceTransport,
     Keys,
-    check_channel,
     check_device,
+    checked_key,
     filter_id_of,
 )
 from perdure.registry.device import connected_fields, disconnected_fields, iso
@@ -101,34 +102,32 @@ def subscribed_all(
         ConfigError: one cannot be.
     """
     before: list[Command] = []
-    members: dict[tuple[Channel, str], list[str]] = {}
+    after: list[Command] = []
+    by_where: dict[str, tuple[str, str]] = {}
+    begin, partitions = f"{keys.prefix}subscription:", keys.partitions
     for device, channel, where in wanted:
         device_id, transport = device
         if not device_id or not transport or "|" in transport:
             check_device(device)
-        of = (channel, where)
-        subscribed = members.get(of)
-        if subscribed is None:
-            members[of] = [f"{device_id}|{transport}"]
-        else:
-            subscribed.append(f"{device_id}|{transport}")
-    after: list[Command] = []
-    for (channel, where), names in members.items():
-        channel_key = check_channel(channel).key
-        filter_id = ""
+        channel_key = checked_key(channel)
+        place = crc32(channel_key.encode()) % partitions
         if where:
-            text = checked_filter(where)
-            filter_id = filter_id_of(text)
+            known = by_where.get(where)
+            if known is None:
+                text = checked_filter(where)
+                known = by_where[where] = text, filter_id_of(text)
+            text, filter_id = known
             filters = keys.filters_of(channel_key)
             after.append(Command(("HSET", filters, filter_id, text), filters))
-        key = keys.subscription_in(channel_key, filter_id, keys.partition(channel_key))
+            key = f"{begin}{channel_key}:filter:{filter_id}:partition:{place}".encode()
+        else:
+            key = f"{begin}{channel_key}:partition:{place}".encode()
         if until_s:
-            for name in names:
-                device = DeviceTransport.parse(name)
-                expiry = keys.expiry(device.device_id)
-                entry = expiry_entry(keys, device, key)
-                before.append(Command(("ZADD", expiry, until_s, entry), expiry))
-        after.append(Command(("SADD", key, *names), key))
+            expiry = keys.expiry(device_id)
+            before.append(
+                Command(("ZADD", expiry, until_s, expiry_entry(keys, device, key)), expiry)
+            )
+        after.append(Command(("SADD", key, f"{device_id}|{transport}"), key))
     return before, after
 
 
