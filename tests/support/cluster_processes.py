@@ -240,7 +240,7 @@ class ClusterProcesses:
             if not node.is_wanted:
                 await node.spawn()
 
-    async def until_listening(self, node: ClusterNodeProcess, *, timeout_s: float = 60.0) -> None:
+    async def until_listening(self, node: ClusterNodeProcess, *, timeout_s: float = 180.0) -> None:
         """Wait for a node.
 
         Raises:

@@ -38,7 +38,7 @@ FAULTS: Final = (
     "step_clock",
     "kill_everything",
 )
-RECOVERY_TIMEOUT_S: Final = 90.0
+RECOVERY_TIMEOUT_S: Final = 180.0
 ANSWER_TIMEOUT_S: Final = 3.0
 """A client whose node does not answer CONNECT tries another one after this."""
 

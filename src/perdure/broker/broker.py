@@ -27,7 +27,15 @@ from perdure.broker.runtime.unexpected_errors import UnexpectedErrors
 from perdure.broker.services import Services
 from perdure.clock import Clock, SteadyClock
 from perdure.config.schema import Config
-from perdure.errors import Fenced, StorageError, StorageLocked, StorageUnavailable
+from perdure.errors import (
+    Fenced,
+    FormatTooNew,
+    LogShorter,
+    LogTruncated,
+    StorageError,
+    StorageLocked,
+    StorageUnavailable,
+)
 from perdure.mqtt.reason_codes import (
     SERVER_SHUTTING_DOWN,
     SESSION_TAKEN_OVER,
@@ -250,9 +258,11 @@ class Broker:
         session.connection.disconnect(SESSION_TAKEN_OVER, why, send_will=False)
 
     def _is_fenced(self, error: StorageError) -> bool:
-        """End the process if another broker has the store: it is not coming back to this one."""
-        may_be_taken = self.services.database.capabilities.may_be_taken
-        if not may_be_taken or not isinstance(error, Fenced | StorageLocked):
+        """End the process if another broker has the store, or a cluster's log is not for this node
+        any more: it is not coming back to this one."""
+        if not self.services.database.capabilities.may_be_taken:
+            return False
+        if not isinstance(error, Fenced | StorageLocked | FormatTooNew | LogShorter | LogTruncated):
             return False
         # Raised in a task of the broker's: that ends the process with the error's exit code.
         self.services.scheduler.spawn(_raise(error), name="fenced")

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 
 import msgspec
 
-from perdure.errors import StorageCorrupt
 from perdure.forwarders.definitions import Definitions, load, save
 from perdure.model.reserved import FORWARDERS_PREFIX
+from perdure.observe.logs import get_logger
 
 if TYPE_CHECKING:
     from perdure.broker.cluster.notices import Notices
+
+
+log = get_logger("forwarders")
 
 
 class Keeper(Protocol):
@@ -117,7 +120,8 @@ class ClusterKeeper:
             try:
                 kept = msgspec.json.decode(value, type=_Kept)
             except msgspec.DecodeError as error:
-                raise StorageCorrupt(f"the forwarder {name!r} does not decode: {error}") from error
+                log.error("forwarder.unknown", forwarder=name, reason=str(error))
+                continue
             if kept.settings is not None:
                 found.forwarders[name] = kept.settings
             if kept.paused:

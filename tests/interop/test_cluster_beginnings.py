@@ -1,0 +1,90 @@
+"""What a node finds when it comes: the state of a single broker, and records of another release."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from perdure.cli.exit_codes import ExitCode
+from perdure.cli.main import run
+from tests import servers
+from tests.support.bounds import HANG_S
+from tests.wire.harness import Options
+from tests.wire.process_broker import ProcessBroker
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+
+def node(directory: Path, name: str, cluster: str) -> ProcessBroker:
+    """A node that is not started yet."""
+    directory.mkdir(exist_ok=True)
+    settings = {
+        "node.name": name,
+        "cluster.name": cluster,
+        "cluster.kafka": servers.kafka().servers,
+    }
+    return ProcessBroker(directory, Options(settings=settings))
+
+
+def test_a_single_broker_becomes_a_cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its clients find their sessions and their backlog at each node, and all nodes hold the same."""
+    (tmp_path / "n1").mkdir()
+    single = ProcessBroker(tmp_path / "n1", Options())
+    single.start()
+    sleepers = [single.connect(f"sleeper{number}", expiry=600) for number in range(2)]
+    for peer in sleepers:
+        peer.subscribe(("t/#", 2))
+        peer.disconnect()
+    publisher = single.connect("publisher")
+    for number in range(20):
+        publisher.publish(f"t/{number % 3}", b"%02d" % number, qos=1 + number % 2)
+    publisher.publish("kept", b"retained", qos=1, retain=True)
+    publisher.disconnect()
+    single.close_peers()
+    assert single.stop() == 0
+    data = tmp_path / "n1" / "data"
+    assert run(["cluster", "init", "--data", str(data), "--json"]) == ExitCode.OK
+    # What joins gets the same state; over HTTP that is `cluster join`.
+    (tmp_path / "n2").mkdir()
+    shutil.copytree(data, tmp_path / "n2" / "data")
+    name = servers.kafka_topic()
+    nodes = [node(tmp_path / each, each, name) for each in ("n1", "n2")]
+    try:
+        for each in nodes:
+            each.start()
+        for number, each in enumerate(reversed(nodes)):
+            back = each.connect(f"sleeper{number}", clean=False, expiry=600, session_present=True)
+            for at in range(20):
+                back.receive_publish(f"t/{at % 3}", b"%02d" % at, qos=1 + at % 2, dup=False)
+            reader = each.connect(f"reader{number}")
+            reader.subscribe(("kept", 1))
+            reader.receive_publish("kept", b"retained", qos=1, retain=True)
+    finally:
+        for each in nodes:
+            each.close_peers()
+            each.close()
+    place = ["--kafka", servers.kafka().servers, "--name", name]
+    capsys.readouterr()
+    found = run(["cluster", "verify", *place, *(str(each.directory / "data") for each in nodes)])
+    assert found == ExitCode.OK, capsys.readouterr().out
+
+
+def test_a_record_of_a_later_release_ends_a_node_with_a_word(tmp_path: Path) -> None:
+    """Whether it runs or starts: what it does not understand it does not pass over."""
+    name = servers.kafka_topic()
+    old = node(tmp_path / "n1", "n1", name)
+    old.start()
+    producer = Producer({"bootstrap.servers": servers.kafka().servers})
+    producer.produce(f"perdure.{name}.log", b"\x02a record of tomorrow")
+    assert producer.flush(HANG_S) == 0
+    assert old.wait() == ExitCode.DATA
+    assert "has version 2; this release reads 1" in old.log_tail()
+    assert "upgrade this node" in old.log_tail()
+    old.spawn()
+
+    assert old.wait() == ExitCode.DATA
