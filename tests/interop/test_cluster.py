@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 
@@ -218,6 +219,23 @@ def test_a_node_is_expelled_and_forgotten_by_an_operator(
     assert run(["cluster", "status", *asked]) == 0
     assert '"n3"' not in capsys.readouterr().out
     third.start()
+
+
+def test_any_node_lists_what_is_connected_to_all_of_them(
+    cluster: ClusterBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for node in cluster.nodes:
+        node.connect(f"listed-{node.options.settings['node.name']}", expiry=600).subscribe(("l", 1))
+    asked = ["--data", str(cluster.nodes[0].directory / "data"), "--json"]
+    capsys.readouterr()
+    assert run(["sessions", "list", "--prefix", "listed-", "--state", "connected", *asked]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(row["client_id"], row["node"]) for row in found] == [
+        (f"listed-{name}", name) for name in ("n1", "n2", "n3")
+    ]
+    assert run(["subs", "list", "--prefix", "listed-", *asked]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert sorted(row["node"] for row in rows) == ["n1", "n2", "n3"]
 
 
 def test_each_node_tells_how_far_it_has_read(cluster: ClusterBroker) -> None:

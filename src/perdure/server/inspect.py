@@ -116,7 +116,7 @@ def session_row(
         now_us: steady time.
         running: see ``state_of``.
         skew_us: what the wall clock is ahead of it.
-        node: that holds it.
+        node: that holds it; None = the record may name one, of a cluster.
         subscription_count: of a session in memory, whose record is behind in this.
     """
     if subscription_count is None:
@@ -125,7 +125,7 @@ def session_row(
     return SessionRow(
         client_id=record.client_id,
         state=state_of(record, now_us, running=running),
-        node=node,
+        node=node or (record.connected and record.node) or None,
         username=record.username or None,
         protocol=_PROTOCOLS.get(record.protocol, ""),
         created_at=format_time(record.created_at_us),

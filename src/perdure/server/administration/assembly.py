@@ -104,7 +104,12 @@ class Administration:
     ) -> None:
         clock = SystemClock()
         node = config.node.name
-        table = LiveTable(services.registry.live, services.clock.monotonic_us, node=node)
+        table = LiveTable(
+            services.registry.live,
+            services.clock.monotonic_us,
+            node=node,
+            is_alone=services.peers is None,
+        )
         self.recorder = Recorder(services)
         self.alarms = AlarmWatch(
             services, config, lambda: self.recorder.lag_us, ForwarderReadings(forwarders)

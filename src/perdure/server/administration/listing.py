@@ -54,16 +54,23 @@ class LiveTable:
         live: by client id.
         monotonic_us: clock.
         node: name of this node.
+        is_alone: there are no others, with connected sessions of their own.
     """
 
     def __init__(
-        self, live: Mapping[str, Any], monotonic_us: Callable[[], int], *, node: str
+        self,
+        live: Mapping[str, Any],
+        monotonic_us: Callable[[], int],
+        *,
+        node: str,
+        is_alone: bool = True,
     ) -> None:
         self._live = cast("Mapping[str, Connected]", live)
         self._monotonic_us = monotonic_us
         self._snapshot: list[bytes] = []
         self._taken_us: int | None = None
         self.node = node
+        self.is_alone = is_alone
 
     def __len__(self) -> int:
         return len(self._live)
@@ -184,7 +191,9 @@ def _total(request: ListSessions, live: LiveTable | None, total: int | None) -> 
     plain = ListSessions(limit=request.limit, cursor=request.cursor)
     if request == plain:
         return total
-    if live is None or request != msgspec.structs.replace(plain, connected=request.connected):
+    if live is None or not live.is_alone:
+        return None
+    if request != msgspec.structs.replace(plain, connected=request.connected):
         return None
     return len(live) if request.connected else None if total is None else total - len(live)
 
@@ -196,7 +205,8 @@ async def candidates(
     prefix = request.prefix
     first = prefix.encode()
     connected = iter(()) if live is None else _from(await live.ids(), first, after)
-    if request.connected or request.state == "connected":
+    is_alone = live is None or live.is_alone
+    if is_alone and (request.connected or request.state == "connected"):
         for client_id in connected:
             held = None if live is None else live.get(client_id.decode())
             if held is not None:

@@ -170,12 +170,15 @@ class SubscriptionOperations:
         """The subscriptions of a session, by name."""
         live = self._services.registry.live.get(client_id)
         subs: Sequence[Subscription]
+        node: str | None = self._live.node
         if live is not None:
             subs = list(live.subs.values())
         else:
             stored = await self._services.database.open_session(client_id)
             subs = () if stored is None else stored.subscriptions
-        node = None if live is None else self._live.node
+            # Where it is connected to another node its record says so.
+            held = stored is not None and stored.record.connected
+            node = stored.record.node or None if stored is not None and held else None
         rows = [_row(client_id, sub, node) for sub in subs if not sub.until_offset]
         return sorted(rows, key=lambda row: row.filter)
 
