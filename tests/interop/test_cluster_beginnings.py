@@ -32,7 +32,7 @@ def node(directory: Path, name: str, cluster: str) -> ProcessBroker:
 def test_a_single_broker_becomes_a_cluster(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its clients find their sessions and their backlog at each node, and all nodes hold the same."""
+    """Its clients find their sessions and backlogs at each node, and all nodes hold the same."""
     (tmp_path / "n1").mkdir()
     single = ProcessBroker(tmp_path / "n1", Options())
     single.start()
