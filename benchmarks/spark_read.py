@@ -1,15 +1,19 @@
 """Spark reads the log, beside the same rows in Parquet; whole, one percent by filter, by time.
 
-    python benchmarks/spark_read.py [--messages 1000000] [--json]
+    python benchmarks/spark_read.py [--messages 1000000] [--kafka] [--json]
     python -m benchmarks spark-read
 
 Records messages of 10,000 devices with 4 metrics each, as ``log_replay`` does. Times are from a
-query's start to its end, with two cores, of six runs after one that is not counted; what is read
-goes nowhere (Spark's sink ``noop``). The script shows the best, the record has the medians. Beside
+query's start to its end, with two cores, of six rounds after one that is not counted; a round has
+all queries, so that what else the machine does disturbs each of them alike. What is read goes
+nowhere (Spark's sink ``noop``). The script shows the best, the record has the medians. Beside
 each stands the processor time of Spark's processes, Java and Python together: divided by two it is
 the time on two cores that nobody else uses, whatever the machine did meanwhile. ``url_full`` reads
 the same log through an HTTP process. The decoder alone is measured too, in processor time of one
-core.
+core. ``stats`` is the command, once, from its start to its end, without Spark.
+
+With ``--kafka`` the same messages are read from a real Kafka too, with Spark's source, which knows
+no topics of MQTT: they are keys there, and it reads all of them (``kafka_source``).
 """
 
 from __future__ import annotations
@@ -18,25 +22,27 @@ import argparse
 import contextlib
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks import log_replay, record
+from benchmarks import kafka_source, log_replay, record
 from perdure.pipeline.decode import Names, decode_page
 from perdure.pipeline.log_source import PAGE_ROWS
 from perdure.pipeline.schema import BY_NAME
 from perdure.pipeline.session import build
 from perdure.storage.rocksdb.bulk import LogFiles
 from perdure.web.settings import WebSettings
+from tests.support.kafka import why_not as why_no_kafka
 
 REPEATS = 6
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -64,15 +70,28 @@ class Taken(NamedTuple):
     cpu_s: float
 
 
-def timed(query: Callable[[], Any]) -> list[Taken]:
-    """Some runs of a query."""
-    times = []
+def timed(queries: Mapping[str, Callable[[], Any]]) -> dict[str, list[Taken]]:
+    """Some rounds of queries."""
+    times: dict[str, list[Taken]] = {name: [] for name in queries}
     for number in range(1 + REPEATS):
-        used, begun = processor_s(), time.perf_counter()
-        query().write.format("noop").mode("overwrite").save()
-        if number:
-            times.append(Taken(time.perf_counter() - begun, processor_s() - used))
+        for name, query in queries.items():
+            used, begun = processor_s(), time.perf_counter()
+            query().write.format("noop").mode("overwrite").save()
+            if number:
+                taken = Taken(time.perf_counter() - begun, processor_s() - used)
+                times[name].append(taken)
     return times
+
+
+def counted(path: Path) -> list[Taken]:
+    """``pipeline stats`` as a process, once."""
+    command = [sys.executable, "-m", "perdure", "pipeline", "stats", "--data", str(path), "--json"]
+    used, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    taken_s = time.perf_counter() - begun
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
+    return [Taken(taken_s, cpu_s)]
 
 
 def best(times: Sequence[Taken]) -> Taken:
@@ -120,7 +139,9 @@ def served(path: Path) -> Iterator[str]:
             process.kill()
 
 
-def measure(spark: Any, path: Path, parquet: Path, count: int, url: str) -> dict[str, list[Taken]]:
+def measure(
+    spark: Any, path: Path, parquet: Path, count: int, url: str, kafka: str
+) -> dict[str, list[Taken]]:
     """What all queries took."""
     log = str(path)
 
@@ -132,47 +153,56 @@ def measure(spark: Any, path: Path, parquet: Path, count: int, url: str) -> dict
     devices = json.dumps([f"devices/{number * 97}/#" for number in range(100)])
     spark.conf.set("spark.sql.parquet.compression.codec", "zstd")
     read().repartition(2).write.mode("overwrite").parquet(str(parquet))
-    return {
-        "full": timed(read),
-        "topic_and_payload": timed(
+    queries: dict[str, Callable[[], Any]] = {
+        "full": read,
+        "topic_and_payload": (
             lambda: spark.read.format("perdure").schema("topic string, payload binary").load(log)
         ),
-        "one_percent_by_filter": timed(lambda: read(topic=devices)),
-        "one_device": timed(lambda: read(topic="devices/42/#")),
-        "one_percent_by_time": timed(lambda: read(**window)),
-        "url_full": timed(
-            lambda: spark.read.format("perdure").options(url=url, token=TOKEN).load()
-        ),
-        "parquet_full": timed(lambda: spark.read.parquet(str(parquet))),
-        "empty_query": timed(lambda: read(topic="no/such/topic")),
+        "one_percent_by_filter": lambda: read(topic=devices),
+        "one_device": lambda: read(topic="devices/42/#"),
+        "one_percent_by_time": lambda: read(**window),
+        "url_full": lambda: spark.read.format("perdure").options(url=url, token=TOKEN).load(),
+        "parquet_full": lambda: spark.read.parquet(str(parquet)),
+        "empty_query": lambda: read(topic="no/such/topic"),
     }
+    if kafka:
+        queries |= kafka_source.queries(spark, kafka, first, count)
+    return timed(queries)
 
 
-def measured(count: int) -> tuple[float, dict[str, list[Taken]]]:
+def measured(count: int, *, with_kafka: bool = False) -> tuple[float, dict[str, list[Taken]]]:
     """Rows a second of the decoder, and what all queries took."""
     import perdure
 
     os.environ["PYTHONPATH"] = str(Path(perdure.__file__).parents[1])
-    with tempfile.TemporaryDirectory(prefix="perdure-bench-") as directory:
+    with contextlib.ExitStack() as held:
+        directory = held.enter_context(tempfile.TemporaryDirectory(prefix="perdure-bench-"))
         path = Path(directory, "db")
         log_replay.record(path, "skipscan", count)
+        kafka = held.enter_context(kafka_source.filled(path)) if with_kafka else ""
         alone = decoder_alone(path)
-        spark = build(master="local[2]", log_file=Path(directory, "spark.log"))
-        with served(path) as url:
-            found = measure(spark, path, Path(directory, "parquet"), count, url)
+        spark = build(
+            master="local[2]",
+            log_file=Path(directory, "spark.log"),
+            settings=kafka_source.settings() if with_kafka else None,
+        )
+        url = held.enter_context(served(path))
+        found = measure(spark, path, Path(directory, "parquet"), count, url, kafka)
         spark.stop()
+        found["stats"] = counted(path)
     return alone, found
 
 
 def run(*, count: int = 1_000_000) -> bool:
     """Measure, and write the record."""
     started = record.now()
-    alone, found = measured(count)
+    with_kafka = not why_no_kafka()
+    alone, found = measured(count, with_kafka=with_kafka)
     return record.write(
         "spark-read",
         started,
         data=Path(tempfile.gettempdir()),
-        settings={"messages": count, "cores": 2, "repeats": REPEATS},
+        settings={"messages": count, "cores": 2, "repeats": REPEATS, "kafka": with_kafka},
         checks=checks(alone, found, count),
         values={name: [taken._asdict() for taken in times] for name, times in found.items()},
     )
@@ -209,6 +239,12 @@ def checks(alone: float, found: dict[str, list[Taken]], count: int) -> list[reco
         record.check("one device", took_ms("one_device"), "ms"),
         record.check("a query that finds nothing", took_ms("empty_query"), "ms"),
         record.check("the decoder alone, of one core", [alone], "rows/s of processor time"),
+        record.check("stats, with its start", [found["stats"][0].wall_s], "s", most=15),
+        *(
+            record.check(f"the same rows from Kafka: {name}", took_ms(name), "ms")
+            for name in found
+            if name.startswith("kafka")
+        ),
     ]
 
 
@@ -217,9 +253,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--kafka", action="store_true", help="beside Spark's Kafka source")
     arguments = parser.parse_args()
     count = arguments.messages
-    alone, times = measured(count)
+    alone, times = measured(count, with_kafka=arguments.kafka)
     found = {name: best(each) for name, each in times.items()}
     if arguments.json:
         told = {name: taken._asdict() for name, taken in found.items()}
