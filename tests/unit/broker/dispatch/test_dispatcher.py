@@ -455,3 +455,12 @@ def test_who_is_wanted_by_content_while_filters_come_and_go() -> None:
         found = router.index.get("t")
         indexed.add(found is not None and found.by_content is not None)
     assert indexed == {True, False}
+
+
+def test_what_the_broker_tells_of_itself_misses_nobody() -> None:
+    metrics = Metrics()
+    dispatcher = Dispatcher(Router(), metrics, offset=0, gate_qos2=True)
+    for topic in ("$SYS/broker/uptime", "$audit/user", "t", "$SYSTEM/t"):
+        dispatcher.accept([Message(topic, b"", 0)])
+    dispatcher.run(0)
+    assert metrics.messages_dropped_no_subscriber == 2
