@@ -9,7 +9,7 @@ from benchmarks.spark_read import Taken, best, checks
 
 NAMES = (
     *("full", "topic_and_payload", "one_percent_by_filter", "one_device"),
-    *("one_percent_by_time", "url_full", "parquet_full", "empty_query"),
+    *("one_percent_by_time", "url_full", "parquet_full", "empty_query", "stats", "kafka_full"),
 )
 
 
@@ -22,6 +22,8 @@ def test_a_read_of_a_part_is_held_against_the_whole() -> None:
     part = found["one percent by a hundred filters against all"]
     assert (part.low, part.high, part.is_met) == (5.0, 8.0, True)
     assert not found["one percent by time against all"].is_met
+    assert found["stats, with its start"].is_met
+    assert found["the same rows from Kafka: kafka_full"].found == 450
     assert found["the decoder alone, of one core"].found == 1.5e6
 
 
