@@ -184,7 +184,7 @@ class Client:
                         f"{self._reason(reason, SUBACK)}"
                     )
             self._ready(now_ns)
-        elif isinstance(packet, Disconnect):
+        elif isinstance(packet, Disconnect) and self.is_wanted:
             raise BenchError(
                 f"the broker disconnected {self.client_id}: "
                 f"{self._reason(packet.reason, DISCONNECT)}"

@@ -47,18 +47,63 @@ class Pacing(Protocol):
 
 
 @final
+class Place:
+    """Where a broker listens.
+
+    Args:
+        host, port: its address.
+
+    Raises:
+        BenchError: the host has no address.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self.name = f"{host}:{port}"
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        except OSError as error:
+            raise BenchError(f"{self.name}: {error.strerror}") from error
+        self.family, self.peer = found[0], found[4]
+        self.spreads = (
+            self.family == socket.AF_INET and ipaddress.ip_address(str(self.peer[0])).is_loopback
+        )
+        self.opened = 0
+
+    def unreachable(self, error: OSError) -> BenchError:
+        """What to say when nobody listens there."""
+        return BenchError(
+            f"cannot connect to {self.name}: {error.strerror}", hint="is the broker running?"
+        )
+
+
+@final
 class Link:
     """One connection and its client.
+
+    Args:
+        client: what it is for.
+        loop: serves it.
+        place: where it goes; None = to the loop's broker.
 
     Attributes:
         publishes: its client is a publisher.
         is_open: connecting or connected.
     """
 
-    __slots__ = ("client", "is_connected", "is_open", "loop", "publishes", "sock", "unsent")
+    __slots__ = (
+        "client",
+        "is_connected",
+        "is_open",
+        "loop",
+        "place",
+        "publishes",
+        "sock",
+        "unsent",
+    )
 
-    def __init__(self, client: Client, loop: Loop) -> None:
+    def __init__(self, client: Client, loop: Loop, place: Place | None = None) -> None:
         self.client = client
+        self.place = place or loop.place
         self.publishes = isinstance(client, Publisher)
         self.loop = loop
         self.sock: socket.socket | None = None
@@ -101,21 +146,13 @@ class Loop:
         host, port: of the broker.
 
     Attributes:
+        place: of the broker.
         pacing: told when a publisher has taken acknowledgements.
         is_closing: the broker may close connections: it is about to be stopped.
     """
 
     def __init__(self, host: str, port: int) -> None:
-        self._address = (host, port)
-        try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        except OSError as error:
-            raise BenchError(f"{host}:{port}: {error.strerror}") from error
-        self._family, self._peer = found[0], found[4]
-        self._spreads = (
-            self._family == socket.AF_INET and ipaddress.ip_address(str(self._peer[0])).is_loopback
-        )
-        self._opened = 0
+        self.place = Place(host, port)
         self._links: dict[int, Link] = {}
         self._buffer = bytearray(_READ_BYTES)
         self._view = memoryview(self._buffer)
@@ -137,23 +174,24 @@ class Loop:
 
     def connect(self, link: Link) -> None:
         """Begin to connect; the client's CONNECT follows when the socket is there."""
-        sock = socket.socket(self._family, socket.SOCK_STREAM)
+        place = link.place
+        sock = socket.socket(place.family, socket.SOCK_STREAM)
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._spreads and self._opened >= _PORTS_PER_SOURCE:
+        if place.spreads and place.opened >= _PORTS_PER_SOURCE:
             # One address has too few ports for all connections to one broker.
-            self._bind(sock, self._opened // _PORTS_PER_SOURCE)
-        self._opened += 1
+            self._bind(sock, place.opened // _PORTS_PER_SOURCE)
+        place.opened += 1
         link.sock = sock
         link.is_open = True
         link.is_connected = False
         link.unsent = b""
         link.client.open()
-        error = sock.connect_ex(self._peer)
+        error = sock.connect_ex(place.peer)
         if error not in (0, errno.EINPROGRESS):
             sock.close()
             link.is_open = False
-            raise self._unreachable(OSError(error, os.strerror(error)))
+            raise place.unreachable(OSError(error, os.strerror(error)))
         self._links[sock.fileno()] = link
         self._epoll.register(sock.fileno(), select.EPOLLIN | select.EPOLLOUT)
 
@@ -206,7 +244,7 @@ class Loop:
         if error:
             failure = OSError(error, os.strerror(error))
             self.drop(link)
-            raise self._unreachable(failure)
+            raise link.place.unreachable(failure)
         if events & select.EPOLLOUT:
             link.is_connected = True
             self.watch(link)
@@ -234,12 +272,6 @@ class Loop:
         no_port = getattr(socket, "IP_BIND_ADDRESS_NO_PORT", 24)
         sock.setsockopt(socket.IPPROTO_IP, no_port, 1)
         sock.bind((f"127.0.{number % 250}.2", 0))
-
-    def _unreachable(self, error: OSError) -> BenchError:
-        host, port = self._address
-        return BenchError(
-            f"cannot connect to {host}:{port}: {error.strerror}", hint="is the broker running?"
-        )
 
 
 def allow_files(count: int) -> None:

@@ -149,6 +149,13 @@ def notes(result: Result, verdicts: Sequence[Verdict] = ()) -> list[str]:
     for phase in result.phases:
         if "bytes_each" in phase.extra:
             lines.append(f"{phase.name}: {size(int(phase.extra['bytes_each']))} for each")
+        used = [
+            f"node {name[4:-7]} {value:.1f} us"
+            for name, value in phase.extra.items()
+            if name.endswith("_cpu_us")
+        ]
+        if used:
+            lines.append(f"{phase.name}: CPU for each message: {', '.join(used)}")
         if "restart_s" in phase.extra:
             lines.append(f"{phase.name}: listened again after {phase.extra['restart_s']:.2f} s")
         if phase.late_p99_ms is not None:
@@ -191,6 +198,8 @@ def _clients(settings: Settings) -> str:
     match settings.scenario:
         case "p2p":
             return f"{settings.publishers:,} pairs"
+        case "cluster":
+            return f"{settings.publishers:,} pairs, {len(settings.nodes):,} nodes"
         case "conn" | "idle":
             return f"{settings.subscribers:,} clients"
         case "offline":

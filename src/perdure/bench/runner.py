@@ -14,7 +14,7 @@ from typing import Final, final
 from perdure.bench.client import Client
 from perdure.bench.errors import BenchError
 from perdure.bench.ledger import Ledger
-from perdure.bench.loop import Link, Loop, Pacing, allow_files
+from perdure.bench.loop import Link, Loop, Pacing, Place, allow_files
 from perdure.bench.meter import Meter
 from perdure.bench.pacing import ClosedLoop, OpenLoop
 from perdure.bench.publisher import Publisher
@@ -42,6 +42,7 @@ class Run:
 
     Attributes:
         meter: what the clients count.
+        places: of the nodes, where the broker is a cluster; else its own.
         warnings: what the reader of the figures should know.
     """
 
@@ -53,6 +54,7 @@ class Run:
         self.sessions_lost = 0
         self._progress = progress
         self._loop = Loop(target.host, target.port)
+        self.places = [_place(node) for node in settings.nodes] or [self._loop.place]
         self._streams = 0
         self._expected: list[tuple[Subscriber, list[Stream]]] = []
         self._publishers: list[Publisher] = []
@@ -86,8 +88,8 @@ class Run:
             retain=retain,
         )
 
-    def publisher(self, name: str, streams: list[Stream]) -> Link:
-        """A publisher of some streams."""
+    def publisher(self, name: str, streams: list[Stream], *, node: int = 0) -> Link:
+        """A publisher of some streams, at one of ``places``."""
         client = Publisher(
             f"{self.settings.root}-{name}",
             version=self.settings.version,
@@ -98,7 +100,11 @@ class Run:
             password=self.target.password,
         )
         self._publishers.append(client)
-        return Link(client, self._loop)
+        return self.link(client, node=node)
+
+    def link(self, client: Client, *, node: int = 0) -> Link:
+        """A connection to one of ``places``, for a client."""
+        return Link(client, self._loop, self.places[node])
 
     def subscriber(
         self,
@@ -108,8 +114,10 @@ class Run:
         streams: list[Stream],
         follow: bool = False,
         group: Ledger | None = None,
+        node: int = 0,
     ) -> Link:
-        """A subscriber that should get all of some streams, or its group together."""
+        """A subscriber that should get all of some streams, or its group together; at one of
+        ``places``."""
         client = Subscriber(
             f"{self.settings.root}-{name}",
             version=self.settings.version,
@@ -123,7 +131,7 @@ class Run:
             ledger=group,
         )
         self._expected.append((client, streams))
-        return Link(client, self._loop)
+        return self.link(client, node=node)
 
     def connect(self, links: Sequence[Link], what: str) -> None:
         """Connect clients, a limited number at a time, until each is ready."""
@@ -355,3 +363,8 @@ class Run:
         if pacing is not None:
             wait_ns = min(wait_ns, pacing.tick(time.monotonic_ns()))
         self._loop.turn(wait_ns)
+
+
+def _place(node: str) -> Place:
+    host, _, port = node.rpartition(":")
+    return Place(host.strip("[]"), int(port))

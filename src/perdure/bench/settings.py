@@ -35,6 +35,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             sessions on one wildcard that matches everything, retained messages, and recorded
             messages that nobody waits for.
         restart: the broker is killed and started again before messages are taken back.
+        nodes: of a cluster, ``host:port``; empty = it is one broker.
         seed: names clients and topics.
     """
 
@@ -57,6 +58,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retained: int = 0
     recorded: int = 0
     restart: bool = False
+    nodes: tuple[str, ...] = ()
     seed: int = 1
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import final
 
 from perdure.bench.errors import BenchError
@@ -17,10 +18,12 @@ class Target:
         process: the one that the tool started; it can be restarted.
         pid: of a broker that runs already.
         username, password: for every client.
+        node_pids: of the nodes of a cluster, in their order, as far as they run here.
         goes_on: it is not ended after the run, so what the run made is taken away again; None =
             unless the tool started it.
 
     Attributes:
+        node_probes: of ``node_pids``.
         is_laid: what the settings want idle in it was laid down by an earlier run.
     """
 
@@ -33,6 +36,7 @@ class Target:
         pid: int | None = None,
         username: str | None = None,
         password: bytes | None = None,
+        node_pids: Sequence[int] = (),
         goes_on: bool | None = None,
     ) -> None:
         self.host = host
@@ -43,6 +47,7 @@ class Target:
         self.goes_on = process is None if goes_on is None else goes_on
         self.is_laid = False
         self._pid = pid
+        self.node_probes = [ProcessProbe(each) for each in node_pids]
         self.probe = self._new_probe()
 
     def restart(self) -> float:

@@ -27,6 +27,7 @@ class TargetOptions(msgspec.Struct, frozen=True):
     Attributes:
         start: name of a peer to start; empty = one that runs at ``host`` and ``port``.
         program: its executable, instead of the installed one.
+        node_pids: see ``bench.target``.
     """
 
     host: str
@@ -36,6 +37,7 @@ class TargetOptions(msgspec.Struct, frozen=True):
     pid: int | None
     start: str
     program: str | None
+    node_pids: tuple[int, ...] = ()
 
 
 @final
@@ -89,14 +91,15 @@ def target_options(command: _F) -> _F:
 
 
 def load_options(
-    *, traffic: bool = False, publishes: bool = True, durable: bool = True
+    *, traffic: bool = False, publishes: bool = True, durable: bool = True, idle: bool = True
 ) -> Callable[[_F], _F]:
     """Add the options of the load; the command gets them as ``load``, a dict of settings.
 
     Args:
-        traffic: messages flow for a time, so there is a rate, a duration and idle company.
+        traffic: messages flow for a time, so there is a rate and a duration.
         publishes: messages are published at all.
         durable: sessions may be durable or clean.
+        idle: with ``traffic``: there may be idle company.
     """
     options: list[Callable[[_F], _F]] = [
         click.option("-V", "--mqtt-version", "version", type=click.Choice(list(VERSIONS)),
@@ -123,6 +126,9 @@ def load_options(
                          default=10.0, show_default=True, metavar="SECONDS"),
             click.option("--warmup", "warmup_s", type=click.FloatRange(0), default=2.0,
                          show_default=True, metavar="SECONDS", help="Not measured."),
+        ]  # fmt: skip
+    if traffic and idle:
+        options += [
             click.option("--with-offline", "offline", type=click.IntRange(0), default=0,
                          metavar="N", help="Beside N offline durable sessions on a wildcard."),
             click.option("--with-retained", "retained", type=click.IntRange(0), default=0,

@@ -174,7 +174,12 @@ def _target(where: TargetOptions) -> Iterator[tuple[Target, Broker, Path]]:
     password = where.password_file.read_bytes().rstrip(b"\r\n") if where.password_file else None
     if not where.start:
         target = Target(
-            where.host, where.port, pid=where.pid, username=where.username, password=password
+            where.host.strip("[]"),
+            where.port,
+            pid=where.pid,
+            username=where.username,
+            password=password,
+            node_pids=where.node_pids,
         )
         yield target, Broker(name=f"{where.host}:{where.port}"), Path.cwd()
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from perdure.errors import StorageUnavailable
 from perdure.mqtt.packets import (
     EMPTY,
     PUBACK,
@@ -86,11 +87,47 @@ def test_a_subscription_waits_for_what_was_taken_before_it() -> None:
     sim.run_for(10_000)
     let_go(sim, store)
     client.take(Suback)
-    assert client.payloads() == []  # ``after`` was taken while the SUBSCRIBE still waited
-    publisher.publish("t", b"later")
-    sim.run_for(10_000)
+    # ``after`` has gathered until ``before`` came back, so it has its place behind the subscription.
+    assert client.payloads() == [b"after"]
+
+
+def test_what_comes_gathers_until_the_log_has_given_the_last_back() -> None:
+    """One batch for all of it, and nobody waits when nothing is on its way."""
+    sim, store, other = held_sim()
+    publisher = Client(sim, "p", acks=False)
+    publisher.connect()
+    hold(store)
+    publisher.publish("t", b"0")
+    sim.run_for(1_000)
+    assert store.replica.end is not None
+    submitted = store.replica.end.waiting
+    assert len(submitted) == 1
+    for number in range(1, 20):
+        publisher.publish("t", b"%d" % number)
+        sim.run_for(5_000)
+    assert len(submitted) == 1
+    store.sequence_all()
+    sim.run_for(1_000)
+    assert len(submitted) == 1
     let_go(sim, store)
-    assert client.payloads() == [b"later"]
+    assert len(publisher.take_all(Ack)) == 20
+
+
+def test_a_batch_that_gathers_when_the_log_is_lost_fails_with_it() -> None:
+    """Nothing comes back that could end the gathering."""
+    sim, store, _ = held_sim()
+    publisher = Client(sim, "p", acks=False)
+    publisher.connect()
+    hold(store)
+    for payload in (b"submitted", b"gathers"):
+        publisher.publish("t", payload)
+        sim.run_for(5_000)
+    committer = sim.live.services.committer
+    assert not committer.batch.is_empty()
+    committer.lost(StorageUnavailable("Kafka has gone"))
+    sim.run_for(5_000)
+    assert committer.batch.is_empty()
+    assert not publisher.take_all(Ack)
 
 
 def test_who_comes_again_waits_for_what_the_connection_before_has_left() -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from perdure.bench.result import Phase
 from perdure.bench.runner import Run
-from perdure.bench.scenarios import connections, offline, replay, traffic
+from perdure.bench.scenarios import cluster, connections, offline, replay, traffic
 
 Scenario = Callable[[Run], list[Phase]]
 
@@ -19,5 +19,6 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
     "offline": offline.offline,
     "replay": replay.replay,
     "idle": connections.idle,
+    "cluster": cluster.cluster,
 }
 """Scenarios by name."""

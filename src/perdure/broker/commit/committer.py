@@ -13,13 +13,16 @@ messages in a commit: 1 write(2) of about 200 KiB, 1 fdatasync (0.1 to 5 ms), 2 
 While commits are spaced (``spacing``) an open batch may gather instead. What is written is synced
 as soon as no other sync runs (``log_sync``).
 
-Invariant: while a batch gathers, a timer or a linger is under way that ends in ``commit_due``.
+Where the log is somewhere else a batch gathers until the one before it has come back.
+
+Invariant: while a batch gathers, a timer or a linger is under way that ends in ``commit_due``, or
+the log has one to give back.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from perdure.broker.commit.log_sync import LogSync
 from perdure.broker.commit.pacer import CommitPacer
@@ -45,6 +48,10 @@ from perdure.storage.contract import Database
 
 if TYPE_CHECKING:
     from perdure.broker.dispatch.items import Item
+
+SUBMITTED_MAX: Final = 1
+"""Batches on their way to a log that is somewhere else, beyond which the open one gathers. Each
+costs that log, and every node, more than what is in it: with more of them all become slower."""
 
 
 @final
@@ -138,6 +145,13 @@ class Committer:
 
     def gathers(self) -> bool:
         """Whether the open batch stays open for more: ``linger`` must follow if it does."""
+        if self._awaits_log():
+            if not self.writable or self.batch.is_empty():
+                return False
+            if self._waiting.count + self._written.count >= self._messages_max:
+                return False
+            self._answer_memory()
+            return True
         spacing = self._spacing
         if spacing.is_due or not self.pacer.spaced or not self.writable or self.batch.is_empty():
             return False
@@ -147,6 +161,11 @@ class Committer:
             return False
         self._answer_memory()
         return True
+
+    def _awaits_log(self) -> bool:
+        """Whether what was submitted has to come back before more is: under load batches are as far
+        apart as the log is slow, and a lone one never waits."""
+        return self.sequences_late and len(self._submitted) >= SUBMITTED_MAX
 
     def linger(self, *, gathering: bool, still: bool = True) -> bool:
         """Let the spacing go by: the last thing that a turn does.
@@ -162,6 +181,8 @@ class Committer:
         """
         if not gathering and not (self.pacer.lingers and self.pacer.spaced):
             return False
+        if self._awaits_log():
+            return False  # its coming back ends it
         # What the loop waits for does not come while it stands still.
         still = still and self.writable and not self.log_sync.is_on_loop and not self.sequences_late
         return self._spacing.linger(gathering=gathering, still=still, over=self._linger_over)
@@ -393,6 +414,10 @@ class Committer:
         self._mark_failed(error, in_doubt=True)
         self._fail_submitted(error)
         notify_failed(waiters, error, in_doubt=True)
+        if self.sequences_late and not self.batch.is_empty():
+            # It may have gathered until something comes back that does not.
+            now_us = self.clock.monotonic_us()
+            self._spacing.wake_at(now_us, now_us)
 
     def recovered(self) -> None:
         """The store takes writes again; a batch opened meanwhile is kept."""

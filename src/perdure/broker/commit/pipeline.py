@@ -47,6 +47,9 @@ noticed so much later."""
 GATHERED_MAX: Final = 256
 """Items that are written and dispatched at once: more of them would share nothing that counts."""
 
+GATHERED_LATE_MAX: Final = 2_048
+"""As many where the log is somewhere else: a batch costs all nodes there, whatever is in it."""
+
 
 MANY_SESSIONS: Final = 16
 """Sessions that one message goes to, before which it pays to ask whether the sync has finished."""
@@ -86,6 +89,7 @@ class CommitPipeline:
         self._clock: SteadyClock = clock
         self._steady_times: bool = committer.steady_times
         self._commit_queue_max = commit_queue_max
+        self._gathered_max: int = GATHERED_LATE_MAX if committer.sequences_late else GATHERED_MAX
         self.dispatcher: Dispatcher | None = None
         self.turn_budget: TurnBudget = TurnBudget(scheduler, committer.clock)
         """Who has work left for the next turn."""
@@ -158,7 +162,9 @@ class CommitPipeline:
         self._taken()
 
     def _taken(self) -> None:
-        if not self._scheduled and (not self._gathering or self._taken_count() >= GATHERED_MAX):
+        if not self._scheduled and (
+            not self._gathering or self._taken_count() >= self._gathered_max
+        ):
             self.schedule()
 
     def _taken_count(self) -> int:
@@ -204,7 +210,7 @@ class CommitPipeline:
     def _end(self) -> None:
         """End the turn as the loop asks for it."""
         self.number += 1
-        if self._taken_count() < GATHERED_MAX and self._committer.gathers():
+        if self._taken_count() < self._gathered_max and self._committer.gathers():
             self._gathering = True
             self._finish()
         else:

@@ -9,6 +9,7 @@ import click
 
 from perdure.bench.peers import PEERS
 from perdure.bench.settings import Settings
+from perdure.cli.bench_cluster import cluster
 from perdure.cli.bench_options import COUNT, load_options, report_options, target_options
 from perdure.cli.bench_persistence import persistence
 from perdure.cli.bench_run import ComparePlan, report_on, run_scenario
@@ -34,9 +35,11 @@ def command() -> None:
       perdure bench compare --with mosquitto p2p --pairs 100
       perdure bench persistence --start
       perdure bench sessions --count 1000000
+      perdure bench cluster --url n1:1883 --url n2:1883
     """
 
 
+command.add_command(cluster)
 command.add_command(persistence)
 command.add_command(sessions)
 

@@ -11,7 +11,7 @@ from perdure.admin.problems import Refused
 from perdure.admin.records.cluster import ExpelNode, ForgetNode, Membership
 from perdure.config.units import format_time
 from perdure.server.administration.service import Call, Handler
-from perdure.storage.ordered.members import Member
+from perdure.storage.ordered.member import Member
 from perdure.storage.ordered.record import ANYHOW, Expel, Forget
 from perdure.storage.ordered.replica import Replica
 

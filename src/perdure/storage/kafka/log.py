@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final, TypeVar, final
@@ -246,9 +247,16 @@ class KafkaLog:
         if bounds is not None:
             self._check(position, bounds)
         self._consumer.assign([TopicPartition(self._settings.topic, _PARTITION, position)])
+        served_s = 0.0
         while not self._closing.is_set():
             first = self._consumer.poll(POLL_S)
-            self._producer.poll(0)
+            # Each call into librdkafka gives the interpreter lock away and waits for it, so what
+            # is not needed for every record is done now and then.
+            now_s = time.monotonic()
+            if first is None or now_s - served_s >= POLL_S:
+                served_s = now_s
+                self._producer.poll(0)
+                self._look_at_end(position)
             if first is None:
                 continue
             records: list[LogRecord] = []
@@ -260,13 +268,16 @@ class KafkaLog:
                 records.append(self._record(message))
             if records:
                 position = records[-1].position + 1
-                # As the last answer has it: librdkafka asks nobody.
-                place = TopicPartition(self._settings.topic, _PARTITION)
-                known = self._consumer.get_watermark_offsets(place, cached=True)
-                self._end = max(position, known[1] if known else 0)
+                self._end = max(position, self._end)
                 self._hand(records)
             if broken is not None:
                 self._broken(broken, position)
+
+    def _look_at_end(self, position: int) -> None:
+        # As the last answer has it: librdkafka asks nobody.
+        place = TopicPartition(self._settings.topic, _PARTITION)
+        known = self._consumer.get_watermark_offsets(place, cached=True)
+        self._end = max(position, known[1] if known else 0)
 
     def _bounds_in_time(self) -> LogBounds | None:
         """The log's bounds, as soon as Kafka answers; None = closed before it did."""

@@ -27,38 +27,11 @@ from typing import Final, NamedTuple, final
 
 import msgspec
 
+from perdure.storage.ordered.member import Member
 from perdure.storage.ordered.record import ANYHOW, Expel, Forget, Join, Leave, Record
 
 FORMER_MAX: Final = 16
 """Incarnations of a name that are remembered, so that none of them comes back."""
-
-
-class Member(msgspec.Struct, array_like=True, frozen=True):
-    """What is known of a node.
-
-    Attributes:
-        name: its name.
-        incarnation: of its process; 0 = it is no member.
-        number: of its last record.
-        heard_us: log time of its last record.
-        joined_us: log time of its first one.
-        format: newest version of records that it reads.
-        former: its earlier incarnations, the latest last.
-        left_us: log time at which it was a member last; 0 = it is one.
-        reason: why it is none (``Ending``).
-        advertise: where clients reach it; empty = it does not say.
-    """
-
-    name: str
-    incarnation: int
-    number: int
-    heard_us: int
-    joined_us: int
-    format: int
-    former: tuple[int, ...] = ()
-    left_us: int = 0
-    reason: str = ""
-    advertise: str = ""
 
 
 class Verdict(Enum):

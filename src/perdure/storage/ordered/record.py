@@ -28,8 +28,7 @@ node that meets a newer one stops and says so.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias, final
+from typing import Final, NamedTuple, TypeAlias
 
 from perdure.errors import FormatTooNew, StorageCorrupt
 
@@ -104,9 +103,7 @@ ANYHOW: Final = 2**64 - 1
 """``Expel.heard`` of somebody who knows better: an operator."""
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """What a node submits.
 
     Attributes:

@@ -25,6 +25,7 @@ from perdure.storage.batch import Batch
 from perdure.storage.batch_codec import encode
 from perdure.storage.capabilities import Capabilities
 from perdure.storage.ordered.contract import LogRecord, OrderedLog
+from perdure.storage.ordered.earlier import IN_FLIGHT_MAX
 from perdure.storage.ordered.gate import Gate, Later
 from perdure.storage.ordered.local import Local
 from perdure.storage.ordered.members import Ended, Ending, Members
@@ -41,7 +42,7 @@ from perdure.storage.ordered.record import (
     decode_record,
     encode_record,
 )
-from perdure.storage.ordered.view import IN_FLIGHT_MAX, View
+from perdure.storage.ordered.view import View
 
 ACTS_BYTES_MAX: Final = 512 * 1024
 """Bytes of the acts that are submitted in one record."""

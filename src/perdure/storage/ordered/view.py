@@ -19,8 +19,7 @@ here depends on the node, on time or on chance.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple, final, overload
+from typing import Final, NamedTuple, final
 
 import msgspec
 
@@ -31,12 +30,11 @@ from perdure.storage.fencing import silence
 from perdure.storage.notes import Note
 from perdure.storage.operations import DeleteRetained
 from perdure.storage.ordered.contract import LogRecord
+from perdure.storage.ordered.earlier import IN_FLIGHT_MAX, Earlier
 from perdure.storage.ordered.local import Local
-from perdure.storage.ordered.members import Ended, Member, Members, Verdict
+from perdure.storage.ordered.member import Member
+from perdure.storage.ordered.members import Ended, Members, Verdict
 from perdure.storage.ordered.record import Expire, Record
-
-IN_FLIGHT_MAX: Final = 256
-"""Records that a node has on their way at once."""
 
 _COME_TO: Final = b"c"
 _MEMBER: Final = b"m"
@@ -61,37 +59,6 @@ class Applied(NamedTuple):
     verdict: Verdict
     batch: Batch | None
     ended: list[Ended]
-
-
-@final
-class _Earlier(Sequence[int]):
-    """Where the batches of a node before one of its have placed things, newest first.
-
-    Args:
-        placed: by slot, the number of a record and an offset.
-        number: of the first record of the batch.
-    """
-
-    def __init__(self, placed: dict[int, tuple[int, int]], number: int) -> None:
-        self._placed = placed
-        self._number = number
-
-    def __iter__(self) -> Iterator[int]:
-        for number in range(self._number - 1, max(0, self._number - IN_FLIGHT_MAX), -1):
-            of, offset = self._placed.get(number % IN_FLIGHT_MAX, (0, 0))
-            if of == number:
-                yield offset
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[int]: ...
-    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
-        # Seldom asked for, so nothing is kept for it.
-        return list(self)[index]
 
 
 @final
@@ -192,7 +159,7 @@ class View:
             give_offsets(batch, offsets, now_us)
         else:
             placed = self._placed.get(record.node, {})
-            batch = decode(value, offsets, now_us, _Earlier(placed, record.number - len(parts)))
+            batch = decode(value, offsets, now_us, Earlier(placed, record.number - len(parts)))
         # Where nothing was placed the slot is still taken: places are counted in batches.
         slot = record.number % IN_FLIGHT_MAX
         place = (record.number, placed_at(batch))
