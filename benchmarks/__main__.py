@@ -11,6 +11,7 @@ import traceback
 from importlib.util import find_spec
 
 from benchmarks import (
+    cluster,
     filters,
     layouts,
     persistence,
@@ -27,6 +28,7 @@ BENCHMARKS |= {
     **profiles.ALL,
     "persistence": persistence.run,
     "filters": filters.run,
+    "cluster": cluster.run,
     "registry": registry.run,
 }
 if find_spec("pyspark") is not None:

@@ -1,7 +1,9 @@
-"""``python -m benchmarks.cluster [--nodes 3] [--rate 5000]``: what a cluster costs, on one machine.
+"""``python -m benchmarks.cluster [--nodes 0,1,2,3] [--rate 5000]``: what a cluster costs, here.
 
-Three Kafka brokers and the nodes run here, so latencies are those of a machine that does
-everything; what carries over to others is CPU per message. Prints one JSON object.
+Starts three Kafka brokers and the nodes one after the other, and points ``perdure bench cluster``
+at them; 0 nodes is the embedded broker. All of it runs on this machine, so latencies are those of a
+machine that does everything; what carries over to others is CPU per message. With three nodes one
+is killed in the end. Prints one JSON object; ``python -m benchmarks cluster`` writes a record.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ import contextlib
 import json
 import os
 import random
-import statistics
 import sys
 import tempfile
 import time
@@ -20,20 +21,31 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from perdure.bench.process import ProcessProbe
+from benchmarks.record import Check, check, now, write
+from perdure.bench.process import ProcessProbe, machine_cpu_s
 from perdure.errors import MqttError
 from perdure.mqtt.client_protocol import ClientProtocol
 from perdure.mqtt.packets import Properties
 from perdure.net.client import Client
 from perdure.net.client_link import Endpoint
-from tests.support.cluster_processes import ClusterProcesses
+from tests.support.cluster_processes import ClusterNodeProcess, ClusterProcesses
+from tests.support.process import BrokerProcess, free_port
 
-TAKEOVERS: Final = 50
+RATE: Final = 5000
+SECONDS: Final = 8.0
+ROUNDS: Final = 3
+_GROUPS: Final = {
+    "embedded": "embedded",
+    "nodes_1": "1 node",
+    "nodes_2": "2 nodes",
+    "nodes_3": "3 nodes",
+}
+SEEN: Final = ("p50_ms", "p90_ms", "p99_ms", "max_ms")
 
 
 def _client(port: int) -> Client:
     protocol = ClientProtocol(
-        client_id="wanderer",
+        client_id="left-behind",
         version=5,
         clean_start=False,
         properties=Properties(session_expiry_interval=3600),
@@ -41,73 +53,47 @@ def _client(port: int) -> Client:
     return Client(protocol, Endpoint(host="127.0.0.1", port=port))
 
 
-async def traffic(cluster: ClusterProcesses, rate: int, seconds: float) -> dict[str, Any]:
-    """Messages through the first node to subscribers there: the others want none of them."""
-    nodes = [node for node in cluster.nodes if node.is_wanted]
-    probes = {node.name: ProcessProbe(node.process.pid) for node in nodes}
-    brokers = [ProcessProbe(broker.pid) for broker in cluster.kafka.brokers]
-    bench = [sys.executable, "-m", "perdure", "bench", "p2p", "--pairs", "50", "--window", "200"]
-    bench += ["--port", str(nodes[0].process.port), "--duration", str(seconds), "--warmup", "2"]
-    bench += ["--rate", str(rate)] if rate else []
-    before = {name: probe.cpu_s() for name, probe in probes.items()}
-    kafka_before = sum(probe.cpu_s() for probe in brokers)
+async def bench(
+    nodes: Sequence[BrokerProcess], rate: int, seconds: float, kafka: Sequence[ProcessProbe] = ()
+) -> dict[str, Any]:
+    """``perdure bench cluster`` on some nodes, as fast as it goes or at a rate."""
+    command = [sys.executable, "-m", "perdure", "bench", "cluster", "--json", "--window", "200"]
+    command += ["--duration", str(seconds), "--warmup", "2", "--rate", str(rate)]
+    for node in nodes:
+        command += ["--url", f"127.0.0.1:{node.port}", "--pid", str(node.pid)]
+    begun_s, machine = time.monotonic(), machine_cpu_s()
+    before = sum(probe.cpu_s() for probe in kafka)
     process = await asyncio.create_subprocess_exec(
-        *bench,
-        "--json",
+        *command,
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     found = json.loads((await process.communicate())[0])
-    flow, totals = found["phases"][0], found["totals"]
-    sent = max(1, totals["sent"])
-    cpu = {name: (probe.cpu_s() - before[name]) / sent * 1e6 for name, probe in probes.items()}
-    return {
-        "rate": round(flow["done_per_s"]),
-        "puback_p50_ms": flow["ack"]["p50_ms"],
-        "puback_p99_ms": flow["ack"]["p99_ms"],
-        "delivery_p50_ms": flow["delivery"]["p50_ms"],
-        "delivery_p99_ms": flow["delivery"]["p99_ms"],
+    totals = found["totals"]
+    told: dict[str, Any] = {
         "lost": totals["lost"],
         "repeated": totals["repeated"],
-        "cpu_us_per_message": {name: round(value, 2) for name, value in cpu.items()},
-        "kafka_cpu_us_per_message": round(
-            (sum(probe.cpu_s() for probe in brokers) - kafka_before) / sent * 1e6, 2
+        "kafka_cpu_us": round(
+            (sum(probe.cpu_s() for probe in kafka) - before) / max(1, totals["sent"]) * 1e6, 2
         ),
-        "others_cpu_share": flow["others_cpu_share"],
+        "machine_cores_busy": round((machine_cpu_s() - machine) / (time.monotonic() - begun_s), 2),
     }
+    for phase in found["phases"]:
+        each: dict[str, Any] = {"per_s": round(phase["done_per_s"]), **phase["extra"]}
+        for what in ("ack", "delivery"):
+            if phase[what] is not None:
+                each |= {f"{what}_{name}": round(phase[what][name], 2) for name in SEEN}
+        told[phase["name"]] = each
+    return told
 
 
-async def takeovers(cluster: ClusterProcesses) -> dict[str, float]:
-    """CONNECT to CONNACK of a client that goes from node to node, its last connection open."""
-    ports = [node.process.port for node in cluster.nodes if node.is_wanted]
-    took_ms: list[float] = []
-    before: Client | None = None
-    for number in range(TAKEOVERS):
-        client = _client(ports[number % len(ports)])
-        begun_s = time.monotonic()
-        await client.connect(timeout_s=30.0)
-        took_ms.append((time.monotonic() - begun_s) * 1000)
-        if before is not None:
-            before.abort()
-            await before.wait_closed()
-        before = client
-    assert before is not None
-    await before.disconnect()
-    return {
-        "takeover_p50_ms": round(statistics.median(took_ms[1:]), 1),
-        "takeover_max_ms": round(max(took_ms[1:]), 1),
-    }
-
-
-async def recovery(cluster: ClusterProcesses) -> dict[str, float]:
+async def recovery(dying: ClusterNodeProcess, other: ClusterNodeProcess) -> float:
     """kill -9 of the node that has a client's session, until another node has given it back."""
-    first, second = cluster.nodes[:2]
-    client = _client(first.process.port)
+    client = _client(dying.process.port)
     await client.connect(timeout_s=30.0)
-    await cluster.kill_node(first)
+    await dying.kill()
     begun_s = time.monotonic()
-    again = _client(second.process.port)
+    again = _client(other.process.port)
     while True:
         with contextlib.suppress(OSError, MqttError):
             await again.connect(timeout_s=30.0)
@@ -115,38 +101,133 @@ async def recovery(cluster: ClusterProcesses) -> dict[str, float]:
     took_s = time.monotonic() - begun_s
     await again.disconnect()
     client.abort()
-    return {"recovery_s": round(took_s, 3)}
+    return round(took_s, 3)
 
 
-async def measure(nodes: int, rate: int, seconds: float, settings: Sequence[str]) -> dict[str, Any]:
+async def embedded(directory: Path, rate: int, seconds: float) -> dict[str, Any]:
+    """One broker without a cluster."""
+    port = free_port()
+    command = [sys.executable, "-m", "perdure", "serve", "--data", str(directory / "alone")]
+    process = BrokerProcess(
+        [*command, "--bind", f"127.0.0.1:{port}"], port=port, log=directory / "alone.log"
+    )
+    await process.start()
+    try:
+        return {
+            "full": await bench([process], 0, seconds),
+            "steady": await bench([process], rate, seconds),
+        }
+    finally:
+        await process.stop()
+
+
+async def measure(
+    counts: Sequence[int], rate: int, seconds: float, settings: Sequence[str]
+) -> dict[str, Any]:
     """Start everything, and take the figures."""
-    with tempfile.TemporaryDirectory(prefix="perdure-bench-cluster-") as directory:
-        cluster = ClusterProcesses(Path(directory), random.Random(1), settings, is_direct=True)
-        del cluster.nodes[nodes:]
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="perdure-bench-cluster-") as name:
+        directory = Path(name)
+        if 0 in counts:
+            found["embedded"] = await embedded(directory, rate, seconds)
+        if not any(counts):
+            return found
+        cluster = ClusterProcesses(directory, random.Random(1), settings, is_direct=True)
         try:
             await cluster.open()
-            await cluster.start()
-            found: dict[str, Any] = {"nodes": nodes}
-            # First, for Kafka's machines get quicker with what they do.
-            found["full"] = await traffic(cluster, 0, seconds)
-            found["steady"] = await traffic(cluster, rate, seconds)
-            if nodes > 1:
-                found |= await takeovers(cluster)
-                found |= await recovery(cluster)
+            probes = [ProcessProbe(broker.pid) for broker in cluster.kafka.brokers]
+            for count in range(1, max(counts) + 1):
+                await cluster.nodes[count - 1].spawn()
+                await cluster.until_listening(cluster.nodes[count - 1])
+                if count not in counts:
+                    continue
+                nodes = [node.process for node in cluster.nodes[:count]]
+                # As fast as it goes first, for Kafka's machines get quicker with what they do.
+                found[f"nodes_{count}"] = {
+                    "full": await bench(nodes, 0, seconds, probes),
+                    "steady": await bench(nodes, rate, seconds, probes),
+                }
+            if max(counts) > 1:
+                dying, other = cluster.nodes[max(counts) - 1], cluster.nodes[0]
+                found["recovery_s"] = await recovery(dying, other)
         finally:
             await cluster.close()
     return found
 
 
+def checks_of(rounds: Sequence[dict[str, Any]]) -> list[Check]:
+    """What some rounds of ``measure`` have found; a round may lack some of it."""
+
+    def put(what: str, unit: str, path: str, most: float | None = None) -> None:
+        values = [value for value in (_at(found, path) for found in rounds) if value is not None]
+        if values:
+            checks.append(check(what, values, unit, most=most))
+
+    checks: list[Check] = []
+    for group, name in _GROUPS.items():
+        put(f"{name}, as fast as it goes", "messages/s", f"{group}.full.local.per_s")
+        is_promised = group == "nodes_3"
+        for share, bound in (("p50", 15.0), ("p90", None), ("p99", 50.0), ("max", None)):
+            put(
+                f"{name}, {RATE:,}/s: publish to PUBACK, {share}",
+                "ms",
+                f"{group}.steady.local.ack_{share}_ms",
+                bound if is_promised else None,
+            )
+        put(f"{name}, {RATE:,}/s: publish to subscriber, p99", "ms",
+            f"{group}.steady.local.delivery_p99_ms")  # fmt: skip
+        for load, said in (("full", "as fast as it goes"), ("steady", f"{RATE:,}/s")):
+            put(f"{name}, {said}: CPU of the node with the clients", "us/message",
+                f"{group}.{load}.local.node1_cpu_us")  # fmt: skip
+            put(f"{name}, {said}: CPU of a node that wants none", "us/message",
+                f"{group}.{load}.local.node2_cpu_us", 3.0 if is_promised else None)  # fmt: skip
+            put(f"{name}, {said}: CPU of Kafka, all three", "us/message",
+                f"{group}.{load}.kafka_cpu_us")  # fmt: skip
+    put("from node to node, 5,000/s: publish to subscriber, p50", "ms",
+        "nodes_3.steady.across.delivery_p50_ms")  # fmt: skip
+    put("from node to node, 5,000/s: publish to subscriber, p99", "ms",
+        "nodes_3.steady.across.delivery_p99_ms")  # fmt: skip
+    put("from node to node, as fast as it goes", "messages/s", "nodes_3.full.across.per_s")
+    put("takeover between nodes, p50", "ms", "nodes_3.steady.takeover.ack_p50_ms", 50.0)
+    put("takeover between nodes, max of 50", "ms", "nodes_3.steady.takeover.ack_max_ms")
+    put("kill -9 of a node until its session is back", "s", "recovery_s", 10.0)
+    return checks
+
+
+def _at(found: Any, path: str) -> float | None:
+    for name in path.split("."):
+        if name not in found:
+            return None
+        found = found[name]
+    return float(found)
+
+
+def run() -> bool:
+    """Take all rounds, and write the record."""
+    started_at = now()
+    rounds = [asyncio.run(measure((0, 1, 2, 3), RATE, SECONDS, ())) for _ in range(ROUNDS)]
+    return write(
+        "cluster",
+        started_at,
+        data=Path.cwd(),
+        settings={"rate": RATE, "seconds": SECONDS, "rounds": ROUNDS, "pairs": 50},
+        checks=checks_of(rounds),
+        values={"rounds": rounds},
+    )
+
+
 def main() -> int:
     """Print what was measured."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster")
-    parser.add_argument("--nodes", type=int, choices=(1, 2, 3), default=3)
-    parser.add_argument("--rate", type=int, default=5000, help="messages per second (5000)")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each phase (10)")
+    parser.add_argument("--nodes", default="0,1,2,3", help="how many; 0 = embedded (0,1,2,3)")
+    parser.add_argument("--rate", type=int, default=RATE, help="messages per second (5000)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each phase (8)")
     parser.add_argument("--set", action="append", default=[], help="a setting of each node")
     chosen = parser.parse_args()
-    found = asyncio.run(measure(chosen.nodes, chosen.rate, chosen.seconds, chosen.set))
+    counts = [int(part) for part in chosen.nodes.split(",")]
+    if not set(counts) <= {0, 1, 2, 3}:
+        parser.error("--nodes: 0 to 3 of them")
+    found = asyncio.run(measure(counts, chosen.rate, chosen.seconds, chosen.set))
     print(json.dumps(found, indent=1))
     return 0
 

@@ -87,13 +87,13 @@ def test_a_subscription_waits_for_what_was_taken_before_it() -> None:
     sim.run_for(10_000)
     let_go(sim, store)
     client.take(Suback)
-    # ``after`` has gathered until ``before`` came back, so it has its place behind the subscription.
+    # ``after`` has gathered until ``before`` came back: its place is behind the subscription.
     assert client.payloads() == [b"after"]
 
 
 def test_what_comes_gathers_until_the_log_has_given_the_last_back() -> None:
     """One batch for all of it, and nobody waits when nothing is on its way."""
-    sim, store, other = held_sim()
+    sim, store, _ = held_sim()
     publisher = Client(sim, "p", acks=False)
     publisher.connect()
     hold(store)

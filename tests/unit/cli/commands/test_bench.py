@@ -78,6 +78,41 @@ def test_a_broker_that_goes_on_is_left_as_it_was(
 
 
 @pytest.mark.slow
+def test_nodes_are_measured_beside_each_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One broker by two names is a cluster whose nodes agree."""
+    started = PEERS["perdure"].prepare(tmp_path)
+    started.process.start()
+    try:
+        urls = ["--url", f"127.0.0.1:{started.port}", "--url", f"mqtt://localhost:{started.port}"]
+        nodes = [*urls, "--pid", str(started.process.pid), "--pairs", "4", *SHORT]
+        expected = "lost=0,repeated=0,out_of_order=0,unacknowledged=0,takeover.ack_max<60s"
+        command = ["bench", "cluster", *nodes, "-V", "5", "--expect", expected]
+        assert run([*command, "--json"]) == 0
+        found = record(capsys)
+        assert [phase["name"] for phase in found["phases"]] == ["local", "across", "takeover"]
+        assert all(phase["extra"]["node1_cpu_us"] > 0 for phase in found["phases"][:2])
+        assert found["phases"][2]["ack"]["count"] == 50
+        assert run(command) == 0
+        shown = capsys.readouterr().out
+        assert "cluster: 4 pairs, 2 nodes" in shown
+        assert "across: CPU for each message: node 1" in shown
+        assert run(["bench", "cluster", *urls[:2], "--pairs", "2", *SHORT, "--json"]) == 0
+        assert [phase["name"] for phase in record(capsys)["phases"]] == ["local"]
+    finally:
+        started.process.stop()
+    assert run(["sessions", "list", "--data", str(tmp_path / "data"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+@pytest.mark.parametrize("url", ["mqtts://h", "h:port", "h:1883/x", ""])
+def test_a_node_is_named_by_host_and_port(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "cluster", "--url", url]) == 64
+    assert "--url" in capsys.readouterr().err
+
+
+@pytest.mark.slow
 def test_a_run_is_shown_saved_and_judged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
