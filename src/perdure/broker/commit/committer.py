@@ -53,9 +53,6 @@ SUBMITTED_MAX: Final = 1
 """Batches on their way to a log that is somewhere else, beyond which the open one gathers. Each
 costs that log, and every node, more than what is in it: with more of them all become slower."""
 
-LATE_FACTOR: Final = 4
-"""So many times ``interval_us`` is the distance there, for the same reason."""
-
 
 @final
 class Committer:
@@ -114,10 +111,7 @@ class Committer:
         # Last, for who is given a method of it may not find the rest undefined.
         self.log_sync: LogSync = LogSync(database, scheduler, clock, metrics, self._sync_done)
         self._spacing: CommitSpacing = CommitSpacing(
-            scheduler,
-            clock,
-            interval_us * (LATE_FACTOR if self.sequences_late else 1),
-            self._commit_due,
+            scheduler, clock, interval_us, self._commit_due
         )
         self.pacer: CommitPacer = self._spacing.pacer
         database.on_sequenced = self._sequenced_late

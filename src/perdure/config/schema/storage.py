@@ -121,8 +121,7 @@ class StorageConfig(Section, frozen=True):
         int,
         about(
             "Least time between two commits while messages come by themselves; what comes in "
-            "between is written, delivered and acknowledged together. Of a node of a cluster: four "
-            "times that, for each commit costs all nodes and Kafka.",
+            "between is written, delivered and acknowledged together.",
             unit="us",
             ge=0,
             le=1_000_000,
