@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, final
 
+from perdure.broker.auth.authorize import is_own_topic
 from perdure.broker.dispatch.items import Barrier, InboxDelivery, InboxRunDelivery, Item, is_plain
 from perdure.broker.dispatch.router import Router, Subscriber, SubscriberEntry, SubscriberSet
 from perdure.content import Evaluation
@@ -330,7 +331,7 @@ class Dispatcher:
 
     def _nobody(self, message: Message) -> None:
         """No connected session and no group wants a message, here."""
-        if not self._is_alone:
+        if not self._is_alone or is_own_topic(message.topic):
             return
         self._metrics.messages_dropped_no_subscriber += 1
         if message.qos == 1 and message.offset:
