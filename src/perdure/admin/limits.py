@@ -19,6 +19,13 @@ Limit: TypeAlias = Annotated[int, Meta(ge=1, le=PAGE_MAX, description="items of 
 Cursor: TypeAlias = Annotated[
     str, Meta(max_length=CURSOR_CHARS_MAX, description="next_cursor of the page before")
 ]
+Revision: TypeAlias = Annotated[
+    str,
+    Meta(
+        max_length=100,
+        description="revision of the record that was read; empty = whatever it is now",
+    ),
+]
 ClientId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=65_535)]
 Topic: TypeAlias = Annotated[str, Meta(min_length=1, max_length=65_535)]
 Filter: TypeAlias = Annotated[str, Meta(min_length=1, max_length=65_535)]

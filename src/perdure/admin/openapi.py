@@ -118,7 +118,7 @@ def _operation(operation: Operation, request: Schema) -> Schema:
         text = about.get(name.rstrip("~><"), "")
         if name in named:
             parameters.append(_parameter(name, "path", schema, text, required=True))
-        elif name in HEADERS and http.method not in IN_QUERY:
+        elif name in HEADERS:
             parameters.append(_parameter(HEADERS[name], "header", schema, text))
         elif http.method in IN_QUERY:
             parameters.append(_parameter(name, "query", schema, text, required=name in required))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from perdure.admin.revisions import revision_of
 from perdure.config.units import format_time
 from perdure.identity.records import ApiKey, User
 
@@ -19,7 +20,13 @@ def user_fields(user: User) -> dict[str, Any]:
         "changed_at_us": user.changed_at_us,
         "last_login_at": format_time(user.last_login_at_us),
         "last_login_at_us": user.last_login_at_us or None,
+        "revision": user_revision(user),
     }
+
+
+def user_revision(user: User) -> str:
+    """Changes with what administrators change of a user."""
+    return revision_of(user.name, user.role, user.created_at_us, user.changed_at_us)
 
 
 def key_fields(key: ApiKey) -> dict[str, Any]:

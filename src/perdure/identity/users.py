@@ -6,8 +6,10 @@ import sqlite3
 from typing import Final, final
 
 from perdure.admin.problems import Refused
+from perdure.admin.revisions import check_revision
 from perdure.identity.ledger import Actor, Ledger
 from perdure.identity.records import USERS_MAX, User, check_name, check_role
+from perdure.identity.rows import user_revision
 
 _COLUMNS: Final = "name, role, created_at_us, changed_at_us, last_login_at_us, generation"
 
@@ -65,8 +67,14 @@ class Users:
             self._ledger.record(actor, "users.add", name, after={"role": user.role})
         return user
 
-    def set_role(self, name: str, role: str, actor: Actor) -> User:
+    def set_role(self, name: str, role: str, actor: Actor, *, revision: str = "") -> User:
         """Give another role, which holds for open logins too.
+
+        Args:
+            name: whose.
+            role: one of ``ROLES``.
+            actor: who does it.
+            revision: that was read; empty = whatever it is now.
 
         Raises:
             Refused: there is no such role or user.
@@ -75,7 +83,7 @@ class Users:
         wanted = check_role(role)
         now_us = self._ledger.clock.now_us()
         with self._ledger.file.change() as rows:
-            before = _need(rows, name)
+            before = _need(rows, name, revision)
             if before.role == "admin" and wanted != "admin":
                 _check_last(rows, name)
             rows.execute(
@@ -87,15 +95,23 @@ class Users:
             )
             return _need(rows, name)
 
-    def set_password(self, name: str, password_text: str, actor: Actor) -> User:
+    def set_password(
+        self, name: str, password_text: str, actor: Actor, *, revision: str = ""
+    ) -> User:
         """Give another password; all logins of the user end.
+
+        Args:
+            name: whose.
+            password_text: of ``passwords.hash_password``.
+            actor: who does it.
+            revision: that was read; empty = whatever it is now.
 
         Raises:
             Refused: there is no such user.
         """
         now_us = self._ledger.clock.now_us()
         with self._ledger.file.change() as rows:
-            _need(rows, name)
+            _need(rows, name, revision)
             rows.execute(
                 "UPDATE users SET password = ?, changed_at_us = ?, generation = generation + 1 "
                 "WHERE name = ?",
@@ -116,7 +132,7 @@ class Users:
             self._ledger.record(actor, "users.logout", name)
             return _need(rows, name)
 
-    def remove(self, name: str, actor: Actor) -> None:
+    def remove(self, name: str, actor: Actor, *, revision: str = "") -> None:
         """Remove somebody, whose logins end.
 
         Raises:
@@ -124,7 +140,7 @@ class Users:
             Refused: no administrator would be left.
         """
         with self._ledger.file.change() as rows:
-            before = _need(rows, name)
+            before = _need(rows, name, revision)
             if before.role == "admin":
                 _check_last(rows, name)
             rows.execute("DELETE FROM users WHERE name = ?", (name,))
@@ -171,10 +187,11 @@ def _find(rows: sqlite3.Connection, name: str) -> User | None:
     return User(*found) if found else None
 
 
-def _need(rows: sqlite3.Connection, name: str) -> User:
+def _need(rows: sqlite3.Connection, name: str, revision: str = "") -> User:
     user = _find(rows, name)
     if user is None:
         raise Refused("not_found", f"there is no user {name!r}")
+    check_revision(revision, user_revision(user), f"the user {name!r}")
     return user
 
 

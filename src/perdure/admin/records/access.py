@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, final
+from typing import Annotated, Final, Literal, final
 
 import msgspec
 from msgspec import Meta
 
-from perdure.admin.limits import Cursor, Limit
+from perdure.admin.limits import Cursor, Limit, Revision
 from perdure.admin.operation import Http, Operation, Page, Request
 
 IMPORT_MAX: Final = 200
 """Users of one import: each password takes some tens of milliseconds."""
+
+ACL_CHARS_MAX: Final = 8 * 1024 * 1024
+"""Of an ACL file that is replaced in one request."""
 
 User = Annotated[str, Meta(min_length=1, max_length=1_024)]
 Secret = Annotated[str, Meta(min_length=1, max_length=65_535)]
@@ -25,11 +28,13 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
         user: name.
         passwords: kinds of its password hashes.
         tokens: how many tokens it has.
+        revision: changes with each of them; for ``If-Match``.
     """
 
     user: str
     passwords: list[str]
     tokens: int
+    revision: str
 
 
 @final
@@ -75,10 +80,15 @@ class NewCredential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class ListCredentials(Request[CredentialPage], frozen=True, kw_only=True):
-    """Users of the password file."""
+    """Users of the password file.
+
+    Attributes:
+        sort: ``-`` before a column = the greatest first; empty = by the list's own key.
+    """
 
     limit: Limit = 100
     cursor: Cursor = ""
+    sort: Literal["", "tokens", "-tokens"] = ""
 
 
 class PutCredential(Request[CredentialChange], frozen=True, kw_only=True):
@@ -86,11 +96,19 @@ class PutCredential(Request[CredentialChange], frozen=True, kw_only=True):
 
     Attributes:
         scram: SCRAM-SHA-256 is allowed with it, too.
+        if_match: over HTTP the header ``If-Match``.
     """
 
     user: User
     password: Secret
     scram: bool = False
+    if_match: Revision = ""
+
+
+class GetCredential(Request[Credential], frozen=True, kw_only=True):
+    """One user of the password file."""
+
+    user: User
 
 
 class AddToken(Request[CredentialChange], frozen=True, kw_only=True):
@@ -100,9 +118,14 @@ class AddToken(Request[CredentialChange], frozen=True, kw_only=True):
 
 
 class DeleteCredential(Request[CredentialChange], frozen=True, kw_only=True):
-    """Remove a user; its clients are disconnected."""
+    """Remove a user; its clients are disconnected.
+
+    Attributes:
+        if_match: over HTTP the header ``If-Match``.
+    """
 
     user: User
+    if_match: Revision = ""
 
 
 class ImportCredentials(Request[CredentialChanges], frozen=True, kw_only=True):
@@ -136,9 +159,11 @@ class AclPage(Page[AclRule], frozen=True, kw_only=True):
 
     Attributes:
         enforced: there is an ACL file.
+        revision: changes with each rule.
     """
 
     enforced: bool
+    revision: str
 
 
 class ListAcl(Request[AclPage], frozen=True, kw_only=True):
@@ -146,6 +171,50 @@ class ListAcl(Request[AclPage], frozen=True, kw_only=True):
 
     limit: Limit = 100
     cursor: Cursor = ""
+
+
+@final
+class AclText(msgspec.Struct, frozen=True, kw_only=True):
+    """The ACL file as it stands.
+
+    Attributes:
+        text: lines, with comments.
+        revision: changes with the text; for ``If-Match``.
+    """
+
+    text: str
+    revision: str
+
+
+@final
+class AclChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A new ACL file is in force.
+
+    Attributes:
+        rules: that it has.
+        revision: of its text.
+        closed: connections that were closed, as they would not be let in again.
+    """
+
+    rules: int
+    revision: str
+    closed: int
+
+
+class GetAclText(Request[AclText], frozen=True, kw_only=True):
+    """The ACL file."""
+
+
+class PutAclText(Request[AclChange], frozen=True, kw_only=True):
+    """Replace the ACL file; it holds for connected clients at once.
+
+    Attributes:
+        text: lines as in the file; one that is wrong leaves all as it was.
+        if_match: over HTTP the header ``If-Match``.
+    """
+
+    text: Annotated[str, Meta(max_length=ACL_CHARS_MAX)]
+    if_match: Revision = ""
 
 
 OPERATIONS: Final = (
@@ -156,6 +225,14 @@ OPERATIONS: Final = (
         result=CredentialPage,
         right="operator",
         http=Http("GET", "/credentials"),
+    ),
+    Operation(
+        name="credentials.get",
+        summary="One user of the password file",
+        request=GetCredential,
+        result=Credential,
+        right="operator",
+        http=Http("GET", "/credentials/{user}"),
     ),
     Operation(
         name="credentials.put",
@@ -204,5 +281,23 @@ OPERATIONS: Final = (
         request=ListAcl,
         result=AclPage,
         http=Http("GET", "/acl"),
+    ),
+    Operation(
+        name="acl.text",
+        summary="The ACL file as it stands",
+        request=GetAclText,
+        result=AclText,
+        right="operator",
+        http=Http("GET", "/acl/text"),
+    ),
+    Operation(
+        name="acl.replace",
+        summary="Replace the ACL file",
+        request=PutAclText,
+        result=AclChange,
+        right="admin",
+        changes=True,
+        http=Http("PUT", "/acl/text"),
+        secret=("text",),
     ),
 )

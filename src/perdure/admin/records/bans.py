@@ -61,10 +61,15 @@ class BanPage(Page[Ban], frozen=True, kw_only=True):
 
 
 class ListBans(Request[BanPage], frozen=True, kw_only=True):
-    """All bans, in the order of kind and value."""
+    """All bans, in the order of kind and value.
+
+    Attributes:
+        sort: ``-`` before a column = the greatest first; empty = by the list's own key.
+    """
 
     limit: Limit = 100
     cursor: Cursor = ""
+    sort: Literal["", "since", "-since", "until", "-until"] = ""
 
 
 class AddBan(Request[BanMade], frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, final
 import msgspec
 from msgspec import Meta
 
+from perdure.admin.limits import Revision
 from perdure.admin.operation import Http, Operation, Page, Request
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
@@ -87,12 +88,34 @@ class PatchConfig(Request[ConfigChange], frozen=True, kw_only=True):
 
     Attributes:
         settings: values by path; null takes a change back.
-        if_match: the revision that was read; empty = whatever it is now. Over HTTP the header
-            ``If-Match``.
+        if_match: the revision that was read; over HTTP the header ``If-Match``.
     """
 
     settings: Annotated[dict[str, Any], Meta(min_length=1, max_length=PATCH_MAX)]
-    if_match: Annotated[str, Meta(max_length=100)] = ""
+    if_match: Revision = ""
+
+
+@final
+class ConfigSchema(msgspec.Struct, frozen=True, kw_only=True):
+    """What a configuration file may hold, as JSON Schema (2020-12).
+
+    Attributes:
+        schema, title, description, type: of the schema.
+        properties: sections and settings; ``x-unit``, ``x-reload`` and ``x-variable`` say what JSON
+            Schema has no word for.
+        additional_properties: other keys are refused.
+    """
+
+    schema: str = msgspec.field(name="$schema")
+    title: str
+    description: str
+    type: str
+    properties: dict[str, Any]
+    additional_properties: bool = msgspec.field(name="additionalProperties")
+
+
+class GetConfigSchema(Request[ConfigSchema], frozen=True, kw_only=True):
+    """What a configuration file may hold, for editors and checks."""
 
 
 class ReloadConfig(Request[ConfigChange], frozen=True, kw_only=True):
@@ -116,6 +139,13 @@ OPERATIONS: Final = (
         request=GetConfig,
         result=ConfigPage,
         http=Http("GET", "/config"),
+    ),
+    Operation(
+        name="config.schema",
+        summary="JSON Schema of the configuration file",
+        request=GetConfigSchema,
+        result=ConfigSchema,
+        http=Http("GET", "/config/schema"),
     ),
     Operation(
         name="config.patch",

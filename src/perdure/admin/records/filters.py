@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeAlias, final
+from typing import Annotated, Final, Literal, TypeAlias, final
 
 import msgspec
 from msgspec import Meta
 
-from perdure.admin.limits import Cursor, Limit
+from perdure.admin.limits import Cursor, Limit, Revision
 from perdure.admin.operation import Http, Operation, Page, Request
 
 FilterId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -21,6 +21,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         filter: its text.
         since, since_us: when it came to be so.
         state: ``settled``, or ``changing`` while stored sessions are given it.
+        revision: changes with the text; for ``If-Match``.
     """
 
     id: str
@@ -28,6 +29,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     since: str
     since_us: int
     state: str
+    revision: str
 
 
 @final
@@ -55,10 +57,15 @@ class FilterPage(Page[Filter], frozen=True, kw_only=True):
 
 
 class ListFilters(Request[FilterPage], frozen=True, kw_only=True):
-    """All filters, by id."""
+    """All filters, by id.
+
+    Attributes:
+        sort: ``-`` before a column = the greatest first; empty = by the list's own key.
+    """
 
     limit: Limit = 100
     cursor: Cursor = ""
+    sort: Literal["", "since", "-since"] = ""
 
 
 class GetFilter(Request[Filter], frozen=True, kw_only=True):
@@ -72,16 +79,23 @@ class PutFilter(Request[FilterStored], frozen=True, kw_only=True):
 
     Attributes:
         filter: its text, a JSON object.
+        if_match: over HTTP the header ``If-Match``.
     """
 
     id: FilterId
     filter: Annotated[str, Meta(max_length=65_536)]
+    if_match: Revision = ""
 
 
 class DeleteFilter(Request[FilterDeleted], frozen=True, kw_only=True):
-    """Forget a filter that nobody subscribes with."""
+    """Forget a filter that nobody subscribes with.
+
+    Attributes:
+        if_match: over HTTP the header ``If-Match``.
+    """
 
     id: FilterId
+    if_match: Revision = ""
 
 
 OPERATIONS: Final = (

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, TypeAlias, final
+from typing import Annotated, Any, Final, Literal, TypeAlias, final
 
 import msgspec
 from msgspec import Meta
 
-from perdure.admin.limits import Cursor, Limit
+from perdure.admin.limits import Cursor, Limit, Revision
 from perdure.admin.operation import Http, Operation, Page, Request
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -58,10 +58,12 @@ class ForwarderDetails(Forwarder, frozen=True, kw_only=True):
     Attributes:
         configured: it is in the configuration, and can only be changed there.
         settings: those that are not the defaults; secrets are hidden.
+        revision: changes with each setting, hidden ones too; for ``If-Match``.
     """
 
     configured: bool
     settings: dict[str, Any]
+    revision: str = ""
 
 
 @final
@@ -78,10 +80,15 @@ class ForwarderChanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListForwarders(Request[ForwarderPage], frozen=True, kw_only=True):
-    """All forwarders, by name."""
+    """All forwarders, by name.
+
+    Attributes:
+        sort: ``-`` before a column = the greatest first; empty = by the list's own key.
+    """
 
     limit: Limit = 100
     cursor: Cursor = ""
+    sort: Literal["", "state", "-state", "lag", "-lag", "failures", "-failures"] = ""
 
 
 class ShowForwarder(Request[ForwarderDetails], frozen=True, kw_only=True):
@@ -95,16 +102,23 @@ class AddForwarder(Request[ForwarderChanged], frozen=True, kw_only=True):
 
     Attributes:
         settings: as below ``forwarders.<name>`` of the configuration, ``type`` included.
+        if_match: over HTTP the header ``If-Match``.
     """
 
     name: Name
     settings: Annotated[dict[str, Given], Meta(max_length=100)]
+    if_match: Revision = ""
 
 
 class RemoveForwarder(Request[ForwarderChanged], frozen=True, kw_only=True):
-    """Remove a forwarder that was added, and its cursor."""
+    """Remove a forwarder that was added, and its cursor.
+
+    Attributes:
+        if_match: over HTTP the header ``If-Match``.
+    """
 
     name: Name
+    if_match: Revision = ""
 
 
 class PauseForwarder(Request[ForwarderChanged], frozen=True, kw_only=True):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, TypeAlias, final
+from typing import Annotated, Any, Final, Literal, TypeAlias, final
 
 import msgspec
 from msgspec import Meta
 
-from perdure.admin.limits import Cursor, Filter, Limit
+from perdure.admin.limits import Cursor, Filter, Limit, Revision
 from perdure.admin.operation import Http, Operation, Page, Request
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -24,6 +24,7 @@ class UserRow(msgspec.Struct, frozen=True, kw_only=True):
         created_at, created_at_us: wall time.
         changed_at, changed_at_us: of the last change of role or password.
         last_login_at, last_login_at_us: null = never.
+        revision: changes with role and password; for ``If-Match``.
     """
 
     name: str
@@ -34,6 +35,7 @@ class UserRow(msgspec.Struct, frozen=True, kw_only=True):
     changed_at_us: int
     last_login_at: str | None
     last_login_at_us: int | None
+    revision: str
 
 
 @final
@@ -137,10 +139,23 @@ class AuditPage(Page[AuditRow], frozen=True, kw_only=True):
 
 
 class ListUsers(Request[UserPage], frozen=True, kw_only=True):
-    """All users."""
+    """All users.
+
+    Attributes:
+        sort: ``-`` before a column = the greatest first; empty = by the list's own key.
+    """
 
     limit: Limit = 100
     cursor: Cursor = ""
+    sort: Literal[
+        "", "role", "-role", "created_at", "-created_at", "last_login_at", "-last_login_at"
+    ] = ""
+
+
+class GetUser(Request[UserRow], frozen=True, kw_only=True):
+    """One user."""
+
+    name: Name
 
 
 class AddUser(Request[UserRow], frozen=True, kw_only=True):
@@ -152,17 +167,27 @@ class AddUser(Request[UserRow], frozen=True, kw_only=True):
 
 
 class SetRole(Request[UserRow], frozen=True, kw_only=True):
-    """Give a user another role; it holds for open logins at once."""
+    """Give a user another role; it holds for open logins at once.
+
+    Attributes:
+        if_match: over HTTP the header ``If-Match``.
+    """
 
     name: Name
     role: str
+    if_match: Revision = ""
 
 
 class SetPassword(Request[UserRow], frozen=True, kw_only=True):
-    """Give a user another password; all their logins end."""
+    """Give a user another password; all their logins end.
+
+    Attributes:
+        if_match: over HTTP the header ``If-Match``.
+    """
 
     name: Name
     password: Password
+    if_match: Revision = ""
 
 
 class EndLogins(Request[UserOutcome], frozen=True, kw_only=True):
@@ -172,16 +197,36 @@ class EndLogins(Request[UserOutcome], frozen=True, kw_only=True):
 
 
 class RemoveUser(Request[UserOutcome], frozen=True, kw_only=True):
-    """Remove a user, whose logins end."""
+    """Remove a user, whose logins end.
+
+    Attributes:
+        if_match: over HTTP the header ``If-Match``.
+    """
 
     name: Name
+    if_match: Revision = ""
 
 
 class ListKeys(Request[KeyPage], frozen=True, kw_only=True):
-    """All API keys."""
+    """All API keys.
+
+    Attributes:
+        sort: ``-`` before a column = the greatest first; empty = by the list's own key.
+    """
 
     limit: Limit = 100
     cursor: Cursor = ""
+    sort: Literal[
+        "",
+        "name",
+        "-name",
+        "role",
+        "-role",
+        "expires_at",
+        "-expires_at",
+        "last_used_at",
+        "-last_used_at",
+    ] = ""
 
 
 class AddKey(Request[KeyMade], frozen=True, kw_only=True):
@@ -235,6 +280,14 @@ OPERATIONS: Final = (
         result=UserPage,
         right="admin",
         http=Http("GET", "/users"),
+    ),
+    Operation(
+        name="users.get",
+        summary="One user",
+        request=GetUser,
+        result=UserRow,
+        right="admin",
+        http=Http("GET", "/users/{name}"),
     ),
     Operation(
         name="users.add",

@@ -217,10 +217,12 @@ class ListSessions(Request[SessionPage], frozen=True, kw_only=True):
         username: only of this user; empty = of anonymous clients.
         node: only on this node.
         created_from, created_until: RFC 3339, or microseconds.
+        sort: the only order that a store of millions has.
     """
 
     limit: Limit = 100
     cursor: Cursor = ""
+    sort: Literal["", "client_id"] = ""
     prefix: Annotated[str, Meta(max_length=65_535)] = ""
     client_id_like: Annotated[str, Meta(max_length=1_024)] = msgspec.field(
         name="client_id~", default=""

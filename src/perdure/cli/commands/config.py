@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import Column, Output, error_line, output_options
 from perdure.cli.settings_options import config_options
 from perdure.config.bind import Problem
 from perdure.config.fields import settings
+from perdure.config.json_schema import json_schema
 from perdure.config.load import Loaded, effective, examine, load
 from perdure.config.reference import default_text, reference
 from perdure.config.schema import Config
@@ -32,6 +34,7 @@ def command() -> None:
       perdure config check --config perdure.yaml
       perdure config show --origin storage
       perdure config reference > configuration.md
+      perdure config schema > perdure.schema.json
     """
 
 
@@ -165,3 +168,9 @@ def show_reference(out: Output) -> None:
             for setting in settings(Config)
         ),
     )
+
+
+@command.command("schema")
+def show_schema() -> None:
+    """Print what a file may hold as JSON Schema, for editors and checks."""
+    click.echo(msgspec.json.format(msgspec.json.encode(json_schema()), indent=2))

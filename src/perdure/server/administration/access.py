@@ -1,4 +1,4 @@
-"""Operations on users of the password file, and on the rules of the ACL file."""
+"""Operations on users of the password file."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from typing import Any, Final, TypeVar, final
 from perdure.admin.operation import Request
 from perdure.admin.problems import Refused
 from perdure.admin.records.access import (
-    AclPage,
-    AclRule,
     AddToken,
     Credential,
     CredentialChange,
     CredentialChanges,
     CredentialPage,
     DeleteCredential,
+    GetCredential,
     ImportCredentials,
-    ListAcl,
     ListCredentials,
     PutCredential,
 )
+from perdure.admin.revisions import check_revision, revision_of
 from perdure.broker.access.revoking import revoke
 from perdure.broker.auth.control import AccessControl, read_files
 from perdure.broker.auth.credentials import CredentialsFile
 from perdure.broker.services import Services
-from perdure.server.administration.paging import page_of
+from perdure.server.administration.paging import sorted_page
 from perdure.server.administration.service import Call, Handler
 
 SALT_BYTES: Final = 16
@@ -38,7 +37,7 @@ T = TypeVar("T")
 
 @final
 class AccessOperations:
-    """Answers what is asked of users and rules.
+    """Answers what is asked of users.
 
     A change of the file takes effect at once: it is read again, and who would not be let in any
     more is disconnected.
@@ -57,25 +56,34 @@ class AccessOperations:
         """By request."""
         return {
             ListCredentials: self.list_page,
+            GetCredential: self.get,
             PutCredential: self.put,
             AddToken: self.add_token,
             DeleteCredential: self.delete,
             ImportCredentials: self.import_all,
-            ListAcl: self.acl,
         }
 
     async def list_page(self, request: ListCredentials, _call: Call) -> CredentialPage:
         """A page of users."""
         file = await asyncio.to_thread(CredentialsFile.load, self._path(), missing_ok=True)
-        names, following = page_of(sorted(file.users), request, str)
+        columns = {"tokens": lambda user: len(file.tokens(user))}
+        names, following = sorted_page(sorted(file.users), request, str, columns)
         rows = [_row(file, name) for name in names]
         return CredentialPage(items=rows, next_cursor=following, estimated_total=len(file))
+
+    async def get(self, request: GetCredential, _call: Call) -> Credential:
+        """One of them."""
+        file = await asyncio.to_thread(CredentialsFile.load, self._path(), missing_ok=True)
+        if request.user not in file:
+            raise Refused("not_found", f"there is no user {request.user!r}")
+        return _row(file, request.user)
 
     async def put(self, request: PutCredential, call: Call) -> CredentialChange:
         """Set a password."""
 
         def change(file: CredentialsFile) -> str:
             known = request.user in file
+            _check(file, request.user, request.if_match)
             call.before = _row(file, request.user) if known else None
             schemes: Any = ("scrypt", "scram-sha-256") if request.scram else ("scrypt",)
             _set_password(file, request.user, request.password, schemes)
@@ -103,6 +111,7 @@ class AccessOperations:
         def change(file: CredentialsFile) -> None:
             if request.user not in file:
                 raise Refused("not_found", f"there is no user {request.user!r}")
+            _check(file, request.user, request.if_match)
             call.before = _row(file, request.user)
             file.delete(request.user)
 
@@ -123,28 +132,6 @@ class AccessOperations:
         done, _ = await self._change(change)
         call.after = {"users": [each.user for each in done]}
         return CredentialChanges(done)
-
-    async def acl(self, request: ListAcl, _call: Call) -> AclPage:
-        """A page of rules."""
-        rules = self._access.rules if self._access is not None else None
-        listed = [] if rules is None else rules.listed
-        rows = [
-            AclRule(
-                number=number,
-                who=each.who,
-                user=each.user,
-                access=each.rule.permission.value,
-                filter=each.rule.filter,
-            )
-            for number, each in enumerate(listed, start=1)
-        ]
-        items, following = page_of(rows, request, lambda row: f"{row.number:09}")
-        return AclPage(
-            items=items,
-            next_cursor=following,
-            estimated_total=len(rows),
-            enforced=rules is not None,
-        )
 
     def _path(self) -> str:
         path = self._services.auth_config.password_file
@@ -169,11 +156,28 @@ class AccessOperations:
 
         async with self._lock:
             done = await asyncio.to_thread(work)
-            services = self._services
-            files = await asyncio.to_thread(read_files, services.auth_config)
-            self._access.reload(services.auth_config, files)
-            closed = revoke(services, services.registry, services.shared_subscriptions)
+            closed = await put_in_force(self._services, self._access)
         return done, closed
+
+
+async def put_in_force(services: Services, access: AccessControl) -> int:
+    """Read the files of the section ``auth`` again; how many connections that has closed.
+
+    Raises:
+        ConfigError: one cannot be used; all stays as it was.
+    """
+    files = await asyncio.to_thread(read_files, services.auth_config)
+    access.reload(services.auth_config, files)
+    return revoke(services, services.registry, services.shared_subscriptions)
+
+
+def _check(file: CredentialsFile, user: str, asked: str) -> None:
+    now = _revision(file, user) if user in file else None
+    check_revision(asked, now, f"the user {user!r}")
+
+
+def _revision(file: CredentialsFile, user: str) -> str:
+    return revision_of(user, [entry.encode() for entry in file.entries(user)])
 
 
 def _set_password(file: CredentialsFile, user: str, password: str, schemes: Any) -> None:
@@ -185,4 +189,5 @@ def _row(file: CredentialsFile, user: str) -> Credential:
         user=user,
         passwords=[entry.encode().split("$")[1] for entry in file.hashes(user)],
         tokens=len(file.tokens(user)),
+        revision=_revision(file, user),
     )

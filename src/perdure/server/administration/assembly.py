@@ -20,6 +20,7 @@ from perdure.net.listener import Listener
 from perdure.observe.metrics import Metrics
 from perdure.observe.prometheus import make_registry
 from perdure.server.administration.access import AccessOperations
+from perdure.server.administration.acl import AclOperations
 from perdure.server.administration.applications import ApplicationOperations
 from perdure.server.administration.bans import BanOperations
 from perdure.server.administration.cluster import ClusterOperations
@@ -128,6 +129,7 @@ class Administration:
                 lambda: services.clock.wall_us() - services.clock.monotonic_us(),
             ),
             AccessOperations(services, access),
+            AclOperations(services, access),
             ConfigOperations(live, reload),
             NodeOperations(
                 services,

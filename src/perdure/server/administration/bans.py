@@ -17,7 +17,7 @@ from perdure.admin.records.bans import (
 )
 from perdure.clock import Clock
 from perdure.config.units import parse_time
-from perdure.server.administration.paging import page_of
+from perdure.server.administration.paging import sorted_page
 from perdure.server.administration.service import Call, Handler
 from perdure.server.bans import BanKeeper
 
@@ -42,7 +42,10 @@ class BanOperations:
     async def list_page(self, request: ListBans, _call: Call) -> BanPage:
         """A page of them."""
         bans = sorted(self._keeper.rows(), key=lambda ban: (ban.kind, ban.value))
-        items, following = page_of(bans, request, lambda ban: f"{ban.kind} {ban.value}")
+        columns = {"since": lambda ban: ban.since_us, "until": lambda ban: ban.until_us}
+        items, following = sorted_page(
+            bans, request, lambda ban: f"{ban.kind} {ban.value}", columns
+        )
         return BanPage(items=items, next_cursor=following, estimated_total=len(bans))
 
     async def add(self, request: AddBan, call: Call) -> BanMade:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any, final
-
-import msgspec
 
 from perdure.admin.operation import Request
 from perdure.admin.problems import Refused
 from perdure.admin.records.config import (
     ConfigChange,
     ConfigPage,
+    ConfigSchema,
     GetConfig,
+    GetConfigSchema,
     GetLogLevel,
     LogLevel,
     PatchConfig,
@@ -22,6 +21,8 @@ from perdure.admin.records.config import (
     SetLogLevel,
     SettingRow,
 )
+from perdure.admin.revisions import check_revision, revision_of
+from perdure.config.json_schema import json_schema
 from perdure.config.live_settings import LiveSettings
 from perdure.config.load import Effective, changes, effective
 from perdure.config.schema import Config
@@ -46,6 +47,7 @@ class ConfigOperations:
         """By request."""
         return {
             GetConfig: self.show,
+            GetConfigSchema: self.schema,
             PatchConfig: self.patch,
             ReloadConfig: self.reload,
             GetLogLevel: self.log_level,
@@ -62,15 +64,22 @@ class ConfigOperations:
         ]
         return ConfigPage(items=rows, estimated_total=len(rows), revision=self._revision())
 
+    async def schema(self, _request: GetConfigSchema, _call: Call) -> ConfigSchema:
+        """What a file may hold."""
+        found = json_schema()
+        return ConfigSchema(
+            schema=found["$schema"],
+            title=found["title"],
+            description=found["description"],
+            type=found["type"],
+            properties=found["properties"],
+            additional_properties=found["additionalProperties"],
+        )
+
     async def patch(self, request: PatchConfig, call: Call) -> ConfigChange:
         """Change live settings, durably, and put them in force."""
         async with self._lock:
-            if request.if_match and request.if_match != self._revision():
-                raise Refused(
-                    "precondition_failed",
-                    "the configuration has changed since it was read",
-                    details={"revision": self._revision()},
-                )
+            check_revision(request.if_match, self._revision(), "the configuration")
             call.before = self._values(request.settings)
             self._live.change(request.settings)
             change = self._again()
@@ -116,8 +125,7 @@ class ConfigOperations:
         return {row.setting: row.value for row in self._rows() if row.setting in paths}
 
     def _revision(self) -> str:
-        text = msgspec.json.encode([(row.setting, row.value, row.origin) for row in self._rows()])
-        return hashlib.blake2b(text, digest_size=8).hexdigest()
+        return revision_of([(row.setting, row.value, row.origin) for row in self._rows()])
 
 
 def _row(item: Effective) -> SettingRow:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, final
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final, final
+
+import msgspec
 
 from perdure.admin.operation import Request
 from perdure.admin.problems import Refused
 from perdure.admin.records.forwarders import (
     AddForwarder,
+    Forwarder,
     ForwarderChanged,
     ForwarderDetails,
     ForwarderPage,
@@ -18,9 +22,16 @@ from perdure.admin.records.forwarders import (
     ResumeForwarder,
     ShowForwarder,
 )
+from perdure.admin.revisions import check_revision, revision_of
 from perdure.forwarders.service import ForwarderService
-from perdure.server.administration.paging import page_of
+from perdure.server.administration.paging import sorted_page
 from perdure.server.administration.service import Call, Handler
+
+_COLUMNS: Final[Mapping[str, Callable[[Forwarder], Any]]] = {
+    "state": lambda row: row.state,
+    "lag": lambda row: row.lag_messages,
+    "failures": lambda row: row.failures,
+}
 
 
 @final
@@ -33,6 +44,7 @@ class ForwarderOperations:
 
     def __init__(self, service: ForwarderService) -> None:
         self._service = service
+        self._lock = asyncio.Lock()
 
     def handlers(self) -> Mapping[type[Request[Any]], Handler]:
         """By request."""
@@ -48,25 +60,30 @@ class ForwarderOperations:
     async def list_page(self, request: ListForwarders, _call: Call) -> ForwarderPage:
         """A page of them."""
         rows = self._service.rows()
-        items, following = page_of(rows, request, lambda row: row.name)
+        items, following = sorted_page(rows, request, lambda row: row.name, _COLUMNS)
         return ForwarderPage(items=items, next_cursor=following, estimated_total=len(rows))
 
     async def show(self, request: ShowForwarder, _call: Call) -> ForwarderDetails:
         """One of them."""
         found = self._service.details(request.name)
-        if found is None:
+        revision = self._revision(request.name)
+        if found is None or revision is None:
             raise _unknown(request.name)
-        return found
+        return msgspec.structs.replace(found, revision=revision)
 
     async def add(self, request: AddForwarder, _call: Call) -> ForwarderChanged:
         """Add one."""
-        await self._service.add(request.name, dict(request.settings))
+        async with self._lock:
+            self._check(request.name, request.if_match)
+            await self._service.add(request.name, dict(request.settings))
         return ForwarderChanged(name=request.name, action="added")
 
     async def remove(self, request: RemoveForwarder, _call: Call) -> ForwarderChanged:
         """Remove one."""
-        if not await self._service.remove(request.name):
-            raise _unknown(request.name)
+        async with self._lock:
+            self._check(request.name, request.if_match)
+            if not await self._service.remove(request.name):
+                raise _unknown(request.name)
         return ForwarderChanged(name=request.name, action="removed")
 
     async def pause(self, request: PauseForwarder, _call: Call) -> ForwarderChanged:
@@ -80,6 +97,13 @@ class ForwarderOperations:
         if not await self._service.pause(request.name, paused=False):
             raise _unknown(request.name)
         return ForwarderChanged(name=request.name, action="resumed")
+
+    def _revision(self, name: str) -> str | None:
+        settings = self._service.settings_of(name)
+        return None if settings is None else revision_of(name, settings)
+
+    def _check(self, name: str, asked: str) -> None:
+        check_revision(asked, self._revision(name), f"the forwarder {name!r}")
 
 
 def _unknown(name: str) -> Refused:

@@ -17,6 +17,7 @@ from perdure.admin.records.identity import (
     DrainAudit,
     Drained,
     EndLogins,
+    GetUser,
     KeyMade,
     KeyOutcome,
     KeyPage,
@@ -37,10 +38,10 @@ from perdure.identity import passwords
 from perdure.identity.expiry import expiry_us
 from perdure.identity.keys import Keys
 from perdure.identity.ledger import Actor, Ledger
-from perdure.identity.records import check_name, check_password, check_role
+from perdure.identity.records import ApiKey, check_name, check_password, check_role
 from perdure.identity.rows import key_fields, user_fields
 from perdure.identity.users import Users
-from perdure.server.administration.paging import page_of
+from perdure.server.administration.paging import sorted_page
 from perdure.server.administration.service import Call, Handler
 from perdure.server.audit import FILTER, ROOT, AuditTrail
 
@@ -70,6 +71,7 @@ class IdentityOperations:
         """By request."""
         return {
             ListUsers: self.list_users,
+            GetUser: self.get_user,
             AddUser: self.add_user,
             SetRole: self.set_role,
             SetPassword: self.set_password,
@@ -95,8 +97,20 @@ class IdentityOperations:
         """A page of users."""
         users = await asyncio.to_thread(self._users.all)
         rows = [UserRow(**user_fields(each)) for each in users]
-        items, following = page_of(rows, request, lambda row: row.name)
+        columns: Mapping[str, Callable[[UserRow], Any]] = {
+            "role": lambda row: row.role,
+            "created_at": lambda row: row.created_at_us,
+            "last_login_at": lambda row: row.last_login_at_us,
+        }
+        items, following = sorted_page(rows, request, lambda row: row.name, columns)
         return UserPage(items=items, next_cursor=following, estimated_total=len(rows))
+
+    async def get_user(self, request: GetUser, _call: Call) -> UserRow:
+        """One of them."""
+        found = await asyncio.to_thread(self._users.find, request.name)
+        if found is None:
+            raise Refused("not_found", f"there is no user {request.name!r}")
+        return UserRow(**user_fields(found))
 
     async def add_user(self, request: AddUser, call: Call) -> UserRow:
         """Add a user."""
@@ -108,13 +122,15 @@ class IdentityOperations:
 
     async def set_role(self, request: SetRole, call: Call) -> UserRow:
         """Give another role."""
-        user = await self._change(self._users.set_role, request.name, request.role, _actor(call))
+        change = functools.partial(self._users.set_role, revision=request.if_match)
+        user = await self._change(change, request.name, request.role, _actor(call))
         return UserRow(**user_fields(user))
 
     async def set_password(self, request: SetPassword, call: Call) -> UserRow:
         """Give another password."""
         text = await self._text(request.name, request.password)
-        user = await self._change(self._users.set_password, request.name, text, _actor(call))
+        change = functools.partial(self._users.set_password, revision=request.if_match)
+        user = await self._change(change, request.name, text, _actor(call))
         return UserRow(**user_fields(user))
 
     async def end_logins(self, request: EndLogins, call: Call) -> UserOutcome:
@@ -124,12 +140,15 @@ class IdentityOperations:
 
     async def remove_user(self, request: RemoveUser, call: Call) -> UserOutcome:
         """Remove a user."""
-        await self._change(self._users.remove, request.name, _actor(call))
+        change = functools.partial(self._users.remove, revision=request.if_match)
+        await self._change(change, request.name, _actor(call))
         return UserOutcome(request.name, "removed")
 
     async def list_keys(self, request: ListKeys, _call: Call) -> KeyPage:
         """A page of keys."""
         keys = await asyncio.to_thread(self._keys.all)
+        if request.sort:
+            return _sorted_keys(keys, request)
         after = int(request.cursor) if request.cursor.isdecimal() else 0
         page = keys[after : after + request.limit]
         following = after + len(page)
@@ -190,6 +209,18 @@ class IdentityOperations:
         """Run what writes the file: one at a time, and beside the loop."""
         async with self._changing:
             return await asyncio.to_thread(work, *arguments)
+
+
+def _sorted_keys(keys: list[ApiKey], request: ListKeys) -> KeyPage:
+    rows = [KeyRow(**key_fields(each)) for each in keys]
+    columns: Mapping[str, Callable[[KeyRow], Any]] = {
+        "name": lambda row: row.name,
+        "role": lambda row: row.role,
+        "expires_at": lambda row: row.expires_at_us,
+        "last_used_at": lambda row: row.last_used_at_us,
+    }
+    items, following = sorted_page(rows, request, lambda row: row.id, columns)
+    return KeyPage(items=items, next_cursor=following, estimated_total=len(rows))
 
 
 def _actor(call: Call) -> Actor:

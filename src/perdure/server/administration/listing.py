@@ -188,7 +188,7 @@ async def list_sessions(
 
 def _total(request: ListSessions, live: LiveTable | None, total: int | None) -> int | None:
     """How many there are, if nothing but the connection is asked for."""
-    plain = ListSessions(limit=request.limit, cursor=request.cursor)
+    plain = ListSessions(limit=request.limit, cursor=request.cursor, sort=request.sort)
     if request == plain:
         return total
     if live is None or not live.is_alone:

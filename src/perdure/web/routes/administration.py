@@ -78,7 +78,7 @@ def _endpoint(
             principal,
             request.scope["state"]["request_id"],
         )
-        return _response(request, result, wanted, status)
+        return _response(request, operation, result, wanted, status)
 
     return endpoint
 
@@ -89,16 +89,43 @@ def _take_headers(request: Request, operation: Operation, fields: dict[str, Any]
     for field, header in HEADERS.items():
         value = request.headers.get(header)
         if value is not None and field in names:
-            fields[field] = value.strip('"')
+            fields[field] = _revision(value) if field == "if_match" else value.strip('"')
 
 
-def _response(request: Request, result: bytes, wanted: str, status: int) -> Response:
-    """The result as it is, or the fields of it that are wanted; 304 if the client has it."""
+class _Revised(msgspec.Struct):
+    """A record that is changed by what was read of it."""
+
+    revision: str
+
+
+def _revision(value: str) -> str:
+    """The revision in ``If-Match``: the header's is an ETag of ours, or the revision alone.
+
+    Raises:
+        ApiError: it is neither.
+    """
+    tag = value.strip()
+    if tag.startswith("W/") or "," in tag:
+        raise ApiError("bad_request", "If-Match takes one ETag, as it was sent")
+    return tag.strip('"').rpartition("-")[2]
+
+
+def _response(
+    request: Request, operation: Operation, result: bytes, wanted: str, status: int
+) -> Response:
+    """The result as it is, or the fields of it that are wanted; 304 if the client has it.
+
+    The ETag has the record's revision behind the digest of the answer: what was read may change
+    while nobody edits it.
+    """
+    revision = ""
+    if "revision" in operation.result.__struct_fields__:
+        revision = f"-{msgspec.json.decode(result, type=_Revised).revision}"
     if wanted:
         result = _only(result, wanted)
     headers = {"Cache-Control": "no-store"}
     if request.method in ("GET", "HEAD"):
-        tag = f'"{hashlib.blake2b(result, digest_size=12).hexdigest()}"'
+        tag = f'"{hashlib.blake2b(result, digest_size=12).hexdigest()}{revision}"'
         headers["ETag"] = tag
         if request.headers.get("if-none-match") == tag:
             return Response(b"", 304, headers=headers)
