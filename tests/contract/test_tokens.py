@@ -15,9 +15,11 @@ from perdure.errors import ConfigError, StorageCorrupt
 from perdure.storage.redis import RedisClient, parse_url
 from perdure.storage.redis.commands import Command
 from perdure.storebench.servers.redis import RedisServer
-from perdure.tokens import LAYOUTS, Token, TokenStore, open_tokens
+from perdure.tokens import LAYOUTS, Listed, Token, TokenStore, open_tokens
+from perdure.tokens.embedded import EmbeddedTokens
 from perdure.tokens.redis.plan import HOUR_S, Plan
 from perdure.tokens.redis.planned import PlannedTokens
+from perdure.tokens.token import listed
 from tests import servers
 from tests.support.redis_cluster import RedisCluster
 
@@ -103,6 +105,38 @@ async def test_a_revoked_token_is_gone_and_so_is_an_expired_one(store: TokenStor
     await store.save([token(1, NOW_S + 50)], NOW_S)
     assert await store.find(token(1).id, NOW_S + 49) is not None
     assert await store.find(token(1).id, NOW_S + 50) is None
+
+
+@each
+async def test_pages_show_what_holds_and_names_revoke_it(store: TokenStore) -> None:
+    if type(store) not in (EmbeddedTokens, PlannedTokens):
+        with pytest.raises(ConfigError, match="not listed"):
+            await store.page("", 10, NOW_S)
+        return
+    numbers = (number for number in range(42) if number not in (7, 8))
+    saved = {each.id: each for each in (*map(token, numbers), FULL, LONG)}
+    await store.save([*saved.values(), token(99, NOW_S + 5)], NOW_S)
+    found: dict[str, Listed] = {}
+    after, pages = "", 0
+    while pages == 0 or after:
+        items, after = await store.page(after, 7, NOW_S + 6)
+        assert len(items) <= 7
+        assert not found.keys() & {each.handle for each in items}
+        found |= {each.handle: each for each in items}
+        pages += 1
+    assert found == {
+        await store.handle(each.id): listed(await store.handle(each.id), each)
+        for each in saved.values()
+    }
+    assert not any(each.id.hex() in handle for handle in found for each in saved.values())
+    name = await store.handle(LONG.id)
+    assert await store.revoke_handle(name, NOW_S) == listed(name, LONG)
+    assert await store.revoke_handle(name, NOW_S) is None
+    assert await store.find(LONG.id, NOW_S) is None
+    for wrong in ("", "x", LONG.id.hex(), "0" * 64, name[:-1] + ("0" if name[-1] != "0" else "1")):
+        assert await store.revoke_handle(wrong, NOW_S) is None
+    with pytest.raises(ValueError, match=r"hex|place"):
+        await store.page("no place", 7, NOW_S)
 
 
 @each

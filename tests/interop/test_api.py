@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import os
 import random
 import string
 import subprocess
@@ -16,6 +17,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import httpx
+import jsonschema
 import msgspec
 import pytest
 from openapi_spec_validator import validate
@@ -70,6 +72,9 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         f"auth.acl_file={home}/acl",
         f"auth.password_file={home}/users",
         "auth.allow_anonymous=always",
+        "auth.chain=[tokens, password, anonymous]",
+        f"auth.tokens.store={home}/tokens.db",
+        "http.login_tokens=true",
     )
     (home / "users").write_text("")
     (home / "users").chmod(0o600)
@@ -138,6 +143,147 @@ def test_a_generated_client_works(
     assert missing.code == "not_found"
     assert call("stats.stats_overview").sessions_offline == 3
     client.get_httpx_client().close()
+
+
+EDITED: Final = (
+    ("/users/eve", "PUT", "/users/eve/role", {"role": "operator"}),
+    ("/filters/hot", "PUT", "/filters/hot", {"filter": '{"t": {"$gt": 31}}'}),
+    ("/credentials/ada", "PUT", "/credentials/ada", {"password": "another one"}),
+    ("/forwarders/out", "PUT", "/forwarders/out",
+     {"settings": {"type": "webhook", "url": "http://127.0.0.1:9/y"}}),
+    ("/acl/text", "PUT", "/acl/text", {"text": "topic readwrite #\ntopic read new\n"}),
+)  # fmt: skip
+
+
+def test_two_administrators_do_not_overwrite_each_other(api: Api) -> None:
+    client = api.client
+    user = {"name": "eve", "role": "viewer", "password": "twelve letters"}
+    client.post("/users", json=user).raise_for_status()
+    client.put("/filters/hot", json={"filter": '{"t": {"$gt": 30}}'}).raise_for_status()
+    client.put("/credentials/ada", json={"password": "wonder"}).raise_for_status()
+    forwarder = {"type": "webhook", "url": "http://127.0.0.1:9/x"}
+    added = client.put("/forwarders/out", json={"settings": forwarder})
+    assert added.status_code == 200, added.text
+    for path, method, target, body in EDITED:
+        read = client.get(path)
+        assert read.status_code == 200, read.text
+        tag, revision = read.headers["etag"], read.json()["revision"]
+        wrong = client.request(method, target, json=body, headers={"If-Match": '"0-1"'})
+        assert (wrong.status_code, wrong.json()["code"]) == (412, "precondition_failed"), path
+        assert client.get(path).json()["revision"] == revision, "nothing was changed"
+        done = client.request(method, target, json=body, headers={"If-Match": tag})
+        assert done.status_code == 200, done.text
+        late = client.request(method, target, json=body, headers={"If-Match": tag})
+        assert late.status_code == 412, f"{path}: {late.text}"
+        assert client.get(path, headers={"If-None-Match": tag}).status_code == 200
+    rules = [(row["access"], row["filter"]) for row in api.get("/acl")["items"]]
+    assert rules == [("readwrite", "#"), ("read", "new")]
+    assert client.put("/acl/text", json={"text": "topics #"}).status_code == 400
+    for path in ("/users/eve", "/filters/hot", "/credentials/ada", "/forwarders/out"):
+        assert client.delete(path, headers={"If-Match": "0"}).status_code == 412
+        gone = client.delete(path, headers={"If-Match": client.get(path).headers["etag"]})
+        assert gone.status_code == 200, gone.text
+        assert client.get(path).status_code == 404
+        again = client.put(EDITED[0][2], json=EDITED[0][3], headers={"If-Match": "*"})
+        assert again.status_code == 404
+
+
+def test_lists_have_the_orders_that_their_source_can_page(api: Api) -> None:
+    for number, until in ((1, None), (2, "2099-01-01T00:00:00Z"), (3, "2098-01-01T00:00:00Z")):
+        ban = {"kind": "client_id", "value": f"ban{number}", "until": until}
+        api.client.post("/bans", json=ban).raise_for_status()
+
+    def values(**asked: Any) -> list[str]:
+        found, cursor = [], ""
+        while cursor is not None:
+            page = api.get("/bans", limit=1, cursor=cursor, **asked)
+            found += [row["value"] for row in page["items"]]
+            cursor = page["next_cursor"]
+        return found
+
+    assert values() == ["ban1", "ban2", "ban3"]
+    assert values(sort="until") == ["ban1", "ban3", "ban2"]
+    assert values(sort="-until") == ["ban2", "ban3", "ban1"]
+    cursor = api.get("/bans", limit=1, sort="until")["next_cursor"]
+    for wrong in ({"sort": "reason"}, {"sort": "-until", "cursor": cursor}):
+        assert api.client.get("/bans", params=wrong).status_code == 400
+    assert api.client.get("/sessions", params={"sort": "created_at"}).status_code == 400
+    assert api.get("/sessions", sort="client_id") == api.get("/sessions")
+    for number in (1, 2, 3):
+        api.client.delete(f"/bans/client_id/ban{number}").raise_for_status()
+
+
+def test_the_schema_of_the_configuration_tells_right_from_wrong(api: Api) -> None:
+    schema = api.get("/config/schema")
+    assert schema["$schema"] == jsonschema.Draft202012Validator.META_SCHEMA["$id"]
+    jsonschema.Draft202012Validator.check_schema(schema)
+    judge = jsonschema.Draft202012Validator(schema)
+    for right in (
+        {},
+        {"listeners": {"tcp": [{"bind": ":1883"}, {"bind": ":1884"}]}, "auth": {"chain": ["jwt"]}},
+        {"listeners": {"tcp": {"bind": "${BIND}"}}, "retention": {"time_s": "30d"}},
+        {"forwarders": {"a": {"type": "webhook", "url": "http://x"}}, "sys": None},
+        {"storage": {"rocksdb": {}}, "log": {"level": "${LEVEL:info}"}},
+    ):
+        judge.validate(right)
+    for wrong in (
+        {"listener": {}},
+        {"log": {"level": "loud"}},
+        {"http": {"processes": 0}},
+        {"http": {"login_idle_s": "soon"}},
+        {"forwarders": {"a": {"url": "http://x"}}},
+        {"auth": {"acl_file": 7}},
+    ):
+        assert not judge.is_valid(wrong), wrong
+
+
+def test_login_tokens_are_issued_listed_used_and_revoked(api: Api) -> None:
+    rights = ["write in/%u/#", "read t/#", "write never/%c"]
+    made = api.client.post("/tokens", json={"identity": "dev", "rights": rights}).json()
+    silent = api.client.post("/tokens", json={"identity": "dev", "expires": "1h"}).json()
+    page = api.get("/tokens", identity="dev")
+    assert {row["id"] for row in page["items"]} == {made["id"], silent["id"]}
+    assert made["token"] not in json.dumps(page)
+    assert api.get("/tokens", identity="nobody")["items"] == []
+    bad = api.client.post("/tokens", json={"identity": "dev", "rights": ["fly #"]})
+    assert bad.status_code == 400
+    who = ["-p", str(api.port), "-q", "1", "-m", "x", "-t"]
+
+    def publish(topic: str, token: str) -> int:
+        command = [sys.executable, "-m", "perdure", "pub", *who, topic, "-u", "dev"]
+        environ = {**os.environ, "PERDURE_PASSWORD": token}
+        return subprocess.run(
+            [*command, "-P", token], capture_output=True, timeout=HANG_S, check=False, env=environ
+        ).returncode
+
+    assert publish("in/dev/mqtt", made["token"]) == 0
+    body = {"messages": [{"topic": "in/dev/1", "payload_text": "x"}]}
+
+    def ask(method: str, path: str, headers: dict[str, str], **more: Any) -> int:
+        url = f"{api.url}/api/v1{path}"
+        return httpx.request(method, url, headers=headers, timeout=HANG_S, **more).status_code
+
+    bearer = {"Authorization": f"Bearer {made['token']}"}
+    cookie = {"Cookie": f"perdure_token={made['token']}"}
+    script = {**cookie, "X-Requested-With": "page"}
+    assert ask("POST", "/messages", bearer, json=body) == 200
+    assert ask("POST", "/messages", script, json=body) == 200
+    assert ask("GET", "/retained?filter=t/%23", cookie) == 200
+    for headers in (cookie, {**script, "Origin": "http://evil.test"}):
+        assert ask("POST", "/messages", headers, json=body) == 403
+    elsewhere = {"messages": [{"topic": "t/1", "payload_text": "x"}]}
+    assert ask("POST", "/messages", bearer, json=elsewhere) == 403
+    for path in ("/retained?filter=%23", "/sessions", "/users", "/tokens", "/live", "/config"):
+        assert ask("GET", path, bearer) == 403, path
+    assert ask("DELETE", "/retained/in%2Fdev%2F1", bearer) == 403
+    for token in (silent["token"], "0" * 40):
+        refused = {"Authorization": f"Bearer {token}"}
+        assert ask("GET", "/retained?filter=t/%23", refused) in (401, 403)
+    for each in (made, silent):
+        assert api.client.delete(f"/tokens/{each['id']}").json()["identity"] == "dev"
+        assert api.client.delete(f"/tokens/{each['id']}").status_code == 404
+    assert ask("POST", "/messages", bearer, json=body) == 401
+    assert publish("in/dev/mqtt", made["token"]) != 0
 
 
 def test_the_command_line_prints_what_the_api_serves(api: Api) -> None:

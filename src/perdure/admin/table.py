@@ -25,6 +25,7 @@ from perdure.admin.records import (
     storage,
     subscriptions,
     timeline,
+    tokens,
     trace,
     watch,
 )
@@ -50,6 +51,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         messages.OPERATIONS,
         listeners.OPERATIONS,
         access.OPERATIONS,
+        tokens.OPERATIONS,
         config.OPERATIONS,
         trace.OPERATIONS,
     )

@@ -21,10 +21,10 @@ DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 _FROM_ELSEWHERE: Final = {"type": "string", "pattern": r"\$\{"}
 _MEASURED: Final[Mapping[str, str]] = {
-    "bytes": r"^[0-9.]+ *[A-Za-z]*$",
-    "s": r"^([0-9.]+ *[a-z]* *)+$",
-    "ms": r"^([0-9.]+ *[a-z]* *)+$",
-    "us": r"^([0-9.]+ *[a-z]* *)+$",
+    "bytes": r"^ *[0-9][0-9A-Za-z. ]*$",
+    "s": r"^ *[0-9][0-9a-z. ]*$",
+    "ms": r"^ *[0-9][0-9a-z. ]*$",
+    "us": r"^ *[0-9][0-9a-z. ]*$",
 }
 """Forms of numbers with a unit behind them, by the unit of the setting."""
 

@@ -159,6 +159,8 @@ def _http(config: Config) -> Iterator[Problem]:
     if bool(config.http.certificate) != bool(config.http.private_key):
         missing = "private_key" if config.http.certificate else "certificate"
         yield Problem(f"http.{missing}", "certificate and private_key go together")
+    if config.http.login_tokens and not config.auth.token_store.store:
+        yield Problem("http.login_tokens", "needs the store that auth.tokens.store names")
     if config.http.bind and not config.storage.traits.is_kept:
         yield Problem(
             "http.bind",

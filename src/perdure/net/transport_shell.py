@@ -186,9 +186,12 @@ class TransportShell:
     def _identify(self) -> None:
         """Remember whose certificate a TLS client has shown."""
         if self._settings.tls is not None:
-            subject = certificate_subject(self._transport.get_extra_info("peercert"))
-            if subject is not None:
-                self.peer = dataclasses.replace(self.peer, certificate_subject=subject)
+            certificate = self.certificate()
+            if certificate:
+                subject = certificate_subject(self._transport.get_extra_info("peercert"))
+                self.peer = dataclasses.replace(
+                    self.peer, certificate_subject=subject, certificate=certificate
+                )
 
     def _set_timer(self, timer: asyncio.TimerHandle | None) -> None:
         if self._timer is not None:

@@ -352,8 +352,7 @@ def _optional_parts(config: Config, metrics: Metrics, administration: Administra
     """The admin socket beside the data, Prometheus, and HTTP, which asks that socket."""
     parts: list[Part] = []
     if config.storage.traits.is_kept:
-        if administration.identity is not None:
-            parts.append(administration.identity)
+        parts.extend(administration.parts)
         parts.append(AdminServer(administration.service, Path(config.storage.path)))
     if config.metrics.bind:
         parts.append(
@@ -383,6 +382,7 @@ def _optional_parts(config: Config, metrics: Metrics, administration: Administra
                 metrics=metrics,
                 login_store=config.storage.redis.url if config.storage.backend == "redis" else "",
                 storage=config.storage if config.storage.traits.is_server else None,
+                tokens=config.auth.token_store,
             )
         )
     return parts

@@ -19,6 +19,7 @@ from typing import Any, Final, final
 import msgspec
 
 from perdure.config.schema import HttpConfig, StorageConfig
+from perdure.config.schema.auth_methods import TokensAuthConfig
 from perdure.errors import AddressUnavailable, ConfigError, StartTimeout
 from perdure.identity.setup import offer_setup
 from perdure.net.settings import split_bind
@@ -65,6 +66,7 @@ class HttpPart:
         command: what a process runs; for tests.
         login_store: a Redis URL where logins are kept; empty = in the data directory.
         storage: where the log is, if that is a server.
+        tokens: ``auth.tokens``, whose store ``http.login_tokens`` takes tokens of.
     """
 
     name: str = "http"
@@ -79,6 +81,7 @@ class HttpPart:
         command: Sequence[str] = (sys.executable, "-P", "-m", "perdure.web"),
         login_store: str = "",
         storage: StorageConfig | None = None,
+        tokens: TokensAuthConfig | None = None,
     ) -> None:
         self._config = config
         self._data = data.resolve()
@@ -87,6 +90,7 @@ class HttpPart:
         self._command = tuple(command)
         self._login_store = login_store
         self._storage = storage
+        self._tokens = tokens if tokens is not None and config.login_tokens else TokensAuthConfig()
         self._sockets: list[socket.socket] = []
         self._keepers: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
@@ -274,6 +278,9 @@ class HttpPart:
             login_idle_s=config.login_idle_s,
             login_total_s=config.login_total_s,
             storage=self._storage,
+            token_store=_absolute(self._tokens.store),
+            token_layout=self._tokens.layout,
+            token_prefix=self._tokens.prefix,
         )
 
     def _take_line(self, line: bytes, ready: asyncio.Future[None], pid: int) -> None:
@@ -297,3 +304,8 @@ class HttpPart:
             log.warning(event, **fields)
         else:
             log.info(event, **fields)
+
+
+def _absolute(store: str) -> str:
+    """A token store for a process that may run elsewhere."""
+    return store if not store or "://" in store else str(Path(store).resolve())

@@ -7,6 +7,15 @@ A token says whose it is, until when it holds, for which client identifiers, and
 
 from perdure.tokens.opening import LAYOUTS, open_tokens
 from perdure.tokens.store import TokenStore
-from perdure.tokens.token import Token, new_id, parse_id, show_id
+from perdure.tokens.token import Listed, Token, new_id, parse_id, show_id
 
-__all__ = ["LAYOUTS", "Token", "TokenStore", "new_id", "open_tokens", "parse_id", "show_id"]
+__all__ = [
+    "LAYOUTS",
+    "Listed",
+    "Token",
+    "TokenStore",
+    "new_id",
+    "open_tokens",
+    "parse_id",
+    "show_id",
+]

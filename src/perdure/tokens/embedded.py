@@ -15,7 +15,7 @@ from typing import Final, TypeVar, final
 
 from perdure.errors import StorageCorrupt, StorageFull, StorageUnavailable
 from perdure.tokens.store import TokenStore
-from perdure.tokens.token import Token
+from perdure.tokens.token import Listed, Token, listed
 from perdure.tokens.values import pack_short, unpack_short
 
 T = TypeVar("T")
@@ -84,6 +84,40 @@ class EmbeddedTokens(TokenStore):
                 ).rowcount
 
         return bool(await self._run(revoke))
+
+    async def handle(self, token_id: bytes) -> str:
+        return _digest(token_id).hex()
+
+    async def page(self, after: str, limit: int, now_s: int) -> tuple[list[Listed], str]:
+        last = bytes.fromhex(after)
+
+        def page() -> list[tuple[bytes, bytes]]:
+            return self._database.execute(
+                "SELECT digest, value FROM tokens WHERE digest > ? AND expires_at > ? "
+                "ORDER BY digest LIMIT ?",
+                (last, now_s, limit),
+            ).fetchall()
+
+        rows = await self._run(page)
+        found = [listed(digest.hex(), unpack_short(b"", value)) for digest, value in rows]
+        return found, found[-1].handle if len(found) == limit else ""
+
+    async def revoke_handle(self, handle: str, now_s: int) -> Listed | None:
+        try:
+            digest = bytes.fromhex(handle)
+        except ValueError:
+            return None
+
+        def revoke() -> bytes | None:
+            with self._database:
+                row = self._database.execute(
+                    "DELETE FROM tokens WHERE digest = ? AND expires_at > ? RETURNING value",
+                    (digest, now_s),
+                ).fetchone()
+            return None if row is None else bytes(row[0])
+
+        value = await self._run(revoke)
+        return None if value is None else listed(handle, unpack_short(b"", value))
 
     async def maintain(self, now_s: int) -> int:
         def sweep() -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from perdure.tokens.token import Token, check_token
+from perdure.errors import ConfigError
+from perdure.tokens.token import Listed, Token, check_token
 
 
 class TokenStore(ABC):
@@ -46,6 +47,39 @@ class TokenStore(ABC):
     async def revoke(self, token_id: bytes) -> bool:
         """Forget a token. Returns whether it was there."""
 
+    async def handle(self, token_id: bytes) -> str:
+        """The name of a token in lists.
+
+        Raises:
+            ConfigError: this layout has no lists.
+        """
+        raise no_lists()
+
+    async def page(self, after: str, limit: int, now_s: int) -> tuple[list[Listed], str]:
+        """Tokens that hold, in an order of the store's own.
+
+        Args:
+            after: what the page before has returned; empty = from the beginning.
+            limit: items at most; there may be fewer, or none, and more to come.
+            now_s: Unix time, seconds.
+
+        Returns:
+            The items, and what the next page takes; empty = that was all.
+
+        Raises:
+            ConfigError: this layout has no lists.
+            ValueError: ``after`` is none of this store.
+        """
+        raise no_lists()
+
+    async def revoke_handle(self, handle: str, now_s: int) -> Listed | None:
+        """Forget the token of a name. Returns what it was; None = there is none.
+
+        Raises:
+            ConfigError: this layout has no lists.
+        """
+        raise no_lists()
+
     @abstractmethod
     async def maintain(self, now_s: int) -> int:
         """Remove what has expired, and do what else the layout needs now and then.
@@ -61,3 +95,12 @@ class TokenStore(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Give up the connection or the file."""
+
+
+def no_lists() -> ConfigError:
+    """The refusal of a layout that cannot be read in pages."""
+    return ConfigError(
+        "tokens are not listed in this layout of the seed",
+        path="auth.tokens.layout",
+        hint="take planned, or an embedded store",
+    )

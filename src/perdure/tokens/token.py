@@ -48,6 +48,27 @@ class Token(msgspec.Struct, frozen=True):
         return not self.client_id and not self.rights
 
 
+@final
+class Listed(msgspec.Struct, frozen=True):
+    """A token in a list.
+
+    Attributes:
+        handle: its name, which cannot be presented: 64 hexadecimal digits.
+        identity, expires_at, client_id, rights: see ``Token``.
+    """
+
+    handle: str
+    identity: str
+    expires_at: int
+    client_id: str = ""
+    rights: tuple[str, ...] = ()
+
+
+def listed(handle: str, token: Token) -> Listed:
+    """A token as lists show it."""
+    return Listed(handle, token.identity, token.expires_at, token.client_id, token.rights)
+
+
 def new_id(random_bytes: Callable[[int], bytes]) -> bytes:
     """A new identifier, by a source such as ``secrets.token_bytes``."""
     return random_bytes(ID_BYTES)

@@ -140,6 +140,8 @@ async def serve(settings: WebSettings, stopping: asyncio.Event) -> None:
     await running
     context.report_traffic()
     await context.admin.close()
+    if context.login_tokens is not None:
+        await context.login_tokens.close()
     context.close()
     await identity.close()
 

@@ -19,7 +19,8 @@ from perdure.pipeline.log_index import BulkLog
 from perdure.storage.rocksdb.bulk import LogFiles
 from perdure.web.credentials import ApiKeySource, CookieSource
 from perdure.web.health import Health
-from perdure.web.principals import Principals, TokenSource
+from perdure.web.login_tokens import LoginTokenSource
+from perdure.web.principals import Principals, PrincipalSource, TokenSource
 from perdure.web.settings import WebSettings
 from perdure.web.tokens import Tokens
 from perdure.web.traffic import TRAFFIC, Traffic
@@ -92,13 +93,16 @@ class Context:
         self.tokens = Tokens(Path(settings.token_file))
         self.admin = AsyncAdmin(Path(settings.data))
         self.identity = identity
-        self.principals = Principals(
-            [
-                TokenSource(self.tokens, self.report),
-                ApiKeySource(identity),
-                CookieSource(identity),
-            ]
-        )
+        self.login_tokens: LoginTokenSource | None = None
+        sources: list[PrincipalSource] = [
+            TokenSource(self.tokens, self.report),
+            ApiKeySource(identity),
+            CookieSource(identity),
+        ]
+        if settings.token_store:
+            self.login_tokens = LoginTokenSource(settings, lambda: time.time_ns() // 1_000)
+            sources.append(self.login_tokens)
+        self.principals = Principals(sources)
         self.health = Health(self.admin)
         self.traffic = Traffic()
         self.reads = asyncio.Semaphore(settings.reads_max)

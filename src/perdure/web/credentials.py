@@ -98,8 +98,8 @@ def _admitted(scope: Scope, proof: Proof) -> Principal:
     return proof.principal
 
 
-def cookie_of(scope: Scope) -> str:
-    """The login that a request presents; empty = none."""
+def cookie_of(scope: Scope, name: str = COOKIE) -> str:
+    """The cookie of a request, by its name without TLS; empty = none."""
     text = Headers(scope=scope).get("cookie", "")
     if not text or len(text) > COOKIES_CHARS_MAX:
         return ""
@@ -108,7 +108,7 @@ def cookie_of(scope: Scope) -> str:
         cookies.load(text)
     except CookieError:
         return ""
-    found = cookies.get(SECURE_COOKIE if scope["scheme"] == "https" else COOKIE)
+    found = cookies.get(f"__Host-{name}" if scope["scheme"] == "https" else name)
     return "" if found is None else found.value
 
 

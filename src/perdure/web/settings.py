@@ -27,6 +27,7 @@ class WebSettings(msgspec.Struct, frozen=True):
         login_store: a Redis URL, where logins are kept; empty = in the data directory.
         login_idle_s, login_total_s: how long a login holds, seconds.
         storage: where the log is, if that is a server; None = in the data directory.
+        token_store, token_layout, token_prefix: of login tokens; empty = none are taken.
     """
 
     data: str
@@ -47,3 +48,6 @@ class WebSettings(msgspec.Struct, frozen=True):
     login_idle_s: int = 3_600
     login_total_s: int = 43_200
     storage: StorageConfig | None = None
+    token_store: str = ""
+    token_layout: str = "planned"  # noqa: S105 - the name of a layout
+    token_prefix: str = ""

@@ -45,6 +45,7 @@ class AuthRequest(msgspec.Struct, frozen=True, kw_only=True):
         loopback: the peer is on this machine.
         listener: name of the listener (``tcp``, ``tls``, ...).
         certificate_subject: common name of a verified client certificate.
+        certificate: that certificate, DER; empty = there is none.
         protocol: MQTT protocol level, 4 or 5.
         now_us: monotonic time of the request.
     """
@@ -56,6 +57,7 @@ class AuthRequest(msgspec.Struct, frozen=True, kw_only=True):
     loopback: bool = False
     listener: str = ""
     certificate_subject: str | None = None
+    certificate: bytes = b""
     protocol: int = 5
     now_us: int = 0
 

@@ -354,6 +354,7 @@ class ConnectHandler:
                 loopback=peer.loopback,
                 listener=peer.listener,
                 certificate_subject=peer.certificate_subject,
+                certificate=peer.certificate,
                 protocol=packet.protocol,
                 now_us=started_us,
             )

@@ -59,6 +59,8 @@ class PeerInfo:
     """The client is on this machine."""
     certificate_subject: str | None = None
     """Common name of the verified client certificate, or ``None``."""
+    certificate: bytes = b""
+    """That certificate, DER."""
 
 
 class StreamHandler(Protocol):

@@ -11,16 +11,17 @@ import secrets
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from perdure.cli.exit_codes import CommandFailed, ExitCode
-from perdure.cli.output import Output, output_options
+from perdure.cli.output import Column, Output, output_options
 from perdure.clock import SystemClock
 from perdure.config.units import parse_duration
 from perdure.tokens import (
     LAYOUTS,
+    Listed,
     Token,
     TokenStore,
     new_id,
@@ -54,6 +55,18 @@ _token_file = click.option(
 )
 
 
+_PAGE: Final = 1_000
+"""Tokens that are asked for at once."""
+
+_COLUMNS: Final = (
+    Column("id"),
+    Column("identity"),
+    Column("expires_at", time=True),
+    Column("client_id"),
+    Column("rights"),
+)
+
+
 @click.group()
 def command() -> None:
     """Issue, show and revoke tokens: what devices and programs present as a password.
@@ -69,6 +82,7 @@ def command() -> None:
           --right 'write devices/%c/data'
       perdure tokens show --store tokens.db < token
       perdure tokens revoke --store tokens.db < token
+      perdure tokens list --store tokens.db --identity ada
       perdure tokens maintain --store redis://localhost
     """
 
@@ -126,13 +140,50 @@ def show(place: str, layout: str, prefix: str, token_file: Path | None, out: Out
     out.record(_row(found))
 
 
+@command.command("list")
+@_store_options
+@click.option("--identity", default="", help="Only tokens of this one.")
+@output_options
+def list_tokens(place: str, layout: str, prefix: str, identity: str, out: Output) -> None:
+    """List the tokens that hold, by names that `revoke --id` takes."""
+    now_s = _now_s()
+
+    async def work(store: TokenStore) -> list[dict[str, Any]]:
+        rows, after = [], ""
+        while True:
+            found, after = await store.page(after, _PAGE, now_s)
+            rows += [
+                {"id": each.handle, **_row(each)}
+                for each in found
+                if identity in ("", each.identity)
+            ]
+            if not after:
+                return rows
+
+    out.rows(_COLUMNS, _with_store(place, layout, prefix, now_s, work))
+
+
 @command.command()
 @_store_options
 @_token_file
-def revoke(place: str, layout: str, prefix: str, token_file: Path | None) -> None:
-    """Revoke a token; exit code 67 if there is none."""
-    token_id, now_s = _read(token_file), _now_s()
-    if not _with_store(place, layout, prefix, now_s, lambda store: store.revoke(token_id)):
+@click.option("--id", "handle", metavar="NAME", help="Of a list, in place of the token.")
+def revoke(
+    place: str, layout: str, prefix: str, token_file: Path | None, handle: str | None
+) -> None:
+    """Revoke a token; exit code 67 if there is none.
+
+    A running broker disconnects who presented it at its next look (`auth.tokens.recheck_s`), or at
+    once by `perdure api tokens.revoke`.
+    """
+    now_s = _now_s()
+    token_id = None if handle is not None else _read(token_file)
+
+    async def work(store: TokenStore) -> bool:
+        if token_id is not None:
+            return await store.revoke(token_id)
+        return await store.revoke_handle(handle or "", now_s) is not None
+
+    if not _with_store(place, layout, prefix, now_s, work):
         raise CommandFailed("there is no such token", ExitCode.NOT_FOUND)
 
 
@@ -186,7 +237,7 @@ def _read(token_file: Path | None) -> bytes:
     return token_id
 
 
-def _row(token: Token) -> dict[str, Any]:
+def _row(token: Token | Listed) -> dict[str, Any]:
     return {
         "identity": token.identity,
         "expires_at": token.expires_at * 1_000_000,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, final
 import msgspec
 
 from perdure.config.fields import about
-from perdure.config.schema.auth_methods import AUTH_METHODS, MethodConfig
+from perdure.config.schema.auth_methods import AUTH_METHODS, MethodConfig, TokensAuthConfig
 from perdure.config.schema.section import Section
 
 if TYPE_CHECKING:
@@ -154,6 +154,13 @@ class AuthConfig(_Methods, frozen=True):
             ge=0,
         ),
     ] = 16 * 1024 * 1024
+
+    @property
+    def token_store(self) -> TokensAuthConfig:
+        """Where login tokens are, whether a chain takes them or not."""
+        section = self.method("tokens")
+        assert isinstance(section, TokensAuthConfig)
+        return section
 
     def method(self, name: str) -> MethodConfig:
         """The section of a way to authenticate that is not the broker's own."""

@@ -268,6 +268,73 @@ class TokensAuthConfig(LookupConfig, frozen=True):
 
 
 @final
+class LdapAuthConfig(LookupConfig, frozen=True):
+    """Users of an LDAP directory; the broker binds as each with its password."""
+
+    url: Annotated[str, about("`ldaps://host:636`, or `ldap://host:389` with `start_tls`.")] = ""
+    start_tls: Annotated[bool, about("Begin TLS on an `ldap://` connection.")] = False
+    plain: Annotated[bool, about("Let passwords go to an `ldap://` server in clear text.")] = False
+    ca_file: Annotated[
+        str, about("PEM file of authorities to trust instead of the system's.", unit="path")
+    ] = ""
+    user_dn: Annotated[
+        str,
+        about("Name of a user's entry, `uid=%u,ou=people,dc=example,dc=org`; or `search_base`."),
+    ] = ""
+    search_base: Annotated[str, about("Where users' entries are searched; or `user_dn`.")] = ""
+    search_filter: Annotated[
+        str,
+        about(
+            "Which entry is a user's; `%u` is the user name, `%c` the client identifier. "
+            "`(&(uid=%u)(memberOf=cn=mqtt,ou=groups,dc=example,dc=org))` asks for a group too."
+        ),
+    ] = "(uid=%u)"
+    bind_dn: Annotated[str, about("As whom is searched; empty = anonymously.")] = ""
+    bind_password: Annotated[str, about("Password of `bind_dn`.", secret=True)] = ""
+    unknown_user: Annotated[
+        Literal["deny", "ignore"],
+        about("Who is not found by the search is refused, or left to the next method."),
+    ] = "deny"
+    connections_max: Annotated[int, about("Questions to the server at once.", ge=1, le=100)] = 8
+    cache_s: Annotated[
+        int,
+        about("How long a right password is remembered (hashed); 0 = not at all.", unit="s", ge=0),
+    ] = 0
+    cache_max: Annotated[int, about("Right passwords that are remembered.", ge=1)] = 10_000
+
+
+@final
+class OcspAuthConfig(LookupConfig, frozen=True):
+    """Client certificates that their authority's responder is asked about (OCSP)."""
+
+    issuer_file: Annotated[
+        str,
+        about("PEM file with the authorities, in most cases that of `client_ca`.", unit="path"),
+    ] = ""
+    url: Annotated[
+        str, about("The responder, `http://` or `https://`; empty = the one in the certificate.")
+    ] = ""
+    unavailable: Annotated[
+        Literal["refuse", "accept"],
+        about("Without an answer clients are refused (0x88), or let in with a line in the log."),
+    ] = "refuse"
+    identifies: Annotated[
+        bool,
+        about(
+            "The common name of a good certificate is the user name; false = the next method of "
+            "the chain says who it is, and nobody asks again while the client is connected."
+        ),
+    ] = True
+    digest: Annotated[
+        Literal["sha1", "sha256"], about("Digest that names the issuer in questions.")
+    ] = "sha1"
+    cache_s: Annotated[
+        int,
+        about("How long an answer is remembered, at most as long as it says.", unit="s", ge=0),
+    ] = 3600
+
+
+@final
 class MethodLine(msgspec.Struct, frozen=True, kw_only=True):
     """What others must know of a way to authenticate.
 
@@ -306,6 +373,12 @@ AUTH_METHODS: Final[Mapping[str, MethodLine]] = {
     ),
     "tokens": MethodLine(
         opens="perdure.auth_methods.tokens:open_method", settings=TokensAuthConfig
+    ),
+    "ldap": MethodLine(
+        opens="perdure.auth_methods.ldap:open_method", extra="ldap", settings=LdapAuthConfig
+    ),
+    "ocsp": MethodLine(
+        opens="perdure.auth_methods.ocsp:open_method", extra="ocsp", settings=OcspAuthConfig
     ),
     "anonymous": MethodLine(),
 }

@@ -35,6 +35,13 @@ class HttpConfig(Section, frozen=True):
     private_key: Annotated[
         str, about("PEM file with the private key; required with `certificate`.", unit="path")
     ] = ""
+    login_tokens: Annotated[
+        bool,
+        about(
+            "Tokens of `auth.tokens.store` are taken as bearer tokens and cookies: to publish to "
+            "the topics that they may write, and to read messages of those that they may read."
+        ),
+    ] = False
     login_idle_s: Annotated[
         int,
         about(

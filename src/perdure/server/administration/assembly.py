@@ -42,13 +42,14 @@ from perdure.server.administration.sessions import SessionOperations
 from perdure.server.administration.storage import StorageOperations
 from perdure.server.administration.subscriptions import SubscriptionOperations
 from perdure.server.administration.timeline import TimelineOperations
+from perdure.server.administration.tokens import TokenOperations
 from perdure.server.administration.trace import TraceOperations
 from perdure.server.administration.watch import WatchOperations
 from perdure.server.alarms.forwarders import ForwarderReadings
 from perdure.server.alarms.watch import AlarmWatch
 from perdure.server.audit import AuditTrail
 from perdure.server.bans import BanKeeper
-from perdure.server.lifecycle import Phase
+from perdure.server.lifecycle import Part, Phase
 from perdure.server.trace.traces import Traces
 from perdure.storage.ordered.replica import Replica
 
@@ -116,6 +117,7 @@ class Administration:
             services, config, lambda: self.recorder.lag_us, ForwarderReadings(forwarders)
         )
         registry = make_registry(metrics, version=version, backend=config.storage.backend)
+        self._tokens = TokenOperations(services, config.auth.token_store, clock)
         operations: list[Operations] = [
             SessionOperations(services, table, is_superuser=is_superuser),
             SessionPartOperations(services),
@@ -130,6 +132,7 @@ class Administration:
             ),
             AccessOperations(services, access),
             AclOperations(services, access),
+            self._tokens,
             ConfigOperations(live, reload),
             NodeOperations(
                 services,
@@ -158,6 +161,11 @@ class Administration:
             self.identity = IdentityOperations(ledger, trail)
             operations.append(self.identity)
         self.service = AdminService(operations, audit=audit or AuditLog(), clock=clock)
+
+    @property
+    def parts(self) -> list[Part]:
+        """What of it lives and ends with the process."""
+        return [self._tokens] if self.identity is None else [self.identity, self._tokens]
 
     def reload(self, config: Config) -> None:
         """Take the settings that need no restart."""

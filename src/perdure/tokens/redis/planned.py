@@ -8,6 +8,7 @@ key                     value
 ``P:BITS:h:HOUR``       a bitmap: partitions with a token that expires in that hour
 ``P:l:IDENTIFIER``      a token too long for a listpack, in MessagePack, by SETEX
 ``P:swept``             the last hour that was swept
+``P:names``             the key under which lists name tokens (``handles``)
 ======================  ==================================================================
 
 A look-up asks for the token and for the plan in one round trip; if the plan is another one than
@@ -31,8 +32,10 @@ from perdure.errors import ConfigError, StorageCorrupt
 from perdure.storage.redis.client import RedisClient
 from perdure.storage.redis.commands import Command, Reply, check
 from perdure.tokens.redis.batches import count_fields, in_batches, numbers
+from perdure.tokens.redis.handles import seal, unseal
 from perdure.tokens.redis.keyed import SHORT_NAMES, literal, unpack
 from perdure.tokens.redis.limits import ListpackLimits, learn_limits
+from perdure.tokens.redis.listing import Naming, values_after
 from perdure.tokens.redis.plan import (
     BITS_MAX,
     CLUSTER_BITS,
@@ -46,7 +49,7 @@ from perdure.tokens.redis.plan import (
 )
 from perdure.tokens.redis.scripts import FOLLOW, SPLIT, SWEEP
 from perdure.tokens.store import TokenStore
-from perdure.tokens.token import Token
+from perdure.tokens.token import Listed, Token, listed
 from perdure.tokens.values import (
     expiry_of,
     fields,
@@ -80,6 +83,7 @@ class PlannedTokens(TokenStore):
         self._prefix = prefix
         self._plan_key = prefix + b":plan"
         self._swept_key = prefix + b":swept"
+        self._naming = Naming(client, prefix + b":names")
         self.plan = Plan(0)
         self.entries_max, self._value_max = ListpackLimits()
         self._saved = 0
@@ -170,6 +174,10 @@ class PlannedTokens(TokenStore):
             raise StorageCorrupt("a value of a token is no text")
         if expiry_of(data) <= now_s:
             return None
+        return await self._whole(token_id, data)
+
+    async def _whole(self, token_id: bytes, data: bytes) -> Token | None:
+        """The token of a value, wherever the rest of it is."""
         if not is_stub(data):
             return unpack_short(token_id, data)
         if not also:
@@ -193,6 +201,32 @@ class PlannedTokens(TokenStore):
             if self._is_still(plan, plan_reply):
                 break
         return removed
+
+    async def handle(self, token_id: bytes) -> str:
+        return seal(await self._naming.key(), token_id)
+
+    async def page(self, after: str, limit: int, now_s: int) -> tuple[list[Listed], str]:
+        names = await self._naming.key()
+        last = unseal(names, after) if after else b""
+        if last is None:
+            raise ValueError("no place in this store")
+        plan = parse_plan(await self._client.call(self._get_plan())) or self.plan
+        values, end = await values_after(self._client, self, plan, last, now_s, limit)
+        found: list[Listed] = []
+        for token_id, value in list(values.items())[:limit]:
+            token = await self._whole(token_id, value)
+            if token is not None:
+                found.append(listed(seal(names, token_id), token))
+        if len(values) > limit:
+            return found, seal(names, list(values)[limit - 1])
+        return found, "" if end is None else seal(names, end)
+
+    async def revoke_handle(self, handle: str, now_s: int) -> Listed | None:
+        token_id = unseal(await self._naming.key(), handle)
+        token = None if token_id is None else await self.find(token_id, now_s)
+        if token is None or not await self.revoke(token.id):
+            return None
+        return listed(handle, token)
 
     async def maintain(self, now_s: int) -> int:
         """Sweep the hours that are over, and double the partitions where they are crowded.
@@ -333,6 +367,10 @@ class PlannedTokens(TokenStore):
         for bits in range(plan.bits, plan.bits + plan.is_splitting + 1):
             key, field = self._place(token_id, bits)
             yield Command((name, key, field), key)
+
+    def key_of(self, bits: int, number: int) -> bytes:
+        """The hash of a partition."""
+        return self._key(bits, number)
 
     # The plan.
 
