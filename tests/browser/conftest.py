@@ -85,6 +85,8 @@ class Scene:
             "forwarders.copy.type=mqtt",
             f"forwarders.copy.url=mqtt://127.0.0.1:{free_port()}",
             "forwarders.copy.filter=[nowhere/#]",
+            "auth.chain=[certificate, password, tokens, anonymous]",
+            f"auth.tokens.store={folder / 'tokens.db'}",
             "alarms.delivery_lag_s=1",
             "alarms.raise_after_s=0",
             "alarms.check_interval_s=1",

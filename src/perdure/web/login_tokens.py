@@ -9,17 +9,17 @@ for certain client identifiers is no way in: HTTP has no client identifier, and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, final
 
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from perdure.admin.rights import Principal
-from perdure.broker.auth.acl_rules import Permission, Rule
-from perdure.broker.auth.grant import grant_of
-from perdure.errors import PerdureError
+from perdure.errors import MqttError, PerdureError
+from perdure.limits import UTF8_STRING_BYTES_MAX
 from perdure.tokens import Token, TokenStore, open_tokens, parse_id
+from perdure.topic.names import SHARE_PREFIX, validate_topic_filter
 from perdure.web.credentials import SAFE_METHODS, check_origin, cookie_of
 from perdure.web.principals import peer_of
 from perdure.web.problems import ApiError
@@ -31,6 +31,7 @@ SCRIPT_HEADER: Final = "x-requested-with"
 
 READS: Final = ("messages.read", "retained.list", "retained.show")
 WRITES: Final = ("messages.publish",)
+_ALLOW: Final = frozenset(("read", "write", "readwrite"))
 
 
 @final
@@ -72,7 +73,7 @@ class LoginTokenSource:
             scopes=READS if reads else WRITES,
             source="login_token",
             peer=peer_of(scope),
-            topic_filters=_topics(token, Permission.READ if reads else Permission.WRITE),
+            topic_filters=_topics(token, "read" if reads else "write"),
         )
 
     async def close(self) -> None:
@@ -96,37 +97,43 @@ class LoginTokenSource:
             raise ApiError("not_ready", "the token store does not answer") from error
 
 
-def _topics(token: Token, wanted: Permission) -> tuple[str, ...]:
-    """The filters of a token's rules, never none.
+def _topics(token: Token, wanted: str) -> tuple[str, ...]:
+    """The filters of a token's rules that are for ``read`` or ``write``, never none.
 
     Raises:
         ApiError: it has none for this.
     """
-    try:
-        rules = grant_of(token.rights).rules
-    except ValueError:
-        rules = ()
-    is_for_all = not token.client_id and not any(
-        rule.permission is Permission.DENY for rule in rules
-    )
-    found = tuple(_filters(token, rules, wanted)) if is_for_all else ()
+    rules = [_rule(line) for line in token.rights]
+    found: tuple[str, ...] = ()
+    if not token.client_id and all(access in _ALLOW for access, _ in rules):
+        own = (name for access, name in rules if access in (wanted, "readwrite"))
+        found = tuple(filled for name in own if (filled := _filled(name, token.identity)))
     if not found:
         raise ApiError(
             "forbidden",
-            f"this token of {token.identity} has no right to {wanted.value} over HTTP",
+            f"this token of {token.identity} has no right to {wanted} over HTTP",
             hint="it takes rights such as 'read public/#', none that denies, and no client id",
         )
     return found
 
 
-def _filters(token: Token, rules: tuple[Rule, ...], wanted: Permission) -> Iterator[str]:
-    is_plain = not any(char in token.identity for char in "+#/\0")
-    for rule in rules:
-        if rule.permission not in (wanted, Permission.READWRITE):
-            continue
-        levels = rule.filter.split("/")
-        if "%c" in levels or ("%u" in levels and not is_plain):
-            continue
-        if levels[0] == "%u" and token.identity.startswith("$"):
-            continue
-        yield "/".join(token.identity if level == "%u" else level for level in levels)
+def _rule(line: str) -> tuple[str, str]:
+    """Access and filter of a right, as ``broker.auth.acl_rules`` reads it."""
+    words = line.strip().split(None, 1)
+    return (words[0], words[1]) if len(words) > 1 else ("readwrite", line.strip())
+
+
+def _filled(name: str, identity: str) -> str:
+    """A filter with the identity in its place; empty = it is none, or not for this identity."""
+    levels = name.split("/")
+    is_plain = bool(identity) and not any(char in identity for char in "+#/\0")
+    if "%c" in levels or name.startswith(SHARE_PREFIX):
+        return ""
+    if "%u" in levels and not (is_plain and not (levels[0] == "%u" and identity[0] == "$")):
+        return ""
+    filled = "/".join(identity if level == "%u" else level for level in levels)
+    try:
+        validate_topic_filter(filled, levels_max=UTF8_STRING_BYTES_MAX)
+    except MqttError:
+        return ""
+    return filled

@@ -86,6 +86,7 @@ NAV: Final = (
         NavItem("access", "/ui/access", "Users and keys", "a", "admin"),
         NavItem("audit", "/ui/audit", "Audit", "d", "admin"),
         NavItem("clients", "/ui/clients", "Clients' access", "e", "operator"),
+        NavItem("tokens", "/ui/tokens", "Tokens", "y", "operator"),
         NavItem("bans", "/ui/bans", "Kept out", "b"),
     )),
     ("Broker", (

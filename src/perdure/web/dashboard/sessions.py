@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final, final
 
 import msgspec
@@ -9,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from perdure.admin.records.explain import ExplainSession
+from perdure.admin.records.session_parts import ListAwaitingRelease, ListInflight, ListPending
 from perdure.admin.records.sessions import GetSession, ListSessions, SessionDetail
 from perdure.web.dashboard.desk import Desk, is_part
 from perdure.web.problems import ApiError
@@ -16,6 +18,8 @@ from perdure.web.routing import WebRoute
 
 LIMITS: Final = (25, 50, 100, 250)
 STATES: Final = ("connected", "offline", "expired")
+HELD: Final = 20
+"""Messages of each list on a session's page."""
 
 
 @final
@@ -91,10 +95,14 @@ def session_routes(desk: Desk) -> list[WebRoute]:
     async def session(request: Request) -> Response:
         client_id = request.path_params["client_id"]
         found = await desk.ask(request, GetSession(client_id=client_id))
-        template = "delivery.html" if is_part(request) else "session.html"
-        return desk.page(
-            request, template, current="sessions", session=found, waiting=waiting_of(found)
-        )
+        told = {"session": found, "waiting": waiting_of(found)}
+        if is_part(request):
+            return desk.page(request, "delivery.html", current="sessions", **told)
+        told |= await _held(desk, request)
+        return desk.page(request, "session.html", current="sessions", **told)
+
+    async def held(request: Request) -> Response:
+        return desk.page(request, "held.html", current="sessions", **await _held(desk, request))
 
     async def explain(request: Request) -> Response:
         topic = request.query_params.get("topic", "")
@@ -110,7 +118,24 @@ def session_routes(desk: Desk) -> list[WebRoute]:
         desk.route("/ui/sessions", sessions),
         desk.route("/ui/sessions/{client_id}", session),
         desk.route("/ui/sessions/{client_id}/explain", explain),
+        desk.route("/ui/sessions/{client_id}/held", held),
     ]
+
+
+async def _held(desk: Desk, request: Request) -> dict[str, Any]:
+    """What is on its way to a client, what waits for it, and what it has not released."""
+    client_id = request.path_params["client_id"]
+    inflight, pending, awaiting = await asyncio.gather(
+        desk.ask(request, ListInflight(client_id=client_id, limit=HELD)),
+        desk.ask(request, ListPending(client_id=client_id, limit=HELD)),
+        desk.ask(request, ListAwaitingRelease(client_id=client_id, limit=HELD)),
+    )
+    return {
+        "client_id": client_id,
+        "inflight": inflight,
+        "pending": pending,
+        "awaiting": awaiting,
+    }
 
 
 def _filters(request: Request) -> tuple[ListSessions, dict[str, Any]]:

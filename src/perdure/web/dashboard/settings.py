@@ -9,8 +9,9 @@ from starlette.responses import Response
 
 from perdure.admin.limits import PAGE_MAX
 from perdure.admin.problems import Refused
-from perdure.admin.records.access import Credential, ListAcl, ListCredentials
+from perdure.admin.records.access import Credential, GetAclText, ListAcl, ListCredentials
 from perdure.admin.records.config import GetConfig, GetLogLevel
+from perdure.admin.records.tokens import ListTokens, TokenPage
 from perdure.web.dashboard.desk import Desk, is_part
 from perdure.web.dashboard.forms import asked, given
 from perdure.web.routing import WebRoute
@@ -33,13 +34,30 @@ def setting_routes(desk: Desk) -> list[WebRoute]:
         credentials, acl = await asyncio.gather(
             _credentials(desk, request), desk.ask(request, ListAcl(limit=PAGE_MAX))
         )
+        text = await desk.ask(request, GetAclText()) if acl.enforced else None
         return desk.page(
-            request, "clients.html", current="clients", credentials=credentials, acl=acl
+            request, "clients.html", current="clients", credentials=credentials, acl=acl, text=text
+        )
+
+    async def tokens(request: Request) -> Response:
+        filters = given(request, "identity")
+        page, problem = TokenPage(items=[]), ""
+        try:
+            page = await desk.ask(
+                request, asked(ListTokens, {**filters, **given(request, "cursor"), "limit": 50})
+            )
+        except Refused as error:
+            if error.problem.code not in ("not_available", "config_invalid"):
+                raise
+            problem = error.problem.message
+        return desk.page(
+            request, "tokens.html", current="tokens", page=page, problem=problem, filters=filters
         )
 
     return [
         desk.route("/ui/config", config),
         desk.route("/ui/clients", clients, right="operator"),
+        desk.route("/ui/tokens", tokens, right="operator"),
     ]
 
 

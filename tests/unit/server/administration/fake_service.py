@@ -108,6 +108,7 @@ FILTER: dict[str, Any] = {
     "since": "2026-11-20T08:00:00Z",
     "since_us": 1,
     "state": "settled",
+    "revision": "r1",
 }
 
 

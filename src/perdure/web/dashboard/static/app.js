@@ -139,6 +139,19 @@
   document.addEventListener("htmx:beforeSwap", (event) => {
     if (event.detail.xhr.responseURL.endsWith("/ui/login")) { event.preventDefault(); location.assign("/ui/login"); }
   });
+  // Who has come to a link while its list was on the way stays on it.
+  let held = "";
+  const place = (element) => element.id ? `#${CSS.escape(element.id)}`
+    : ["data-call", "data-copy", "href", "name"].filter((name) => element.hasAttribute(name))
+      .map((name) => `${element.localName}[${name}="${CSS.escape(element.getAttribute(name))}"]`)[0] ?? "";
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const at = document.activeElement;
+    held = at !== event.detail.target && event.detail.target.contains(at) ? place(at) : "";
+  });
+  document.addEventListener("htmx:afterSwap", () => {
+    if (held && document.activeElement === document.body) find(held)?.focus({ preventScroll: true });
+    held = "";
+  });
   document.addEventListener("htmx:afterSettle", () => refreshTimes());
   document.addEventListener("htmx:responseError", (event) => toast(reason(event.detail.xhr.responseText), true));
   const reason = (text) => {
@@ -182,8 +195,9 @@
     else if (where === "secret") {
       const box = find("#secret");
       box.hidden = false;
-      find("code", box).textContent = result.secret;
-      find("button", box).dataset.copy = result.secret;
+      const secret = result.secret ?? result.token;
+      find("code", box).textContent = secret;
+      find("button", box).dataset.copy = secret;
       find("button", box).focus();
     } else if (where) location.assign(where.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(result[name])));
   };
@@ -202,8 +216,8 @@
     for (const input of all("[name]", form)) {
       const text = input.value.trim();
       if (input.type === "checkbox") found[input.name] = input.checked;
-      else if (input.type === "number") { if (text) found[input.name] = Number(text); }
-      else if (input.dataset.list !== undefined) { if (text) found[input.name] = text.split(/[\s,]+/); }
+      else if (input.type === "number" || input.dataset.number !== undefined) { if (text) found[input.name] = Number(text); }
+      else if (input.dataset.list !== undefined) { if (text) found[input.name] = text.split(input.dataset.list === "phrases" ? /\s*[,;]\s*/ : /[\s,]+/).filter(Boolean); }
       else if (text !== "") found[input.name] = input.type === "password" ? input.value : text;
     }
     return found;
