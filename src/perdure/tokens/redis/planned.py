@@ -174,15 +174,17 @@ class PlannedTokens(TokenStore):
             raise StorageCorrupt("a value of a token is no text")
         if expiry_of(data) <= now_s:
             return None
+        if also and is_stub(data):
+            return unpack(token_id, long) if isinstance(long, bytes) else None
         return await self._whole(token_id, data)
 
     async def _whole(self, token_id: bytes, data: bytes) -> Token | None:
         """The token of a value, wherever the rest of it is."""
         if not is_stub(data):
             return unpack_short(token_id, data)
-        if not also:
-            self._has_long = True
-            long = await self._client.call(Command(("GET", key), key))
+        self._has_long = True
+        key = self._long_key(token_id)
+        long = await self._client.call(Command(("GET", key), key))
         return unpack(token_id, long) if isinstance(long, bytes) else None
 
     async def revoke(self, token_id: bytes) -> bool:
