@@ -15,6 +15,7 @@ declare -A packages=(
     [java]=openjdk-17-jre-headless
     [mvn]=maven
     [chromium]=chromium
+    [slapd]=slapd
 )
 missing=()
 for command in "${!packages[@]}"; do
