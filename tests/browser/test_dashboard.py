@@ -193,6 +193,43 @@ def test_focus_stays_where_it_is_when_a_list_is_drawn_anew(scene: Scene, page: A
         assert page.evaluate("what => document.activeElement.matches(what)", what), what
 
 
+def test_a_session_shows_its_messages_and_is_given_a_subscription(scene: Scene, page: Any) -> None:
+    scene.device("held", subscribe="held/#").leave()
+    device = scene.device("held-writer")
+    device.publish("held/1", b"x")
+    page.goto(f"{scene.url}/ui/sessions/held")
+    assert "held/1" in page.locator("#held").inner_text()
+    page.get_by_text("Subscribe for this client").click()
+    page.get_by_label("Filter").fill("made/here")
+    page.get_by_label("QoS", exact=True).select_option("2")
+    page.get_by_role("button", name="Subscribe", exact=True).click()
+    row = page.locator("[aria-labelledby=h-subs]").get_by_role("row", name="made/here")
+    row.wait_for()
+    device.publish("made/here", b"y")
+    device.leave()
+    page.locator("#held", has_text="made/here").wait_for()
+    row.get_by_role("button", name="Unsubscribe").click()
+    page.get_by_role("button", name="Do it").click()
+    row.wait_for(state="detached")
+
+
+def test_a_token_is_issued_shown_once_and_revoked(scene: Scene, page: Any) -> None:
+    page.goto(f"{scene.url}/ui/tokens")
+    page.get_by_text("No token yet").wait_for()
+    page.get_by_text("Issue a token").click()
+    page.locator("#i-identity").fill("pump")
+    page.locator("#i-rights").fill("read public/#, write devices/%c/data")
+    page.get_by_role("button", name="Issue", exact=True).click()
+    secret = page.locator("#secret code", has_text=re.compile("[0-9a-f]{40}")).inner_text()
+    page.reload()
+    assert secret not in page.content()
+    row = page.get_by_role("row", name="pump")
+    assert "write devices/%c/data" in row.inner_text()
+    row.get_by_role("button", name="Revoke").click()
+    page.get_by_role("button", name="Do it").click()
+    page.get_by_text("No token yet").wait_for()
+
+
 def test_a_key_is_shown_once_and_revoked_at_once(scene: Scene, page: Any) -> None:
     page.goto(f"{scene.url}/ui/access")
     page.get_by_text("Make a key").click()

@@ -184,6 +184,8 @@ async def describe(
         )
     else:
         pending, exact = live.inflight + live.pending, True
+    if any(sub.backfill is not None for sub in current):
+        exact = False
     return SessionDetail(
         **msgspec.structs.asdict(row),
         subscriptions=[held_subscription(sub) for sub in current],

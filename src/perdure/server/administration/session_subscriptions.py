@@ -8,7 +8,7 @@ so a subscription that ends is remembered until the session's cursor has passed 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, final
+from typing import Any, Final, final
 
 import msgspec
 
@@ -38,6 +38,9 @@ from perdure.server.administration.service import Call, Handler
 from perdure.server.administration.sessions import check_writable, unknown_session
 from perdure.server.inspect import held_subscription
 from perdure.server.rules import Rules
+
+RETAINED_SCAN_MAX: Final = 10_000
+"""Retained topics that are looked at for one that matches; beyond them one may."""
 
 
 @final
@@ -108,8 +111,9 @@ class SessionSubscriptionOperations:
             call.before = _held(existing)
             if existing is None:
                 check_room(services, len(stored.subscriptions))
-            else:
-                self._end(stored, existing, sub.since_offset)
+            sub = await self._backfilled(sub, existing)
+            if existing is not None:
+                self._end(stored, existing, sub)
             batch, record = services.committer.batch, stored.record
             batch.put_subscription(record.client_id, sub, epoch=record.epoch)
             self._count(stored, 1 if existing is None else 0)
@@ -132,7 +136,7 @@ class SessionSubscriptionOperations:
             call.before = _held(sub)
             if sub.group:
                 raise _not_shared()
-            self._end(stored, sub, services.dispatcher.offset)
+            self._end(stored, sub, None)
             self._count(stored, -1)
             await services.pipeline.committed()
         finally:
@@ -166,18 +170,46 @@ class SessionSubscriptionOperations:
             raise MqttError(NOT_AUTHORIZED, "not authorised")
         check_count(services, parsed.where)
         identifier = requested_identifier(services, packet)
-        sub = subscription(services, parsed, requested, identifier)
-        if not requested.retain_handling:
-            last, fence = services.database.last_offset, sub.since_offset
-            sub = msgspec.structs.replace(sub, backfill=BackfillProgress(True, "", last, fence))
-        return sub
+        return subscription(services, parsed, requested, identifier)
 
-    def _end(self, stored: StoredSession, sub: Subscription, fence: int) -> None:
-        """What it was owed until now it is owed still (see ``SubscriptionChanges``)."""
+    async def _backfilled(self, sub: Subscription, existing: Subscription | None) -> Subscription:
+        """The subscription with what it is to be given before it joins the live flow, by the rules
+        of ``SubscriptionChanges.subscribe``; and from where on it holds."""
+        services = self._services
+        wants_retained = not sub.retain_handling or (sub.retain_handling == 1 and existing is None)
+        if wants_retained and not sub.filter.startswith("$SYS"):
+            fence = services.dispatcher.offset
+            page = await services.database.read_retained(
+                sub.filter, after_topic="", limit=1, scan_max=RETAINED_SCAN_MAX
+            )
+            # What was handed out since the store was asked may be retained as well.
+            moved = fence != services.dispatcher.offset
+            wants_retained = moved or bool(page.messages) or page.next_after is not None
+        fence = services.dispatcher.offset
+        progress = None if existing is None else existing.backfill
+        if wants_retained:
+            after = fence if progress is None else progress.after_offset
+            progress = BackfillProgress(True, "", services.database.last_offset, after)
+        return msgspec.structs.replace(sub, since_offset=fence, backfill=progress)
+
+    def _end(
+        self, stored: StoredSession, sub: Subscription, following: Subscription | None
+    ) -> None:
+        """What it was owed until now it is owed still (see ``SubscriptionChanges``).
+
+        Args:
+            stored: the session.
+            sub: it holds no longer.
+            following: what comes in its place, and goes on with its backfill.
+        """
         batch, record = self._services.committer.batch, stored.record
-        # What a backfill has begun to give comes another way; one that has not may be left out.
         progress = sub.backfill
-        is_plain = progress is None or (progress.retained and not progress.retained_after)
+        if following is not None:
+            is_plain, fence = progress is None, following.since_offset
+        else:
+            # What a backfill has begun to give comes another way.
+            is_plain = progress is None or (progress.retained and not progress.retained_after)
+            fence = self._services.dispatcher.offset
         batch.delete_subscription(record.client_id, sub, epoch=record.epoch)
         if is_plain and sub.since_offset < fence and stored.cursor.offset < fence:
             ended = msgspec.structs.replace(sub, until_offset=fence, backfill=None)

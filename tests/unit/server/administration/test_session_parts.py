@@ -150,6 +150,34 @@ async def test_one_made_for_a_session_that_is_away_is_there_when_it_comes_back(
         await client.changed.wait()
 
 
+async def test_what_waits_for_one_that_is_away_is_listed(scene: Scene) -> None:
+    """Without a retained message that matches nothing has to come before it."""
+    await publish(scene, "other/kept", retain=True)
+    await offline(scene, "c")
+    await scene.ask(SubscribeSession(client_id="c", filter="t/#"))
+    await publish(scene, "t/new")
+    assert await topics(scene, ListPending, "c") == ["t/new"]
+    detail = await scene.ask(GetSession(client_id="c"))
+    assert (detail["owed_messages"], detail["owed_is_exact"]) == (1, True)
+
+
+async def test_one_that_is_changed_before_its_client_comes_gives_all_once(scene: Scene) -> None:
+    await publish(scene, "t/kept", retain=True)
+    await offline(scene, "c")
+    await scene.ask(SubscribeSession(client_id="c", filter="t/#"))
+    await publish(scene, "t/1")
+    detail = await scene.ask(GetSession(client_id="c"))
+    assert not detail["owed_is_exact"]
+    await scene.ask(SubscribeSession(client_id="c", filter="t/#", qos=1, retain_handling=2))
+    await publish(scene, "t/2")
+    client = await resume(scene, "c")
+    while b"t/2" not in client.written:
+        client.changed.clear()
+        await client.changed.wait()
+    for topic in (b"t/kept", b"t/1", b"t/2"):
+        assert client.written.count(bytes((0, len(topic))) + topic) == 1
+
+
 @pytest.mark.parametrize("connected", [True, False])
 async def test_limits_and_rules_of_a_client_hold(
     scene: Scene, connected: bool, monkeypatch: pytest.MonkeyPatch
