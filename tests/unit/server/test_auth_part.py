@@ -18,6 +18,7 @@ from perdure.observe.metrics import Metrics
 from perdure.server.auth_part import AuthPart, names_in_use
 from perdure.server.preflight import look
 from tests import servers
+from tests.unit.net.helpers import issue
 
 GUIDE = Path(__file__).parents[3] / "docs" / "howto" / "authentication-methods.md"
 
@@ -30,9 +31,16 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("text", blocks("yaml"))
-def test_settings_of_the_guide_are_taken(text: str, tmp_path: Path) -> None:
+def test_settings_of_the_guide_are_taken(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The files that it names.
+    monkeypatch.chdir(tmp_path)
+    issue(tmp_path, "server", "localhost", issue(tmp_path, "clients-ca", "clients"))
+    secret = tmp_path / "ldap"
+    secret.write_text("correct horse")
     file = tmp_path / "perdure.yaml"
-    file.write_text(text)
+    file.write_text(text.replace("/run/secrets/ldap", str(secret)))
     sets = ("listeners.tcp.bind=127.0.0.1:0", f"storage.path={tmp_path}/data")
     loaded, problems = examine(file, environ={}, sets=sets)
     assert problems == []
