@@ -30,7 +30,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from tools import conformance, traps
+from tools import conformance, references, traps
 from tools.marks import ROOT
 
 MODULE_LINES_MAX = 400
@@ -188,6 +188,7 @@ def check_generated(root: Path) -> Iterator[Finding]:
     for page, text in (
         (traps.PAGE, traps.render(root)),
         (conformance.PAGE, conformance.render(root)),
+        *((Path("docs/reference", name), render()) for name, render in references.PAGES.items()),
     ):
         path = root / page
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
