@@ -320,10 +320,11 @@ class SessionLifecycle:
         """End a session that is not connected: its will is published, its shares pass on."""
         parts = self._parts
         record = stored.record
-        if record.will is not None and (record.will_at_us or record.connected):
-            # [MQTT-3.1.2-8] the will is due when the session ends, delay or not.
-            self._wills.publish(record)
         await self._shared_subscriptions.reclaim(stored, ends=True)
+        if record.will is not None and (record.will_at_us or record.connected):
+            # [MQTT-3.1.2-8] the will is due when the session ends, delay or not: in the batch that
+            # ends it, or who finds the session as it was says it again.
+            self._wills.publish(record)
         parts.committer.batch.discard_session(record.client_id, epoch=record.epoch)
         parts.metrics.sessions_offline -= 1
         self._session_counts.gone(record)

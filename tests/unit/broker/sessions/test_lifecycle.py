@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from perdure.broker.connection.connection import Connection
@@ -19,6 +21,7 @@ from perdure.mqtt.packets import (
     Subscribe,
     SubscribeFilter,
 )
+from perdure.storage.operations import DiscardSession
 from tests.support.network import PEER
 from tests.support.sim_broker import SimBroker
 from tests.unit.broker.harness import Client, make_sim
@@ -188,6 +191,37 @@ def test_a_clean_start_within_the_delay_sends_the_will() -> None:
     client.cut()
     client.connect(clean=True)
     assert watcher.payloads(within_us=30_000_000) == [b"w"]
+
+
+def test_a_will_and_the_end_of_its_session_are_one_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or a kill between them, or another node, would find the session and say it again."""
+    sim = make_sim()
+    watcher = _watch(sim)
+    client = Client(sim, "c")
+    client.connect(will=Will("will/c", b"w", 1, delay_s=10))
+    client.cut()
+    services = sim.live.services
+    database = services.database
+    read_inbox, real = database.read_inbox, database.submit
+    submitted: list[tuple[list[str], bool]] = []
+
+    async def read(*args: Any, **options: Any) -> Any:
+        # What is open is written while a store takes its time.
+        services.pipeline.write()
+        return await read_inbox(*args, **options)
+
+    def spy(batch: Any, now_us: int) -> None:
+        ends = any(isinstance(each, DiscardSession) for each in batch.operations)
+        submitted.append(([each.topic for each in batch.messages], ends))
+        real(batch, now_us)
+
+    monkeypatch.setattr(database, "read_inbox", read)
+    monkeypatch.setattr(database, "submit", spy)
+    client.connect(clean=True)
+    assert watcher.payloads() == [b"w"]
+    assert (["will/c"], True) in submitted
 
 
 @pytest.mark.trap(45)
