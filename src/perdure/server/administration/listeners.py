@@ -25,6 +25,7 @@ from perdure.mqtt.reason_codes import ADMINISTRATIVE_ACTION
 from perdure.net.listener import Listener
 from perdure.server.administration.paging import page_of
 from perdure.server.administration.service import Call, Handler
+from perdure.server.administration.sessions import stepped
 
 
 @final
@@ -34,7 +35,7 @@ class ListenerOperations:
     Args:
         listeners: of the broker.
         refusals: who was refused lately.
-        skew_us: what the wall clock is ahead of monotonic time.
+        skew_us: what the wall clock is ahead of monotonic time, as it is read.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class ListenerOperations:
 
     async def unauthorized(self, request: ListUnauthorized, _call: Call) -> UnauthorizedPage:
         """A page of who was refused, the latest first."""
-        skew_us = self._skew_us()
+        skew_us = stepped(self._skew_us())
         rows = [
             Unauthorized(
                 packet=one.packet,

@@ -248,13 +248,15 @@ def unknown_session(client_id: str) -> Refused:
 
 
 def times(services: Services) -> tuple[int, int]:
-    """Steady time, by which sessions end, and what the wall clock is ahead of it now.
-
-    To ten milliseconds: the clocks are read one after the other, and who asks twice shall be told
-    the same moment.
-    """
+    """Steady time, by which sessions end, and what the wall clock is ahead of it now."""
     now_us = services.clock.now_us()
-    return now_us, round((services.clock.wall_us() - now_us) / SKEW_STEP_US) * SKEW_STEP_US
+    return now_us, stepped(services.clock.wall_us() - now_us)
+
+
+def stepped(skew_us: int) -> int:
+    """What one clock is ahead of another one, to ten milliseconds: they are read one after the
+    other, and who asks twice shall be told the same moment."""
+    return round(skew_us / SKEW_STEP_US) * SKEW_STEP_US
 
 
 def check_writable(services: Services) -> None:
