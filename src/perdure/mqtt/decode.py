@@ -231,13 +231,16 @@ class Decoder:
                 packet_id = data[body] << 8 | data[body + 1]
                 if packet_id == 0:
                     raise ProtocolViolation("an acknowledgement has the packet identifier 0")
-                if first == 0x40 and self._joins_pubacks:
+                alone: i64 = stop
+                # One whose length has more bytes than it needs (3.1.1 lets it) has another size.
+                if first == 0x40 and self._joins_pubacks and stop - at == PUBACK_SIZE:
                     stop = end_of_pubacks(data, stop, end, left - 1)
-                if stop - at == PUBACK_SIZE:
+                if stop == alone:
                     packets.append(Ack(first >> 4, packet_id))
+                    left -= 1
                 else:
                     packets.append(PubackRun(data[at:stop]))
-                left -= (stop - at) // PUBACK_SIZE
+                    left -= (stop - at) // PUBACK_SIZE
             else:
                 was_connected = self.connected
                 packets.append(self._other(first, data, body, stop, stop - at))

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perdure.errors import MalformedPacket
 from perdure.mqtt.decode import Decoder
 from perdure.mqtt.decode_header import UNBOUNDED
 from perdure.mqtt.encode import encode
-from perdure.mqtt.packets import PUBACK, PUBREC, V5, Ack, Connect, Packet, Pingreq, Publish
+from perdure.mqtt.packets import (
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
+    V5,
+    Ack,
+    Connect,
+    Packet,
+    Pingreq,
+    Publish,
+)
 from perdure.mqtt.puback_run import PubackRun
 
 _ids = st.integers(1, 65_535)
@@ -91,3 +104,18 @@ def test_a_row_is_one_and_is_counted() -> None:
 
 def test_one_alone_is_an_acknowledgement() -> None:
     assert _decoder(joins=True).feed(b"\x40\x02\x00\x05\xc0\x00") == [Ack(PUBACK, 5), Pingreq()]
+
+
+@pytest.mark.parametrize("joins", [True, False])
+@pytest.mark.parametrize("kind", [PUBACK, PUBREC, PUBREL, PUBCOMP])
+def test_a_length_with_more_bytes_than_it_needs_is_the_same_packet(kind: int, joins: bool) -> None:
+    """3.1.1 lets it; 5.0 does not [MQTT-1.5.5-1]."""
+    first = kind << 4 | (2 if kind == PUBREL else 0)
+    row = bytes((first, 0x82, 0x00, 1, 0)) + b"\x40\x02\x00\x05\x40\x02\x00\x06"
+    decoder = Decoder(server_side=True, packet_size_max=1000, joins_pubacks=joins)
+    decoder.feed(encode(Connect(4, True, 0, "c"), 4))
+    found = _apart(decoder.feed(row))
+    assert found == [Ack(kind, 256), Ack(PUBACK, 5), Ack(PUBACK, 6)]
+    strict = _decoder(joins=joins)
+    assert _apart(strict.feed(row)) == []
+    assert isinstance(strict.failure, MalformedPacket)
