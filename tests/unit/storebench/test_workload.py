@@ -33,6 +33,11 @@ async def test_few_clients_make_few_workers() -> None:
     assert (await run_stretch(store, BATCHED, clients=5, payload=b"", seconds=0.01)).cycles > 0
 
 
+async def test_a_stretch_that_is_over_at_once_has_a_cycle() -> None:
+    found = await run_stretch(FakeStore(), SINGLE, clients=3, payload=b"x", seconds=0)
+    assert (found.cycles, found.client_cpu_us >= 0) == (3, True)
+
+
 async def test_cpu_of_a_server() -> None:
     class Here(FakeStore):
         pids: Sequence[int] = (os.getpid(),)
