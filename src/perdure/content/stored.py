@@ -21,7 +21,6 @@ from perdure.model import Message, Subscription
 from perdure.model.reserved import FILTERS_PREFIX
 
 FILTER_PREFIX: Final = "$filter/"
-STORED_PREFIX: Final = FILTERS_PREFIX
 
 _ID: Final = re.compile(rf"[A-Za-z0-9_.-]{{1,{CONTENT_FILTER_ID_MAX}}}", re.ASCII)
 
@@ -75,7 +74,7 @@ def check_text(text: str, bytes_max: int) -> str:
 def to_message(name: str, stored: StoredFilter) -> Message:
     """The retained message that keeps a filter."""
     return Message(
-        STORED_PREFIX + name,
+        FILTERS_PREFIX + name,
         msgspec.json.encode(stored),
         qos=1,
         retain=True,
@@ -89,7 +88,7 @@ def from_message(message: Message) -> tuple[str, StoredFilter]:
     Raises:
         StorageCorrupt: it keeps none.
     """
-    name = message.topic.removeprefix(STORED_PREFIX)
+    name = message.topic.removeprefix(FILTERS_PREFIX)
     try:
         return name, msgspec.json.decode(message.payload, type=StoredFilter)
     except msgspec.DecodeError as error:

@@ -22,11 +22,16 @@ from typing import Final, final
 from perdure.config.backends import load
 from perdure.config.schema import StorageConfig
 from perdure.errors import FormatTooNew, StorageCorrupt, StorageUnavailable
-from perdure.storage.codec import decode_record
 from perdure.storage.contract import GenerationInfo
 from perdure.storage.remote import rows
 from perdure.storage.remote.driver import IDENTITY_FILE, LOG, META, Looks
-from perdure.storage.remote.log import PAGE_BYTES, PAGE_ROWS_MAX, PAGE_ROWS_MIN, Generation
+from perdure.storage.remote.log import (
+    PAGE_ROWS_MAX,
+    PAGE_ROWS_MIN,
+    Generation,
+    following_limit,
+    parse_generations,
+)
 from perdure.storage.remote.loops import DriverLoop
 from perdure.storage.rocksdb.bulk import PAGE_BYTES_MAX, FilterSets, Position
 from perdure.storage.rocksdb.bulk_slices import Slice
@@ -95,20 +100,7 @@ class ServerLog:
         if found > rows.FORMAT:
             raise FormatTooNew("the state was written by a later release")
         meta = await driver.scan(META, rows.NOBODY, start=b"", end=b"", limit=_ALL)
-        for key, value in sorted(meta):
-            number = rows.parse_generation(key)
-            if key[:1] == b"G":
-                header = decode_record(rows.header_decoder, "generation", value)
-                self._generations[number] = Generation(header)
-        for key, value in sorted(meta):
-            generation = self._generations.get(rows.parse_generation(key))
-            if generation is None:
-                continue
-            if key[:1] == b"N":
-                generation.messages, generation.size = rows.parse_counters(value)
-            elif key[:1] == b"P":
-                generation.offsets.append(rows.parse_point(key))
-                generation.counts.append(rows.parse_number(value))
+        self._generations = parse_generations(meta)
         for number in sorted(self._generations, reverse=True):
             last = await self._last(number)
             if last:
@@ -146,19 +138,7 @@ class ServerLog:
 
     def generations(self) -> list[GenerationInfo]:
         """See ``LogFiles``."""
-        return [
-            GenerationInfo(
-                generation=number,
-                layout=rows.LAYOUT,
-                since_offset=each.header.since_offset,
-                until_offset=each.header.until_offset,
-                created_at_us=each.header.created_at_us,
-                message_count=each.messages,
-                bytes=each.size,
-                stream_count=0,
-            )
-            for number, each in sorted(self._generations.items())
-        ]
+        return [each.info() for each in self._generations.values()]
 
     def newest(self) -> Position | None:
         """See ``LogFiles``."""
@@ -245,12 +225,10 @@ class ServerLog:
 
     def _ranges(self, after: int, until: int) -> Iterator[tuple[int, int, int]]:
         """What of a range is in which generation."""
-        for number, each in sorted(self._generations.items()):
-            header = each.header
-            low = max(after, header.since_offset - 1)
-            high = min(until, header.until_offset - 1) if header.until_offset else until
-            if low < high:
-                yield number, low, high
+        for number, each in self._generations.items():
+            within = each.within(after, until)
+            if within is not None:
+                yield number, *within
 
     def _rows(self, number: int, low: int, high: int) -> Iterator[tuple[int, bytes, bytes]]:
         """Offset, topic and message of all of a generation in ``(low, high]``."""
@@ -269,8 +247,7 @@ class ServerLog:
             if len(page) < limit:
                 break
             start = page[-1][0] + b"\0"
-            is_small = sum(len(block) for _, block in page) < PAGE_BYTES
-            limit = min(limit * 4, PAGE_ROWS_MAX) if is_small else max(PAGE_ROWS_MIN, limit // 4)
+            limit = following_limit(limit, page)
         self._check_there(number)
 
     def _check_there(self, number: int) -> None:

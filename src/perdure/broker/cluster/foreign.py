@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, final
 import msgspec
 
 from perdure.broker.dispatch.items import InboxDelivery, Item, OffsetAdvance
-from perdure.content.stored import STORED_PREFIX
-from perdure.model.reserved import is_reserved
+from perdure.model.reserved import FILTERS_PREFIX, is_reserved
 from perdure.mqtt.reason_codes import ADMINISTRATIVE_ACTION
 from perdure.storage.operations import (
     ClaimSession,
@@ -136,12 +135,12 @@ class ForeignBatches:
             elif isinstance(operation, Echo):
                 echoes.append(operation)
             elif isinstance(operation, PutRetained):
-                if operation.message.topic.startswith(STORED_PREFIX):
+                if operation.message.topic.startswith(FILTERS_PREFIX):
                     self._filters.heard(operation.message)
                 elif is_reserved(operation.message.topic):
                     self._notices.heard(operation.message.topic, operation.message.payload)
             elif isinstance(operation, DeleteRetained):
-                if operation.topic.startswith(STORED_PREFIX):
+                if operation.topic.startswith(FILTERS_PREFIX):
                     self._filters.forgotten(operation.topic)
                 elif is_reserved(operation.topic):
                     self._notices.heard(operation.topic, b"")

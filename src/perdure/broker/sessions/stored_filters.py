@@ -19,7 +19,6 @@ import msgspec
 from perdure.broker.commit.waiters import LEVEL_OS
 from perdure.broker.dispatch.items import OffsetAdvance
 from perdure.content.stored import (
-    STORED_PREFIX,
     StoredFilter,
     changed,
     check_id,
@@ -35,6 +34,7 @@ from perdure.errors import (
     StorageUnavailable,
 )
 from perdure.limits import STORED_FILTERS_MAX
+from perdure.model.reserved import FILTERS_PREFIX
 
 if TYPE_CHECKING:
     from perdure.broker.core import BrokerCore
@@ -115,7 +115,7 @@ class StoredFilters:
         after: str | None = ""
         while after is not None:
             page = await core.database.read_retained(
-                STORED_PREFIX + "+", after_topic=after, limit=PAGE, scan_max=PAGE
+                FILTERS_PREFIX + "+", after_topic=after, limit=PAGE, scan_max=PAGE
             )
             for message in page.messages:
                 name, stored = from_message(message)
@@ -147,7 +147,7 @@ class StoredFilters:
 
     def forgotten(self, topic: str) -> None:
         """Another node has deleted a filter, which nobody had."""
-        name = topic.removeprefix(STORED_PREFIX)
+        name = topic.removeprefix(FILTERS_PREFIX)
         if name not in self._written:
             self._core.stored_filters.pop(name, None)
 
@@ -219,7 +219,7 @@ class StoredFilters:
                     hint="have them unsubscribe, or discard their sessions; "
                     "`perdure filters put` changes it for all of them",
                 )
-            core.committer.batch.delete_retained(STORED_PREFIX + name)
+            core.committer.batch.delete_retained(FILTERS_PREFIX + name)
             core.log.info("filter.deleted", id=name)
             await core.pipeline.committed()
             await core.committer.sync_now()

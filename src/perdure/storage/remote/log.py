@@ -59,10 +59,57 @@ class Generation:
             not header.until_offset or offset < header.until_offset
         )
 
+    def info(self) -> GenerationInfo:
+        """See ``Database.generations``."""
+        header = self.header
+        return GenerationInfo(
+            generation=header.generation,
+            layout=rows.LAYOUT,
+            since_offset=header.since_offset,
+            until_offset=header.until_offset,
+            created_at_us=header.created_at_us,
+            message_count=self.messages,
+            bytes=self.size,
+            stream_count=0,
+        )
+
+    def within(self, after: int, until: int) -> tuple[int, int] | None:
+        """What of ``(after, until]`` is in it, in that form; None = nothing."""
+        header = self.header
+        low = max(after, header.since_offset - 1)
+        high = min(until, header.until_offset - 1) if header.until_offset else until
+        return (low, high) if low < high else None
+
     def messages_after(self, offset: int) -> int:
         """How many of its messages follow an offset, at most."""
         point = bisect_right(self.offsets, offset)
         return self.messages - (self.counts[point - 1] if point else 0)
+
+
+def parse_generations(meta: Sequence[Row]) -> dict[int, Generation]:
+    """All generations, by number, ascending; ``meta`` are all rows of that table."""
+    found: dict[int, Generation] = {}
+    for key, value in meta:
+        if key[:1] == b"G":
+            header = decode_record(rows.header_decoder, "generation", value)
+            found[header.generation] = Generation(header)
+    for key, value in sorted(meta):
+        generation = found.get(rows.parse_generation(key))
+        if generation is None:
+            continue
+        if key[:1] == b"N":
+            generation.messages, generation.size = rows.parse_counters(value)
+        elif key[:1] == b"P":
+            generation.offsets.append(rows.parse_point(key))
+            generation.counts.append(rows.parse_number(value))
+    return dict(sorted(found.items()))
+
+
+def following_limit(limit: int, page: Sequence[Row]) -> int:
+    """Blocks to ask for after a page of them: more if they were small, fewer if not."""
+    if sum(len(block) for _, block in page) < PAGE_BYTES:
+        return min(limit * 4, PAGE_ROWS_MAX)
+    return max(PAGE_ROWS_MIN, limit // 4)
 
 
 @final
@@ -87,23 +134,9 @@ class RemoteLog:
 
     async def load(self, meta: Sequence[Row], *, last_offset: int) -> None:
         """Take up what is stored; ``meta`` are all rows of that table."""
-        self._generations = {}
+        self._generations = parse_generations(meta)
         self._open = {}
         self._fresh = []
-        for key, value in meta:
-            if key[:1] == b"G":
-                header = decode_record(rows.header_decoder, "generation", value)
-                self._generations[header.generation] = Generation(header)
-        self._generations = dict(sorted(self._generations.items()))
-        for key, value in sorted(meta):
-            generation = self._generations.get(rows.parse_generation(key))
-            if generation is None:
-                continue
-            if key[:1] == b"N":
-                generation.messages, generation.size = rows.parse_counters(value)
-            elif key[:1] == b"P":
-                generation.offsets.append(rows.parse_point(key))
-                generation.counts.append(rows.parse_number(value))
         self._newest = last_offset
         self.tail.clear(last_offset)
 
@@ -205,19 +238,7 @@ class RemoteLog:
 
     def info(self) -> list[GenerationInfo]:
         """See ``Database.generations``."""
-        return [
-            GenerationInfo(
-                generation=number,
-                layout=rows.LAYOUT,
-                since_offset=generation.header.since_offset,
-                until_offset=generation.header.until_offset,
-                created_at_us=generation.header.created_at_us,
-                message_count=generation.messages,
-                bytes=generation.size,
-                stream_count=0,
-            )
-            for number, generation in self._generations.items()
-        ]
+        return [generation.info() for generation in self._generations.values()]
 
     def has(self, number: int) -> bool:
         """Whether there is such a generation."""
@@ -269,12 +290,10 @@ class RemoteLog:
     ) -> AsyncIterator[Message]:
         matchers = [_matcher(topic_filter) for topic_filter in filters]
         for number, generation in list(self._generations.items()):
-            header = generation.header
-            low = max(after, header.since_offset - 1)
-            high = min(until, header.until_offset - 1) if header.until_offset else until
-            if low >= high:
+            within = generation.within(after, until)
+            if within is None:
                 continue
-            async for message in self._blocks(number, low, high):
+            async for message in self._blocks(number, *within):
                 if _any(matchers, message.topic):
                     yield message
 
@@ -294,10 +313,7 @@ class RemoteLog:
             if len(page) < limit:
                 return
             start = page[-1][0] + b"\0"
-            if sum(len(block) for _, block in page) < PAGE_BYTES:
-                limit = min(limit * 4, PAGE_ROWS_MAX)
-            else:
-                limit = max(PAGE_ROWS_MIN, limit // 4)
+            limit = following_limit(limit, page)
 
 
 @final
