@@ -31,6 +31,9 @@ SPREAD := --dist loadfile --no-loadscope-reorder
 TESTS ?= $(ALL_TESTS)
 WORKERS ?= 3
 PYTEST ?=
+# A folder for what failed, for a second run of it (.ci/run).
+OUTCOME ?=
+RECORD := $(if $(OUTCOME),-p tools.outcome --outcome $(OUTCOME))
 DEMO ?=
 BENCH ?=
 HOSTILE ?=
@@ -62,13 +65,14 @@ demo-cluster: setup ## the same on three nodes and three Kafka brokers: kills a 
 
 .PHONY: test
 test: setup ## all tests (TESTS=tests/unit for a part, WORKERS=n for more at once, PYTEST="-k word")
-	$(BIN)/python -m pytest -q -n $(WORKERS) $(SPREAD) $(PYTEST) $(TESTS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) $(SPREAD) $(PYTEST) $(RECORD) $(TESTS)
 
+SPARK_TESTS ?= $(shell grep -rlE 'importorskip[^ ]"py(arrow|spark)' tests/unit tests/crash) tests/spark
 .PHONY: test-spark
 test-spark: setup ## the tests of the data pipeline, with Spark (needs Java 17; 1 GB to install)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
 		-r requirements/build.txt -r requirements/spark.txt
-	$(BIN)/python -m pytest -q $$(grep -rlE 'importorskip\("py(arrow|spark)' tests/unit tests/crash) tests/spark
+	$(BIN)/python -m pytest -q $(PYTEST) $(RECORD) $(SPARK_TESTS)
 
 COMPILED := build/compiled
 # What a client or a store can tell, and the modules themselves: a compiler takes types at their word.
@@ -91,7 +95,7 @@ compiled: $(COMPILED)/.built ## a package with the modules that mypyc has compil
 test-compiled: compiled ## tests on the compiled package (COMPILED_TESTS="tests/unit" for others, SEED=n, SEEDS=n)
 	PYTHONPATH=$(COMPILED):. PERDURE_SEED=$(SEED) PERDURE_SIM_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q \
 		-o pythonpath=. -n $(WORKERS) $(SPREAD) -m "not (redis or postgres or kafka)" $(PYTEST) \
-		$(COMPILED_TESTS)
+		$(RECORD) $(COMPILED_TESTS)
 
 .PHONY: check
 check: setup ## what CI asks of a change before the tests: format, lint, types, import law, tidy

@@ -18,6 +18,7 @@ import pytest
 import perdure
 from perdure.storage.rocksdb import RocksDatabase
 from tests.support.bounds import rounds_s
+from tests.support.seeds import chosen_seed
 from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 pytest.importorskip("pyarrow")
@@ -27,7 +28,7 @@ from perdure.pipeline.archive_state import load_state
 from tests.unit.pipeline.jobs.test_archive import rows
 
 KILLS = int(os.environ.get("PERDURE_CRASH_ROUNDS") or 3)
-SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))
+SEED = chosen_seed()
 LIFE_S = 1.5
 """A process is killed within this time of its begin; a round takes about a tenth of it."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import time
 from collections.abc import AsyncIterator
@@ -16,6 +15,7 @@ from tests.crash.client import Client, Clients
 from tests.support import packets
 from tests.support.bounds import HANG_S
 from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.seeds import chosen_seed
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("uvicorn")
@@ -29,7 +29,7 @@ from perdure.pipeline.log_index import opened
 from perdure.pipeline.options import ReadOptions, Remote
 from perdure.pipeline.sinks.parquet import ParquetSink
 
-SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))
+SEED = chosen_seed()
 SECONDS = 5.0
 TOKEN = "a-token-for-tests-that-is-long-enough"
 

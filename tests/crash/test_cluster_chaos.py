@@ -14,10 +14,11 @@ import pytest
 
 from tests.support.cluster_processes import ClusterProcesses
 from tests.support.cluster_rounds import FAULTS, ClusterRounds
+from tests.support.seeds import chosen_seed
 
 ROUNDS = int(os.environ.get("PERDURE_CHAOS_ROUNDS") or 2)
 CHOSEN = os.environ.get("PERDURE_CHAOS_FAULTS")
-SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))
+SEED = chosen_seed()
 
 
 @pytest.mark.kafka

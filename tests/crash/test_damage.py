@@ -25,9 +25,10 @@ from tests.crash.client import Clients
 from tests.support import packets
 from tests.support.bounds import rounds_s
 from tests.support.process import BrokerProcess, ProcessError, free_port, perdure_command
+from tests.support.seeds import chosen_seed
 
 ROUNDS = int(os.environ.get("PERDURE_FAULT_ROUNDS") or 4)
-SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))
+SEED = chosen_seed()
 SMALL_BUFFERS = ("--set", "storage.rocksdb.write_buffer_bytes=1MiB", "--set", "sys.interval_s=0")
 """So that there are several logs, and table files."""
 

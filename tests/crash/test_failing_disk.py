@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -21,9 +20,10 @@ from tests.support.disk_broker import disk_command
 from tests.support.fault_rounds import FaultRounds
 from tests.support.packets import Packet
 from tests.support.process import BrokerProcess, free_port
+from tests.support.seeds import chosen_seed
 
 ROUNDS = int(os.environ.get("PERDURE_FAULT_ROUNDS") or 2)
-SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))
+SEED = chosen_seed()
 
 
 OPTIONS = ("--set", "sys.interval_s=0")

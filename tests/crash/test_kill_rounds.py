@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,9 +15,10 @@ import pytest
 from tests.support.bounds import rounds_s
 from tests.support.kill_rounds import KillRounds
 from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.seeds import chosen_seed
 
 ROUNDS = int(os.environ.get("PERDURE_CRASH_ROUNDS") or 5)
-SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))
+SEED = chosen_seed()
 
 
 @pytest.mark.slow

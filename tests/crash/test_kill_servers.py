@@ -18,9 +18,10 @@ from tests.support.database_servers import PostgresServer, RedisServer
 from tests.support.kill_rounds import KillRounds
 from tests.support.process import BrokerProcess, free_port, perdure_command
 from tests.support.redis_cluster import RedisCluster
+from tests.support.seeds import chosen_seed
 
 ROUNDS = int(os.environ.get("PERDURE_CRASH_ROUNDS") or 2)
-SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))
+SEED = chosen_seed()
 
 SERVER_UNAVAILABLE = 0x88
 

@@ -25,10 +25,11 @@ from tests.support.kill_rounds import KillRounds
 from tests.support.peer_connection import PeerConnection
 from tests.support.peers import Publisher, Subscriber
 from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.seeds import chosen_seed
 from tests.support.volume import PowerVolume, VolumesUnavailable
 
 ROUNDS = int(os.environ.get("PERDURE_FAULT_ROUNDS") or 2)
-SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))
+SEED = chosen_seed()
 SLOW_SYNC_S = 0.03
 """With a fast disk hardly anything would be unsynced when the power goes."""
 

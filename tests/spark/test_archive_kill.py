@@ -17,10 +17,11 @@ import pytest
 import perdure
 from perdure.model import Message
 from tests.support.bounds import rounds_s
+from tests.support.seeds import chosen_seed
 from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 KILLS = int(os.environ.get("PERDURE_CRASH_ROUNDS") or 1)
-SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))
+SEED = chosen_seed()
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.timeout(rounds_s(KILLS)),

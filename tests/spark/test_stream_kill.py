@@ -18,6 +18,7 @@ import pytest
 from perdure.errors import ConfigError
 from tests.spark.broker import Broker, Publisher
 from tests.support.bounds import HANG_S, rounds_s
+from tests.support.seeds import chosen_seed
 
 pytest.importorskip("pyspark")
 pytest.importorskip("uvicorn")
@@ -28,7 +29,7 @@ from perdure.pipeline.conditions import Narrowing
 from perdure.pipeline.options import parse_options
 
 PROGRAM = Path(__file__).parent / "programs" / "stream.py"
-SEED = os.environ.get("PERDURE_SEED") or str(random.SystemRandom().randrange(10**9))
+SEED = chosen_seed()
 ROUNDS = int(os.environ.get("PERDURE_CRASH_ROUNDS") or 2)
 BURST, PAUSE_S = 250, 0.05
 """5,000 a second, as long as the broker runs and the machine keeps up."""
