@@ -146,6 +146,9 @@ class LogEnd:
         if self.log.at_once:
             asyncio.get_running_loop().call_soon(self.log.take_all)
 
+    def hurry(self) -> None:
+        """A test decides when this end reads."""
+
     def read(self, limit: int = 0) -> bool:
         """Give the reader what the log has for it; False if that is nothing.
 

@@ -50,6 +50,10 @@ class Peers(Protocol):
     on_gone: Callable[[Gone], None] | None
     on_failed: Callable[[StorageError], None] | None
 
+    def hurry(self) -> None:
+        """Somebody here waits for what other nodes say: let it come at once, for a while."""
+        ...
+
     @property
     def node(self) -> str:
         """This node's name."""

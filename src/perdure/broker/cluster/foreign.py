@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from perdure.broker.shared.elsewhere import MembersElsewhere
     from perdure.broker.shared.subscriptions import SharedSubscriptions
     from perdure.storage.batch import Batch
+    from perdure.storage.peers import Peers
 
 
 @final
@@ -73,7 +74,9 @@ class ForeignBatches:
         registry: Registry,
         shared_subscriptions: SharedSubscriptions,
     ) -> None:
+        assert core.peers is not None
         self._core = core
+        self._peers: Peers = core.peers
         self._claims: Claims = claims
         self._deadlines: Deadlines = deadlines
         self._echoes: Echoes = echoes
@@ -151,8 +154,11 @@ class ForeignBatches:
         if batch.placed:
             items.append(OffsetAdvance(batch.placed[-1]))
         if items:
+            delivered = core.metrics.messages_delivered
             core.dispatcher.accept(items)
             core.dispatcher.run(core.committer.log_sync.offset)
+            if core.metrics.messages_delivered != delivered:
+                self._peers.hurry()  # its client may wait for the next one, too
             core.pipeline.schedule()
         for echo in echoes:
             self._echoes.heard(echo)

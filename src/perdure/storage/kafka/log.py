@@ -24,7 +24,6 @@ from typing import Final, TypeVar, final
 
 from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
-    Consumer,
     KafkaError,
     KafkaException,
     Message,
@@ -43,6 +42,7 @@ from perdure.errors import (
     StorageUnavailable,
 )
 from perdure.observe.logs import get_logger
+from perdure.storage.kafka.reading import POLL_S, Reading
 from perdure.storage.kafka.reasons import reason_of, unavailable
 from perdure.storage.kafka.settings import OPEN_TIMEOUT_S, KafkaSettings
 from perdure.storage.kafka.topic import TopicFacts, ensure
@@ -52,13 +52,9 @@ T = TypeVar("T")
 
 log = get_logger("storage")
 
-RECORDS_MAX: Final = 2000
-"""Records that are handed to the loop at once."""
-
 HANDED_MAX: Final = 2
 """Lists on their way to the loop; the thread waits then, and Kafka keeps what follows."""
 
-POLL_S: Final = 0.1
 CALL_TIMEOUT_S: Final = 5.0
 FLUSH_S: Final = 2.0
 """How long a close waits for what was submitted, seconds."""
@@ -117,7 +113,7 @@ class KafkaLog:
                     "throttle_cb": self._throttled,
                 }
             )
-            self._consumer = Consumer({**settings.consumer(), **shared})
+            self._reading = Reading(settings, shared)
         except KafkaException as error:
             raise unavailable(error.args[0], settings.servers) from error
 
@@ -179,6 +175,9 @@ class KafkaLog:
         except KafkaException as error:
             raise self._fail(unavailable(error.args[0], self._settings.servers)) from error
 
+    def hurry(self) -> None:
+        self._reading.hurry()
+
     async def bounds(self) -> LogBounds:
         return await asyncio.to_thread(self._bounds)
 
@@ -231,7 +230,7 @@ class KafkaLog:
             self._producer.flush(FLUSH_S)
         self._producer.purge()
         self._producer.flush(FLUSH_S)
-        self._consumer.close()
+        self._reading.close()
 
     def _run(self, position: int) -> None:
         """Read until the end."""
@@ -246,22 +245,20 @@ class KafkaLog:
         bounds = self._bounds_in_time()
         if bounds is not None:
             self._check(position, bounds)
-        self._consumer.assign([TopicPartition(self._settings.topic, _PARTITION, position)])
+        self._reading.begin(position)
         served_s = 0.0
         while not self._closing.is_set():
-            first = self._consumer.poll(POLL_S)
+            messages = self._reading.read()
             # Each call into librdkafka gives the interpreter lock away and waits for it, so what
             # is not needed for every record is done now and then.
             now_s = time.monotonic()
-            if first is None or now_s - served_s >= POLL_S:
+            if not messages or now_s - served_s >= POLL_S:
                 served_s = now_s
                 self._producer.poll(0)
-                self._look_at_end(position)
-            if first is None:
-                continue
+                self._end = max(position, self._reading.known_end())
             records: list[LogRecord] = []
             broken: KafkaError | None = None
-            for message in [first, *self._consumer.consume(RECORDS_MAX - 1, 0)]:
+            for message in messages:
                 broken = message.error()
                 if broken is not None:
                     break
@@ -272,12 +269,6 @@ class KafkaLog:
                 self._hand(records)
             if broken is not None:
                 self._broken(broken, position)
-
-    def _look_at_end(self, position: int) -> None:
-        # As the last answer has it: librdkafka asks nobody.
-        place = TopicPartition(self._settings.topic, _PARTITION)
-        known = self._consumer.get_watermark_offsets(place, cached=True)
-        self._end = max(position, known[1] if known else 0)
 
     def _bounds_in_time(self) -> LogBounds | None:
         """The log's bounds, as soon as Kafka answers; None = closed before it did."""

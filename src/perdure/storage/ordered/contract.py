@@ -102,6 +102,13 @@ class OrderedLog(Protocol):
         """
         ...
 
+    def hurry(self) -> None:
+        """Somebody waits for records that come now: give each as soon as it is there, for a while.
+
+        A log may gather what it gives to a reader who does not say so.
+        """
+        ...
+
     async def bounds(self) -> LogBounds:
         """What it holds now.
 

@@ -92,7 +92,7 @@ class Replica(ReadThrough):
     ) -> None:
         super().__init__(local)
         self.view = View(local)
-        self.peers = Nodes(node, self.view)
+        self.peers = Nodes(node, self.view, self._hurry)
         self.on_sequenced: Callable[[], None] | None = None
         self._advertise = advertise
         self._open_log = open_log
@@ -142,9 +142,14 @@ class Replica(ReadThrough):
         """Wait for something to hold, which is looked at whenever records have come."""
         while not holds():
             self._refuse_if_failed()
+            self._hurry()
             gate = self._gate = self._new_gate()
             await gate
         self._refuse_if_failed()
+
+    def _hurry(self) -> None:
+        if self._log is not None:
+            self._log.hurry()
 
     def _open_gate(self) -> None:
         if self._gate is not None:
@@ -240,6 +245,7 @@ class Replica(ReadThrough):
         if batch.is_empty() and not batch.placed:
             batch.is_sequenced = True
             return
+        self._hurry()
         self._held.append(_Submission(batch))
         self._send_held()
 

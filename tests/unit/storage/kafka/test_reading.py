@@ -1,0 +1,93 @@
+"""A reader takes turns between two consumers, and nobody can tell from what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import final
+
+import pytest
+from confluent_kafka import Producer
+
+from perdure.storage.kafka import KafkaSettings
+from perdure.storage.kafka.reading import HURRY_S, Reading
+from perdure.storage.kafka.topic import ensure
+from tests import servers
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+
+@final
+class Readings:
+    """A reader and who writes for it; time stands still unless the test moves it.
+
+    Attributes:
+        got: offsets, in the order in which they were read.
+    """
+
+    def __init__(self) -> None:
+        settings = KafkaSettings(servers.kafka().servers, servers.kafka_topic(), replicas=1)
+        record_bytes_max = ensure(settings).record_bytes_max
+        self.now_s = 1.0
+        self.got: list[int] = []
+        self._topic = settings.topic
+        self._producer = Producer(settings.producer(record_bytes_max=record_bytes_max))
+        self.reading = Reading(settings, {}, lambda: self.now_s)
+        self.reading.begin(0)
+
+    def write(self, count: int) -> None:
+        """Write so many records, and read all that was written."""
+        for _ in range(count):
+            self._producer.produce(self._topic, b"x", partition=0)
+        self._producer.flush()
+        end = len(self.got) + count
+        while len(self.got) < end:
+            for message in self.reading.read():
+                assert message.error() is None
+                offset = message.offset()
+                assert offset is not None
+                self.got.append(offset)
+
+    def pass_window(self) -> None:
+        """Let the stretch go by in which records are counted."""
+        self.now_s += HURRY_S
+
+
+@pytest.fixture
+def readings() -> Iterator[Readings]:
+    made = Readings()
+    yield made
+    made.reading.close()
+
+
+def test_who_waits_for_nothing_reads_in_rhythm(readings: Readings) -> None:
+    reading = readings.reading
+    for _ in range(3):
+        readings.write(100)  # in one stretch
+        readings.pass_window()
+        readings.write(100)
+        assert reading.in_rhythm
+        reading.hurry()
+        readings.write(1)
+        assert not reading.in_rhythm
+        readings.pass_window()
+    # Of the times before its turn no consumer gives anything again.
+    assert readings.got == list(range(len(readings.got)))
+    assert reading.known_end() == len(readings.got)
+
+
+def test_of_few_records_each_is_read_at_once(readings: Readings) -> None:
+    for _ in range(3):
+        readings.write(10)
+        readings.pass_window()
+    readings.write(1)
+    assert not readings.reading.in_rhythm
+
+
+def test_a_stretch_with_nothing_ends_the_rhythm(readings: Readings) -> None:
+    readings.write(100)
+    readings.pass_window()
+    readings.write(1)
+    assert readings.reading.in_rhythm
+    readings.pass_window()
+    readings.write(1)
+    assert not readings.reading.in_rhythm
