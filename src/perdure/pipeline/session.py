@@ -40,6 +40,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     ),
     # TCP between a task and its Python worker costs a delayed acknowledgement of 40 ms.
     "spark.python.unix.domain.socket.enabled": "true",
+    # A batch of columns has megabytes; the default of 64 KiB costs a tenth more processor time.
+    "spark.buffer.size": "262144",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",

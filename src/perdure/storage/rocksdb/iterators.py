@@ -106,8 +106,10 @@ def chunks(table: Any, first: bytes, end: bytes) -> Iterator[list[bytes]]:
     """Keys and values of a table in ``[first, end)``, in turn, some rows at a time.
 
     A reader joins the rows of a chunk while they are in the processor's cache, and lets them go.
+    Blocks are not kept for another read: a scan would only push out those that are read again.
     """
     options = bounded(end)
+    options.fill_cache(False)
     fields = chain.from_iterable(table.items(from_key=first, read_opt=options))
     rows = CHUNK_ROWS_MIN
     while True:
