@@ -109,7 +109,8 @@ def chunks(table: Any, first: bytes, end: bytes) -> Iterator[list[bytes]]:
     Blocks are not kept for another read: a scan would only push out those that are read again.
     """
     options = bounded(end)
-    options.fill_cache(False)
+    untyped: Any = options  # rocksdict's stub leaves the argument out
+    untyped.fill_cache(False)
     fields = chain.from_iterable(table.items(from_key=first, read_opt=options))
     rows = CHUNK_ROWS_MIN
     while True:
