@@ -15,14 +15,13 @@ answers, and no answer, refuses whoever connects and changes nothing for whoever
 from __future__ import annotations
 
 import base64
-import hmac
 import ssl
-from collections import OrderedDict
-from typing import Any, Final, Literal, final
+from typing import Any, Final, Literal, NamedTuple, final
 
 import httpx
 import msgspec
 
+from perdure.auth_methods.answer_cache import CACHE_KEY_BYTES, AnswerCache
 from perdure.broker.auth.authenticate import AuthRequest, AuthResult
 from perdure.broker.auth.grant import Grant, parse_grant
 from perdure.broker.auth.method import (
@@ -42,7 +41,6 @@ from perdure.net.http_settings import check_http_url, read_headers
 from perdure.net.tls import client_context
 
 SETTING: Final = "auth.http"
-CACHE_KEY_BYTES: Final = 32
 _REFUSALS: Final = frozenset((httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN))
 
 
@@ -58,6 +56,14 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 _DENIED: Final = Answer("deny")
+
+
+@final
+class _Login(NamedTuple):
+    """Who was let in, and by what."""
+
+    username: str | None
+    answer: Answer
 
 
 @final
@@ -92,8 +98,9 @@ class HttpMethod(AuthMethod):
             trust_env=False,
             transport=transport,
         )
-        self._cache_key = context.random_bytes(CACHE_KEY_BYTES)
-        self._cache: OrderedDict[bytes, tuple[int, str | None, Answer]] = OrderedDict()
+        self._cache: AnswerCache[_Login] = AnswerCache(
+            context.clock, context.random_bytes(CACHE_KEY_BYTES), size_max=settings.cache_max
+        )
 
     def reload(self) -> None:
         """Read the headers again, and forget all answers."""
@@ -107,13 +114,16 @@ class HttpMethod(AuthMethod):
     async def authenticate(self, request: AuthRequest) -> AuthResult:
         """Ask about a CONNECT."""
         body = _body(request)
-        answer = self._remembered(body) or await self._ask(self._settings.url, body)
+        known = self._cache.get(body)
+        answer = await self._ask(self._settings.url, body) if known is None else known.answer
         if answer.result == "ignore":
             return ignore()
         if answer.result == "deny":
             return deny()
         username = request.username if answer.username is None else answer.username
-        self._remember(body, username, answer)
+        # An end of its own counts from the first answer, which is not here any more.
+        if known is None and answer.expires_in_s is None:
+            self._cache.put(body, _Login(username, answer), holds_s=self._settings.cache_s)
         if not self._settings.acl_url:
             return self._allowed(answer, username, request)
         asked = msgspec.structs.replace(request, username=username, password=None)
@@ -125,7 +135,7 @@ class HttpMethod(AuthMethod):
             return ignore()
         result = await self._rights(request, proof if isinstance(proof, Answer) else None)
         if not result.ok and not result.undecided:
-            self._forget(request.username)
+            self._cache.drop(lambda known: known.username == request.username)
         return result
 
     async def _rights(self, request: AuthRequest, login: Answer | None) -> AuthResult:
@@ -186,38 +196,6 @@ class HttpMethod(AuthMethod):
                 if len(data) > self._settings.answer_bytes_max:
                     raise MethodUnavailable(f"{url} answered with too many bytes")
             return response.status_code, data
-
-    def _digest(self, body: bytes) -> bytes:
-        return hmac.digest(self._cache_key, body, "sha256")
-
-    def _remembered(self, body: bytes) -> Answer | None:
-        if not self._cache:
-            return None
-        key = self._digest(body)
-        found = self._cache.get(key)
-        if found is None:
-            return None
-        if found[0] <= self._context.clock.monotonic_us():
-            del self._cache[key]
-            return None
-        return found[2]
-
-    def _remember(self, body: bytes, username: str | None, answer: Answer) -> None:
-        settings = self._settings
-        # An end of its own counts from the first answer, which is not here any more.
-        if not settings.cache_s or answer.expires_in_s is not None:
-            return
-        key = self._digest(body)
-        if key in self._cache:
-            return
-        while len(self._cache) >= settings.cache_max:
-            self._cache.popitem(last=False)
-        until_us = self._context.clock.monotonic_us() + settings.cache_s * 1_000_000
-        self._cache[key] = until_us, username, answer
-
-    def _forget(self, username: str | None) -> None:
-        for key in [key for key, found in self._cache.items() if found[1] == username]:
-            del self._cache[key]
 
 
 def _trusted(ca_file: str) -> ssl.SSLContext:

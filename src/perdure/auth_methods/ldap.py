@@ -11,10 +11,8 @@ yes; and nothing that a client has chosen is a part of a filter or a name unesca
 from __future__ import annotations
 
 import asyncio
-import hmac
 import math
 import ssl
-from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, final
 
@@ -23,6 +21,7 @@ from ldap3.core.exceptions import LDAPException, LDAPInvalidDnError, LDAPSASLPre
 from ldap3.utils.conv import escape_filter_chars
 from ldap3.utils.dn import escape_rdn
 
+from perdure.auth_methods.answer_cache import CACHE_KEY_BYTES, AnswerCache
 from perdure.broker.auth.authenticate import AuthRequest, AuthResult
 from perdure.broker.auth.method import (
     AuthMethod,
@@ -38,7 +37,6 @@ from perdure.errors import ConfigError
 from perdure.mqtt.reason_codes import NOT_AUTHORIZED
 
 SETTING: Final = "auth.ldap"
-CACHE_KEY_BYTES: Final = 32
 
 _SUCCESS: Final = 0
 _NO_SUCH_ENTRY: Final = 32
@@ -67,8 +65,9 @@ class LdapMethod(AuthMethod):
         self._server = ldap3.Server(
             settings.url, get_info=ldap3.NONE, tls=tls, connect_timeout=timeout_s
         )
-        self._cache_key = context.random_bytes(CACHE_KEY_BYTES)
-        self._cache: OrderedDict[bytes, tuple[int, str]] = OrderedDict()
+        self._cache: AnswerCache[str] = AnswerCache(
+            context.clock, context.random_bytes(CACHE_KEY_BYTES), size_max=settings.cache_max
+        )
         # The library's calls block; each question has a connection of its own.
         self._threads = ThreadPoolExecutor(
             settings.connections_max, thread_name_prefix="perdure-ldap"
@@ -88,13 +87,17 @@ class LdapMethod(AuthMethod):
             return ignore()
         if not request.password:
             return deny()
-        key = self._key(request.username, request.password)
-        entry = self._remembered(key) or await self._run(self._bind, request)
+        name = request.username.encode()
+        question = len(name).to_bytes(4, "big") + name + request.password
+        known = self._cache.get(question)
+        if known is not None:
+            return self._allow(request, known)
+        entry = await self._run(self._bind, request)
         if entry is None:
             return ignore() if self._settings.unknown_user == "ignore" else deny()
         if not entry:
             return deny()
-        self._remember(key, entry)
+        self._cache.put(question, entry, holds_s=self._settings.cache_s)
         return self._allow(request, entry)
 
     async def renew(self, request: AuthRequest, proof: object | None) -> AuthResult:
@@ -204,28 +207,6 @@ class LdapMethod(AuthMethod):
         if result["result"] in _WRONG:
             return None
         raise MethodUnavailable(f"the bind was answered with {result['description']}")
-
-    # What was right.
-
-    def _key(self, username: str, password: bytes) -> bytes:
-        name = username.encode()
-        return hmac.digest(
-            self._cache_key, len(name).to_bytes(4, "big") + name + password, "sha256"
-        )
-
-    def _remembered(self, key: bytes) -> str | None:
-        known = self._cache.get(key)
-        if known is None or known[0] <= self._context.clock.monotonic_us():
-            return None
-        return known[1]
-
-    def _remember(self, key: bytes, entry: str) -> None:
-        if not self._settings.cache_s or key in self._cache:
-            return
-        while len(self._cache) >= self._settings.cache_max:
-            self._cache.popitem(last=False)
-        until_us = self._context.clock.monotonic_us() + self._settings.cache_s * 1_000_000
-        self._cache[key] = until_us, entry
 
 
 def _split_names(text: str) -> list[str]:

@@ -11,8 +11,6 @@ for it, or that is about another certificate or another time, is no answer.
 
 from __future__ import annotations
 
-import hashlib
-from collections import OrderedDict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, final
@@ -26,6 +24,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import ocsp
 from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID
 
+from perdure.auth_methods.answer_cache import CACHE_KEY_BYTES, AnswerCache
 from perdure.broker.auth.authenticate import AuthRequest, AuthResult
 from perdure.broker.auth.method import (
     AuthMethod,
@@ -77,7 +76,9 @@ class OcspMethod(AuthMethod):
         self._settings = settings
         self._context = context
         self._issuers = issuers
-        self._cache: OrderedDict[bytes, tuple[int, Verdict]] = OrderedDict()
+        self._cache: AnswerCache[Verdict] = AnswerCache(
+            context.clock, context.random_bytes(CACHE_KEY_BYTES), size_max=CACHE_MAX
+        )
         self._client = httpx.AsyncClient(
             timeout=settings.timeout_ms / 1000,
             follow_redirects=False,
@@ -125,10 +126,9 @@ class OcspMethod(AuthMethod):
         )
 
     async def _verdict(self, der: bytes) -> Verdict:
-        key = hashlib.sha256(der).digest()
-        known = self._cache.get(key)
-        if known is not None and self._context.clock.monotonic_us() < known[0]:
-            return known[1]
+        known = self._cache.get(der)
+        if known is not None:
+            return known
         try:
             certificate = x509.load_der_x509_certificate(der)
         except ValueError as error:
@@ -138,7 +138,7 @@ class OcspMethod(AuthMethod):
         now = datetime.fromtimestamp(self._context.clock.now_us() / 1e6, UTC)
         verdict, until = judge(answer, certificate, issuer, now)
         holds_s = min(self._settings.cache_s, max(0, int((until - now).total_seconds())))
-        self._remember(key, verdict, holds_s)
+        self._cache.put(der, verdict, holds_s=holds_s)
         return verdict
 
     async def _ask(self, certificate: x509.Certificate, issuer: x509.Certificate) -> bytes:
@@ -162,12 +162,6 @@ class OcspMethod(AuthMethod):
         if answer.status_code != httpx.codes.OK:
             raise MethodUnavailable(f"{url} answers with {answer.status_code}")
         return body
-
-    def _remember(self, key: bytes, verdict: Verdict, holds_s: int) -> None:
-        self._cache.pop(key, None)
-        while len(self._cache) >= CACHE_MAX:
-            self._cache.popitem(last=False)
-        self._cache[key] = self._context.clock.monotonic_us() + holds_s * 1_000_000, verdict
 
 
 def judge(

@@ -14,6 +14,7 @@ import ldap3
 import pytest
 
 from perdure.auth_methods.ldap import LdapMethod, open_method
+from perdure.broker.auth.authenticate import AuthRequest
 from perdure.broker.auth.method import MethodUnavailable, UnusableAnswer
 from perdure.config.schema.auth_methods import LdapAuthConfig
 from perdure.errors import ConfigError
@@ -170,6 +171,25 @@ async def test_who_is_taken_out_is_not_renewed(directory: str) -> None:
     direct = made(directory, **DIRECT)
     assert (await direct.renew(asking("ada", None), "uid=ada")).undecided
     await direct.close()
+
+
+async def test_what_was_remembered_is_remembered_again_when_its_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = VirtualClock()
+    method = made("ldap://127.0.0.1:1", **DIRECT, clock=clock, cache_s=30)
+    asked: list[str] = []
+
+    async def bind(_work: object, request: AuthRequest) -> str:
+        asked.append(str(request.username))
+        return "uid=ada"
+
+    monkeypatch.setattr(method, "_run", bind)
+    for passed_s in (0, 29, 2, 29):
+        clock.advance_us(passed_s * 1_000_000)
+        assert (await method.authenticate(asking("ada", "wonder"))).ok
+    assert asked == ["ada", "ada"]
+    await method.close()
 
 
 async def test_nobody_is_let_in_when_the_directory_cannot_tell(directory: str) -> None:
