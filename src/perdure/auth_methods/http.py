@@ -22,6 +22,7 @@ import httpx
 import msgspec
 
 from perdure.auth_methods.answer_cache import CACHE_KEY_BYTES, AnswerCache
+from perdure.auth_methods.http_body import read_body
 from perdure.broker.auth.authenticate import AuthRequest, AuthResult
 from perdure.broker.auth.grant import Grant, parse_grant
 from perdure.broker.auth.method import (
@@ -175,6 +176,8 @@ class HttpMethod(AuthMethod):
             status, data = await self._post(url, body)
         except httpx.HTTPError as error:
             raise MethodUnavailable(str(error) or type(error).__name__) from None
+        except ValueError as error:
+            raise MethodUnavailable(f"{url} {error}") from None
         if status in _REFUSALS:
             return _DENIED
         if status != httpx.codes.OK:
@@ -190,11 +193,7 @@ class HttpMethod(AuthMethod):
     async def _post(self, url: str, body: bytes) -> tuple[int, bytes]:
         headers = {**self._headers, "content-type": "application/json"}
         async with self._client.stream("POST", url, content=body, headers=headers) as response:
-            data = b""
-            async for chunk in response.aiter_bytes():
-                data += chunk
-                if len(data) > self._settings.answer_bytes_max:
-                    raise MethodUnavailable(f"{url} answered with too many bytes")
+            data = await read_body(response, bytes_max=self._settings.answer_bytes_max)
             return response.status_code, data
 
 

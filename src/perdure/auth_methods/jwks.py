@@ -15,6 +15,7 @@ from typing import Final, final
 import httpx
 import jwt
 
+from perdure.auth_methods.http_body import read_body
 from perdure.broker.auth.method import MethodContext, MethodUnavailable
 from perdure.config.schema.auth_methods import JwtConfig
 from perdure.errors import ConfigError
@@ -226,9 +227,4 @@ class PublishedKeys:
         async with self._client.stream("GET", self._settings.jwks_url) as response:
             if response.status_code != httpx.codes.OK:
                 raise ValueError(f"answered with status {response.status_code}")
-            data = b""
-            async for chunk in response.aiter_bytes():
-                data += chunk
-                if len(data) > DOCUMENT_BYTES_MAX:
-                    raise ValueError(f"answered with more than {DOCUMENT_BYTES_MAX} bytes")
-            return data
+            return await read_body(response, bytes_max=DOCUMENT_BYTES_MAX)

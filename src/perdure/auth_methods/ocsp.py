@@ -25,6 +25,7 @@ from cryptography.x509 import ocsp
 from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID
 
 from perdure.auth_methods.answer_cache import CACHE_KEY_BYTES, AnswerCache
+from perdure.auth_methods.http_body import read_body
 from perdure.broker.auth.authenticate import AuthRequest, AuthResult
 from perdure.broker.auth.method import (
     AuthMethod,
@@ -152,13 +153,11 @@ class OcspMethod(AuthMethod):
                 content=request.public_bytes(Encoding.DER),
                 headers={"Content-Type": "application/ocsp-request"},
             ) as answer:
-                body = b""
-                async for part in answer.aiter_bytes():
-                    body += part
-                    if len(body) > ANSWER_BYTES_MAX:
-                        raise MethodUnavailable(f"{url} answers with too much")
+                body = await read_body(answer, bytes_max=ANSWER_BYTES_MAX)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise MethodUnavailable(f"{url}: {error!r}") from None
+        except ValueError as error:
+            raise MethodUnavailable(f"{url} {error}") from None
         if answer.status_code != httpx.codes.OK:
             raise MethodUnavailable(f"{url} answers with {answer.status_code}")
         return body

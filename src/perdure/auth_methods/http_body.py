@@ -1,0 +1,20 @@
+"""Bodies of HTTP answers, up to a bound: whoever answers does not say how much is kept."""
+
+from __future__ import annotations
+
+import httpx
+
+
+async def read_body(response: httpx.Response, *, bytes_max: int) -> bytes:
+    """What a streamed answer says.
+
+    Raises:
+        ValueError: it is longer; the rest is not read.
+        httpx.HTTPError: it breaks off.
+    """
+    body = bytearray()
+    async for part in response.aiter_bytes():
+        body += part
+        if len(body) > bytes_max:
+            raise ValueError(f"answered with more than {bytes_max} bytes")
+    return bytes(body)
