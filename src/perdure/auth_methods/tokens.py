@@ -25,7 +25,7 @@ from perdure.broker.auth.method import (
 from perdure.config.schema.auth_methods import TokensAuthConfig
 from perdure.errors import ConfigError, PerdureError, StorageCorrupt
 from perdure.mqtt.reason_codes import NOT_AUTHORIZED
-from perdure.tokens import LAYOUTS, Token, TokenStore, open_tokens, parse_id
+from perdure.tokens import LAYOUTS, SharedStore, Token, parse_id
 
 
 @final
@@ -40,8 +40,7 @@ class TokensMethod(AuthMethod):
     def __init__(self, settings: TokensAuthConfig, context: MethodContext) -> None:
         self._settings = settings
         self._context = context
-        self._store: TokenStore | None = None
-        self._opening = asyncio.Lock()
+        self._store = SharedStore(settings.store, layout=settings.layout, prefix=settings.prefix)
         self._maintaining: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -55,8 +54,7 @@ class TokensMethod(AuthMethod):
             self._maintaining.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._maintaining
-        if self._store is not None:
-            await self._store.close()
+        await self._store.close()
 
     async def authenticate(self, request: AuthRequest) -> AuthResult:
         """Judge the token of a CONNECT."""
@@ -102,31 +100,18 @@ class TokensMethod(AuthMethod):
 
     async def _find(self, token_id: bytes) -> Token | None:
         try:
-            store = self._store or await self._open()
+            store = await self._store.get(self._now_s())
             return await store.find(token_id, self._now_s())
         except StorageCorrupt as error:
             raise UnusableAnswer(error.message) from None
         except PerdureError as error:
             raise MethodUnavailable(error.message) from None
 
-    async def _open(self) -> TokenStore:
-        """The store, which makes lost connections again by itself once there was one."""
-        async with self._opening:
-            if self._store is None:
-                settings = self._settings
-                self._store = await open_tokens(
-                    settings.store,
-                    layout=settings.layout,
-                    prefix=settings.prefix,
-                    now_s=self._now_s(),
-                )
-            return self._store
-
     async def _maintain(self) -> None:
         """Remove what has expired, now and then; what fails is tried again the next time."""
         while True:
             try:
-                store = self._store or await self._open()
+                store = await self._store.get(self._now_s())
                 removed = await store.maintain(self._now_s())
                 self._context.log.debug("tokens.maintained", removed=removed)
             except PerdureError as error:

@@ -6,12 +6,14 @@ A token says whose it is, until when it holds, for which client identifiers, and
 """
 
 from perdure.tokens.opening import LAYOUTS, open_tokens
+from perdure.tokens.shared_store import SharedStore
 from perdure.tokens.store import TokenStore
 from perdure.tokens.token import Listed, Token, new_id, parse_id, show_id
 
 __all__ = [
     "LAYOUTS",
     "Listed",
+    "SharedStore",
     "Token",
     "TokenStore",
     "new_id",

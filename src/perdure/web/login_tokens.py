@@ -8,7 +8,6 @@ for certain client identifiers is no way in: HTTP has no client identifier, and 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Final, final
 
@@ -18,7 +17,7 @@ from starlette.types import Scope
 from perdure.admin.rights import Principal
 from perdure.errors import MqttError, PerdureError
 from perdure.limits import UTF8_STRING_BYTES_MAX
-from perdure.tokens import Token, TokenStore, open_tokens, parse_id
+from perdure.tokens import SharedStore, Token, parse_id
 from perdure.topic.names import SHARE_PREFIX, validate_topic_filter
 from perdure.web.credentials import SAFE_METHODS, check_origin, cookie_of
 from perdure.web.principals import peer_of
@@ -44,10 +43,10 @@ class LoginTokenSource:
     """
 
     def __init__(self, settings: WebSettings, now_us: Callable[[], int]) -> None:
-        self._settings = settings
         self._now_us = now_us
-        self._store: TokenStore | None = None
-        self._opening = asyncio.Lock()
+        self._store = SharedStore(
+            settings.token_store, layout=settings.token_layout, prefix=settings.token_prefix
+        )
 
     async def resolve(self, scope: Scope) -> Principal | None:
         """Who presents a token.
@@ -78,21 +77,13 @@ class LoginTokenSource:
 
     async def close(self) -> None:
         """Let the store go."""
-        if self._store is not None:
-            await self._store.close()
+        await self._store.close()
 
     async def _find(self, token_id: bytes) -> Token | None:
-        settings = self._settings
+        now_s = self._now_us() // 1_000_000
         try:
-            async with self._opening:
-                if self._store is None:
-                    self._store = await open_tokens(
-                        settings.token_store,
-                        layout=settings.token_layout,
-                        prefix=settings.token_prefix,
-                        now_s=self._now_us() // 1_000_000,
-                    )
-            return await self._store.find(token_id, self._now_us() // 1_000_000)
+            store = await self._store.get(now_s)
+            return await store.find(token_id, now_s)
         except PerdureError as error:
             raise ApiError("not_ready", "the token store does not answer") from error
 

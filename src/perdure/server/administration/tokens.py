@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Mapping
 from typing import Any, Final, final
@@ -25,7 +24,7 @@ from perdure.config.schema.auth_methods import TokensAuthConfig
 from perdure.config.units import format_time
 from perdure.identity.expiry import expiry_us
 from perdure.server.administration.service import Call, Handler
-from perdure.tokens import Listed, Token, TokenStore, new_id, open_tokens, show_id
+from perdure.tokens import Listed, SharedStore, Token, TokenStore, new_id, show_id
 
 LOOKED_AT_MAX: Final = 5_000
 """Tokens that are looked at for one page of an identity's."""
@@ -50,8 +49,7 @@ class TokenOperations:
         self._services = services
         self._settings = settings
         self._clock = clock
-        self._store: TokenStore | None = None
-        self._opening = asyncio.Lock()
+        self._store = SharedStore(settings.store, layout=settings.layout, prefix=settings.prefix)
 
     def handlers(self) -> Mapping[type[Request[Any]], Handler]:
         """By request."""
@@ -66,9 +64,7 @@ class TokenOperations:
 
     async def stop(self) -> None:
         """Let it go."""
-        if self._store is not None:
-            await self._store.close()
-            self._store = None
+        await self._store.close()
 
     async def list_page(self, request: ListTokens, _call: Call) -> TokenPage:
         """A page of them."""
@@ -123,22 +119,13 @@ class TokenOperations:
         return TokenRevoked(id=request.id, identity=found.identity, checked=count)
 
     async def _open(self) -> TokenStore:
-        settings = self._settings
-        if not settings.store:
+        if not self._settings.store:
             raise Refused(
                 "not_available",
                 "this broker has no token store",
                 hint="auth.tokens.store names one; chains take the method tokens",
             )
-        async with self._opening:
-            if self._store is None:
-                self._store = await open_tokens(
-                    settings.store,
-                    layout=settings.layout,
-                    prefix=settings.prefix,
-                    now_s=self._now_s(),
-                )
-            return self._store
+        return await self._store.get(self._now_s())
 
     def _now_s(self) -> int:
         return self._clock.now_us() // 1_000_000
