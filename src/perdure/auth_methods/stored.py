@@ -20,7 +20,6 @@ from typing import Final, final
 
 import msgspec
 
-from perdure.broker.auth.acl_rules import Permission
 from perdure.broker.auth.authenticate import AuthRequest, AuthResult
 from perdure.broker.auth.credentials import DECOYS_MAX, entry_cost
 from perdure.broker.auth.grant import Grant, grant_of
@@ -44,6 +43,7 @@ from perdure.broker.auth.method import (
 from perdure.broker.auth.passwords import give_way, verify_password
 from perdure.config.schema.auth_methods import StoreConfig
 from perdure.mqtt.reason_codes import NOT_AUTHORIZED
+from perdure.topic.rules import Permission
 
 CACHE_KEY_BYTES: Final = 32
 ENTRIES_MAX: Final = 16

@@ -15,10 +15,9 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from perdure.admin.rights import Principal
-from perdure.errors import MqttError, PerdureError
-from perdure.limits import UTF8_STRING_BYTES_MAX
+from perdure.errors import PerdureError
 from perdure.tokens import SharedStore, Token, parse_id
-from perdure.topic.names import SHARE_PREFIX, validate_topic_filter
+from perdure.topic.rules import Permission, fill, parse_rule
 from perdure.web.credentials import SAFE_METHODS, check_origin, cookie_of
 from perdure.web.principals import peer_of
 from perdure.web.problems import ApiError
@@ -30,7 +29,6 @@ SCRIPT_HEADER: Final = "x-requested-with"
 
 READS: Final = ("messages.read", "retained.list", "retained.show")
 WRITES: Final = ("messages.publish",)
-_ALLOW: Final = frozenset(("read", "write", "readwrite"))
 
 
 @final
@@ -94,11 +92,20 @@ def _topics(token: Token, wanted: str) -> tuple[str, ...]:
     Raises:
         ApiError: it has none for this.
     """
-    rules = [_rule(line) for line in token.rights]
+    try:
+        rules = [parse_rule(line.strip(), is_pattern=True) for line in token.rights]
+    except ValueError as error:
+        # As at a CONNECT: who cannot read one of the rules cannot tell what it denies.
+        raise ApiError("forbidden", f"the rights of {token.identity}'s token: {error}") from None
     found: tuple[str, ...] = ()
-    if not token.client_id and all(access in _ALLOW for access, _ in rules):
-        own = (name for access, name in rules if access in (wanted, "readwrite"))
-        found = tuple(filled for name in own if (filled := _filled(name, token.identity)))
+    if not token.client_id and not any(rule.permission is Permission.DENY for rule in rules):
+        own = [
+            rule
+            for rule in rules
+            if (rule.permission.reads if wanted == "read" else rule.permission.writes)
+        ]
+        filled = (fill(rule, client_id=None, username=token.identity) for rule in own)
+        found = tuple(each for each in filled if each is not None)
     if not found:
         raise ApiError(
             "forbidden",
@@ -106,25 +113,3 @@ def _topics(token: Token, wanted: str) -> tuple[str, ...]:
             hint="it takes rights such as 'read public/#', none that denies, and no client id",
         )
     return found
-
-
-def _rule(line: str) -> tuple[str, str]:
-    """Access and filter of a right, as ``broker.auth.acl_rules`` reads it."""
-    words = line.strip().split(None, 1)
-    return (words[0], words[1]) if len(words) > 1 else ("readwrite", line.strip())
-
-
-def _filled(name: str, identity: str) -> str:
-    """A filter with the identity in its place; empty = it is none, or not for this identity."""
-    levels = name.split("/")
-    is_plain = bool(identity) and not any(char in identity for char in "+#/\0")
-    if "%c" in levels or name.startswith(SHARE_PREFIX):
-        return ""
-    if "%u" in levels and not (is_plain and not (levels[0] == "%u" and identity[0] == "$")):
-        return ""
-    filled = "/".join(identity if level == "%u" else level for level in levels)
-    try:
-        validate_topic_filter(filled, levels_max=UTF8_STRING_BYTES_MAX)
-    except MqttError:
-        return ""
-    return filled

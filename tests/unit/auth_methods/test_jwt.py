@@ -16,11 +16,11 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from perdure.auth_methods.jwks import PublishedKeys
 from perdure.auth_methods.jwt import JwtMethod, open_method
-from perdure.broker.auth.acl_rules import Permission, Rule
 from perdure.broker.auth.grant import Grant
 from perdure.broker.auth.method import MethodUnavailable
 from perdure.config.schema.auth_methods import JwtConfig
 from perdure.errors import ConfigError
+from perdure.topic.rules import Permission, Rule
 from tests.support.clock import START_US, VirtualClock
 from tests.unit.auth_methods.helpers import asking, make_context
 

@@ -21,40 +21,17 @@ slash or ``$`` in it widens what an administrator wrote.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple, final
 
 from perdure.broker.auth.authorize import Identity
-from perdure.errors import ConfigError, MqttError
-from perdure.limits import UTF8_STRING_BYTES_MAX
+from perdure.errors import ConfigError
 from perdure.topic.matching import FilterMatcher, compile_filter, covers, intersects, matches
-from perdure.topic.names import SHARE_PREFIX, is_wildcard, validate_topic_filter
+from perdure.topic.names import is_wildcard
+from perdure.topic.rules import BLANKS, Permission, Rule, fill, first_word, parse_rule
 
 ACL_FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 """About a million lines; the file is read as a whole."""
-
-_BLANKS: Final = " \t\r"
-"""What separates words. Other kinds of white space may be part of a topic or a name."""
-
-
-class Permission(Enum):
-    """The access word of a line."""
-
-    READ = "read"
-    WRITE = "write"
-    READWRITE = "readwrite"
-    DENY = "deny"
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One ``topic`` or ``pattern`` line."""
-
-    permission: Permission
-    filter: str
 
 
 @final
@@ -85,8 +62,8 @@ class Section:
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         listed = list(rules)
-        self.read = FilterSet(r.filter for r in listed if _reads(r.permission))
-        self.write = FilterSet(r.filter for r in listed if _writes(r.permission))
+        self.read = FilterSet(r.filter for r in listed if r.permission.reads)
+        self.write = FilterSet(r.filter for r in listed if r.permission.writes)
         self.deny = FilterSet(r.filter for r in listed if r.permission is Permission.DENY)
 
 
@@ -167,10 +144,10 @@ class AclRules:
         user: str | None = None
         current = anonymous
         for number, raw in enumerate(text.split("\n"), start=1):
-            line = raw.strip(_BLANKS)
+            line = raw.strip(BLANKS)
             if not line or line.startswith("#"):
                 continue
-            keyword, argument = _first_word(line)
+            keyword, argument = first_word(line)
             try:
                 if not argument:
                     raise ValueError(f"nothing after {keyword!r}")
@@ -203,7 +180,7 @@ class AclRules:
         substituted: list[Rule] = []
         granted: Iterable[Rule] = getattr(identity.grant, "rules", ())
         for rule in (*self._patterns, *granted):
-            filled = _fill(rule, identity)
+            filled = fill(rule, client_id=identity.client_id, username=identity.username)
             if filled is not None:
                 substituted.append(Rule(rule.permission, filled))
         return Access(self, section, substituted)
@@ -221,8 +198,8 @@ class Access:
         self._section = section
         # Plain texts, not compiled: there is one such set for each client, and most topics are
         # decided once.
-        self._read = tuple(r.filter for r in listed if _reads(r.permission))
-        self._write = tuple(r.filter for r in listed if _writes(r.permission))
+        self._read = tuple(r.filter for r in listed if r.permission.reads)
+        self._write = tuple(r.filter for r in listed if r.permission.writes)
         self._deny = tuple(r.filter for r in listed if r.permission is Permission.DENY)
         self.publish: dict[str, bool] = {}
         self.deliver: dict[str, bool] = {}
@@ -255,71 +232,5 @@ class Access:
         return self._section.deny.matches(topic) or _any_matches(self._deny, topic)
 
 
-def _reads(permission: Permission) -> bool:
-    return permission in (Permission.READ, Permission.READWRITE)
-
-
-def _writes(permission: Permission) -> bool:
-    return permission in (Permission.WRITE, Permission.READWRITE)
-
-
 def _any_matches(filters: tuple[str, ...], topic: str) -> bool:
     return any(matches(topic_filter, topic) for topic_filter in filters)
-
-
-def _first_word(text: str) -> tuple[str, str]:
-    """The first word, and what follows the blanks after it."""
-    word = text.replace("\t", " ").partition(" ")[0]
-    return word, text[len(word) :].strip(_BLANKS)
-
-
-def parse_rule(argument: str, *, is_pattern: bool) -> Rule:
-    """Read what follows ``topic`` or ``pattern``.
-
-    A single word is a filter, even ``read``. With more words the first is the access, so a
-    filter that holds a space needs one before it.
-
-    Raises:
-        ValueError: it cannot be used.
-    """
-    word, rest = _first_word(argument)
-    if rest:
-        try:
-            permission = Permission(word)
-        except ValueError:
-            raise ValueError(f"unknown access {word!r}") from None
-        topic_filter = rest
-    else:
-        permission = Permission.READWRITE
-        topic_filter = word
-    if topic_filter.startswith(SHARE_PREFIX):
-        raise ValueError("a rule names the filter without '$share/group/'; it holds for both")
-    try:
-        validate_topic_filter(topic_filter, levels_max=UTF8_STRING_BYTES_MAX)
-    except MqttError as error:
-        raise ValueError(error.message) from None
-    if is_pattern:
-        for level in topic_filter.split("/"):
-            if level not in ("%c", "%u") and ("%c" in level or "%u" in level):
-                raise ValueError("%c and %u must be whole levels")
-    return Rule(permission, topic_filter)
-
-
-def _fill(rule: Rule, identity: Identity) -> str | None:
-    """Put the client's names into a pattern; None if the rule does not hold for this client."""
-    levels = rule.filter.split("/")
-    for index, level in enumerate(levels):
-        if level not in ("%c", "%u"):
-            continue
-        name = identity.client_id if level == "%c" else identity.username
-        if name is None:
-            return None
-        is_plain = bool(name) and not any(char in name for char in "+#/\0")
-        if rule.permission is Permission.DENY:
-            # A name that cannot be a level must not get its bearer around a deny line.
-            levels[index] = name if is_plain else "+"
-        elif is_plain and not (index == 0 and name.startswith("$")):
-            levels[index] = name
-        else:
-            return None
-    return "/".join(levels)

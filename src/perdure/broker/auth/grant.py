@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, final
 
-from perdure.broker.auth.acl_rules import Permission, Rule, parse_rule
+from perdure.topic.rules import Permission, Rule, parse_rule
 
 GRANT_RULES_MAX: Final = 1000
 """Rules of one login, unless a method says otherwise: each topic is compared with all of them."""

@@ -109,7 +109,7 @@ def issue(
     out: Output,
 ) -> None:
     """Make a token for IDENTITY and print it: it is shown this once."""
-    from perdure.broker.auth.acl_rules import parse_rule
+    from perdure.topic.rules import parse_rule
 
     now_s = _now_s()
     try:

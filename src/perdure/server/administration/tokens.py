@@ -17,7 +17,6 @@ from perdure.admin.records.tokens import (
     TokenRevoked,
     TokenRow,
 )
-from perdure.broker.auth.acl_rules import parse_rule
 from perdure.broker.services import Services
 from perdure.clock import Clock
 from perdure.config.schema.auth_methods import TokensAuthConfig
@@ -25,6 +24,7 @@ from perdure.config.units import format_time
 from perdure.identity.expiry import expiry_us
 from perdure.server.administration.service import Call, Handler
 from perdure.tokens import Listed, SharedStore, Token, TokenStore, new_id, show_id
+from perdure.topic.rules import parse_rule
 
 LOOKED_AT_MAX: Final = 5_000
 """Tokens that are looked at for one page of an identity's."""

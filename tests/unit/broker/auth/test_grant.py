@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from perdure.broker.auth.acl import AclAuthorizer
-from perdure.broker.auth.acl_rules import AclRules, Permission, Rule
+from perdure.broker.auth.acl_rules import AclRules
 from perdure.broker.auth.authorize import Identity
 from perdure.broker.auth.grant import EVERYTHING, Grant, grant_of, parse_grant
+from perdure.topic.rules import Permission, Rule
 
 
 def test_both_forms() -> None:
