@@ -35,7 +35,7 @@ async def registry(request: pytest.FixtureRequest) -> AsyncIterator[Registry]:
     await registry.close()
 
 
-async def raw(registry: Registry, *args: str | int, key: bytes) -> Any:
+async def raw(registry: Registry, *args: str | int | bytes, key: bytes) -> Any:
     return await registry.client.call(Command((args[0], key, *args[1:]), key))
 
 
@@ -126,8 +126,8 @@ async def test_what_anybody_subscribes_to_is_found(registry: Registry) -> None:
     for name, transport in (("pump", "mqtt"), (odd.device_id, "ws")):
         [found] = await registry.subscriptions(name)
         assert (found.channel, found.filter_id, found.transport) == (TASKS, "", transport)
-    found = await registry.subscriptions_of(["pump", "pxm", "nobody"])
-    assert {name: len(each) for name, each in found.items()} == {"pump": 1, "pxm": 1, "nobody": 0}
+    several = await registry.subscriptions_of(["pump", "pxm", "nobody"])
+    assert {name: len(each) for name, each in several.items()} == {"pump": 1, "pxm": 1, "nobody": 0}
 
 
 async def test_devices_users_and_workers(registry: Registry) -> None:
@@ -245,3 +245,47 @@ async def test_random_subscriptions_against_a_plain_list(registry: Registry) -> 
                 and (not where or fulfils(json.loads(where), document))
             }
             assert set((await registry.wanting(change, document)).devices) == expected
+
+
+async def test_what_is_no_device_stops_nobody(registry: Registry) -> None:
+    """Members that others may have written: the rest are found, and upkeep passes by."""
+    key = registry.keys.subscription(TASKS, "f")
+    await registry.set_filter(TASKS, "f", json.dumps(HIGH))
+    for member in ("pump|mqtt", "no bar", "|mqtt", "pump|"):
+        await raw(registry, "SADD", member, key=key)
+    await raw(registry, "SADD", b"\xff|mqtt", key=registry.keys.subscription(TASKS))
+    found = await registry.wanting(TASKS, {"priority": "high"})
+    assert found.members == sorted(["pump|mqtt", "no bar", "|mqtt", "pump|", "\ufffd|mqtt"])
+    assert found.devices == [PUMP, DeviceTransport("\ufffd", "mqtt")]
+    assert found.by_transport() == {"mqtt": ["pump", "\ufffd"]}
+    assert (await Upkeep(registry).orphans(remove=False)).looked_at == 2
+    assert await registry.delete_filter(TASKS, "f")
+    assert (await registry.wanting(TASKS, {"priority": "high"})).members == ["\ufffd|mqtt"]
+    # A key that looks like a subscription's and is none is not asked for.
+    other = registry.keys.prefix.encode() + b"subscription:app:x:partition:"
+    await raw(registry, "SET", "1", key=other)
+    assert await registry.subscriptions("pump") == []
+
+
+async def test_upkeep_of_many(registry: Registry) -> None:
+    """More than go out together, of everything that upkeep does, and a set of several pages."""
+    upkeep, count = Upkeep(registry), 1_203
+    many = [DeviceTransport(f"d{number}", "ws") for number in range(count)]
+    await registry.subscribe_all([(each, TASKS, json.dumps(HIGH)) for each in many], until_s=100)
+    alone = [(each, TASKS._replace(model_id=each.device_id), "{}") for each in many[:600]]
+    await registry.subscribe_all(alone)
+    found = await registry.wanting(TASKS, {"priority": "high"})
+    assert found.devices == sorted(many)
+    for device in many[:300]:
+        await registry.connected(device, now_us=NOW_US, worker="w")
+    assert await upkeep.leave("w", now_us=NOW_US) == 300
+    assert await upkeep.leave("w", now_us=NOW_US) == 0
+    assert (await upkeep.statistics()).connected == 0
+    assert await upkeep.repartition(1) > 0
+    registry = Registry(registry.client, type(registry.keys)(1, registry.keys.prefix))
+    upkeep = Upkeep(registry)
+    assert await upkeep.orphans(remove=True) == (count + 600, count - 300 + 300)
+    assert await upkeep.sweep(99) == (0,)
+    assert await upkeep.sweep(100) == (300,)  # the ends of orphans have gone with them
+    assert await registry.filters(TASKS) == {}
+    assert await registry.forget(*(each.device_id for each in many)) == 300

@@ -179,10 +179,9 @@ class RegistryOutput(Output):
                 self._context.log.warning(
                     "forwarder.filter_unreadable", channel=each[0], filter=each[1]
                 )
-        devices: dict[str, list[str]] = {}
-        for device_id, transport in wanted.devices:
-            if transport not in self._skip:
-                devices.setdefault(transport, []).append(device_id)
+        devices = wanted.by_transport()
+        for transport in self._skip:
+            devices.pop(transport, None)
         return Change(message, channel, devices)
 
     async def _add(self, registry: Registry, changes: Sequence[Change]) -> None:

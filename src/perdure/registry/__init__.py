@@ -7,8 +7,9 @@ Workers of any transport ask it which devices want a change; Perdure's clients a
 from perdure.registry.channel import Channel, DeviceTransport, Keys, filter_id_of, patterns
 from perdure.registry.device import Device
 from perdure.registry.reading import Subscribed
-from perdure.registry.registry import Registry, Wanted
+from perdure.registry.registry import Registry
 from perdure.registry.upkeep import Swept, Upkeep
+from perdure.registry.wanted import Wanted
 
 __all__ = [
     "Channel",

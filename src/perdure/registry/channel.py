@@ -98,9 +98,12 @@ def checked_key(channel: Channel) -> str:
         ConfigError: a part is missing, too long, or has a colon in it.
     """
     app_id, model, user_id, model_id = channel
-    user, one = f":user:{user_id}" if user_id else "", f":id:{model_id}" if model_id else ""
-    key = f"app:{app_id}{user}:model:{model}{one}"
-    colons = 3 + 2 * (user_id != "") + 2 * (model_id != "")
+    if user_id:
+        colons, key = 5, f"app:{app_id}:user:{user_id}:model:{model}"
+    else:
+        colons, key = 3, f"app:{app_id}:model:{model}"
+    if model_id:
+        colons, key = colons + 2, f"{key}:id:{model_id}"
     if not app_id or not model or len(key) > PART_CHARS_MAX or key.count(":") != colons:
         check_channel(channel)
     return key

@@ -18,6 +18,7 @@ from perdure.registry import writes
 from perdure.registry.channel import Channel, DeviceTransport, filter_id_of
 from perdure.registry.notes import NONE, Noted, Notes
 from perdure.registry.registry import Registry
+from perdure.registry.removal import take_out_all
 from perdure.storage.redis import Command
 
 AT_ONCE: Final = 64
@@ -139,9 +140,14 @@ class Mirror:
         await _each(noted, lambda name: self._drop(name, noted[name] - _noted(live[name])))
 
     async def _drop(self, name: str, ended: Noted) -> None:
-        for channel_key, filter_id in ended:
-            channel = Channel.parse(channel_key)
-            await self._registry.unsubscribe(self._device(name), channel, filter_id)
+        device, keys = self._device(name), self._registry.keys
+        await take_out_all(
+            self._registry,
+            [
+                (device, keys.subscription(Channel.parse(key), filter_id))
+                for key, filter_id in ended
+            ],
+        )
 
     async def _changed(self, live: Mapping[str, Held]) -> list[str]:
         """Who is connected and not as the registry has it."""

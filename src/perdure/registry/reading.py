@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Collection, Sequence
-from typing import Final, final
+from typing import Final, cast, final
 
 import msgspec
 
-from perdure.errors import ConfigError
-from perdure.registry.channel import Channel, DeviceTransport, Keys
+from perdure.registry.channel import PART_CHARS_MAX, Channel, Keys
 from perdure.storage.redis import Command, RedisClient, Reply
 from perdure.storage.redis.commands import check
 
@@ -17,6 +16,12 @@ PAGE: Final = 1_000
 """Members of a set that are asked for at once."""
 _LITERAL: Final = re.compile(r"[\\*?\[\]^-]")
 """What a pattern of Redis would take for something else."""
+_PART: Final = rb"[^:]{1,%d}" % (4 * PART_CHARS_MAX)
+_REST: Final = re.compile(
+    rb"app:%b(?::user:%b)?:model:%b(?::id:%b)?(?::filter:.+)?:partition:\d+" % ((_PART,) * 4),
+    re.DOTALL,
+)
+"""The name of a subscription, behind the prefix; as ``Keys.parse_subscription``, for many."""
 
 
 @final
@@ -34,50 +39,69 @@ class Subscribed(msgspec.Struct, frozen=True):
     transport: str
 
 
-async def scanned(client: RedisClient, keys: Sequence[bytes]) -> list[str]:
-    """What is in sets (``SSCAN``), a round trip for a page of each."""
-    found: list[str] = []
-    for members in (await scanned_each(client, keys)).values():
-        found += members
-    return found
-
-
-async def scanned_each(
-    client: RedisClient, keys: Sequence[bytes], pattern: str = ""
-) -> dict[bytes, list[str]]:
-    """What is in each of some sets; a member may come twice.
+def scan_command(key: bytes, at: bytes = b"0", pattern: str = "") -> Command:
+    """A page of a set (``SSCAN``).
 
     Args:
-        client: connected.
-        keys: of the sets.
+        key: of the set.
+        at: where it begins, as the page before has told.
         pattern: which members (``MATCH``); empty = all.
     """
-    found: dict[bytes, list[str]] = {key: [] for key in keys}
-    async for page in scanned_pages(client, keys, pattern):
-        for key, members in page.items():
-            found[key] += members
+    only = ("MATCH", pattern) if pattern else ()
+    return Command(("SSCAN", key, at, *only, "COUNT", PAGE), key)
+
+
+def scan_reply(reply: Reply) -> tuple[bytes, list[bytes]]:
+    """Where the next page of a set begins (``b"0"`` = there is none), and the members of this one.
+
+    Raises:
+        StorageError, UsageError: what an error reply means.
+    """
+    answer = check(reply)
+    assert isinstance(answer, list)
+    at, page = answer
+    assert isinstance(at, bytes)
+    assert isinstance(page, list)
+    return at, cast("list[bytes]", page)
+
+
+def text_of(member: bytes) -> str:
+    """A member as text; bytes that are none, which only others can have written, are replaced."""
+    try:
+        return member.decode()
+    except UnicodeDecodeError:
+        return member.decode(errors="replace")
+
+
+async def scanned(client: RedisClient, keys: Sequence[bytes]) -> list[str]:
+    """What is in sets (``SSCAN``), a round trip for a page of each; a member may come twice."""
+    found: list[str] = []
+    async for page in scanned_pages(client, keys):
+        for members in page.values():
+            found += members
     return found
 
 
 async def scanned_pages(
     client: RedisClient, keys: Sequence[bytes], pattern: str = ""
 ) -> AsyncIterator[dict[bytes, list[str]]]:
-    """``scanned_each``, a round trip at a time."""
-    only = ("MATCH", pattern) if pattern else ()
+    """What is in each of some sets, a round trip at a time; a member may come twice.
+
+    Args:
+        client: connected.
+        keys: of the sets.
+        pattern: which members (``MATCH``); empty = all.
+    """
     todo: dict[bytes, bytes] = dict.fromkeys(keys, b"0")
     while todo:
-        replies = await client.execute(
-            [Command(("SSCAN", key, at, *only, "COUNT", PAGE), key) for key, at in todo.items()]
-        )
+        replies = await client.execute([scan_command(key, at, pattern) for key, at in todo.items()])
         following: dict[bytes, bytes] = {}
         found: dict[bytes, list[str]] = {}
         for key, reply in zip(todo, replies, strict=True):
-            answer = check(reply)
-            assert isinstance(answer, list)
-            at, page = answer
-            assert isinstance(page, list)
-            found[key] = [each.decode() for each in page if isinstance(each, bytes)]
-            if isinstance(at, bytes) and at != b"0":
+            at, page = scan_reply(reply)
+            if page:
+                found[key] = [text_of(member) for member in page]
+            if at != b"0":
                 following[key] = at
         yield found
         todo = following
@@ -91,42 +115,53 @@ async def held_by(
     The keys of the seed tell who subscribes to a channel, not to what a device does, and an index
     would take more memory than they do.
     """
-    found: dict[str, list[Subscribed]] = {each: [] for each in device_ids}
+    found: dict[str, dict[Subscribed, None]] = {each: {} for each in device_ids}
     pattern = ""
     if len(found) == 1:  # the server may choose
         pattern = _LITERAL.sub(r"\\\g<0>", next(iter(found))) + "|*"
-    async for page in subscription_pages(client, keys):
-        for key, members in (await scanned_each(client, page, pattern)).items():
-            for device in map(DeviceTransport.parse, set(members)):
-                if device.device_id in found:
-                    channel_key, filter_id, _ = keys.parse_subscription(key)
-                    found[device.device_id].append(
-                        Subscribed(Channel.parse(channel_key), filter_id, device.transport)
-                    )
-    for each in found.values():
-        each.sort(key=lambda one: (one.channel.key, one.filter_id, one.transport))
-    return found
+    async for names in client.scan(_pattern(keys)):
+        # A name that comes twice is looked at twice: that is cheaper than to remember all.
+        async for page in scanned_pages(client, _only_sets(keys, names), pattern):
+            for key, members in page.items():
+                _note(found, keys, key, members)
+    return {
+        name: sorted(each, key=lambda one: (one.channel.key, one.filter_id, one.transport))
+        for name, each in found.items()
+    }
+
+
+def _note(
+    found: dict[str, dict[Subscribed, None]], keys: Keys, key: bytes, members: Sequence[str]
+) -> None:
+    """Take in what the members of one set that are asked about subscribe to."""
+    for member in members:
+        device_id, _, transport = member.rpartition("|")
+        of_device = found.get(device_id)
+        if of_device is None:
+            continue
+        channel_key, filter_id, _ = keys.parse_subscription(key)
+        of_device[Subscribed(Channel.parse(channel_key), filter_id, transport)] = None
+
+
+def _pattern(keys: Keys) -> bytes:
+    return keys.prefix.encode() + b"subscription:*"
+
+
+def _only_sets(keys: Keys, names: Sequence[bytes]) -> list[bytes]:
+    """Names that are of subscriptions; somebody else's may look alike."""
+    begin, is_rest = keys.prefix.encode() + b"subscription:", _REST.fullmatch
+    return [
+        name for name in names if name.startswith(begin) and is_rest(name, len(begin)) is not None
+    ]
 
 
 async def subscription_pages(client: RedisClient, keys: Keys) -> AsyncIterator[list[bytes]]:
     """Keys of subscriptions, each once, in pages of SCAN."""
     seen: set[bytes] = set()
-    async for page in client.scan(keys.prefix.encode() + b"subscription:*"):
-        found = [
-            key for key in dict.fromkeys(page) if key not in seen and _is_subscription(keys, key)
-        ]
+    async for page in client.scan(_pattern(keys)):
+        found = [key for key in _only_sets(keys, list(dict.fromkeys(page))) if key not in seen]
         seen.update(found)
         yield found
-
-
-def _is_subscription(keys: Keys, key: bytes) -> bool:
-    """Whether a key is of a subscription; somebody else's may look alike."""
-    try:
-        channel_key, _, _ = keys.parse_subscription(key)
-        Channel.parse(channel_key)
-    except ConfigError:
-        return False
-    return True
 
 
 def pairs_of(reply: bytes | int | list[Reply] | None) -> dict[str, str]:

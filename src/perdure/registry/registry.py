@@ -27,35 +27,18 @@ from perdure.registry.channel import (
     check_channel,
     check_device,
     filter_id_of,
-    patterns,
 )
 from perdure.registry.device import Device, iso, read_device
-from perdure.registry.reading import Subscribed, held_by, pairs_of, scanned
+from perdure.registry.reading import Subscribed, held_by, pairs_of, scanned, scanned_pages
+from perdure.registry.removal import take_out_all
+from perdure.registry.wanted import Wanted, find_wanting
 from perdure.storage.redis import Command, RedisClient, Reply, parse_url
 from perdure.storage.redis.commands import check
-
-FILTERS_MAX: Final = 10_000
-"""Filters of one channel that are tried on a change; the seed's own answer for more is another
-channel."""
 
 PAGE_WRITTEN: Final = 1_000
 """Subscriptions of one page."""
 PAGES_AT_ONCE: Final = 4
 """Pages of subscriptions that are on their way at the same time."""
-
-
-@final
-class Wanted(msgspec.Struct, frozen=True):
-    """Who wants a change.
-
-    Attributes:
-        devices: each once, in the order of their names.
-        unreadable: filters, as channel key and id, that somebody has written and nobody here can
-            read: their subscribers are left out.
-    """
-
-    devices: list[DeviceTransport]
-    unreadable: list[tuple[str, str]]
 
 
 @final
@@ -171,19 +154,7 @@ class Registry:
 
     async def take_out(self, device: DeviceTransport, key: bytes) -> bool:
         """``unsubscribe`` by the subscription's key."""
-        keys = self.keys
-        expiry = keys.expiry(device.device_id)
-        removed, _, left = await self.write(
-            [
-                Command(("SREM", key, str(device)), key),
-                Command(("ZREM", expiry, writes.expiry_entry(keys, device, key)), expiry),
-                Command(("SCARD", key), key),
-            ]
-        )
-        channel_key, filter_id, _ = keys.parse_subscription(key)
-        if filter_id and not left:
-            await self._drop_unused(Channel.parse(channel_key), filter_id, key)
-        return bool(removed)
+        return await take_out_all(self, [(device, key)]) > 0
 
     async def subscriptions(self, device_id: str) -> list[Subscribed]:
         """What a device subscribes to, by whomever it was written; looks at all subscriptions."""
@@ -212,25 +183,7 @@ class Registry:
 
     async def wanting_content(self, change: Channel, content: Content) -> Wanted:
         """``wanting``, of the content of a message."""
-        channels = patterns(check_channel(change))
-        keys = [self.keys.subscription(channel) for channel in channels]
-        unreadable: list[tuple[str, str]] = []
-        hashes = [self.keys.filters(channel) for channel in channels]
-        found = await self.write([Command(("HGETALL", key), key) for key in hashes])
-        for channel, reply in zip(channels, found, strict=True):
-            filters = pairs_of(reply)
-            if len(filters) > FILTERS_MAX:
-                raise ConfigError(f"{channel.key} has more than {FILTERS_MAX} filters")
-            for filter_id, text in filters.items():
-                try:
-                    fulfilled = parse_filter(text).holds_for(content)
-                except ValueError:
-                    unreadable.append((channel.key, filter_id))
-                    continue
-                if fulfilled:
-                    keys.append(self.keys.subscription(channel, filter_id))
-        members = await self._members_of(keys)
-        return Wanted(sorted(DeviceTransport.parse(each) for each in members), unreadable)
+        return await find_wanting(self.client, self.keys, change, content)
 
     # -- filters ---------------------------------------------------------------------------
 
@@ -268,9 +221,14 @@ class Registry:
         key = self.keys.filters(channel)
         was_there = await self.get_filter(channel, filter_id) is not None
         subscription = self.keys.subscription(channel, filter_id)
-        for member in await self.members(subscription):
-            await self.take_out(DeviceTransport.parse(member), subscription)
-        await self.client.call(Command(("HDEL", key, filter_id), key))
+        async for page in scanned_pages(self.client, [subscription]):
+            for members in page.values():
+                split = (each.rpartition("|") for each in members)
+                ended = [(DeviceTransport(one, by), subscription) for one, _, by in split]
+                await take_out_all(self, ended)
+        await self.write(
+            [Command(("HDEL", key, filter_id), key), Command(("DEL", subscription), subscription)]
+        )
         return was_there
 
     # -- devices ---------------------------------------------------------------------------
@@ -340,11 +298,15 @@ class Registry:
         Returns:
             Subscriptions that are gone; ``subscriptions_of`` finds them.
         """
-        count = 0
-        for device_id, held in (await self.subscriptions_of(device_ids)).items():
-            for each in held:
-                key = self.keys.subscription(each.channel, each.filter_id)
-                count += await self.take_out(DeviceTransport(device_id, each.transport), key)
+        ended = [
+            (
+                DeviceTransport(device_id, each.transport),
+                self.keys.subscription(each.channel, each.filter_id),
+            )
+            for device_id, held in (await self.subscriptions_of(device_ids)).items()
+            for each in held
+        ]
+        count = await take_out_all(self, ended)
         commands: list[Command] = []
         for known in await self.devices(device_ids):
             if known.user_id:
@@ -366,17 +328,4 @@ class Registry:
 
     async def members(self, key: bytes) -> list[str]:
         """The members of a set, sorted."""
-        return sorted(await self._members_of([key]))
-
-    async def _members_of(self, keys: Sequence[bytes]) -> set[str]:
-        return set(await scanned(self.client, keys))
-
-    async def _drop_unused(self, channel: Channel, filter_id: str, key: bytes) -> None:
-        """Forget a filter without subscribers. Somebody may subscribe meanwhile: then it stays."""
-        filters = self.keys.filters(channel)
-        text = await self.get_filter(channel, filter_id)
-        if text is None:
-            return
-        await self.client.call(Command(("HDEL", filters, filter_id), filters))
-        if await self.client.call(Command(("SCARD", key), key)):
-            await self.client.call(Command(("HSETNX", filters, filter_id, text), filters))
+        return sorted(set(await scanned(self.client, [key])))

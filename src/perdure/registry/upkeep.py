@@ -7,19 +7,25 @@ was not looked at again just before.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Final, NamedTuple, final
 
 from perdure.registry import writes
 from perdure.registry.channel import EXPIRY_SHARDS, DeviceTransport, Keys
 from perdure.registry.device import Device
-from perdure.registry.reading import subscription_pages
+from perdure.registry.reading import scanned_pages, subscription_pages
 from perdure.registry.registry import Registry
+from perdure.registry.removal import take_out_all
 from perdure.storage.redis import Command
 
 SHARDS_AT_ONCE: Final = 256
 DUE_AT_ONCE: Final = 100
 """Expiries of one shard that are looked at in a batch."""
+LEFT_AT_ONCE: Final = 128
+"""Devices of a worker that is gone: between the look at one and what is written of it somebody
+may connect it."""
+LOOKED_AT_AT_ONCE: Final = 500
+"""Subscriptions that are looked at, and then taken out or moved, in a batch."""
 
 
 @final
@@ -89,15 +95,17 @@ class Upkeep:
                     ]
                 )
                 following: list[bytes] = []
+                entries: list[tuple[bytes, bytes]] = []
                 for key, due in zip(todo, found, strict=True):
                     assert isinstance(due, list)
-                    for entry in due:
-                        assert isinstance(entry, bytes)
-                        if await self._claim(key, entry, now_s):
-                            await self._registry.take_out(*writes.parse_expiry(self._keys, entry))
-                            count += 1
+                    entries += [(key, entry) for entry in due if isinstance(entry, bytes)]
                     if len(due) == DUE_AT_ONCE:
                         following.append(key)
+                for at in range(0, len(entries), DUE_AT_ONCE):
+                    claimed = await self._claimed(entries[at : at + DUE_AT_ONCE], now_s)
+                    ended = [writes.parse_expiry(self._keys, entry) for entry in claimed]
+                    await take_out_all(self._registry, ended)
+                    count += len(claimed)
                 todo = following
         return Swept(count)
 
@@ -108,28 +116,36 @@ class Upkeep:
             How many there were.
         """
         key = self._keys.of_worker(worker)
+        members = [DeviceTransport.parse(each) for each in await self._registry.members(key)]
         count = 0
-        for member in await self._registry.members(key):
-            device = DeviceTransport.parse(member)
-            known = await self._registry.device(device.device_id)
-            connection = None if known is None else known.connections.get(device.transport)
-            if connection is not None and connection.connected and connection.worker == worker:
-                await self._registry.disconnected(device, now_us=now_us)
-                count += 1
+        for first in range(0, len(members), LEFT_AT_ONCE):
+            page = members[first : first + LEFT_AT_ONCE]
+            names = list(dict.fromkeys(device.device_id for device in page))
+            known = {each.device_id: each for each in await self._registry.devices(names)}
+            commands: list[Command] = []
+            for device in page:
+                found = known.get(device.device_id)
+                connection = None if found is None else found.connections.get(device.transport)
+                if connection is not None and connection.connected and connection.worker == worker:
+                    commands += writes.disconnected(self._keys, device, now_us=now_us)
+                    count += 1
+            await self._registry.write(commands)
         await self._client.call(Command(("DEL", key), key))
         return count
 
     async def orphans(self, *, remove: bool) -> Orphans:
         """Find, and if wanted take out, subscriptions of devices that have no hash."""
         looked_at = found = 0
-        async for key in self._subscriptions():
-            for member in await self._registry.members(key):
-                looked_at += 1
-                device = DeviceTransport.parse(member)
-                if await self._registry.device(device.device_id) is None:
-                    found += 1
-                    if remove:
-                        await self._registry.take_out(device, key)
+        async for members in self._subscriptions():
+            looked_at += len(members)
+            for first in range(0, len(members), LOOKED_AT_AT_ONCE):
+                page = members[first : first + LOOKED_AT_AT_ONCE]
+                names = [self._keys.device(device.device_id) for device, _ in page]
+                known = await self._registry.write([Command(("EXISTS", key), key) for key in names])
+                ended = [each for each, is_known in zip(page, known, strict=True) if not is_known]
+                found += len(ended)
+                if remove:
+                    await take_out_all(self._registry, ended)
         return Orphans(looked_at, found)
 
     async def repartition(self, partitions: int) -> int:
@@ -143,17 +159,17 @@ class Upkeep:
         """
         target = Keys(partitions, self._keys.prefix)
         moved = 0
-        async for key in self._subscriptions():
-            channel_key, filter_id, partition = self._keys.parse_subscription(key)
-            if partition == target.partition(channel_key):
-                continue
-            to = target.subscription_in(channel_key, filter_id, target.partition(channel_key))
-            for member in await self._registry.members(key):
-                device = DeviceTransport.parse(member)
-                await self._move_expiry(device, key, to)
-                await self._client.call(Command(("SADD", to, member), to))
-                await self._client.call(Command(("SREM", key, member), key))
-                moved += 1
+        async for members in self._subscriptions():
+            moving: list[tuple[DeviceTransport, bytes, bytes]] = []
+            for device, key in members:
+                channel_key, filter_id, partition = self._keys.parse_subscription(key)
+                place = target.partition(channel_key)
+                if partition != place:
+                    to = target.subscription_in(channel_key, filter_id, place)
+                    moving.append((device, key, to))
+            for first in range(0, len(moving), LOOKED_AT_AT_ONCE):
+                await self._move(moving[first : first + LOOKED_AT_AT_ONCE])
+            moved += len(moving)
         return moved
 
     async def idle(self, before: str) -> AsyncIterator[Device]:
@@ -200,23 +216,52 @@ class Upkeep:
             for device in await self._registry.devices([name.decode() for name in names]):
                 yield device
 
-    async def _subscriptions(self) -> AsyncIterator[bytes]:
-        """Keys of subscriptions, each once."""
-        async for page in subscription_pages(self._client, self._keys):
-            for key in page:
-                yield key
+    async def _subscriptions(self) -> AsyncIterator[list[tuple[DeviceTransport, bytes]]]:
+        """Subscriptions in pages: devices, and the keys that they are in.
 
-    async def _claim(self, key: bytes, entry: bytes, now_s: int) -> bool:
-        """Whether an expiry is still due, and this is who has taken it."""
-        score = await self._client.call(Command(("ZSCORE", key, entry), key))
-        if not isinstance(score, bytes) or float(score) > now_s:
-            return False
-        return bool(await self._client.call(Command(("ZREM", key, entry), key)))
+        What is no device, which only others can have written, is left out. One that is taken out
+        and put in again meanwhile may come twice.
+        """
+        async for names in subscription_pages(self._client, self._keys):
+            async for page in scanned_pages(self._client, names):
+                yield [
+                    (DeviceTransport(device_id, transport), key)
+                    for key, members in page.items()
+                    for device_id, _, transport in (each.rpartition("|") for each in members)
+                    if device_id and transport
+                ]
 
-    async def _move_expiry(self, device: DeviceTransport, key: bytes, to: bytes) -> None:
-        expiry = self._keys.expiry(device.device_id)
-        old, new = (writes.expiry_entry(self._keys, device, each) for each in (key, to))
-        score = await self._client.call(Command(("ZSCORE", expiry, old), expiry))
-        if isinstance(score, bytes):
-            await self._client.call(Command(("ZADD", expiry, score, new), expiry))
-            await self._client.call(Command(("ZREM", expiry, old), expiry))
+    async def _claimed(self, entries: Sequence[tuple[bytes, bytes]], now_s: int) -> list[bytes]:
+        """The expiries, shard and entry, that are still due and that nobody else has taken."""
+        scores = await self._registry.write(
+            [Command(("ZSCORE", key, entry), key) for key, entry in entries]
+        )
+        due = [
+            each
+            for each, score in zip(entries, scores, strict=True)
+            if isinstance(score, bytes) and float(score) <= now_s
+        ]
+        taken = await self._registry.write(
+            [Command(("ZREM", key, entry), key) for key, entry in due]
+        )
+        return [entry for (_, entry), is_ours in zip(due, taken, strict=True) if is_ours]
+
+    async def _move(self, moving: Sequence[tuple[DeviceTransport, bytes, bytes]]) -> None:
+        """Move subscriptions, and when they end, from one key to another."""
+        ends: list[tuple[bytes, bytes, bytes]] = []
+        for device, *both in moving:
+            old, new = (writes.expiry_entry(self._keys, device, key) for key in both)
+            ends.append((self._keys.expiry(device.device_id), old, new))
+        scores = await self._registry.write(
+            [Command(("ZSCORE", expiry, old), expiry) for expiry, old, _ in ends]
+        )
+        first: list[Command] = []
+        second: list[Command] = []
+        for (device, key, to), (expiry, old, new), score in zip(moving, ends, scores, strict=True):
+            if isinstance(score, bytes):
+                first.append(Command(("ZADD", expiry, score, new), expiry))
+                second.append(Command(("ZREM", expiry, old), expiry))
+            first.append(Command(("SADD", to, str(device)), to))
+            second.append(Command(("SREM", key, str(device)), key))
+        await self._registry.write(first)
+        await self._registry.write(second)

@@ -104,7 +104,8 @@ def subscribed_all(
     before: list[Command] = []
     after: list[Command] = []
     by_where: dict[str, tuple[str, str]] = {}
-    begin, partitions = f"{keys.prefix}subscription:", keys.partitions
+    written: set[tuple[bytes, str]] = set()
+    begin, partitions, new = f"{keys.prefix}subscription:", keys.partitions, tuple.__new__
     for device, channel, where in wanted:
         device_id, transport = device
         if not device_id or not transport or "|" in transport:
@@ -118,7 +119,9 @@ def subscribed_all(
                 known = by_where[where] = text, filter_id_of(text)
             text, filter_id = known
             filters = keys.filters_of(channel_key)
-            after.append(Command(("HSET", filters, filter_id, text), filters))
+            if (filters, filter_id) not in written:  # once for all of the page
+                written.add((filters, filter_id))
+                after.append(new(Command, (("HSET", filters, filter_id, text), filters)))
             key = f"{begin}{channel_key}:filter:{filter_id}:partition:{place}".encode()
         else:
             key = f"{begin}{channel_key}:partition:{place}".encode()
@@ -127,7 +130,8 @@ def subscribed_all(
             before.append(
                 Command(("ZADD", expiry, until_s, expiry_entry(keys, device, key)), expiry)
             )
-        after.append(Command(("SADD", key, f"{device_id}|{transport}"), key))
+        # Half of what the constructor of a named tuple takes.
+        after.append(new(Command, (("SADD", key, f"{device_id}|{transport}"), key)))
     return before, after
 
 
