@@ -8,6 +8,7 @@ readers: its members share the partitions, and each publisher's messages stay wi
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
@@ -30,28 +31,36 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,200}")
 _PLAIN_FORWARDER: Final = re.compile(r"[a-z0-9_-]{1,50}")
 _OTHER: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _DIGITS: Final = 12
+_OF_CLIENTS: Final = ("filter", "groups")
+"""What a client that declares an application says of it."""
+_LIKE_HASHED: Final = re.compile(rf".*[-_][0-9a-f]{{{_DIGITS}}}")
+"""Names that would be taken for those of others: `desk-7-551251e715f0` is what `desk 7` becomes."""
 
 
 def topic_name(prefix: str, name: str) -> str:
     """The Kafka topic of an application.
 
     A name that Kafka cannot have, or that Kafka takes for another one's (dots and underscores), has
-    its hash behind a dot, which no plain name has: no two applications share a topic.
+    its hash behind a dot, as has one that looks as if it had: no two applications share a topic.
 
     Args:
         prefix: of all.
         name: any text.
     """
-    if _PLAIN.fullmatch(name):
+    if _is_plain(_PLAIN, name):
         return prefix + name
     return f"{prefix}{_OTHER.sub('-', name)[:150]}.{_hash(name)}"
 
 
 def forwarder_name(name: str) -> str:
     """The name of an application's forwarder."""
-    if _PLAIN_FORWARDER.fullmatch(name):
+    if _is_plain(_PLAIN_FORWARDER, name):
         return f"app-{name}"
     return f"app-{_OTHER.sub('-', name).lower()[:40]}-{_hash(name)}"
+
+
+def _is_plain(pattern: re.Pattern[str], name: str) -> bool:
+    return pattern.fullmatch(name) is not None and _LIKE_HASHED.fullmatch(name) is None
 
 
 def _hash(name: str) -> str:
@@ -69,6 +78,7 @@ class Applications:
     def __init__(self, config: ApplicationsConfig) -> None:
         self._config = config
         self._service: ForwarderService | None = None
+        self._lock = asyncio.Lock()
 
     def use(self, service: ForwarderService) -> None:
         """The service that runs their forwarders."""
@@ -125,20 +135,37 @@ class Applications:
         }
         return forwarder_name(name), settings
 
-    async def add(self, name: str, filters: list[str]) -> None:
+    async def add(self, name: str, filters: list[str], *, by: str = "") -> None:
         """Add an application that lasts through restarts, or change its filters.
+
+        Args:
+            name, filters: of it.
+            by: the client that declares it, which may change no other's; empty = an administrator,
+                who may change all.
 
         Raises:
             ConfigError, StorageError: it cannot be.
         """
         assert self._service is not None
-        key, given = self.forwarder(name, filters)
-        before = self._service.settings_of(key)
-        if before is not None and getattr(before, "application", "") != name:
-            raise ConfigError(f"there is a forwarder {key} already", path="name")
-        if before == bind_settings(key, given):
-            return  # as it is: nothing stops and starts
-        await self._service.add(key, given)
+        async with self._lock:
+            key, given = self.forwarder(name, filters)
+            given["declared_by"] = by
+            before = self._service.settings_of(key)
+            if before is not None:
+                if getattr(before, "application", "") != name:
+                    raise ConfigError(f"there is a forwarder {key} already", path="name")
+                owner = getattr(before, "declared_by", "")
+                is_same = all(getattr(before, part) == tuple(given[part]) for part in _OF_CLIENTS)
+                if by and by != owner and not is_same:
+                    raise ConfigError(
+                        f"application {name} is another's",
+                        path="name",
+                        hint="declare it with the filters that it has, or take another name",
+                    )
+                given["declared_by"] = owner if by else ""
+                if before == bind_settings(key, given):
+                    return  # as it is: nothing stops and starts
+            await self._service.add(key, given)
 
     async def remove(self, name: str) -> bool:
         """Remove an application; its topic stays. False if there is none.

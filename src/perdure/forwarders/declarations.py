@@ -58,7 +58,9 @@ class DeclaredByClients(ClientDeclarations):
                         "application.not_authorized", client_id=client_id, application=name
                     )
                     return
-            await self._applications.add(name, filters)
+            user = identity.username
+            by = f"client {client_id}" if user is None else f"user {user}"
+            await self._applications.add(name, filters, by=by)
         except PerdureError as error:
             self._log.warning(
                 "application.refused", client_id=client_id, application=name, error=error.message

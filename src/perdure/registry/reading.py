@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from typing import Final, cast, final
 
 import msgspec
@@ -12,8 +12,9 @@ from perdure.registry.channel import PART_CHARS_MAX, Channel, Keys
 from perdure.storage.redis import Command, RedisClient, Reply
 from perdure.storage.redis.commands import check
 
-PAGE: Final = 1_000
-"""Members of a set that are asked for at once."""
+PAGE: Final = 1_024
+"""Members of a set that are asked for at once; a power of two, as are the tables of Redis, so that
+one more is no page of its own."""
 _LITERAL: Final = re.compile(r"[\\*?\[\]^-]")
 """What a pattern of Redis would take for something else."""
 _PART: Final = rb"[^:]{1,%d}" % (4 * PART_CHARS_MAX)
@@ -65,12 +66,12 @@ def scan_reply(reply: Reply) -> tuple[bytes, list[bytes]]:
     return at, cast("list[bytes]", page)
 
 
-def text_of(member: bytes) -> str:
-    """A member as text; bytes that are none, which only others can have written, are replaced."""
+def texts_of(members: Iterable[bytes]) -> list[str]:
+    """Members as text; bytes that are none, which only others can have written, are replaced."""
     try:
-        return member.decode()
+        return [member.decode() for member in members]
     except UnicodeDecodeError:
-        return member.decode(errors="replace")
+        return [member.decode(errors="replace") for member in members]
 
 
 async def scanned(client: RedisClient, keys: Sequence[bytes]) -> list[str]:
@@ -100,7 +101,7 @@ async def scanned_pages(
         for key, reply in zip(todo, replies, strict=True):
             at, page = scan_reply(reply)
             if page:
-                found[key] = [text_of(member) for member in page]
+                found[key] = texts_of(page)
             if at != b"0":
                 following[key] = at
         yield found

@@ -31,7 +31,7 @@ from perdure.registry.channel import (
 from perdure.registry.device import Device, iso, read_device
 from perdure.registry.reading import Subscribed, held_by, pairs_of, scanned, scanned_pages
 from perdure.registry.removal import take_out_all
-from perdure.registry.wanted import Wanted, find_wanting
+from perdure.registry.wanted import KnownFilters, Wanted, find_wanting
 from perdure.storage.redis import Command, RedisClient, Reply, parse_url
 from perdure.storage.redis.commands import check
 
@@ -53,6 +53,7 @@ class Registry:
     def __init__(self, client: RedisClient, keys: Keys) -> None:
         self.client = client
         self.keys = keys
+        self._known = KnownFilters()
 
     @classmethod
     async def open(cls, url: str, *, partitions: int = PARTITIONS, prefix: str = "nxx:") -> Self:
@@ -183,7 +184,7 @@ class Registry:
 
     async def wanting_content(self, change: Channel, content: Content) -> Wanted:
         """``wanting``, of the content of a message."""
-        return await find_wanting(self.client, self.keys, change, content)
+        return await find_wanting(self.client, self.keys, change, content, self._known)
 
     # -- filters ---------------------------------------------------------------------------
 

@@ -179,6 +179,9 @@ class KafkaForwarderConfig(ForwarderConfig, frozen=True, tag="kafka"):
         str, about("Whose topic it is; `perdure applications` sets it.", live=True)
     ] = ""
     groups: Annotated[tuple[str, ...], about("Consumer groups of the application.", live=True)] = ()
+    declared_by: Annotated[
+        str, about("Client that has declared the application, and alone may change it.", live=True)
+    ] = ""
     partitions: Annotated[
         int, about("Of a topic that is made here.", live=True, ge=1, le=10_000)
     ] = 1
