@@ -20,15 +20,22 @@ from perdure.mqtt.packets import Properties
 from tests.support.binary_payloads import cbor_of, sparkplug_of
 from tests.support.content_oracle import document_of, fulfils
 
-NAMES = ["a", "b", "0", "1"]
+NAMES = ["a", "b", "0", "1", "é"]
 MOMENT = datetime(2026, 11, 23, 12, tzinfo=UTC)
 DATA = "spBv1.0/g/DDATA/n/d"
+EDGES = [
+    *(2**53, 2**53 + 1, float(2**53), -(2**53) - 1, 2**63 - 1, 2**63, -(2**63) - 1),
+    *(2**64 - 1, 2**64, float(2**64), 10**30, 1e30, 5e-324, 1.7976931348623157e308, 0.1 + 0.2),
+]
+"""Where floats are not integers any more, and where machine integers end."""
 SCALARS = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(-2, 3),
     st.sampled_from([0.5, 1.0, 2.5, -0.0, 1e300, 2**70]),
+    st.sampled_from(EDGES),
     st.sampled_from(["", "a", "b", "1", "2.5", "é", "\U0001f600", "z" * 5]),
+    st.sampled_from(["e\u0301", "\ufffd", "\uffff", "\x00", "\u2028", "A", "ß", "ı"]),
 )
 VALUES = st.recursive(
     SCALARS,
@@ -41,7 +48,11 @@ FIELDS = st.one_of(
 )
 PROPERTIES = st.sampled_from(["$property.a", "$property.p.q"])
 ORDERS = st.sampled_from(["$gt", "$gte", "$lt", "$lte"])
-ORDERED = st.integers(-2, 3) | st.sampled_from([0.5, 1.0, "", "a", "b", "1", "é"])
+ORDERED = st.one_of(
+    st.integers(-2, 3),
+    st.sampled_from(EDGES),
+    st.sampled_from([0.5, 1.0, "", "a", "b", "1", "é", "\uffff", "\U0001f600"]),
+)
 TEXTS = st.sampled_from(["", "a", "1", "1.0", "01", "-0", "2.5", "1e2", " 1", "é"])
 
 
