@@ -83,8 +83,8 @@ class ClientOptions:
     will_payload: str
     will_qos: int
     will_retain: bool
-    quiet: bool
     connect_timeout_s: float
+    quiet: bool
     properties: PacketProperties
 
     @property
@@ -121,11 +121,21 @@ class _Expiry(click.ParamType[int]):
 
 def mqtt_options(command: _F) -> _F:
     """Add the options to a command, which gets them as ``options``."""
+    return _added(command, {})
+
+
+def publisher_options(command: _F) -> _F:
+    """The same without a session that outlives the command: ``-c`` is the configuration's there."""
+    return _added(command, {"keep_session": False, "session_expiry_s": None})
+
+
+def _added(command: _F, fixed: dict[str, Any]) -> _F:
+    """Add the options but those that are fixed."""
 
     @functools.wraps(command)
     def with_options(**kwargs: Any) -> Any:
         ctx = click.get_current_context()
-        given = {name: kwargs.pop(name) for name in _NAMES}
+        given = {name: kwargs.pop(name) for name in _NAMES if name not in fixed} | fixed
         given["version"] = VERSIONS[given["version"]]
         given["properties"] = parse_properties(ctx.meta.get(PROPERTIES_KEY, ()))
         options = ClientOptions(**given)
@@ -133,8 +143,9 @@ def mqtt_options(command: _F) -> _F:
         return command(options=options, **kwargs)
 
     wrapped: Any = with_options
-    for option in reversed(_OPTIONS):
-        wrapped = option(wrapped)
+    for name, option in reversed(list(zip(_NAMES, _OPTIONS, strict=True))):
+        if name not in fixed:
+            wrapped = option(wrapped)
     return wrapped  # type: ignore[no-any-return]
 
 
@@ -184,6 +195,7 @@ _OPTIONS: Final = (
                  help="Time for the broker to accept the connection."),
     click.option("--quiet", is_flag=True, help="No messages on standard error but errors."),
 )  # fmt: skip
+# In the order of ``_OPTIONS``.
 _NAMES: Final = tuple(name for name in ClientOptions.__dataclass_fields__ if name != "properties")
 
 

@@ -177,3 +177,13 @@ def test_unusable_certificates(tmp_path: Path) -> None:
 def test_contradictions(args: list[str]) -> None:
     with pytest.raises(click.UsageError):
         options_of(*args)
+
+
+def test_each_field_has_its_option() -> None:
+    @click.command()
+    @mqtt_options
+    def command(options: ClientOptions) -> None:
+        pass
+
+    named = [field for field in ClientOptions.__dataclass_fields__ if field != "properties"]
+    assert [option.name for option in command.params] == named

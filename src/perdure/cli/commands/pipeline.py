@@ -11,6 +11,7 @@ from perdure.cli.pipeline_learn import learn
 from perdure.cli.pipeline_maintain import maintain
 from perdure.cli.pipeline_migrate import migrate
 from perdure.cli.pipeline_registry import registry
+from perdure.cli.pipeline_replay import replay
 from perdure.cli.pipeline_route import route
 from perdure.cli.pipeline_run import run
 from perdure.cli.pipeline_stats import stats
@@ -28,7 +29,8 @@ def command() -> None:
       perdure pipeline archive --to archive --table 'rooms=rooms/{room}/{sensor}'
       perdure pipeline maintain --to archive --keep 1d
       perdure pipeline registry --url redis://localhost --html registry.html
-      perdure pipeline route --once
+      perdure pipeline replay --to archive --topic 'devices/7/#' --from 30d
+    perdure pipeline route --once
       perdure pipeline run --config /etc/perdure/perdure.yaml
       perdure pipeline status
       perdure pipeline jobs
@@ -46,6 +48,7 @@ command.add_command(learn)
 command.add_command(maintain)
 command.add_command(migrate)
 command.add_command(registry)
+command.add_command(replay)
 command.add_command(route)
 command.add_command(run)
 command.add_command(status)
