@@ -35,6 +35,7 @@ from perdure.broker.auth.method import (
 from perdure.config.schema.auth_methods import LdapAuthConfig
 from perdure.errors import ConfigError
 from perdure.mqtt.reason_codes import NOT_AUTHORIZED
+from perdure.net.tls import client_context
 
 SETTING: Final = "auth.ldap"
 
@@ -42,6 +43,41 @@ _SUCCESS: Final = 0
 _NO_SUCH_ENTRY: Final = 32
 _WRONG: Final = frozenset((_NO_SUCH_ENTRY, 34, 48, 49, 53))
 """No such entry, no such name, no such way to bind, a wrong password, unwilling."""
+
+
+@final
+class _Tls(ldap3.Tls):  # type: ignore[misc] # the library has no types
+    """TLS whose names OpenSSL compares: the library asks what Python 3.12 no longer has."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        super().__init__(validate=ssl.CERT_REQUIRED)
+        self._context = context
+
+    def wrap_socket(self, connection: Any, do_handshake: bool = False) -> None:
+        """Begin TLS; as the library calls it."""
+        connection.socket = self._context.wrap_socket(
+            connection.socket,
+            do_handshake_on_connect=do_handshake,
+            server_hostname=connection.server.host.strip("[]"),
+        )
+
+
+def _server(settings: LdapAuthConfig) -> ldap3.Server:
+    """Where the directory is, and whom to believe that it is it.
+
+    Raises:
+        ConfigError: the authorities cannot be read.
+    """
+    try:
+        context = client_context(cafile=settings.ca_file)
+    except ConfigError as error:
+        raise ConfigError(error.message, path=f"{SETTING}.ca_file", hint=error.hint) from None
+    return ldap3.Server(
+        settings.url,
+        get_info=ldap3.NONE,
+        tls=_Tls(context),
+        connect_timeout=settings.timeout_ms / 1000,
+    )
 
 
 @final
@@ -56,15 +92,7 @@ class LdapMethod(AuthMethod):
     def __init__(self, settings: LdapAuthConfig, context: MethodContext) -> None:
         self._settings = settings
         self._context = context
-        timeout_s = settings.timeout_ms / 1000
-        tls = ldap3.Tls(
-            validate=ssl.CERT_REQUIRED,
-            version=ssl.PROTOCOL_TLS_CLIENT,
-            ca_certs_file=settings.ca_file or None,
-        )
-        self._server = ldap3.Server(
-            settings.url, get_info=ldap3.NONE, tls=tls, connect_timeout=timeout_s
-        )
+        self._server = _server(settings)
         self._cache: AnswerCache[str] = AnswerCache(
             context.clock, context.random_bytes(CACHE_KEY_BYTES), size_max=settings.cache_max
         )
@@ -74,7 +102,12 @@ class LdapMethod(AuthMethod):
         )
 
     def reload(self) -> None:
-        """Remember nothing."""
+        """Read the authorities again, and remember nothing.
+
+        Raises:
+            ConfigError: they cannot be used; those of before stay.
+        """
+        self._server = _server(self._settings)
         self._cache.clear()
 
     async def close(self) -> None:
@@ -199,8 +232,8 @@ class LdapMethod(AuthMethod):
                 return connection
             result = connection.result
         except BaseException:
-            connection.unbind()
-            if connection.socket is not None:  # what was never open is not closed by it
+            # No unbind: where TLS has failed it fails too, and hides why.
+            if connection.socket is not None:
                 connection.socket.close()
             raise
         connection.unbind()

@@ -59,7 +59,7 @@ def client_context(
     """The context of our own client.
 
     Args:
-        cafile: PEM file of the authorities to trust; the system's when empty.
+        cafile: PEM file of the only authorities to trust; the system's when empty.
         certificate: PEM file with the client's certificate chain, or empty.
         private_key: PEM file with its key; empty when the key is in ``certificate``.
         insecure: check the chain but not that the certificate is for this host.
@@ -68,11 +68,14 @@ def client_context(
     Raises:
         ConfigError: a file is missing, unreadable or not what it should be.
     """
-    context = ssl.create_default_context()
+    # Not create_default_context: without its cafile that trusts the system's authorities as well.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = not insecure
     if cafile:
         _load_authorities(context, cafile, path="cafile")
+    else:
+        context.load_default_certs()
     if certificate:
         _load_chain(context, certificate, private_key or certificate, path="client")
     if alpn:

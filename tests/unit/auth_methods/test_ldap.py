@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +24,7 @@ from tests.support.bounds import HANG_S
 from tests.support.clock import VirtualClock
 from tests.support.process import free_port
 from tests.unit.auth_methods.helpers import asking, make_context
+from tests.unit.net.helpers import issue
 
 SLAPD: Final = shutil.which("slapd", path="/usr/sbin:/usr/lib/openldap:/usr/bin")
 ROOT_DN: Final = "cn=admin,dc=test"
@@ -60,12 +63,30 @@ userPassword: star
 """
 
 
+@dataclass(frozen=True)
+class Directory:
+    """A server, by its URLs; its certificate is for localhost and 127.0.0.1."""
+
+    plain: str
+    tls: str
+    other_name: str
+    ca_file: str
+    other_ca_file: str
+
+
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def directory(served: Directory) -> str:
+    return served.plain
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Directory]:
     if SLAPD is None:
         pytest.skip("slapd is not here (make peers)")
     home = tmp_path_factory.mktemp("ldap")
     (home / "db").mkdir()
+    issue(home, "server", "localhost", issue(home, "ca", "Test authority"))
+    issue(home, "other", "Another authority")
     modules = next(
         (p for p in map(Path, ("/usr/lib/ldap", "/usr/lib/openldap")) if p.is_dir()), None
     )
@@ -75,6 +96,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "".join(f"include {schema}/{name}.schema\n" for name in names)
         + (f"modulepath {modules}\nmoduleload back_mdb\n" if modules else "")
         + f"""pidfile {home}/pid
+TLSCertificateFile {home}/server.pem
+TLSCertificateKeyFile {home}/server.key
 database mdb
 suffix "dc=test"
 rootdn "{ROOT_DN}"
@@ -93,23 +116,32 @@ access to * by users read by * none
         capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
     assert added.returncode == 0, added.stderr
-    url = f"ldap://127.0.0.1:{free_port()}"
+    plain, tls = free_port(), free_port()
+    found = Directory(
+        plain=f"ldap://127.0.0.1:{plain}",
+        tls=f"ldaps://127.0.0.1:{tls}",
+        other_name=f"ldaps://127.0.0.2:{tls}",
+        ca_file=str(home / "ca.pem"),
+        other_ca_file=str(home / "other.pem"),
+    )
+    urls = f"{found.plain} {found.tls} {found.other_name}"
     with (home / "log").open("w") as log:
-        process = subprocess.Popen([SLAPD, *conf, "-h", url, "-d", "0"], stderr=log)
+        process = subprocess.Popen([SLAPD, *conf, "-h", urls, "-d", "0"], stderr=log)
     until = time.monotonic() + HANG_S
-    while True:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", int(url.rpartition(":")[2]))) == 0:
-                break
-        assert process.poll() is None, (home / "log").read_text()
-        assert time.monotonic() < until
-    yield url
+    for port in (plain, tls):
+        while True:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            assert process.poll() is None, (home / "log").read_text()
+            assert time.monotonic() < until
+    yield found
     process.terminate()
     process.wait(HANG_S)
 
 
 def made(url: str, *, clock: VirtualClock | None = None, **settings: Any) -> LdapMethod:
-    found = LdapAuthConfig(url=url, plain=True, recheck_s=60, **settings)
+    found = LdapAuthConfig(url=url, recheck_s=60, **{"plain": True, **settings})
     return open_method(found, make_context("ldap", clock=clock))
 
 
@@ -203,6 +235,59 @@ async def test_nobody_is_let_in_when_the_directory_cannot_tell(directory: str) -
     await stranger.close()
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("start_tls", [False, True], ids=["ldaps", "start_tls"])
+async def test_what_is_said_to_it_is_encrypted(
+    served: Directory, start_tls: bool, host: str
+) -> None:
+    url = (served.plain if start_tls else served.tls).replace("127.0.0.1", host)
+    tls: dict[str, Any] = {"start_tls": start_tls, "plain": False}
+    for how in (SEARCH, DIRECT):
+        method = made(url, **how, **tls, ca_file=served.ca_file)
+        assert (await method.authenticate(asking("ada", "wonder"))).ok
+        assert not (await method.authenticate(asking("ada", "secret"))).ok
+        method.reload()
+        assert (await method.authenticate(asking("ada", "wonder"))).ok
+        await method.close()
+    stranger = made(url, **DIRECT, **tls, ca_file=served.other_ca_file)
+    with pytest.raises(MethodUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+        await stranger.authenticate(asking("ada", "wonder"))
+    await stranger.close()
+
+
+async def test_a_certificate_for_another_name_is_none(served: Directory) -> None:
+    method = made(served.other_name, **DIRECT, plain=False, ca_file=served.ca_file)
+    with pytest.raises(MethodUnavailable, match="127.0.0.2"):
+        await method.authenticate(asking("ada", "wonder"))
+    await method.close()
+
+
+@pytest.mark.parametrize("scheme", ["ldaps", "ldap"])
+async def test_a_server_that_says_nothing_learns_no_password(
+    served: Directory, scheme: str
+) -> None:
+    said: list[bytes] = []
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        said.append(await reader.read())
+        writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    url = f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    how: dict[str, Any] = {"start_tls": scheme == "ldap", "plain": False, "timeout_ms": 100}
+    method = made(url, **DIRECT, **how, ca_file=served.ca_file)
+    with pytest.raises(MethodUnavailable):
+        await method.authenticate(asking("ada", "wonder"))
+    await method.close()
+    server.close()
+    await server.wait_closed()
+    async with asyncio.timeout(HANG_S):
+        while not said:
+            await asyncio.sleep(0)
+    assert said[0]
+    assert b"wonder" not in said[0]
+
+
 @pytest.mark.parametrize(
     ("settings", "path"),
     [
@@ -212,6 +297,7 @@ async def test_nobody_is_let_in_when_the_directory_cannot_tell(directory: str) -
         ({"url": "ldaps://x", **DIRECT, **SEARCH}, "auth.ldap"),
         ({"url": "ldaps://x", "user_dn": "uid=ada"}, "auth.ldap.user_dn"),
         ({"url": "ldaps://x", **SEARCH, "bind_password": ""}, "auth.ldap.bind_password"),
+        ({"url": "ldaps://x", **DIRECT, "ca_file": "/nowhere"}, "auth.ldap.ca_file"),
     ],
 )
 def test_settings_that_let_in_the_wrong_ones_are_refused(

@@ -51,6 +51,20 @@ def test_required_certificates_need_an_authority(certificates: Certificates) -> 
     assert failure.value.path == "listeners.tls.client_ca"
 
 
+def test_who_names_authorities_trusts_no_others(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", certificates["other-ca.pem"])
+    names = [
+        [each["subject"] for each in context.get_ca_certs()]
+        for context in (client_context(), client_context(cafile=certificates["ca.pem"]))
+    ]
+    assert names == [
+        [((("commonName", "Another authority"),),)],
+        [((("commonName", "Test authority"),),)],
+    ]
+
+
 def test_client_context_demands(certificates: Certificates) -> None:
     strict = client_context(cafile=certificates["ca.pem"])
     assert strict.check_hostname
