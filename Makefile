@@ -31,6 +31,8 @@ SPREAD := --dist loadfile --no-loadscope-reorder
 TESTS ?= $(ALL_TESTS)
 WORKERS ?= 3
 PYTEST ?=
+# Of the files in COMPILED_TESTS only a part, as part/of:seed: a run beside it takes the others.
+SHARE ?=
 # A folder for what failed, for a second run of it (.ci/run).
 OUTCOME ?=
 RECORD := $(if $(OUTCOME),-p tools.outcome --outcome $(OUTCOME))
@@ -63,9 +65,16 @@ demo: setup ## the three promises on real clients, through a kill -9 (DEMO="--he
 demo-cluster: setup ## the same on three nodes and three Kafka brokers: kills a node, a Kafka broker, and everything (Java, Maven)
 	@$(BIN)/python -m examples.demo --broker cluster $(DEMO)
 
+# Who names tests gets all of them, other runs one in four of those that start processes.
+SAMPLE ?= $(if $(filter file,$(origin TESTS)),$(FRESH_SEED))
 .PHONY: test
-test: setup ## all tests (TESTS=tests/unit for a part, WORKERS=n for more at once, PYTEST="-k word")
-	$(BIN)/python -m pytest -q -n $(WORKERS) $(SPREAD) $(PYTEST) $(RECORD) $(TESTS)
+test: setup ## tests in some minutes; TESTS=tests/unit for all of a part, WORKERS=n at once, PYTEST="-k word"
+	PERDURE_SAMPLE=$(SAMPLE) $(BIN)/python -m pytest -q -n $(WORKERS) $(SPREAD) $(PYTEST) $(RECORD) $(TESTS)
+
+.PHONY: test-all
+test-all: setup ## all tests; SHARE=0/2:7 leaves those to a compiled run that have the other half
+	PERDURE_SHARE=$(SHARE) PERDURE_SHARED="$(COMPILED_TESTS)" $(BIN)/python -m pytest -q -n $(WORKERS) \
+		$(SPREAD) $(PYTEST) $(RECORD) $(TESTS)
 
 SPARK_TESTS ?= $(shell grep -rlE 'importorskip[^ ]"py(arrow|spark)' tests/unit tests/crash) tests/spark
 .PHONY: test-spark
@@ -92,8 +101,9 @@ $(COMPILED)/.built: $(STAMP) compiled.txt setup.py $(shell sed -n 's,^perdure/,s
 compiled: $(COMPILED)/.built ## a package with the modules that mypyc has compiled
 
 .PHONY: test-compiled
-test-compiled: compiled ## tests on the compiled package (COMPILED_TESTS="tests/unit" for others, SEED=n, SEEDS=n)
-	PYTHONPATH=$(COMPILED):. PERDURE_SEED=$(SEED) PERDURE_SIM_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q \
+test-compiled: compiled ## tests on the compiled package (COMPILED_TESTS="tests/unit" for others, SEED=n, SEEDS=n, SHARE)
+	PYTHONPATH=$(COMPILED):. PERDURE_SEED=$(SEED) PERDURE_SIM_SEEDS=$(SEEDS) PERDURE_SHARE=$(SHARE) \
+		PERDURE_SHARED="$(COMPILED_TESTS)" $(BIN)/python -m pytest -q \
 		-o pythonpath=. -n $(WORKERS) $(SPREAD) -m "not (redis or postgres or kafka)" $(PYTEST) \
 		$(RECORD) $(COMPILED_TESTS)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import selection
 from tests.support.needs import missing
 
 # No test is timed: on a machine that does other things too, any example may take long.
@@ -37,6 +38,20 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take the sample or the share of this run (``tests/support/selection.py``)."""
+    items[:], left = selection.chosen(items)
+    if left:
+        config.hook.pytest_deselected(items=left)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what this run leaves out, and how it is repeated."""
+    if told := selection.told():
+        terminalreporter.write_line(told)
 
 
 @pytest.hookimpl(trylast=True)

@@ -17,7 +17,7 @@ from tests.support.bounds import HANG_S
 ROOT = Path(__file__).parents[2]
 FILES = ("LICENSE", "MANIFEST.in", "README.md", "compiled.txt", "pyproject.toml", "setup.py")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 
 
 @pytest.fixture(scope="module")

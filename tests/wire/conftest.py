@@ -14,14 +14,14 @@ runs all of them there.
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from tests import servers
+from tests.support.selection import digest
 from tests.wire.clients import Clients
 from tests.wire.cluster_broker import ClusterBroker
 from tests.wire.harness import Broker, Options
@@ -48,11 +48,6 @@ def _options(module: object) -> Options:
     return options
 
 
-def _digest(text: str) -> int:
-    """The same number for a name in every run."""
-    return zlib.crc32(text.encode())
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each case that wants a broker on both transports; ``_choose`` takes some away."""
     if "broker" not in metafunc.fixturenames:
@@ -60,11 +55,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     mark = metafunc.definition.get_closest_marker("sockets")
     is_real_only = mark is not None and bool(mark.kwargs.get("only"))
     if ALL_ON_SOCKETS or is_real_only or not is_possible(_options(metafunc.module)):
-        transports = ["sockets"]
+        transports: list[Any] = ["sockets"]
     elif ON_CLUSTER:
         transports = ["cluster"]
     else:
-        transports = ["virtual", "sockets", "cluster"]
+        # What the case proves on the virtual network; a file's process is started for all or none.
+        sampled = pytest.mark.sampled(group=f"{metafunc.module.__name__} on other transports")
+        transports = ["virtual"]
+        transports += [pytest.param(other, marks=sampled) for other in ("sockets", "cluster")]
     metafunc.parametrize("broker", transports, indirect=True)
 
 
@@ -82,7 +80,7 @@ def _is_chosen(item: pytest.Item) -> bool:
     if transport == "cluster":
         if item.get_closest_marker("alone"):
             return False
-        return ON_CLUSTER or _digest(_plain_name(item)) % ON_SOCKETS_TOO == 1
+        return ON_CLUSTER or digest(_plain_name(item)) % ON_SOCKETS_TOO == 1
     if transport != "sockets" or ALL_ON_SOCKETS or not is_possible(_options(item.module)):
         return True
     mark = item.get_closest_marker("sockets")
@@ -90,7 +88,7 @@ def _is_chosen(item: pytest.Item) -> bool:
         return bool(mark.kwargs.get("only")) or _is_its_version(item)
     if item.get_closest_marker("virtual"):
         return False
-    return _digest(_plain_name(item)) % ON_SOCKETS_TOO == 0
+    return digest(_plain_name(item)) % ON_SOCKETS_TOO == 0
 
 
 def _is_its_version(item: pytest.Function) -> bool:
@@ -99,7 +97,7 @@ def _is_its_version(item: pytest.Function) -> bool:
     if version is None:
         return True
     name = _plain_name(item).replace("3.1.1", "").replace("5.0", "")
-    return version == (4, 5)[_digest(name) % 2]
+    return version == (4, 5)[digest(name) % 2]
 
 
 def _plain_name(item: pytest.Function) -> str:
@@ -115,7 +113,7 @@ def process_broker(
     directory, options = tmp_path_factory.mktemp("broker"), _options(request.module)
     process: ProcessBroker | ClusterBroker
     if servers.BACKEND == "cluster":
-        process = ClusterBroker(directory, options, seed=SEED + _digest(request.module.__name__))
+        process = ClusterBroker(directory, options, seed=SEED + digest(request.module.__name__))
     else:
         process = ProcessBroker(directory, options)
     process.start()
@@ -134,7 +132,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
         virtual_kind = VirtualBroker if request.param == "virtual" else VirtualCluster
         # Some cases still fail on a cluster with some seeds (ADR 0041): others are for who asks.
         chosen = SEED if request.param == "virtual" or ON_CLUSTER else 0
-        virtual = virtual_kind(options, chosen + _digest(_plain_name(request.node)))
+        virtual = virtual_kind(options, chosen + digest(_plain_name(request.node)))
         virtual.start()
         yield virtual
         virtual.close_peers()
@@ -157,4 +155,4 @@ def clients(request: pytest.FixtureRequest, broker: Broker) -> Clients:
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
     """A name that no other case uses, for client identifiers and first topic levels."""
-    return f"w{_digest(_plain_name(request.node)):08x}"
+    return f"w{digest(_plain_name(request.node)):08x}"

@@ -17,6 +17,7 @@ from tests.unit.bench.samples import result
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 def test_a_part_is_measured_and_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record, "DIRECTORY", tmp_path)
     settings = Settings(scenario="p2p", publishers=2, subscribers=2, duration_s=0.2, warmup_s=0.05)

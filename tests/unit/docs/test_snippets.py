@@ -93,6 +93,7 @@ exec {shlex.quote(sys.executable)} -m perdure "$@"
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
 def test_transcripts_are_true(page: Path, broker: dict[str, str]) -> None:
     count = 0

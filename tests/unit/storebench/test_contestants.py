@@ -28,6 +28,7 @@ def test_choose() -> None:
 @pytest.mark.redis
 @pytest.mark.postgres
 @pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.filterwarnings("default")
 def test_every_contestant() -> None:
     async def one(name: str) -> None:
@@ -55,6 +56,7 @@ def test_every_contestant() -> None:
 
 @pytest.mark.redis
 @pytest.mark.slow
+@pytest.mark.sampled
 def test_an_acknowledgement_that_finds_nothing_is_noticed() -> None:
     async def twice() -> None:
         [contestant] = choose(("compact",))

@@ -41,6 +41,7 @@ def record(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_scenario_loses_nothing(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     expected = "lost=0,repeated=0,out_of_order=0,refused=0,sessions_lost=0,unacknowledged=0"
@@ -53,6 +54,7 @@ def test_every_scenario_loses_nothing(name: str, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 def test_a_broker_that_goes_on_is_left_as_it_was(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,6 +80,7 @@ def test_a_broker_that_goes_on_is_left_as_it_was(
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 def test_nodes_are_measured_beside_each_other(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -113,6 +116,7 @@ def test_a_node_is_named_by_host_and_port(url: str, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 def test_a_run_is_shown_saved_and_judged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -136,6 +140,7 @@ def test_a_run_is_shown_saved_and_judged(
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 def test_a_comparison_is_recorded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +161,7 @@ def test_a_comparison_is_recorded(
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 def test_variations_of_perdure_take_turns_on_brokers_that_go_on(tmp_path: Path) -> None:
     command = ["bench", "compare", "--keep", "--rounds", "2", "--name", "x"]
     vary = ["--vary", "qos=2,offline=5", "--vary", "version=5,retained=4,recorded=4"]
