@@ -32,6 +32,10 @@ POSITION_DELAY_US: Final = 5_000
 """The delay of what joins any earlier batch too: positions of shared groups, the cursors of their
 members, which move with them, and of sessions that ended a QoS 2 exchange."""
 
+TRIM_INTERVAL_US: Final = 100_000
+"""A private stream is trimmed at most so often: what is to be deleted has to be looked for, which
+costs the same for one row as for many. Nobody reads what the cursor has passed."""
+
 
 @final
 class CursorWriter:
@@ -57,6 +61,9 @@ class CursorWriter:
         self._dirty: dict[Subscriber, int] = {}
         self._dirty_soon: dict[Subscriber, None] = {}
         self._dirty_groups: dict[GroupSubscriber, None] = {}
+        # Those whose private streams were trimmed in this interval.
+        self._trimmed: dict[Subscriber, None] = {}
+        self._trim_timer: bool = False
         self._cursor_timer: bool = False
         self._position_timer: bool = False
         self.positions_due: bool = False
@@ -87,8 +94,18 @@ class CursorWriter:
     def put_now(self, session: Subscriber) -> None:
         """Add a session's cursor to the open batch: something waits for it."""
         if self._committer.writable:
-            self.forget(session)
+            self._clean(session)
             session.put_cursor(self._committer.batch)
+
+    def may_trim(self, session: Subscriber) -> bool:
+        """Whether the private stream may be trimmed now; if not, ``trim`` is called in a moment."""
+        if session in self._trimmed:
+            return False
+        self._trimmed[session] = None
+        if not self._trim_timer:
+            self._trim_timer = True
+            self._scheduler.call_later(TRIM_INTERVAL_US, self._trim_timer_over)
+        return True
 
     def group_moved(self, group: GroupSubscriber) -> None:
         """A group's position has moved; it is written like a cursor."""
@@ -97,6 +114,10 @@ class CursorWriter:
 
     def forget(self, session: Subscriber) -> None:
         """The cursor was written by somebody else, or does not matter any more."""
+        self._clean(session)
+        self._trimmed.pop(session, None)
+
+    def _clean(self, session: Subscriber) -> None:
         self._dirty.pop(session, None)
         session.cursor_waits = False
         self._dirty_soon.pop(session, None)
@@ -143,6 +164,21 @@ class CursorWriter:
                 self._scheduler.call_later(POSITION_DELAY_US * 20, self._position_timer_over)
                 return
             self.positions_due = True
+            self._schedule()
+
+    def _trim_timer_over(self) -> None:
+        """Trim what may not be trimmed while the interval went on."""
+        self._trim_timer = False
+        if not self._committer.writable:
+            self._trim_timer = True
+            self._scheduler.call_later(TRIM_INTERVAL_US, self._trim_timer_over)
+            return
+        sessions = self._trimmed
+        self._trimmed = {}
+        batch = self._committer.batch
+        for session in sessions:
+            session.trim(batch)
+        if not batch.is_empty():
             self._schedule()
 
     def _cursor_timer_over(self) -> None:

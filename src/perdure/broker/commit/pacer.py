@@ -23,18 +23,23 @@ way costs much."""
 STAY_US: Final = 500_000
 STAY_US_MAX: Final = 4_000_000
 """How long a way is kept before the other one is tried: twice as long each time that the other one
-was found wanting. A trial takes two windows, of which the first is not counted, because what was
-under way belongs to the way before."""
+was found wanting. A trial takes two windows or more, of which the first is not counted, because
+what was under way belongs to the way before."""
 
 IDLE_US: Final = 1_000_000
 
-GAIN: Final = 1.25
+GAIN: Final = 1.1
 """So many times the rate makes up for the CPU that commits without a distance take."""
+
+CLEAR_GAIN: Final = 1.5
+CONFIRM_MESSAGES: Final = 3_000
+CONFIRM_WINDOWS: Final = 50
+"""A gain below the first may be chance: the trial goes on for so many messages or windows."""
 
 GATHERED_MIN: Final = 2
 """Messages that come in an interval where it pays to linger in it: fewer share nothing."""
 
-_SMOOTH: Final = 0.25
+_SMOOTH: Final = 0.1
 """Weight of the last window in the rate of the way that is kept."""
 
 
@@ -56,6 +61,8 @@ class CommitPacer:
         "_since_us",
         "_stay_us",
         "_trial",
+        "_tried",
+        "_tried_rate",
         "lingers",
         "spaced",
     )
@@ -68,6 +75,9 @@ class CommitPacer:
         """Whether so much comes in this distance that it pays to do nothing else in it."""
         self._trial: int = 0
         """Windows that are left of a trial; 0 = none is under way."""
+        self._tried: int = 0
+        self._tried_rate: float = 0.0
+        """Windows that a trial has counted, and their mean."""
         self._rate: float = 0.0
         """Messages per microsecond in the way that is kept; 0 = not measured yet."""
         self._came: int = 0
@@ -109,12 +119,14 @@ class CommitPacer:
         if not self._trial and now_us >= self._decided_us + self._stay_us:
             self.spaced = not self.spaced
             self._trial = 2
+            self._tried = 0
 
     def _begin(self, delivered: int, now_us: int) -> None:
         """After a pause nothing of what was learned holds: a lone message must not wait."""
         self.spaced = False
         self.lingers = False
         self._trial = 0
+        self._tried = 0
         self._rate = 0.0
         self._came = 0
         self._delivered = delivered
@@ -124,8 +136,17 @@ class CommitPacer:
         self._stay_us = STAY_US
 
     def _decide(self, rate: float, now_us: int) -> None:
-        """End a trial: ``rate`` is that of the way that is tried."""
+        """End a trial, unless it has to go on: ``rate`` is that of the way that is tried."""
+        self._tried += 1
+        rate = (self._tried_rate * (self._tried - 1) + rate) / self._tried
+        self._tried_rate = rate
         spaced, close = (rate, self._rate) if self.spaced else (self._rate, rate)
+        if (
+            spaced * GAIN < close <= spaced * CLEAR_GAIN
+            and self._tried < CONFIRM_WINDOWS
+            and rate * self._tried * WINDOW_US < CONFIRM_MESSAGES
+        ):
+            return
         keeps = self.spaced == (close <= spaced * GAIN)
         if keeps:
             self._rate = rate

@@ -233,11 +233,22 @@ class HeldSession(Subscriber):
         self.cursor_serial = outbound.acked_serial
         epoch = self.record.epoch
         batch.put_cursor(self.client_id, outbound.cursor(), epoch=epoch)
-        if self.inbox_until > self.trimmed and outbound.acked_offset > self.trimmed:
-            self.trimmed = outbound.acked_offset
-            batch.trim_inbox(self.client_id, outbound.acked_offset, epoch=epoch)
+        if (
+            self.inbox_until > self.trimmed
+            and outbound.acked_offset > self.trimmed
+            and (not self.is_open or self._core.cursors.may_trim(self))
+        ):
+            self.trim(batch)
         if self.ended:
             self._forget_ended(batch)
+
+    def trim(self, batch: Batch) -> None:
+        """Delete what the cursor has passed in the private stream, with the cursor or after it."""
+        self.put_cursor(batch)
+        acked_offset = self.outbound.acked_offset
+        if self.inbox_until > self.trimmed and acked_offset > self.trimmed:
+            self.trimmed = acked_offset
+            batch.trim_inbox(self.client_id, acked_offset, epoch=self.record.epoch)
 
     def is_memory_full(self) -> bool:
         config = self._core.session_config

@@ -123,6 +123,10 @@ class Subscriber:
         """Add the cursor to a batch, if it has moved."""
         raise NotImplementedError
 
+    def trim(self, batch: Batch) -> None:
+        """Delete what the cursor has passed in the private stream."""
+        raise NotImplementedError
+
 
 class GroupSubscriber:
     """A group of a shared subscription, as the dispatch and the commit pipeline see it.

@@ -10,6 +10,7 @@ from perdure.broker.commit.cursors import (
     CURSOR_STEP_US,
     MESSAGES_PER_CURSOR,
     POSITION_DELAY_US,
+    TRIM_INTERVAL_US,
     CursorWriter,
 )
 from perdure.broker.dispatch.router import GroupSubscriber, Subscriber
@@ -32,6 +33,10 @@ class Session(Subscriber):
 
     def put_cursor(self, batch: Batch) -> None:
         self._put.append(self.client_id)
+
+    def trim(self, batch: Batch) -> None:
+        self._put.append(f"trim {self.client_id}")
+        batch.trim_inbox(self.client_id, 1, epoch=1)
 
 
 class Desk:
@@ -113,3 +118,31 @@ def test_members_are_written_with_their_groups() -> None:
     desk.cursors.join_batch(0)
     assert desk.put == ["member", "g"]
     assert not desk.cursors.positions_due
+
+
+def test_a_private_stream_is_trimmed_at_most_so_often() -> None:
+    desk = Desk()
+    member, gone = desk.session("member"), desk.session("gone")
+    assert desk.cursors.may_trim(member)
+    assert not desk.cursors.may_trim(member)
+    assert desk.cursors.may_trim(gone)
+    desk.cursors.forget(gone)
+    desk.loop.run_for(TRIM_INTERVAL_US // 2)
+    assert desk.put == []
+    desk.loop.run_for(TRIM_INTERVAL_US)
+    assert (desk.put, desk.turns) == (["trim member"], 1)
+    assert desk.cursors.may_trim(member)
+    # Its cursor is written meanwhile: the interval goes on.
+    desk.cursors.put_now(member)
+    assert not desk.cursors.may_trim(member)
+
+
+def test_what_may_not_be_trimmed_while_the_store_refuses_is_trimmed_when_it_is_there() -> None:
+    desk = Desk()
+    desk.cursors.may_trim(desk.session("a"))
+    desk.committer.writable = False
+    desk.loop.run_for(3 * TRIM_INTERVAL_US)
+    assert desk.put == []
+    desk.committer.writable = True
+    desk.loop.run_for(TRIM_INTERVAL_US)
+    assert desk.put == ["trim a"]

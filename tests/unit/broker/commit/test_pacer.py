@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,10 +33,11 @@ class Load:
         self.delivered = 0
         self.fan_out = 1
         self.window = 0
+        self.sync_us = SYNC_US
 
     def commit(self, messages: int) -> None:
         self.pacer.written(messages, self.delivered, self.now_us)
-        took_us = INTERVAL_US if self.pacer.spaced else SYNC_US
+        took_us = INTERVAL_US if self.pacer.spaced else self.sync_us
         self.spaced_us += took_us if self.pacer.spaced else 0
         self.now_us += took_us
         self.delivered += messages * self.fan_out
@@ -45,7 +49,7 @@ class Load:
 
     def closed(self, seconds: int, *, clients: int) -> float:
         """Each client sends its next message when it has the acknowledgement of its last."""
-        return self._run(seconds, lambda: clients)
+        return self.run(seconds, lambda: clients)
 
     def open(self, seconds: int, *, rate: int) -> float:
         """So many messages come in a second, whatever is acknowledged."""
@@ -57,13 +61,13 @@ class Load:
             sent += new
             return new
 
-        return self._run(seconds, come)
+        return self.run(seconds, come)
 
-    def _run(self, seconds: int, come: object) -> float:
+    def run(self, seconds: int, come: Callable[[], int]) -> float:
         """Returns the share of time in which commits were spaced."""
         begun_us, self.spaced_us = self.now_us, 0
         while self.now_us < begun_us + seconds * 1_000_000:
-            messages = come()  # type: ignore[operator]
+            messages = come()
             if messages:
                 self.commit(messages)
             else:
@@ -86,6 +90,35 @@ def test_what_comes_by_itself_is_gathered(rate: int) -> None:
     load = Load()
     load.open(1, rate=rate)
     assert load.open(10, rate=rate) > 0.95
+
+
+def test_a_sixth_more_is_worth_it() -> None:
+    """What clients that wait get without a distance where commits take long themselves."""
+    load = Load()
+    load.sync_us = INTERVAL_US * 6 // 7
+    load.closed(1, clients=1_600)
+    assert load.closed(10, clients=1_600) < 0.1
+
+
+@settings(max_examples=20)
+@given(rate=st.integers(5_000, 50_000), seed=st.integers(0, 2**32))
+def test_chance_is_no_gain(rate: int, seed: int) -> None:
+    """Messages come by themselves, and as it happens more or fewer of them."""
+    load = Load()
+    random = Random(seed)
+    mean = rate * IDLE_STEP_US / 1_000_000
+    since_us, held = START_US, 0.0
+
+    def come() -> int:
+        nonlocal since_us, held
+        steps = (load.now_us - since_us) // IDLE_STEP_US
+        since_us += steps * IDLE_STEP_US
+        held += max(0.0, random.gauss(mean * steps, (mean * steps) ** 0.5))
+        came, held = divmod(held, 1)
+        return int(came)
+
+    load.run(1, come)
+    assert load.run(10, come) > 0.7
 
 
 def test_it_learns_anew_when_the_load_changes() -> None:

@@ -98,6 +98,18 @@ class Scene:
         self.sim.run_for(3_000_000)
         return asyncio.run(self.sim.store.read_group_entries("g/t/#", limit=1_000))
 
+    def untrimmed(self) -> list[InboxEntry]:
+        """What the store has in private streams."""
+        return [
+            entry
+            for member in self.members
+            for entry in asyncio.run(
+                self.sim.store.read_inbox(
+                    member.client_id, after_offset=0, until_offset=2**62, limit=1_000
+                )
+            )
+        ]
+
     def end(self) -> None:
         """Everybody is there and acknowledges; what was held is given again, or to others."""
         for number, member in enumerate(self.members):
@@ -122,6 +134,8 @@ def test_everybody_gets_a_share_and_nothing_is_lost(steps: list[Step]) -> None:
     settled |= {message.payload for message in got if message.qos == 2}
     assert settled == set(scene.sent)
     assert scene.kept() == []
+    if not scene.disturbed:
+        assert scene.untrimmed() == []
     for body, qos in scene.sent.items():
         fresh = [each for each in got if each.payload == body and not each.dup]
         if qos == 2 or not scene.disturbed:
