@@ -71,7 +71,7 @@ def test_a_ban_holds_on_all_nodes_until_any_takes_it_back(cluster: VirtualCluste
     third.start()
     keepers[2] = keeper_of(third)
     assert refusal(third, "c") == BANNED
-    assert [each.reason for each in keepers[2].rows()] == ["floods"]
+    assert [each.reason for each in keepers[2].ordered()] == ["floods"]
     assert run(third, keepers[2].remove("client_id", "c")) != [None]
     first.run_for(100_000)
     assert [refusal(node, "c") for node in cluster.nodes] == [0] * 3
@@ -90,7 +90,7 @@ def test_of_two_bans_that_cross_the_later_one_in_the_log_counts_everywhere(
         assert node.scheduler is not None
         node.scheduler.spawn(_ignore(work), name="ban")
     first.run_for(1_000_000)
-    found = {tuple(each.reason for each in keeper.rows()) for keeper in keepers}
+    found = {tuple(each.reason for each in keeper.ordered()) for keeper in keepers}
     assert len(found) == 1
     assert len(found.pop()) == 1
 
@@ -111,7 +111,7 @@ def test_a_node_that_is_cut_off_says_that_it_cannot_ban(cluster: VirtualCluster)
     assert first.scheduler is not None
     first.scheduler.run(ban())
     assert failed == ["storage_unavailable"]
-    assert keeper.rows() == []
+    assert list(keeper.ordered()) == []
 
 
 def test_no_client_publishes_to_what_the_nodes_keep(cluster: VirtualCluster) -> None:

@@ -10,6 +10,7 @@ after the other.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Protocol, final
 
@@ -119,14 +120,22 @@ class BanKeeper:
         self._cluster = cluster
         self._lock = asyncio.Lock()
 
-    def rows(self) -> list[records.Ban]:
-        """The bans in force, those that the broker has made by itself included, and those that are
-        over and not yet taken out."""
-        return [ban_row(ban) for ban in (*self._enforcer.bans, *self._enforcer.temporary())]
+    def ordered(self) -> Sequence[AnyBan]:
+        """The bans in force by kind and value, those that the broker has made by itself included,
+        and those that are over and not yet taken out."""
+        made = self._enforcer.bans.ordered
+        temporary = self._enforcer.temporary()
+        if not temporary:
+            return made
+        return sorted((*made, *temporary), key=lambda ban: (ban.kind, ban.value))
 
     def get(self, kind: str, value: str) -> records.Ban | None:
         """One ban, as it was made."""
-        return next((ban for ban in self.rows() if (ban.kind, ban.value) == (kind, value)), None)
+        found: AnyBan | None = self._enforcer.bans.get(kind, value)
+        if found is None:
+            temporary = self._enforcer.temporary()
+            found = next((ban for ban in temporary if (ban.kind, ban.value) == (kind, value)), None)
+        return None if found is None else ban_row(found)
 
     def read(self, file: BanFile | None) -> BanList:
         """What a reload will have in force: the file's bans, or without one those of now.

@@ -11,7 +11,7 @@ from perdure.broker.auth.bans import BanFile, BanList, TemporaryBan, make_ban
 from perdure.clock import SystemClock
 from perdure.config.schema import AuthConfig, Config, StorageConfig
 from perdure.errors import ConfigError
-from perdure.server.bans import BanKeeper, ban_file
+from perdure.server.bans import BanKeeper, ban_file, ban_row
 
 
 class Enforced:
@@ -66,7 +66,7 @@ async def test_what_is_told_is_in_the_file_and_in_force(enforced: Enforced, tmp_
     assert (row.value, row.until, row.reason) == ("203.0.113.0/24", None, "scan")
     assert row.closed == 2
     assert [ban.value for ban in file.load()] == ["203.0.113.0/24"] == enforced.lists[-1]
-    assert [found.kind for found in bans.rows()] == ["address"]
+    assert [found.kind for found in bans.ordered()] == ["address"]
     assert await bans.remove("client_id", "nobody") is None
     assert await bans.remove("address", "203.0.113.0/24") is not None
     assert enforced.lists[-1] == []
@@ -121,14 +121,14 @@ async def test_temporary_bans_are_listed_and_taken_back(enforced: Enforced, tmp_
         TemporaryBan("login", "ada@203.0.113.7", "30 failed logins", 1_000_000, 61_000_000),
         TemporaryBan("client_id", "pump", "flapping", 1_000_000, 61_000_000),
     ]
-    assert [(row.kind, row.value) for row in bans.rows()] == [
-        ("login", "ada@203.0.113.7"),
+    assert [(row.kind, row.value) for row in bans.ordered()] == [
         ("client_id", "pump"),
+        ("login", "ada@203.0.113.7"),
     ]
-    assert str(bans.rows()[0].until).startswith("1970-01-01T00:01:01")
+    assert str(ban_row(bans.ordered()[0]).until).startswith("1970-01-01T00:01:01")
     assert await bans.remove("login", "bob@203.0.113.7") is None
     assert await bans.remove("login", "ada@203.0.113.7") is not None
     assert await bans.remove("client_id", "pump") is not None
     assert await bans.remove("client_id", "pump") is None
-    assert bans.rows() == []
+    assert list(bans.ordered()) == []
     assert not file.path.exists()

@@ -118,9 +118,10 @@ class BanList:
         bans: a later one of the same kind and value replaces an earlier one.
     """
 
-    __slots__ = ("_bans", "_clients", "_networks", "_users")
+    __slots__ = ("_bans", "_clients", "_networks", "_ordered", "_users")
 
     def __init__(self, bans: Iterable[Ban] = ()) -> None:
+        self._ordered: tuple[Ban, ...] | None = None
         self._bans = {(ban.kind, ban.value): ban for ban in bans}
         self._clients: dict[str, Ban] = {}
         self._users: dict[str, Ban] = {}
@@ -143,6 +144,21 @@ class BanList:
 
     def __iter__(self) -> Iterator[Ban]:
         return iter(self._bans.values())
+
+    @property
+    def ordered(self) -> tuple[Ban, ...]:
+        """All of them by kind and value; put in order once for all who look."""
+        if self._ordered is None:
+            # Texts alone are put in order ten times as fast as pairs.
+            of_kind: dict[BanKind, list[str]] = {}
+            for kind, value in self._bans:
+                of_kind.setdefault(kind, []).append(value)
+            self._ordered = tuple(
+                self._bans[kind, value]
+                for kind in sorted(of_kind)
+                for value in sorted(of_kind[kind])
+            )
+        return self._ordered
 
     def get(self, kind: str, value: str) -> Ban | None:
         """The ban of exactly this."""

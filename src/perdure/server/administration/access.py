@@ -26,7 +26,7 @@ from perdure.broker.access.revoking import revoke
 from perdure.broker.auth.control import AccessControl, read_files
 from perdure.broker.auth.credentials import CredentialsFile
 from perdure.broker.services import Services
-from perdure.server.administration.paging import sorted_page
+from perdure.server.administration.paging import in_order, sorted_page
 from perdure.server.administration.service import Call, Handler
 
 SALT_BYTES: Final = 16
@@ -65,11 +65,7 @@ class AccessOperations:
 
     async def list_page(self, request: ListCredentials, _call: Call) -> CredentialPage:
         """A page of users."""
-        file = await asyncio.to_thread(CredentialsFile.load, self._path(), missing_ok=True)
-        columns = {"tokens": lambda user: len(file.tokens(user))}
-        names, following = sorted_page(sorted(file.users), request, str, columns)
-        rows = [_row(file, name) for name in names]
-        return CredentialPage(items=rows, next_cursor=following, estimated_total=len(file))
+        return await asyncio.to_thread(_page, self._path(), request)
 
     async def get(self, request: GetCredential, _call: Call) -> Credential:
         """One of them."""
@@ -158,6 +154,15 @@ class AccessOperations:
             done = await asyncio.to_thread(work)
             closed = await put_in_force(self._services, self._access)
         return done, closed
+
+
+def _page(path: str, request: ListCredentials) -> CredentialPage:
+    """A page of the file, in a thread that never keeps the interpreter for long."""
+    file = CredentialsFile.load(path, missing_ok=True)
+    columns = {"tokens": lambda user: len(file.tokens(user))}
+    names, following = sorted_page(in_order(file.users), request, str, columns)
+    rows = [_row(file, name) for name in names]
+    return CredentialPage(items=rows, next_cursor=following, estimated_total=len(file))
 
 
 async def put_in_force(services: Services, access: AccessControl) -> int:

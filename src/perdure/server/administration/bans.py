@@ -19,7 +19,7 @@ from perdure.clock import Clock
 from perdure.config.units import parse_time
 from perdure.server.administration.paging import sorted_page
 from perdure.server.administration.service import Call, Handler
-from perdure.server.bans import BanKeeper
+from perdure.server.bans import BanKeeper, ban_row
 
 
 @final
@@ -41,12 +41,16 @@ class BanOperations:
 
     async def list_page(self, request: ListBans, _call: Call) -> BanPage:
         """A page of them."""
-        bans = sorted(self._keeper.rows(), key=lambda ban: (ban.kind, ban.value))
-        columns = {"since": lambda ban: ban.since_us, "until": lambda ban: ban.until_us}
+        bans = self._keeper.ordered()
+        columns = {"since": lambda ban: ban.since_us, "until": lambda ban: ban.until_us or None}
         items, following = sorted_page(
             bans, request, lambda ban: f"{ban.kind} {ban.value}", columns
         )
-        return BanPage(items=items, next_cursor=following, estimated_total=len(bans))
+        return BanPage(
+            items=[ban_row(ban) for ban in items],
+            next_cursor=following,
+            estimated_total=len(bans),
+        )
 
     async def add(self, request: AddBan, call: Call) -> BanMade:
         """Ban durably and disconnect whom it means."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
@@ -49,6 +50,12 @@ def page_of(
     page = list(items[first : first + request.limit])
     more = first + request.limit < len(items)
     return page, encode_cursor(key(page[-1])) if more and page else None
+
+
+def in_order(names: Sequence[str]) -> list[str]:
+    """Names in order, for threads: ``sorted`` of a million would stop all others for a second."""
+    runs = [sorted(names[first : first + SORTED_MAX]) for first in range(0, len(names), SORTED_MAX)]
+    return runs[0] if len(runs) == 1 else list(heapq.merge(*runs))
 
 
 class Sorted(Paged, Protocol):
