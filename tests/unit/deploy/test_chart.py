@@ -41,6 +41,16 @@ ALL = (
 )
 
 
+CLUSTER = (
+    "auth.existingSecret=users",
+    "cluster.enabled=true",
+    "cluster.kafka=k1:9092\\,k2:9092",
+    "ingress.enabled=true",
+    "env[0].name=A",
+    "env[0].value=b",
+)
+
+
 def helm() -> str:
     found = shutil.which("helm") or str(ROOT / "build/tools/bin/helm")
     if not Path(found).exists():
@@ -70,6 +80,8 @@ CASES = [
     ("auth.existingSecret=users", "tls.existingSecret=cert", "tls.only=true"),
     ("config.auth.allow_anonymous=always", "persistence.enabled=false"),
     ("auth.existingSecret=users", "config.storage.backend=postgres"),
+    CLUSTER,
+    (*CLUSTER, "tls.existingSecret=cert", "tls.only=true", "cluster.name=prod"),
 ]
 
 
@@ -85,7 +97,7 @@ def test_kubernetes_and_the_broker_accept_it(sets: tuple[str, ...], tmp_path: Pa
     settings = tmp_path / "perdure.yaml"
     told = rendered["ConfigMap", "release-perdure"]["data"]["perdure.yaml"]
     settings.write_text(told, encoding="utf-8")
-    loaded, problems = examine(settings, environ={}, sets=())
+    loaded, problems = examine(settings, environ={"PERDURE__NODE__NAME": "pod-0"}, sets=())
     assert problems == []
     assert loaded is not None
     if sets is ALL:
@@ -129,9 +141,62 @@ def test_it_is_probed_drained_and_confined() -> None:
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
+def test_nodes_of_a_cluster_know_their_names_and_leave_one_by_one() -> None:
+    rendered = render(*CLUSTER)
+    nodes = rendered["StatefulSet", "release-perdure"]["spec"]
+    assert (nodes["replicas"], nodes["podManagementPolicy"]) == (3, "Parallel")
+    assert [each["metadata"]["name"] for each in nodes["volumeClaimTemplates"]] == ["data"]
+    pod = nodes["template"]["spec"]
+    container = pod["containers"][0]
+    given = {each["name"]: each.get("value") for each in container["env"]}
+    # Kubernetes fills in what stands before.
+    assert next(iter(given)) == "POD_NAME"
+    headless = nodes["serviceName"]
+    assert given["PERDURE__NODE__NAME"] == "$(POD_NAME)"
+    assert given["PERDURE__NODE__ADVERTISE"] == f"$(POD_NAME).{headless}.default.svc:1883"
+    assert given["A"] == "b"
+    told = yaml.safe_load(rendered["ConfigMap", "release-perdure"]["data"]["perdure.yaml"])
+    assert told["cluster"] == {"name": "release", "kafka": "k1:9092,k2:9092"}
+    assert container["readinessProbe"]["httpGet"]["path"] == f"{API}/readyz"
+    slept = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
+    assert pod["terminationGracePeriodSeconds"] > slept + 30 + 10
+    budget = rendered["PodDisruptionBudget", "release-perdure"]["spec"]
+    assert budget["maxUnavailable"] == 1
+    spread = pod["topologySpreadConstraints"][0]["labelSelector"]["matchLabels"]
+    assert spread.items() <= nodes["template"]["metadata"]["labels"].items()
+    path = rendered["Ingress", "release-perdure"]["spec"]["rules"][0]["http"]["paths"][0]
+    one = rendered["Service", path["backend"]["service"]["name"]]["spec"]
+    assert one["selector"]["statefulset.kubernetes.io/pod-name"] == "release-perdure-0"
+    mqtt = rendered["Service", "release-perdure"]["spec"]["selector"]
+    assert "statefulset.kubernetes.io/pod-name" not in mqtt
+    advertised = render(*CLUSTER, "cluster.advertise=$(POD_NAME).mqtt.example:8883")
+    found = advertised["StatefulSet", "release-perdure"]["spec"]["template"]["spec"]
+    env = {each["name"]: each.get("value") for each in found["containers"][0]["env"]}
+    assert env["PERDURE__NODE__ADVERTISE"] == "$(POD_NAME).mqtt.example:8883"
+
+
+def test_settings_of_a_cluster_are_those_of_a_node(tmp_path: Path) -> None:
+    told = render(*CLUSTER)["ConfigMap", "release-perdure"]["data"]["perdure.yaml"]
+    file = tmp_path / "perdure.yaml"
+    file.write_text(told, encoding="utf-8")
+    environ = {
+        "PERDURE__NODE__NAME": "release-perdure-0",
+        "PERDURE__NODE__ADVERTISE": "a.b.svc:1883",
+    }
+    loaded, problems = examine(file, environ=environ, sets=())
+    assert problems == []
+    assert loaded is not None
+    assert loaded.config.cluster.kafka == "k1:9092,k2:9092"
+    assert loaded.config.node.name == "release-perdure-0"
+
+
 @pytest.mark.parametrize(
     ("sets", "told"),
     [
+        (("auth.existingSecret=a", "cluster.enabled=true"), "cluster.kafka"),
+        (("auth.existingSecret=a", "cluster.kafka=nowhere"), "/cluster/kafka"),
+        ((*CLUSTER, "persistence.enabled=false"), "persistence.enabled"),
+        ((*CLUSTER, "config.storage.backend=redis"), "config.storage.backend"),
         ((), "auth.existingSecret"),
         (("auth.existingSecret=a", "tls.only=true"), "tls.only needs tls.existingSecret"),
         (("auth.existingSecret=a", "replicaCount=3"), "replicaCount"),

@@ -41,10 +41,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if include "perdure.http" . }}
 {{- $_ := set $made "http" (dict "bind" "0.0.0.0:18083") }}
 {{- end }}
+{{- if .Values.cluster.enabled }}
+{{- $_ := set $made "cluster" (dict "name" (.Values.cluster.name | default .Release.Name) "kafka" .Values.cluster.kafka) }}
+{{- end }}
 {{- if .Values.auth.existingSecret }}
 {{- $_ := set $made "auth" (dict "password_file" "/etc/perdure/auth/users") }}
 {{- end }}
 {{- toYaml (mergeOverwrite $made (deepCopy .Values.config)) }}
+{{- end }}
+
+{{- /* Where the other nodes send clients that one sends away. */ -}}
+{{- define "perdure.advertise" -}}
+{{- if .Values.cluster.advertise }}{{ .Values.cluster.advertise }}
+{{- else }}$(POD_NAME).{{ include "perdure.name" . }}-headless.{{ .Release.Namespace }}.svc:{{ ternary "8883" "1883" .Values.tls.only }}
+{{- end }}
 {{- end }}
 
 {{- /* (root, path below the API, options of `perdure health`) */ -}}
