@@ -1,6 +1,7 @@
 """The command line as pages, from click: ``python -m tools.cli_pages [DIRECTORY]``.
 
-Without a directory it writes ``docs/reference/cli.md``, with one a manual page for each command.
+Without a directory it writes ``docs/reference/cli.md`` and ``deploy/shell``, with one a manual page
+for each command.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from typing import Final
 import click
 
 from perdure import __version__
+from perdure.cli.commands.completion import SHELLS, script
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.main import cli
 
-PAGE: Final = Path(__file__).parents[1] / "docs/reference/cli.md"
+ROOT: Final = Path(__file__).parents[1]
+PAGE: Final = ROOT / "docs/reference/cli.md"
+INSTALLED: Final = ROOT / "deploy/shell"
 
 MEANINGS: Final = {
     ExitCode.OK: "done",
@@ -132,8 +136,13 @@ def _roff(text: str) -> str:
     return "\n".join("\\&" + line if line[:1] in (".", "'") else line for line in text.splitlines())
 
 
-def manual(page: Page) -> str:
-    """A page in the macros of man(7)."""
+def manual(page: Page, *, alone: bool = False) -> str:
+    """A page in the macros of man(7).
+
+    Args:
+        page: of which command.
+        alone: pages of the commands below it are not installed with it.
+    """
     name = page.path.replace(" ", "-")
     lines = [f'.TH {name.upper()} 1 "2026-11-23" "perdure {__version__}" "Perdure"', ".SH NAME"]
     lines += [f"{_roff(name)} \\- {_roff(page.summary.rstrip('.'))}", ".SH SYNOPSIS"]
@@ -151,7 +160,9 @@ def manual(page: Page) -> str:
     lines.append(".SH EXIT STATUS")
     for code in ExitCode:
         lines += [".TP", f".B {code.value}", _roff(MEANINGS[code])]
-    if page.commands:
+    if page.commands and alone:
+        lines += [".SH SEE ALSO", f".B {_roff(page.path)} \\fICOMMAND\\fB {_roff('--help')}"]
+    elif page.commands:
         lines.append(".SH SEE ALSO")
         below = [f".BR {_roff(f'{name}-{each}')} (1)" for each, _ in page.commands]
         lines += [f"{each}," for each in below[:-1]] + below[-1:]
@@ -169,8 +180,17 @@ def write_manuals(target: Path) -> list[Path]:
     return written
 
 
+def installed() -> dict[str, str]:
+    """What is installed for shells and man beside the package: name and content."""
+    names = {"bash": "perdure", "zsh": "_perdure", "fish": "perdure.fish"}
+    found = {names[shell]: f"{script(shell, cli)}\n" for shell in SHELLS}
+    return {"perdure.1": manual(next(iter(pages())), alone=True), **found}
+
+
 if __name__ == "__main__":
     if sys.argv[1:]:
         print(f"{len(write_manuals(Path(sys.argv[1])))} pages in {sys.argv[1]}")
     else:
         PAGE.write_text(reference(), encoding="utf-8")
+        for name, text in installed().items():
+            (INSTALLED / name).write_text(text, encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,23 @@ import pytest
 from perdure.cli.commands.completion import SHELLS, script
 from perdure.cli.main import COMMANDS, cli
 from tests.support.bounds import HANG_S
-from tools.cli_pages import PAGE, pages, reference, write_manuals
+from tools.cli_pages import INSTALLED, PAGE, ROOT, installed, pages, reference, write_manuals
 
 
 def test_the_page_is_current() -> None:
     assert PAGE.read_text(encoding="utf-8") == reference(), "run: make docs"
+
+
+def test_what_is_installed_beside_the_package_is_current() -> None:
+    """pip puts it where man and the shells look."""
+    assert {each.name: each.read_text(encoding="utf-8") for each in INSTALLED.iterdir()} == (
+        installed()
+    ), "run: make docs"
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    files = [
+        each for listed in build["tool"]["setuptools"]["data-files"].values() for each in listed
+    ]
+    assert sorted(files) == sorted(f"deploy/shell/{name}" for name in installed())
 
 
 def test_all_commands_are_on_it() -> None:
