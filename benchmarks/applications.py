@@ -1,4 +1,5 @@
-"""``python -m benchmarks.applications [--seconds 15]``: fan-in with an application behind it.
+"""``python -m benchmarks.applications [--seconds 15] [--rate N] [--outage N]``: fan-in with an
+application behind it.
 
 A Kafka of one broker, a broker with an application on everything, and ``perdure bench fanin``: once
 with Kafka there, once while it is killed, and then how long it takes to catch up; the same log by
@@ -32,10 +33,16 @@ async def _perdure(*args: str) -> bytes:
     return told
 
 
-async def _fan_in(port: int, seconds: float) -> dict[str, Any]:
+async def _fan_in(port: int, seconds: float, rate: float) -> dict[str, Any]:
     bench = ("bench", "fanin", "--port", str(port), "--duration", str(seconds), "--json")
-    found: dict[str, Any] = json.loads(await _perdure(*bench, "--no-progress"))
+    told = await _perdure(*bench, "--rate", str(rate), "--no-progress")
+    found: dict[str, Any] = json.loads(told)
     return found
+
+
+def _p99_ms(found: dict[str, Any]) -> float:
+    """Until PUBACK."""
+    return float(found["phases"][0]["ack"]["p99_ms"])
 
 
 def _count(servers: str, topic: str) -> tuple[int, int]:
@@ -54,8 +61,15 @@ async def _caught_up(port: int, data: Path) -> int:
         await asyncio.sleep(0.1)
 
 
-async def measure(seconds: float, master: str) -> dict[str, Any]:
-    """Everything, in turn."""
+async def measure(seconds: float, rate: float, outage: int, master: str) -> dict[str, Any]:
+    """Everything, in turn.
+
+    Args:
+        seconds: of each stretch.
+        rate: messages a second; 0 = as fast as it goes.
+        outage: messages while Kafka is away, if there is a rate; 0 = those of one stretch.
+        master: of Spark; ``none`` = without.
+    """
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as home, KafkaCluster() as kafka:
         data, port = Path(home) / "data", free_port()
@@ -67,15 +81,21 @@ async def measure(seconds: float, master: str) -> dict[str, Any]:
         command = perdure_command(data, port, "--config", str(config))
         broker = BrokerProcess(command, port=port, log=Path(home) / "log")
         await broker.start()
-        found["with Kafka"] = await _fan_in(port, seconds)
+        found["with Kafka"] = await _fan_in(port, seconds, rate)
         before = await _caught_up(port, data)
         await asyncio.to_thread(kafka.brokers[0].kill)
-        found["without Kafka"] = await _fan_in(port, seconds)
+        away_s = outage / rate if outage and rate else seconds
+        found["without Kafka"] = await _fan_in(port, away_s, rate)
         await asyncio.to_thread(kafka.brokers[0].start)
         begun = time.perf_counter()
         after = await _caught_up(port, data)
         taken = time.perf_counter() - begun
         found["drain"] = {"messages": after - before, "seconds": taken}
+        found["with Kafka again"] = await _fan_in(port, seconds, rate)
+        after = await _caught_up(port, data)
+        beside = [_p99_ms(found[name]) for name in ("with Kafka", "with Kafka again")]
+        away_ms = _p99_ms(found["without Kafka"])
+        found["p99 of PUBACK, ms"] = {"with Kafka": beside, "without Kafka": away_ms}
         await broker.stop()
         records, twice = await asyncio.to_thread(_count, kafka.servers, "perdure.app.all")
         found["topic"] = {"records": records, "twice": twice, "lost": after - records}
@@ -96,9 +116,11 @@ def main() -> None:
     """Measure, and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--rate", type=float, default=0.0)
+    parser.add_argument("--outage", type=int, default=0, help="messages, with a rate")
     parser.add_argument("--master", default="none")
     given = parser.parse_args()
-    print(json.dumps(asyncio.run(measure(given.seconds, given.master))))
+    print(json.dumps(asyncio.run(measure(given.seconds, given.rate, given.outage, given.master))))
 
 
 if __name__ == "__main__":
