@@ -20,6 +20,7 @@ from perdure.storage.rocksdb import RocksDatabase
 from tests import servers
 from tests.contract.queues import QUEUES, parameters
 from tests.contract.values import NOW_US
+from tests.support.bounds import HANG_S
 from tests.support.cluster_node import SteppedReplica
 from tests.support.database_servers import PostgresServer, RedisServer
 from tests.support.ordered_log import LateDatabase, OrderedLog
@@ -91,21 +92,22 @@ def _remote_no_tail(_path: Path) -> Callable[[Database | None], Database]:
 def _postgres(_path: Path) -> Callable[[Database | None], Database]:
     url = servers.postgres_place()
     return lambda _previous: RemoteDatabase.open_blocking(
-        lambda: PostgresDriver(url), now_us=NOW_US
+        lambda: PostgresDriver(url, connect_timeout_s=HANG_S, command_timeout_s=HANG_S),
+        now_us=NOW_US,
     )
 
 
 def _redis(_path: Path) -> Callable[[Database | None], Database]:
     url, prefix = servers.redis().url, servers.redis_prefix()
     return lambda _previous: RemoteDatabase.open_blocking(
-        lambda: RedisDriver(url, prefix=prefix), now_us=NOW_US
+        lambda: RedisDriver(url, prefix=prefix, command_timeout_s=HANG_S), now_us=NOW_US
     )
 
 
 def _redis_cluster(_path: Path) -> Callable[[Database | None], Database]:
     url, prefix = servers.redis_cluster().url, servers.redis_prefix()
     return lambda _previous: RemoteDatabase.open_blocking(
-        lambda: RedisDriver(url, prefix=prefix), now_us=NOW_US
+        lambda: RedisDriver(url, prefix=prefix, command_timeout_s=HANG_S), now_us=NOW_US
     )
 
 

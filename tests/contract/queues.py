@@ -16,12 +16,17 @@ from perdure.storage.memory import MemoryDeviceQueue
 from perdure.storage.postgres import Pool, PostgresDeviceQueue, Statement
 from perdure.storage.postgres.schema import migrate
 from perdure.storage.redis import open_device_queue
+from perdure.storage.redis.node import ClientSettings
+from tests.support.bounds import HANG_S
 from tests.support.database_servers import PostgresServer, RedisServer
 from tests.support.redis_cluster import RedisCluster
 
 # Ahead of every clock: what a server forgets by its own clock stays until the test says so.
 NOW_US = 4_000_000_000_000_000
 SECOND_US = 1_000_000
+
+PATIENT = ClientSettings(connect_timeout_s=HANG_S, timeout_s=HANG_S, wait_s=HANG_S)
+"""Of a client that waits for a server which the machine lets wait."""
 
 QueueFactory = Callable[[pytest.FixtureRequest], AbstractAsyncContextManager[DeviceQueue]]
 """Makes an empty store of queues; a server that it needs comes from a fixture."""
@@ -66,7 +71,7 @@ async def _on_redis(
 ) -> AsyncIterator[DeviceQueue]:
     for node in nodes:
         node.command("FLUSHALL")
-    queue = await open_device_queue(url, layout=layout)
+    queue = await open_device_queue(url, layout=layout, settings=PATIENT)
     try:
         yield queue
     finally:
@@ -90,7 +95,7 @@ async def _on_postgres(
     request: pytest.FixtureRequest, *, batched: bool
 ) -> AsyncIterator[DeviceQueue]:
     server: PostgresServer = request.getfixturevalue("postgres_server")
-    pool = Pool(server.url, size=2)
+    pool = Pool(server.url, size=2, connect_timeout_s=HANG_S, command_timeout_s=HANG_S)
     await migrate(pool)
     tables = "device_session_ctx, device_publish_msg, perdure_queue, perdure_queue_entry"
     await pool.run(Statement(f"TRUNCATE {tables}"))

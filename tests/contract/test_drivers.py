@@ -23,6 +23,7 @@ from perdure.storage.remote.driver import (
 )
 from tests import servers
 from tests.contract.conftest import BACKEND_MARKS
+from tests.support.bounds import HANG_S
 from tests.support.remote import MemoryDriver, ServerState
 
 Make = Callable[[], Driver]
@@ -35,17 +36,17 @@ def _memory() -> Make:
 
 def _postgres() -> Make:
     url = servers.postgres_place()
-    return lambda: PostgresDriver(url, policy="ignore")
+    return lambda: PostgresDriver(url, policy="ignore", command_timeout_s=HANG_S)
 
 
 def _redis() -> Make:
     url, prefix = servers.redis().url, servers.redis_prefix()
-    return lambda: RedisDriver(url, prefix=prefix, identity="me")
+    return lambda: RedisDriver(url, prefix=prefix, identity="me", command_timeout_s=HANG_S)
 
 
 def _redis_cluster() -> Make:
     url, prefix = servers.redis_cluster().url, servers.redis_prefix()
-    return lambda: RedisDriver(url, prefix=prefix, identity="me")
+    return lambda: RedisDriver(url, prefix=prefix, identity="me", command_timeout_s=HANG_S)
 
 
 DRIVERS = {

@@ -24,14 +24,13 @@ from perdure.errors import (
 )
 from perdure.storage.device_queue import DeviceQueue, EntryState
 from perdure.storage.redis import (
-    ClientSettings,
     RedisClient,
     durability,
     open_device_queue,
     parse_url,
 )
 from perdure.storage.redis.commands import slot_of
-from tests.contract.queues import NOW_US, SECOND_US, append, entry, payloads, read_all
+from tests.contract.queues import NOW_US, PATIENT, SECOND_US, append, entry, payloads, read_all
 from tests.support.database_servers import RedisServer, TlsFiles
 from tests.support.redis_cluster import RedisCluster
 from tests.unit.net.helpers import issue
@@ -46,7 +45,7 @@ both = pytest.mark.parametrize("layout", ["compact", "tbmq"])
 
 @asynccontextmanager
 async def opened(url: str, layout: Layout, **options: Any) -> AsyncIterator[DeviceQueue]:
-    queue = await open_device_queue(url, layout=layout, **options)
+    queue = await open_device_queue(url, layout=layout, **{"settings": PATIENT, **options})
     try:
         yield queue
     finally:
@@ -137,7 +136,7 @@ async def test_connections_that_are_killed_lose_nothing(
 @both
 async def test_kill_9_at_any_moment_loses_nothing_acknowledged(layout: Layout) -> None:
     with RedisServer(appendfsync="always") as own:
-        settings = ClientSettings(wait_s=30)
+        settings = PATIENT
         async with opened(own.url, layout, settings=settings) as queue:
             ledger = Ledger(queue, 20, seed=3)
             writer = asyncio.create_task(ledger.write())
@@ -155,7 +154,7 @@ async def test_kill_9_at_any_moment_loses_nothing_acknowledged(layout: Layout) -
 @both
 async def test_kill_9_loses_no_acknowledgement_and_no_pubrec(layout: Layout) -> None:
     with RedisServer(appendfsync="always") as own:
-        async with opened(own.url, layout, settings=ClientSettings(wait_s=30)) as queue:
+        async with opened(own.url, layout, settings=PATIENT) as queue:
             done = 0
             stopped = False
 
@@ -204,7 +203,7 @@ async def test_kill_9_loses_no_acknowledgement_and_no_pubrec(layout: Layout) -> 
 async def test_slots_that_move_during_writes_lose_nothing(
     cluster: RedisCluster, layout: Layout
 ) -> None:
-    async with opened(cluster.url, layout, settings=ClientSettings(wait_s=30)) as queue:
+    async with opened(cluster.url, layout, settings=PATIENT) as queue:
         ledger = Ledger(queue, 60, seed=4)
         await append(queue, *(entry(name, b"0") for name in ledger.names))
         writer = asyncio.create_task(ledger.write())
@@ -233,7 +232,7 @@ async def test_reading_and_acknowledging_go_on_while_slots_move(
     cluster: RedisCluster, layout: Layout
 ) -> None:
     names = [name for name in (f"c{n}" for n in range(300)) if slot_of(name.encode()) > 11_000][:40]
-    async with opened(cluster.url, layout, settings=ClientSettings(wait_s=30)) as queue:
+    async with opened(cluster.url, layout, settings=PATIENT) as queue:
         await append(queue, *(entry(name, b"%d" % n, qos=2) for name in names for n in range(6)))
         for name in names:
             await queue.take(name, epoch=1)

@@ -160,6 +160,6 @@ async def test_all_of_kafka_goes_and_comes_back(
 async def test_a_topic_of_another_shape_is_refused(settings: KafkaSettings) -> None:
     admin = AdminClient({"bootstrap.servers": settings.servers})
     topic = NewTopic(settings.topic, num_partitions=2, replication_factor=3)
-    admin.create_topics([topic])[settings.topic].result(10)
+    admin.create_topics([topic])[settings.topic].result(HANG_S)
     with pytest.raises(ConfigError, match="2 partitions"):
         await KafkaLog.open(settings)

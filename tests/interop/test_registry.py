@@ -70,7 +70,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
         yield Worker(process, prefix)
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(10) == 0
+        assert process.wait(HANG_S) == 0
 
 
 def with_registry(worker: Worker, work: Any) -> Any:

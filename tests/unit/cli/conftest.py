@@ -13,6 +13,7 @@ from perdure.errors import PerdureError, StorageFull
 from perdure.model import GroupRecord, Message, SessionRecord, Subscription, Will
 from perdure.server.administration.socket import AdminServer
 from perdure.storage.rocksdb import RocksDatabase
+from tests.support.bounds import HANG_S
 from tests.support.staged import Staged, take_offset
 from tests.unit.cli.mini_broker import MiniBroker
 from tests.unit.fixtures import logging_as_before
@@ -32,9 +33,9 @@ def running(tmp_path: Path) -> Iterator[FakeBroker]:
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     server = AdminServer(broker.service, tmp_path)
-    asyncio.run_coroutine_threadsafe(server.start(), loop).result(10)
+    asyncio.run_coroutine_threadsafe(server.start(), loop).result(HANG_S)
     yield broker
-    asyncio.run_coroutine_threadsafe(server.stop(), loop).result(10)
+    asyncio.run_coroutine_threadsafe(server.stop(), loop).result(HANG_S)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()

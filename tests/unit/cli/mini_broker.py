@@ -33,6 +33,7 @@ from perdure.mqtt.packets import (
 from perdure.net.admission import Admission
 from perdure.net.listener import Listener
 from perdure.net.settings import ListenerSettings
+from tests.support.bounds import HANG_S
 
 T = TypeVar("T")
 
@@ -117,7 +118,7 @@ class MiniBroker:
         self.listener: Listener
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(10)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(HANG_S)
 
     def start(self, kind: Any = "tcp", **changes: Any) -> None:
         self.thread.start()
@@ -139,7 +140,7 @@ class MiniBroker:
     def stop(self) -> None:
         self.call(self.listener.close())
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(10)
+        self.thread.join(HANG_S)
         self.loop.close()
 
     @property

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.bounds import HANG_S
+
 pytest.importorskip("pyarrow")
 import pyarrow as pa
 from confluent_kafka import Producer
@@ -27,8 +29,8 @@ COUNT = 300
 def settings() -> Iterator[KafkaForwarderConfig]:
     """Of a forwarder on a mock of a cluster; it has no settings of topics."""
     owner = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "none", "log_level": 0})
-    [broker] = owner.list_topics(timeout=10).brokers.values()
-    owner.list_topics("billing", timeout=10)
+    [broker] = owner.list_topics(timeout=HANG_S).brokers.values()
+    owner.list_topics("billing", timeout=HANG_S)
     yield KafkaForwarderConfig(
         bootstrap=f"{broker.host}:{broker.port}", topic="billing", timeout_s=10, start="earliest"
     )

@@ -16,6 +16,7 @@ from perdure.forwarders.kafka.topic import Topic
 from perdure.forwarders.route.kafka_writer import KafkaWriter
 from perdure.model import Message
 from tests.contract.targets import read_topic
+from tests.support.bounds import HANG_S
 
 PARTITIONS = 4
 """Of a topic that the mock makes."""
@@ -27,8 +28,8 @@ def bootstrap(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A mock of a cluster; it has no settings of topics."""
     # It lives as long as this client.
     owner = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "none", "log_level": 0})
-    [broker] = owner.list_topics(timeout=10).brokers.values()
-    owner.list_topics("billing", timeout=10)
+    [broker] = owner.list_topics(timeout=HANG_S).brokers.values()
+    owner.list_topics("billing", timeout=HANG_S)
     known = Topic(PARTITIONS, BYTES_MAX)
     monkeypatch.setattr(producer, "ensure", lambda *_, **__: known)
     yield f"{broker.host}:{broker.port}"

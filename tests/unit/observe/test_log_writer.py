@@ -7,6 +7,7 @@ import os
 import threading
 
 from perdure.observe.log_writer import LINE_CHARACTERS_MAX, LogWriter, flush_all
+from tests.support.bounds import HANG_S
 
 
 class Gated(io.StringIO):
@@ -19,7 +20,7 @@ class Gated(io.StringIO):
 
     def write(self, text: str) -> int:
         self.reached.set()
-        assert self.gate.wait(10)
+        assert self.gate.wait(HANG_S)
         return super().write(text)
 
 
@@ -38,7 +39,7 @@ def test_a_reader_that_is_held_up_costs_lines_not_time() -> None:
     stream = Gated()
     writer = LogWriter(stream, lines_max=3)
     writer.write("first\n")
-    assert stream.reached.wait(10)
+    assert stream.reached.wait(HANG_S)
     for number in range(5):
         writer.write(f"{number}\n")
     stream.gate.set()
@@ -52,7 +53,7 @@ def test_text_that_waits_is_bounded_too() -> None:
     stream = Gated()
     writer = LogWriter(stream, characters_max=5_000)
     writer.write("first\n")
-    assert stream.reached.wait(10)
+    assert stream.reached.wait(HANG_S)
     for _ in range(100):
         writer.write("x" * 999 + "\n")
     stream.gate.set()

@@ -11,6 +11,7 @@ import pytest
 from perdure.pipeline import live
 from perdure.pipeline.live import StreamState, describe, state_of, watch
 from perdure.pipeline.offsets import position
+from tests.support.bounds import HANG_S
 
 
 def offset(at: int) -> str:
@@ -93,5 +94,5 @@ def test_the_line_is_for_terminals(
     assert not silent.asked.is_set()
     shown = Query()
     with watch(shown, "rooms", show=True):
-        assert shown.asked.wait(10)
+        assert shown.asked.wait(HANG_S)
     assert "rooms" in capsys.readouterr().err

@@ -13,6 +13,7 @@ import pytest
 
 from perdure.errors import StorageUnavailable
 from perdure.server.scheduler import LoopScheduler
+from tests.support.bounds import HANG_S
 
 LONG_US = 30_000_000
 """A rest that something must end."""
@@ -49,7 +50,7 @@ class Story:
         # The thread does one thing after the other: in the second it has told of the first.
         begun = threading.Event()
         self.add("next", begun.set)
-        assert begun.wait(30)
+        assert begun.wait(HANG_S)
 
     def rest_over(self) -> None:
         self.heard.append("over")
@@ -120,7 +121,7 @@ async def test_the_loop_does_not_wait_for_a_thread_that_is_busy(patient: LoopSch
     heard = asyncio.Event()
 
     def work() -> None:
-        assert release.wait(10), "the loop waited for us"
+        assert release.wait(HANG_S), "the loop waited for us"
 
     def done(error: BaseException | None) -> None:
         errors.append(error)
@@ -361,7 +362,7 @@ async def test_an_interrupt_in_a_rest_loses_nothing(story: Story) -> None:
         while not story.scheduler.is_resting:
             pass
         os.kill(os.getpid(), signal.SIGUSR1)
-        raised.wait(30)
+        raised.wait(HANG_S)
 
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:

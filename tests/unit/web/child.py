@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from perdure.web.settings import WebSettings
+from tests.support.bounds import HANG_S
 from tests.unit.web.asgi import TOKEN
 
 
@@ -85,12 +86,12 @@ class WebProcess:
         assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.close()
-        return self._process.wait(20)
+        return self._process.wait(HANG_S)
 
     def wait(self) -> int:
         """Its exit code."""
         assert self._process is not None
-        return self._process.wait(20)
+        return self._process.wait(HANG_S)
 
     def niceness(self) -> int:
         """How much it gives way to others."""

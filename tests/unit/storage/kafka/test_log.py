@@ -18,6 +18,7 @@ from perdure.errors import ConfigError, LogShorter, LogTruncated, StorageUnavail
 from perdure.storage.kafka import KafkaLog, KafkaSettings
 from tests import servers
 from tests.contract.logs import Collected
+from tests.support.bounds import HANG_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -45,7 +46,7 @@ def change(admin: AdminClient, settings: KafkaSettings, name: str, value: str) -
     topic = ConfigResource(ResourceType.TOPIC, settings.topic)
     operation = AlterConfigOpType.SET
     topic.add_incremental_config(ConfigEntry(name, value, incremental_operation=operation))
-    admin.incremental_alter_configs([topic])[topic].result(10)
+    admin.incremental_alter_configs([topic])[topic].result(HANG_S)
 
 
 async def started(end: KafkaLog, count: int) -> Collected:
@@ -84,7 +85,7 @@ async def test_a_topic_that_was_deleted(
 ) -> None:
     reader = await started(end, 3)
     position = reader.got[-1].position + 1
-    admin.delete_topics([settings.topic])[settings.topic].result(10)
+    admin.delete_topics([settings.topic])[settings.topic].result(HANG_S)
     end.submit(b"a heartbeat")
     error = await reader.wait_failed()
     assert isinstance(error, StorageUnavailable)
