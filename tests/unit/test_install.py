@@ -31,6 +31,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     )
     for name in FILES:
         shutil.copy(ROOT / name, source)
+    # The manual page and completions.
+    shutil.copytree(ROOT / "deploy/shell", source / "deploy/shell")
     programs.mkdir()
     pip = ["-m", "pip", "install", "-v", "--disable-pip-version-check", "--no-index"]
     options = ["--no-deps", "--no-build-isolation", "--target", str(target), str(source)]

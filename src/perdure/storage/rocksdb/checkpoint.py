@@ -7,7 +7,8 @@ outside, by any process, and the broker does nothing for it:
 - table files never change, and a link keeps one that a compaction deletes meanwhile;
 - the manifest and the write-ahead logs only grow, so their beginnings are what they were;
 - if the manifest has not changed from before the first link until after the last, all of them
-  belonged together (``directory.manifest_stamp``). Else all is done again.
+  belonged together (``directory.manifest_stamp``), the logs as long as they were then. Else all is
+  done again.
 
 What the broker was writing at the end of the last log is cut off, as after a power cut.
 
@@ -107,12 +108,14 @@ def _link(path: Path, to: Path, stamp: tuple[str, int]) -> bool:
         _link_file(path / log, to / log)
     if (path / _BINDING_FILE).exists():
         _copy(path / _BINDING_FILE, to / _BINDING_FILE)
+    # What is written from here on may be about tables that this manifest does not have.
+    sizes = {log: (to / log).stat().st_size for log in logs}
     if manifest_stamp(path) != stamp:
         return False
-    for log in logs:
+    for log, length in sizes.items():
         # A copy: the broker goes on writing the file that it has open.
         (to / log).rename(to / f"{log}.open")
-        _copy(to / f"{log}.open", to / log)
+        _copy(to / f"{log}.open", to / log, length)
         (to / f"{log}.open").unlink()
     (to / CURRENT).write_text(f"{name}\n", encoding="ascii")
     return True

@@ -67,6 +67,35 @@ def test_a_writer_that_flushes_all_the_time(tmp_path: Path) -> None:
         database.close()
 
 
+def test_a_generation_that_begins_when_all_files_are_linked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tables are not in the manifest, so it may not be in the logs either."""
+    database = RocksDatabase.open(tmp_path / "d", config=SMALL, now_us=NOW_US)
+    last = append_all(database, message("t", b"before"), now_us=NOW_US)[-1]
+    database.sync()
+    looks = 0
+    real = checkpoint.manifest_stamp
+
+    def stamp_of(path: Path) -> tuple[str, int]:
+        nonlocal looks
+        looks += 1
+        found = real(path)
+        if looks == 2:
+            database.rotate(NOW_US)
+            append_all(database, message("t", b"after"), now_us=NOW_US)
+            database.sync()
+        return found
+
+    monkeypatch.setattr(checkpoint, "manifest_stamp", stamp_of)
+    link_checkpoint(tmp_path / "d", tmp_path / "c")
+    database.close()
+    assert looks == 2
+    found = RocksDatabase.open(tmp_path / "c", config=SMALL, read_only=True)
+    assert found.last_offset == last
+    found.close()
+
+
 def test_a_directory_that_never_stands_still(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
