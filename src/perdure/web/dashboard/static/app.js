@@ -131,13 +131,16 @@
       for (const [name, each] of Object.entries(event.detail.parameters)) if (each === "") delete event.detail.parameters[name];
     }
   });
+  // Nothing is taken away from under somebody's hands: neither asked for anew, nor replaced by what was asked for before
+  // they came. A button that is replaced between its being pressed and let go does nothing.
+  const isHeld = (target, trigger) => trigger?.type === "tick" && (target.contains(document.activeElement) || Boolean(find("dialog[open]")));
   document.addEventListener("htmx:confirm", (event) => {
-    // Nothing is taken away from under somebody's hands.
-    const target = event.detail.elt;
-    if (event.detail.triggeringEvent?.type === "tick" && (target.contains(document.activeElement) || find("dialog[open]"))) event.preventDefault();
+    if (isHeld(event.detail.elt, event.detail.triggeringEvent)) event.preventDefault();
   });
   document.addEventListener("htmx:beforeSwap", (event) => {
-    if (event.detail.xhr.responseURL.endsWith("/ui/login")) { event.preventDefault(); location.assign("/ui/login"); }
+    const { xhr, target, requestConfig } = event.detail;
+    if (xhr.responseURL.endsWith("/ui/login")) { event.preventDefault(); location.assign("/ui/login"); }
+    else if (isHeld(target, requestConfig?.triggeringEvent)) event.detail.shouldSwap = false;
   });
   // Who has come to a link while its list was on the way stays on it.
   let held = "";
