@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -136,37 +136,43 @@ def _roff(text: str) -> str:
     return "\n".join("\\&" + line if line[:1] in (".", "'") else line for line in text.splitlines())
 
 
-def manual(page: Page, *, alone: bool = False) -> str:
+def manual(page: Page, *, below: Sequence[Page] = ()) -> str:
     """A page in the macros of man(7).
 
     Args:
         page: of which command.
-        alone: pages of the commands below it are not installed with it.
+        below: commands that are told of on it too, for they have no pages of their own.
     """
     name = page.path.replace(" ", "-")
     lines = [f'.TH {name.upper()} 1 "2026-11-23" "perdure {__version__}" "Perdure"', ".SH NAME"]
     lines += [f"{_roff(name)} \\- {_roff(page.summary.rstrip('.'))}", ".SH SYNOPSIS"]
-    lines += [f".B {_roff(page.path)}", _roff(page.usage), ".SH DESCRIPTION", _roff(page.summary)]
-    for block in page.blocks:
-        if block.literal:
-            lines += [".PP", ".nf", _roff(block.text), ".fi"]
-        else:
-            lines += [".PP", _roff(block.text)]
+    lines += [f".B {_roff(page.path)}", _roff(page.usage), ".SH DESCRIPTION", *_told(page)]
     for head, rows in (("COMMANDS", page.commands), ("OPTIONS", page.options)):
         if rows:
-            lines.append(f".SH {head}")
-            for left, right in rows:
-                lines += [".TP", f".B {_roff(left)}", _roff(right)]
+            lines += [f".SH {head}", *_rows(rows)]
+    for each in below:
+        lines += [f".SH {_roff(each.path)}", f".B {_roff(each.path)}", _roff(each.usage), ".PP"]
+        lines += [*_told(each), *_rows((*each.commands, *each.options))]
     lines.append(".SH EXIT STATUS")
-    for code in ExitCode:
-        lines += [".TP", f".B {code.value}", _roff(MEANINGS[code])]
-    if page.commands and alone:
-        lines += [".SH SEE ALSO", f".B {_roff(page.path)} \\fICOMMAND\\fB {_roff('--help')}"]
-    elif page.commands:
+    lines += _rows(tuple((str(code.value), MEANINGS[code]) for code in ExitCode))
+    if page.commands and not below:
         lines.append(".SH SEE ALSO")
-        below = [f".BR {_roff(f'{name}-{each}')} (1)" for each, _ in page.commands]
-        lines += [f"{each}," for each in below[:-1]] + below[-1:]
+        others = [f".BR {_roff(f'{name}-{each}')} (1)" for each, _ in page.commands]
+        lines += [f"{each}," for each in others[:-1]] + others[-1:]
     return "\n".join(lines) + "\n"
+
+
+def _told(page: Page) -> list[str]:
+    """What a command does."""
+    lines = [_roff(page.summary)]
+    for block in page.blocks:
+        text = _roff(block.text)
+        lines += [".PP", *([".nf", text, ".fi"] if block.literal else [text])]
+    return lines
+
+
+def _rows(rows: Sequence[tuple[str, str]]) -> list[str]:
+    return [line for left, right in rows for line in (".TP", f".B {_roff(left)}", _roff(right))]
 
 
 def write_manuals(target: Path) -> list[Path]:
@@ -184,7 +190,8 @@ def installed() -> dict[str, str]:
     """What is installed for shells and man beside the package: name and content."""
     names = {"bash": "perdure", "zsh": "_perdure", "fish": "perdure.fish"}
     found = {names[shell]: f"{script(shell, cli)}\n" for shell in SHELLS}
-    return {"perdure.1": manual(next(iter(pages())), alone=True), **found}
+    whole, *below = pages()
+    return {"perdure.1": manual(whole, below=below), **found}
 
 
 if __name__ == "__main__":

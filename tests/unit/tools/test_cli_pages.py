@@ -52,6 +52,25 @@ def test_manuals_are_well_formed(tmp_path: Path) -> None:
     assert done.stdout == ""
 
 
+def test_the_manual_that_is_installed_tells_of_every_command(tmp_path: Path) -> None:
+    """No other page is: ``perdure-storage-read`` would not be found."""
+    text = installed()["perdure.1"]
+    for page in pages():
+        assert f".B {page.path}\n".replace("-", "\\-") in text
+        for left, _ in page.options:
+            assert f".B {left}\n".replace("\\", "\\e").replace("-", "\\-") in text
+    assert ".BR" not in text
+    if shutil.which("mandoc") is None:
+        pytest.skip("mandoc is not here")
+    file = tmp_path / "perdure.1"
+    file.write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        ["mandoc", "-T", "lint", "-W", "warning", str(file)],
+        capture_output=True, text=True, timeout=HANG_S, check=False,
+    )  # fmt: skip
+    assert done.stdout == ""
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_shells_accept_the_scripts(shell: str, tmp_path: Path) -> None:
     file = tmp_path / "script"
