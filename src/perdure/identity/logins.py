@@ -18,7 +18,7 @@ import msgspec
 
 from perdure.identity.ledger import Ledger
 from perdure.identity.records import User
-from perdure.tokens import Token, TokenStore, new_id, parse_id, show_id
+from perdure.tokens import SharedStore, Token, new_id, parse_id, show_id
 
 FRESH_PART: Final = 0.9
 """A login is prolonged once less than this part of its idle time is left: not at each request."""
@@ -69,7 +69,7 @@ class Logins:
         limits: how long one holds.
     """
 
-    def __init__(self, store: TokenStore, ledger: Ledger, limits: LoginLimits) -> None:
+    def __init__(self, store: SharedStore, ledger: Ledger, limits: LoginLimits) -> None:
         self._store = store
         self._ledger = ledger
         self._limits = limits
@@ -85,7 +85,8 @@ class Logins:
             min(now_s + self._limits.idle_s, until_s),
             rights=(f"{_GENERATION}{user.generation}", f"{_UNTIL}{until_s}"),
         )
-        await self._store.save([token], now_s)
+        store = await self._store.get(now_s)
+        await store.save([token], now_s)
         return show_id(token.id)
 
     async def find(self, presented: str, *, prolongs: bool = True) -> Login | None:
@@ -99,7 +100,8 @@ class Logins:
         if token_id is None:
             return None
         now_s = self._now_s()
-        token = await self._store.find(token_id, now_s)
+        store = await self._store.get(now_s)
+        token = await store.find(token_id, now_s)
         if token is None:
             return None
         generation, until_s = _parts(token)
@@ -109,9 +111,7 @@ class Logins:
         if prolongs and token.expires_at - now_s < self._limits.idle_s * FRESH_PART:
             expires_at = min(now_s + self._limits.idle_s, until_s)
             if expires_at > token.expires_at:
-                await self._store.save(
-                    [msgspec.structs.replace(token, expires_at=expires_at)], now_s
-                )
+                await store.save([msgspec.structs.replace(token, expires_at=expires_at)], now_s)
         return Login(token.identity, generation, digest, until_s)
 
     def note_end(self, presented: str) -> None:
@@ -128,7 +128,7 @@ class Logins:
         """Remove a login that has ended from the store."""
         token_id = parse_id(presented)
         if token_id is not None:
-            await self._store.revoke(token_id)
+            await (await self._store.get(self._now_s())).revoke(token_id)
 
     def has_ended(self, digest: str) -> bool:
         """Whether a login was ended."""
@@ -138,10 +138,11 @@ class Logins:
 
     async def maintain(self) -> None:
         """Remove what has expired."""
-        await self._store.maintain(self._now_s())
+        now_s = self._now_s()
+        await (await self._store.get(now_s)).maintain(now_s)
 
     async def close(self) -> None:
-        """Give the store up."""
+        """Let the store go."""
         await self._store.close()
 
     def _now_s(self) -> int:

@@ -7,6 +7,7 @@ syncs runs in a thread of its own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import secrets
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from typing import Final, TypeVar, final
 from perdure.admin.problems import Refused
 from perdure.admin.rights import Principal
 from perdure.clock import Clock, SystemClock
+from perdure.errors import StorageUnavailable
 from perdure.identity import passwords
 from perdure.identity.file import IdentityFile
 from perdure.identity.keys import Keys
@@ -33,11 +35,12 @@ from perdure.identity.records import (
 from perdure.identity.setup import Setup, void_link
 from perdure.identity.throttle import Throttle
 from perdure.identity.users import Users
-from perdure.tokens import open_tokens
+from perdure.tokens import SharedStore
 
 T = TypeVar("T")
 
 LOGINS_FILE: Final = "logins.db"
+LOGINS_LAYOUT: Final = "planned"
 LOGINS_PREFIX: Final = "perdure-login"
 """Of the keys on Redis, where devices may have tokens of their own."""
 
@@ -90,15 +93,19 @@ class Identity:
             random_bytes: a source of secrets.
 
         Raises:
-            StorageError, ConfigError: one of them cannot be opened.
+            StorageError, ConfigError: the file cannot be opened, or the store cannot be used. A
+                store whose server is away is asked again when somebody logs in.
         """
         ledger = Ledger(IdentityFile(directory), clock or SystemClock(), random_bytes=random_bytes)
+        store = SharedStore(
+            login_store or str(directory / LOGINS_FILE),
+            layout=LOGINS_LAYOUT,
+            prefix=LOGINS_PREFIX if login_store else "",
+        )
         try:
-            store = await open_tokens(
-                login_store or str(directory / LOGINS_FILE),
-                prefix=LOGINS_PREFIX if login_store else "",
-                now_s=ledger.clock.now_us() // 1_000_000,
-            )
+            # What is wrong with the settings is told at the start; who is away is asked again.
+            with contextlib.suppress(StorageUnavailable):
+                await store.get(ledger.clock.now_us() // 1_000_000)
         except BaseException:
             ledger.file.close()
             raise

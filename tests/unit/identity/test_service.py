@@ -11,6 +11,7 @@ from perdure.admin.problems import Refused
 from perdure.admin.rights import Principal
 from perdure.identity.ledger import Actor
 from perdure.identity.service import Identity
+from perdure.tokens.embedded import EmbeddedTokens
 from tests.unit.identity.conftest import Hands
 
 ADMIN = Actor(Principal("root", "admin", source="socket"))
@@ -48,7 +49,8 @@ async def test_a_login_that_ended_is_not_brought_back_by_a_request_beside_it(
     await identity.add_user("ada", "viewer", PASSWORD, ADMIN)
     presented, _ = await identity.login("ada", PASSWORD, actor())
     clock.us += 300_000_000
-    store = identity._logins._store
+    store = await identity._logins._store.get(clock.us // 1_000_000)
+    assert isinstance(store, EmbeddedTokens)
     save, reached, go_on = store._save, asyncio.Event(), asyncio.Event()
 
     async def held(tokens: object, now_s: int) -> None:
