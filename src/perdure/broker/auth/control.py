@@ -170,6 +170,11 @@ class AccessControl:
         """Whether a proved user is exempt from the ACL, as of now."""
         return username is not None and username in self._superusers
 
+    @property
+    def credentials(self) -> CredentialsFile | None:
+        """The credentials file as it is in force; None = there is none."""
+        return self._credentials
+
     def takes_certificates(self, listener: str) -> bool:
         """Whether a client certificate is the user's name on a listener."""
         return listener in self._certificate_listeners

@@ -36,7 +36,7 @@ from perdure.broker.auth.hashes import (
     make_hash,
     parse_hash,
 )
-from perdure.broker.auth.private_file import Identity, read_file, save_file
+from perdure.broker.auth.private_file import Identity, read_file, save_file, state_of
 from perdure.errors import ConfigError
 
 CREDENTIALS_FILE_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -113,6 +113,14 @@ class CredentialsFile:
             ) from None
         credentials._parse(data)
         return credentials
+
+    def is_current(self) -> bool:
+        """Whether the file is still as it was read or saved; blocks.
+
+        Raises:
+            ConfigError: nobody can tell.
+        """
+        return state_of(self.path) == self._read_state
 
     @property
     def users(self) -> tuple[str, ...]:

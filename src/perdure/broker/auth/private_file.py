@@ -45,6 +45,20 @@ def read_file(path: Path, *, name: str, bytes_max: int) -> tuple[bytes, Identity
     return data, identity
 
 
+def state_of(path: Path) -> Identity | None:
+    """Which state of a file is there now; None = there is none.
+
+    Raises:
+        ConfigError: nobody can tell.
+    """
+    try:
+        return _identify(path.stat())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+
+
 def save_file(path: Path, data: bytes, *, read: Identity | None) -> Identity:
     """Replace a file that was read before, unless someone else has changed it since.
 

@@ -26,7 +26,8 @@ from perdure.broker.access.revoking import revoke
 from perdure.broker.auth.control import AccessControl, read_files
 from perdure.broker.auth.credentials import CredentialsFile
 from perdure.broker.services import Services
-from perdure.server.administration.paging import in_order, sorted_page
+from perdure.server.administration.credential_view import CredentialView
+from perdure.server.administration.paging import sorted_page
 from perdure.server.administration.service import Call, Handler
 
 SALT_BYTES: Final = 16
@@ -51,6 +52,7 @@ class AccessOperations:
         self._services = services
         self._access = access
         self._lock = asyncio.Lock()
+        self._view = CredentialView(lambda: None if access is None else access.credentials)
 
     def handlers(self) -> Mapping[type[Request[Any]], Handler]:
         """By request."""
@@ -65,11 +67,11 @@ class AccessOperations:
 
     async def list_page(self, request: ListCredentials, _call: Call) -> CredentialPage:
         """A page of users."""
-        return await asyncio.to_thread(_page, self._path(), request)
+        return await asyncio.to_thread(_page, self._view, self._path(), request)
 
     async def get(self, request: GetCredential, _call: Call) -> Credential:
         """One of them."""
-        file = await asyncio.to_thread(CredentialsFile.load, self._path(), missing_ok=True)
+        file, _ = await asyncio.to_thread(self._view.look, self._path())
         if request.user not in file:
             raise Refused("not_found", f"there is no user {request.user!r}")
         return _row(file, request.user)
@@ -156,11 +158,11 @@ class AccessOperations:
         return done, closed
 
 
-def _page(path: str, request: ListCredentials) -> CredentialPage:
+def _page(view: CredentialView, path: str, request: ListCredentials) -> CredentialPage:
     """A page of the file, in a thread that never keeps the interpreter for long."""
-    file = CredentialsFile.load(path, missing_ok=True)
+    file, users = view.look(path)
     columns = {"tokens": lambda user: len(file.tokens(user))}
-    names, following = sorted_page(in_order(file.users), request, str, columns)
+    names, following = sorted_page(users, request, str, columns)
     rows = [_row(file, name) for name in names]
     return CredentialPage(items=rows, next_cursor=following, estimated_total=len(file))
 
