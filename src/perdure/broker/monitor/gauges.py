@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 if TYPE_CHECKING:
     from perdure.broker.access.ban_enforcer import BanEnforcer
     from perdure.broker.core import BrokerCore
+    from perdure.broker.delivery.live_session import LiveSession
     from perdure.broker.delivery.registry import Registry
     from perdure.broker.monitor.clock_watch import ClockWatch
     from perdure.broker.shared.subscriptions import SharedSubscriptions
@@ -55,14 +56,7 @@ class Gauges:
         metrics.retained_bytes = database.retained_bytes
         metrics.bans_temporary = len(self._ban_enforcer.temporary())
         metrics.shared_groups = len(self._shared_subscriptions.groups)
-        metrics.inflight_messages = sum(
-            session.outbound.inflight.count for session in self._registry.live.values()
-        )
-        metrics.pending_messages = sum(
-            len(session.outbound.pending) for session in self._registry.live.values()
-        )
-        metrics.oldest_unacked_seconds = self._oldest_unacked_s()
-        self._look_for_held_up()
+        self._look_at_sessions()
         metrics.storage_backlog_messages = self._core.committer.backlog()
         metrics.clock_offset_lead_seconds = self._clock_watch.lead_us() // 1_000_000
         if not self._core.committer.writable:
@@ -73,41 +67,54 @@ class Gauges:
         metrics.storage_bytes = sum(info.bytes for info in generations)
         metrics.storage_streams = sum(info.stream_count for info in generations)
 
-    def _look_for_held_up(self) -> None:
-        """Count the sessions that wait for one acknowledgement, and say which, once for each."""
+    def _look_at_sessions(self) -> None:
+        """What all connected sessions hold together; and those that wait for one acknowledgement,
+        of each of which the log is told once."""
+        inflight = pending = oldest = 0
         before = self.held_up
         now: dict[str, tuple[int, int]] = {}
         now_us = self._core.clock.monotonic_us()
         for session in self._registry.live.values():
             outbound = session.outbound
-            if not outbound.is_held_up():
+            pending += len(outbound.pending)
+            count = outbound.inflight.count
+            if not count:
                 continue
-            head = outbound.oldest()
-            assert head is not None
-            serial, since_us = before.get(session.client_id, (0, 0))
-            if serial != head.serial:
-                since_us = now_us
-            elif since_us >= 0 and now_us - since_us >= HELD_UP_US:
-                since_us = -1
-                self._core.log.warning(
-                    "session.held_up",
-                    client_id=session.client_id,
-                    username=session.identity.username,
-                    packet_id=head.packet_id,
-                    age_s=max(0, self._core.clock.now_us() - head.offset) // 1_000_000,
-                    behind=outbound.next_serial - 1 - head.serial,
-                    hint="the client does not acknowledge this message; its topic: "
-                    "perdure sessions show",
-                )
-            now[session.client_id] = head.serial, since_us
-        self.held_up = now
-        self._core.metrics.sessions_held_up = len(now)
-
-    def _oldest_unacked_s(self) -> int:
-        """Age of the oldest message in flight; offsets are times."""
-        oldest = 0
-        for session in self._registry.live.values():
-            offset = session.outbound.oldest_offset()
+            inflight += count
+            offset = outbound.oldest_offset()
             if offset and (not oldest or offset < oldest):
                 oldest = offset
-        return max(0, self._core.clock.wall_us() - oldest) // 1_000_000 if oldest else 0
+            if outbound.is_held_up():
+                known = before.get(session.client_id, (0, 0))
+                now[session.client_id] = self._held_up(session, known, now_us)
+        metrics = self._core.metrics
+        metrics.inflight_messages = inflight
+        metrics.pending_messages = pending
+        # Offsets are times.
+        age_us = max(0, self._core.clock.wall_us() - oldest) if oldest else 0
+        metrics.oldest_unacked_seconds = age_us // 1_000_000
+        self.held_up = now
+        metrics.sessions_held_up = len(now)
+
+    def _held_up(
+        self, session: LiveSession, known: tuple[int, int], now_us: int
+    ) -> tuple[int, int]:
+        """What is to be known of a session that waits, as ``held_up`` has it."""
+        outbound = session.outbound
+        head = outbound.oldest()
+        assert head is not None
+        serial, since_us = known
+        if serial != head.serial:
+            return head.serial, now_us
+        if since_us < 0 or now_us - since_us < HELD_UP_US:
+            return head.serial, since_us
+        self._core.log.warning(
+            "session.held_up",
+            client_id=session.client_id,
+            username=session.identity.username,
+            packet_id=head.packet_id,
+            age_s=max(0, self._core.clock.now_us() - head.offset) // 1_000_000,
+            behind=outbound.next_serial - 1 - head.serial,
+            hint="the client does not acknowledge this message; its topic: perdure sessions show",
+        )
+        return head.serial, -1

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import final
 
-from prometheus_client import generate_latest
-
 from perdure.admin.audit import AuditHook
 from perdure.broker.auth.control import AccessControl
 from perdure.broker.services import Services
@@ -39,6 +37,7 @@ from perdure.server.administration.service import AdminService, AuditLog, Operat
 from perdure.server.administration.session_parts import SessionPartOperations
 from perdure.server.administration.session_subscriptions import SessionSubscriptionOperations
 from perdure.server.administration.sessions import SessionOperations
+from perdure.server.administration.stepped_exposition import SteppedExposition
 from perdure.server.administration.storage import StorageOperations
 from perdure.server.administration.subscriptions import SubscriptionOperations
 from perdure.server.administration.timeline import TimelineOperations
@@ -140,7 +139,7 @@ class Administration:
                 node=node,
                 version=version,
                 started_us=clock.now_us(),
-                exposition=lambda: generate_latest(registry).decode(),
+                exposition=SteppedExposition(registry, services.clock.monotonic_us),
                 phase=phase,
             ),
             ClusterOperations(replica, config.cluster.dead_after),

@@ -1,0 +1,62 @@
+"""Everything that is counted, as text for Prometheus, made in short steps.
+
+The text of a broker takes some milliseconds; a publish would wait for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Final, cast, final
+
+from prometheus_client import generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import CollectorRegistry
+
+from perdure.server.administration.turns import Turns
+
+KEPT_US: Final = 1_000_000
+"""How long a text is given out: who scrapes more often is told the same."""
+
+
+@final
+class _One:
+    """A registry of one family."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterator[Metric]:
+        """The family."""
+        yield self._family
+
+
+@final
+class SteppedExposition:
+    """A registry as text, a family at a time.
+
+    Args:
+        registry: what is told.
+        monotonic_us: clock.
+    """
+
+    def __init__(self, registry: CollectorRegistry, monotonic_us: Callable[[], int]) -> None:
+        self._registry = registry
+        self._monotonic_us = monotonic_us
+        self._lock = asyncio.Lock()
+        self._text = ""
+        self._made_us = -KEPT_US
+
+    async def text(self) -> str:
+        """The text, a second old at most."""
+        async with self._lock:
+            if self._monotonic_us() - self._made_us >= KEPT_US:
+                parts, turns = [], Turns()
+                for family in self._registry.collect():
+                    # Of a registry the text asks for its families, and nothing else.
+                    one = cast("CollectorRegistry", _One(family))
+                    parts.append(generate_latest(one))
+                    await turns.step()
+                self._text = b"".join(parts).decode()
+                self._made_us = self._monotonic_us()
+            return self._text
