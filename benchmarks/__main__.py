@@ -12,6 +12,7 @@ from importlib.util import find_spec
 
 from benchmarks import (
     cluster,
+    dashboard,
     filters,
     layouts,
     persistence,
@@ -29,6 +30,7 @@ BENCHMARKS |= {
     "persistence": persistence.run,
     "filters": filters.run,
     "cluster": cluster.run,
+    "dashboard": dashboard.run,
     "registry": registry.run,
 }
 if find_spec("pyspark") is not None:

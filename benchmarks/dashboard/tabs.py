@@ -1,0 +1,236 @@
+"""Five open tabs, in a process of their own.
+
+``python -m benchmarks.dashboard.tabs URL SETUP PREFIX CLIENT``; see ``serve``.
+Reads a line for each thing to do: ``chromium`` or ``replayed`` opens the tabs, ``close`` closes
+them, the end of the file ends it; each is answered with a line when it is done. Somebody works in
+the tabs: one leafs through all sessions and one types a filter, a step every two seconds. Beside
+them ``/metrics`` is scraped every two seconds and a program listens to ``/live``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from typing import Any, Final, final
+from urllib.parse import quote
+
+import httpx
+
+STEP_S: Final = 2.0
+PASSWORD: Final = "correct horse battery"
+COOKIE: Final = "perdure_login"
+TIMEOUT_S: Final = 60.0
+_NEXT: Final = re.compile(r'rel="next" href="([^"]+)"')
+_PART: Final = {"HX-Request": "true", "X-Perdure-Auto": "1"}
+
+
+def paths(client_id: str) -> dict[str, str]:
+    """Where the tabs are."""
+    return {
+        "overview": "/ui/",
+        "leaf": "/ui/sessions?limit=100",
+        "filter": "/ui/sessions?limit=100",
+        "busiest": "/ui/slow?by=pending",
+        "session": f"/ui/sessions/{quote(client_id, safe='')}",
+    }
+
+
+@final
+class Tabs:
+    """The requests of a browser, without one; and what programs ask meanwhile.
+
+    Args:
+        client: logged in.
+        prefix: of the client ids that a filter is typed for.
+        client_id: whose page is open.
+    """
+
+    def __init__(self, client: httpx.AsyncClient, prefix: str, client_id: str) -> None:
+        self._client = client
+        self._prefix = prefix
+        self._paths = paths(client_id)
+
+    async def scrape(self) -> None:
+        """As Prometheus does, more often."""
+        while True:
+            await self._get("/api/v1/metrics")
+            await asyncio.sleep(STEP_S)
+
+    async def listen(self) -> None:
+        """A program that listens."""
+        async for _ in self._events("/api/v1/live"):
+            pass
+
+    async def overview(self) -> None:
+        """Charts are drawn from the history once, and from the stream then."""
+        await self._get(self._paths["overview"])
+        await self._get("/ui/history")
+        async for _ in self._events("/ui/live"):
+            pass
+
+    async def leaf(self) -> None:
+        """A new document for each page, and so a new stream."""
+        path = self._paths["leaf"]
+        while True:
+            text = await self._get(path)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STEP_S):
+                    async for _ in self._events("/ui/live"):
+                        pass
+            following = _NEXT.search(text)
+            path = following[1].replace("&amp;", "&") if following else self._paths["leaf"]
+
+    async def filter(self) -> None:
+        """Rows alone are replaced."""
+        await self._get(self._paths["filter"])
+        number = 0
+        async for _ in self._events("/ui/live"):
+            number += 1
+            wanted = quote(typed(self._prefix, number))
+            await self._get(f"/ui/sessions?client_id={wanted}&limit=100", is_part=True)
+
+    async def busiest(self) -> None:
+        """The page asks anew with each event."""
+        await self._get(self._paths["busiest"])
+        async for _ in self._events("/ui/live"):
+            await self._get(self._paths["busiest"], is_part=True)
+
+    async def session(self) -> None:
+        """The delivery panel with each event, what is held with every second one."""
+        path, number = self._paths["session"], 0
+        await self._get(path)
+        async for _ in self._events("/ui/live"):
+            number += 1
+            await self._get(path, is_part=True)
+            if number % 2:
+                await self._get(f"{path}/held", is_part=True)
+
+    async def _get(self, path: str, *, is_part: bool = False) -> str:
+        answer = await self._client.get(path, headers=_PART if is_part else {})
+        answer.raise_for_status()
+        return answer.text
+
+    async def _events(self, path: str) -> AsyncIterator[str]:
+        headers = {"Accept": "text/event-stream"}
+        async with self._client.stream("GET", path, headers=headers) as stream:
+            stream.raise_for_status()
+            async for line in stream.aiter_lines():
+                if line.startswith("event: overview"):
+                    yield line
+
+
+def typed(prefix: str, number: int) -> str:
+    """What somebody looks for."""
+    return f"{prefix}{number % 100:02}"
+
+
+@contextlib.asynccontextmanager
+async def replayed(tabs: Tabs) -> AsyncIterator[None]:
+    """The tabs without a browser."""
+    names = ("overview", "leaf", "filter", "busiest", "session")
+    async with _all(*(getattr(tabs, name)() for name in names)):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def in_chromium(
+    browser: Any, client: httpx.AsyncClient, prefix: str, client_id: str
+) -> AsyncIterator[None]:
+    """The tabs in a browser, all of them visible."""
+    base = str(client.base_url)
+    context = await browser.new_context(viewport={"width": 1280, "height": 900})
+    cookie = {"name": COOKIE, "value": client.cookies[COOKIE], "url": base}
+    await context.add_cookies([cookie])
+    pages = {}
+    for name, path in paths(client_id).items():
+        pages[name] = await context.new_page()
+        await pages[name].goto(f"{base}{path}")
+        await pages[name].locator("#pulse[data-state=live]").wait_for()
+
+    async def leaf() -> None:
+        while True:
+            await asyncio.sleep(STEP_S)
+            following = pages["leaf"].locator("a[rel=next]")
+            if await following.count():
+                await following.click()
+            else:
+                await pages["leaf"].goto(f"{base}{paths(client_id)['leaf']}")
+
+    async def fill() -> None:
+        number = 0
+        while True:
+            await asyncio.sleep(STEP_S)
+            number += 1
+            await pages["filter"].get_by_label("Client id", exact=True).fill(typed(prefix, number))
+
+    async with _all(leaf(), fill()):
+        yield
+    await context.close()
+
+
+@contextlib.asynccontextmanager
+async def _all(*works: Any) -> AsyncIterator[None]:
+    """Work that goes on meanwhile; one that fails ends everything."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(work) for work in works]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+async def log_in(url: str, setup: str) -> httpx.AsyncClient:
+    """A client with the first administrator's login."""
+    client = httpx.AsyncClient(base_url=url, timeout=TIMEOUT_S)
+    token = httpx.URL(setup).params["token"]
+    fields = {"token": token, "name": "bench", "password": PASSWORD, "again": PASSWORD}
+    answer = await client.post("/ui/setup", data=fields)
+    assert answer.status_code == httpx.codes.SEE_OTHER, answer.text
+    return client
+
+
+async def serve(url: str, setup: str, prefix: str, client_id: str) -> None:
+    """Do what the lines say.
+
+    Args:
+        url: of the dashboard.
+        setup: the link that makes the first administrator.
+        prefix: of the client ids that a filter is typed for.
+        client_id: whose page is open.
+    """
+    from playwright.async_api import async_playwright
+
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    client = await log_in(url, setup)
+    tabs = Tabs(client, prefix, client_id)
+    program = shutil.which("chromium")
+    async with async_playwright() as running, contextlib.AsyncExitStack() as whole:
+        browser = None
+        opened = await whole.enter_async_context(contextlib.AsyncExitStack())
+        print("ready", flush=True)
+        while line := (await reader.readline()).decode().strip():
+            if line == "close":
+                await opened.aclose()
+            else:
+                await opened.enter_async_context(_all(tabs.scrape(), tabs.listen()))
+                if line == "chromium":
+                    browser = browser or await running.chromium.launch(
+                        executable_path=program, args=["--no-sandbox"]
+                    )
+                    made = in_chromium(browser, client, prefix, client_id)
+                    await opened.enter_async_context(made)
+                else:
+                    await opened.enter_async_context(replayed(tabs))
+            print("done", flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(*sys.argv[1:]))
