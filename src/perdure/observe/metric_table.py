@@ -1,96 +1,28 @@
 """What is counted: name, kind, help and labels of every metric, in one table.
 
-Prometheus and the reference page are made from it. How an attribute of ``Metrics`` is named and
-exported follows from its line:
-
-========  ============================================  ==================================
-layout    attribute                                     label value
-========  ============================================  ==================================
-scalar    ``name: int``                                 none
-fields    ``name_<value>: int`` for each value          the end of the attribute's name
-list      ``name: list[int]``                           ``values[index]``, or the index
-dict      ``name: dict[tuple[str, ...], int]``          the key
-========  ============================================  ==================================
-
-A histogram is ``name: Histogram`` (scalar), or one for each value (fields) or key (dict).
+Prometheus and the reference page are made from it. What the columns mean stands in ``metric_info``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, Literal, TypeAlias, final
-
-import msgspec
+from typing import Final
 
 from perdure.observe.instruments import Histogram
-from perdure.observe.metrics import Metrics
-
-PREFIX: Final = "perdure_"
-
-PACKET_TYPES = (
-    "reserved",
-    "connect",
-    "connack",
-    "publish",
-    "puback",
-    "pubrec",
-    "pubrel",
-    "pubcomp",
-    "subscribe",
-    "suback",
-    "unsubscribe",
-    "unsuback",
-    "pingreq",
-    "pingresp",
-    "disconnect",
-    "auth",
+from perdure.observe.metric_info import (
+    PACKET_TYPES,
+    PREFIX,
+    QOS_LEVELS,
+    MetricInfo,
+    counter,
+    gauge,
+    histogram,
 )
-"""By MQTT control packet type number (MQTT 5.0 section 2.1.2)."""
-
-QOS_LEVELS = ("0", "1", "2")
-
-Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
-Layout: TypeAlias = Literal["scalar", "fields", "list", "dict"]
-
-
-@final
-class MetricInfo(msgspec.Struct, frozen=True):
-    """One line of the table.
-
-    Attributes:
-        name: exported as ``perdure_<name>``, counters with ``_total`` after it.
-        kind: counter, gauge or histogram.
-        help: one sentence.
-        labels: label names.
-        values: closed set of values of the one label (``fields`` and ``list``).
-        layout: where the numbers are (see the module's docstring).
-    """
-
-    name: str
-    kind: Kind
-    help: str
-    labels: tuple[str, ...] = ()
-    values: tuple[str, ...] = ()
-    layout: Layout = "scalar"
-
-
-def _counter(name: str, text: str) -> MetricInfo:
-    return MetricInfo(name, "counter", text)
-
-
-def _gauge(name: str, text: str) -> MetricInfo:
-    return MetricInfo(name, "gauge", text)
-
-
-def _histogram(name: str, text: str, label: str = "", *values: str) -> MetricInfo:
-    if not label:
-        return MetricInfo(name, "histogram", text)
-    return MetricInfo(name, "histogram", text, (label,), values, "fields")
-
+from perdure.observe.metrics import Metrics
 
 TABLE: tuple[MetricInfo, ...] = (
     MetricInfo("connections", "gauge", "Open connections.", ("listener",), (), "dict"),
-    _gauge("connections_maximum", "Most connections open at once since the start."),
+    gauge("connections_maximum", "Most connections open at once since the start."),
     MetricInfo(
         "connections_opened",
         "counter",
@@ -103,13 +35,13 @@ TABLE: tuple[MetricInfo, ...] = (
     MetricInfo(
         "connack_sent", "counter", "CONNACK packets by reason code.", ("reason_code",), (), "list"
     ),
-    _counter("tls_handshake_failures", "TLS handshakes that failed."),
+    counter("tls_handshake_failures", "TLS handshakes that failed."),
     MetricInfo("packets_received", "counter", "Packets received.", ("type",), PACKET_TYPES, "list"),
     MetricInfo("packets_sent", "counter", "Packets sent.", ("type",), PACKET_TYPES, "list"),
-    _counter("bytes_received", "Bytes received from clients."),
-    _counter("bytes_sent", "Bytes sent to clients."),
-    _counter("payload_bytes_received", "Payload bytes in PUBLISH packets received."),
-    _counter("payload_bytes_sent", "Payload bytes in PUBLISH packets sent."),
+    counter("bytes_received", "Bytes received from clients."),
+    counter("bytes_sent", "Bytes sent to clients."),
+    counter("payload_bytes_received", "Payload bytes in PUBLISH packets received."),
+    counter("payload_bytes_sent", "Payload bytes in PUBLISH packets sent."),
     MetricInfo(
         "protocol_errors",
         "counter",
@@ -137,7 +69,7 @@ TABLE: tuple[MetricInfo, ...] = (
         QOS_LEVELS,
         "fields",
     ),
-    _counter("messages_redelivered", "Messages sent again after a reconnect."),
+    counter("messages_redelivered", "Messages sent again after a reconnect."),
     MetricInfo(
         "messages_dropped",
         "counter",
@@ -162,39 +94,39 @@ TABLE: tuple[MetricInfo, ...] = (
         ("connected", "offline"),
         "fields",
     ),
-    _gauge(
+    gauge(
         "sessions_held_up",
         "Connected sessions that are sent nothing more before their oldest message is "
         "acknowledged: 65,535 others went out since.",
     ),
-    _counter("sessions_created", "Sessions created."),
-    _counter("sessions_resumed", "Sessions resumed by their client."),
-    _counter("sessions_taken_over", "Sessions taken over by a second connection."),
-    _counter("sessions_discarded", "Sessions deleted by clean start or an operator."),
-    _counter("sessions_expired", "Sessions deleted because their expiry passed."),
-    _counter("wills_published", "Will messages published."),
-    _gauge("pending_messages", "Stored messages not yet sent to connected sessions."),
-    _gauge("inflight_messages", "Messages sent and not yet acknowledged."),
-    _counter("inflight_full", "Times that a session's inflight window was full."),
-    _gauge(
+    counter("sessions_created", "Sessions created."),
+    counter("sessions_resumed", "Sessions resumed by their client."),
+    counter("sessions_taken_over", "Sessions taken over by a second connection."),
+    counter("sessions_discarded", "Sessions deleted by clean start or an operator."),
+    counter("sessions_expired", "Sessions deleted because their expiry passed."),
+    counter("wills_published", "Will messages published."),
+    gauge("pending_messages", "Stored messages not yet sent to connected sessions."),
+    gauge("inflight_messages", "Messages sent and not yet acknowledged."),
+    counter("inflight_full", "Times that a session's inflight window was full."),
+    gauge(
         "oldest_unacked_seconds",
         "Age of the oldest message that a connected session was sent and has not acknowledged.",
     ),
-    _histogram(
+    histogram(
         "publish_to_ack_seconds", "From PUBLISH read to its acknowledgement.", "qos", "1", "2"
     ),
-    _histogram(
+    histogram(
         "session_resume_seconds", "From CONNECT, or the last AUTH, to CONNACK of a resumed session."
     ),
-    _histogram(
+    histogram(
         "takeover_seconds", "Time to end the connection that was before, and to write what it left."
     ),
-    _histogram("event_loop_lag_seconds", "How late the event loop runs a timer."),
-    _gauge(
+    histogram("event_loop_lag_seconds", "How late the event loop runs a timer."),
+    gauge(
         "backup_age_seconds",
         "Since the last good backup was begun, where backup.every is set; -1 = there is none.",
     ),
-    _gauge("backup_failed", "1 if the last backup that the broker tried has failed."),
+    gauge("backup_failed", "1 if the last backup that the broker tried has failed."),
     MetricInfo(
         "backups",
         "counter",
@@ -203,33 +135,33 @@ TABLE: tuple[MetricInfo, ...] = (
         ("made", "failed"),
         "fields",
     ),
-    _gauge("subscriptions", "Subscriptions of all sessions in memory."),
-    _gauge("subscriptions_offline", "Subscriptions of sessions that are not connected."),
-    _gauge("shared_subscriptions", "Shared subscriptions of all sessions in memory."),
-    _gauge("shared_groups", "Shared groups."),
-    _gauge("retained_messages", "Retained messages."),
-    _gauge("retained_bytes", "Bytes of the retained messages, topics included."),
-    _histogram("storage_append_seconds", "Time of a write to the log, without the sync."),
-    _histogram("storage_commit_seconds", "Time of a sync to the disk."),
-    _gauge("cluster_members", "Nodes of the cluster, as this one has read; 0 = no cluster."),
-    _gauge("cluster_lag", "Records of the cluster's log that this node has not applied."),
-    _gauge("cluster_position", "Position of the cluster's log that this node reads next."),
-    _gauge("cluster_in_flight", "Records of this node that the log has not given back."),
-    _gauge("cluster_stalled_seconds", "How long this node has waited for the cluster's log."),
-    _histogram("cluster_log_seconds", "Time of a heartbeat through the cluster's log and back."),
-    _histogram("storage_commit_batch_messages", "Messages in one commit."),
-    _histogram("storage_read_seconds", "Time of a read of one page of the log."),
+    gauge("subscriptions", "Subscriptions of all sessions in memory."),
+    gauge("subscriptions_offline", "Subscriptions of sessions that are not connected."),
+    gauge("shared_subscriptions", "Shared subscriptions of all sessions in memory."),
+    gauge("shared_groups", "Shared groups."),
+    gauge("retained_messages", "Retained messages."),
+    gauge("retained_bytes", "Bytes of the retained messages, topics included."),
+    histogram("storage_append_seconds", "Time of a write to the log, without the sync."),
+    histogram("storage_commit_seconds", "Time of a sync to the disk."),
+    gauge("cluster_members", "Nodes of the cluster, as this one has read; 0 = no cluster."),
+    gauge("cluster_lag", "Records of the cluster's log that this node has not applied."),
+    gauge("cluster_position", "Position of the cluster's log that this node reads next."),
+    gauge("cluster_in_flight", "Records of this node that the log has not given back."),
+    gauge("cluster_stalled_seconds", "How long this node has waited for the cluster's log."),
+    histogram("cluster_log_seconds", "Time of a heartbeat through the cluster's log and back."),
+    histogram("storage_commit_batch_messages", "Messages in one commit."),
+    histogram("storage_read_seconds", "Time of a read of one page of the log."),
     MetricInfo("storage_errors", "counter", "Storage errors.", ("kind", "retriable"), (), "dict"),
-    _gauge("storage_bytes", "Approximate size of the log on disk."),
-    _gauge("storage_messages", "Messages in the log."),
-    _gauge("storage_generations", "Generations of the log."),
-    _gauge("storage_streams", "Learned streams in the current generation."),
-    _gauge("storage_backlog_messages", "Messages waiting for a commit."),
-    _gauge(
+    gauge("storage_bytes", "Approximate size of the log on disk."),
+    gauge("storage_messages", "Messages in the log."),
+    gauge("storage_generations", "Generations of the log."),
+    gauge("storage_streams", "Learned streams in the current generation."),
+    gauge("storage_backlog_messages", "Messages waiting for a commit."),
+    gauge(
         "retention_held_generations",
         "Generations beyond `retention.time_s` that wait for a pipeline in `retention.keep_for`.",
     ),
-    _counter(
+    counter(
         "retention_unread_messages",
         "Messages dropped that a pipeline in `retention.keep_for` had not read.",
     ),
@@ -298,7 +230,7 @@ TABLE: tuple[MetricInfo, ...] = (
     MetricInfo(
         "forwarder_up", "gauge", "1 while the target takes messages.", ("forwarder",), (), "dict"
     ),
-    _gauge("bans", "Bans in force that an operator has made."),
+    gauge("bans", "Bans in force that an operator has made."),
     MetricInfo(
         "alarms",
         "gauge",
@@ -307,9 +239,9 @@ TABLE: tuple[MetricInfo, ...] = (
         (),
         "dict",
     ),
-    _gauge("bans_temporary", "Bans in force that the broker has made by itself."),
-    _counter("logins_failed", "Passwords and SCRAM proofs that were wrong."),
-    _gauge(
+    gauge("bans_temporary", "Bans in force that the broker has made by itself."),
+    counter("logins_failed", "Passwords and SCRAM proofs that were wrong."),
+    gauge(
         "clock_offset_lead_seconds",
         "What the newest offset is ahead of the wall clock: it was ahead, and was set back.",
     ),
@@ -347,8 +279,8 @@ TABLE: tuple[MetricInfo, ...] = (
         (),
         "dict",
     ),
-    _gauge("http_requests_in_flight", "HTTP requests under way."),
-    _histogram(
+    gauge("http_requests_in_flight", "HTTP requests under way."),
+    histogram(
         "http_request_seconds",
         "From an HTTP request to the end of its answer: health, the log's state, messages.",
         "kind",
@@ -376,7 +308,7 @@ TABLE: tuple[MetricInfo, ...] = (
         (),
         "dict",
     ),
-    _histogram("auth_seconds", "Time of an authentication."),
+    histogram("auth_seconds", "Time of an authentication."),
 )
 """Every metric, in the order in which the reference page lists them."""
 

@@ -19,7 +19,8 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from perdure.observe.instruments import HISTOGRAM_BUCKETS, Histogram
-from perdure.observe.metric_table import PREFIX, TABLE, MetricInfo, histograms, numbers
+from perdure.observe.metric_info import PREFIX, MetricInfo
+from perdure.observe.metric_table import TABLE, histograms, numbers
 from perdure.observe.metrics import Metrics
 
 FIRST_BUCKET_US = 4

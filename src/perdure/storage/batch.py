@@ -42,7 +42,6 @@ from perdure.storage.operations import (
     PutRetained,
     PutSession,
     PutSubscription,
-    Target,
     TrimInbox,
 )
 from perdure.storage.peer_operations import (
@@ -53,6 +52,7 @@ from perdure.storage.peer_operations import (
     ReturnUnseen,
     Speak,
 )
+from perdure.storage.target import Target
 
 Placed: TypeAlias = Message | InboxEntry
 

@@ -8,7 +8,7 @@ from perdure.model import InboxEntry
 
 
 class EntryByEntry(ABC):
-    """The runs of ``operations.Target``, one entry after the other."""
+    """The runs of ``storage.target.Target``, one entry after the other."""
 
     @abstractmethod
     def put_inbox(self, client_id: str, entry: InboxEntry) -> None:

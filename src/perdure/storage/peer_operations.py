@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import final
 
 from perdure.model import InboxEntry, Message
-from perdure.storage.operations import Operation, Target
+from perdure.storage.operations import Operation
+from perdure.storage.target import Target
 
 
 @final

@@ -15,7 +15,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from perdure.observe.metric_table import PREFIX, TABLE
+from perdure.observe.metric_info import PREFIX
+from perdure.observe.metric_table import TABLE
 from tests.support.bounds import HANG_S
 from tests.support.process import BrokerProcess, free_port, perdure_command
 from tools import grafana

@@ -9,7 +9,8 @@ import pytest
 
 from perdure.observe import metrics
 from perdure.observe.instruments import Histogram
-from perdure.observe.metric_table import TABLE, MetricInfo, histograms, numbers, reference
+from perdure.observe.metric_info import MetricInfo
+from perdure.observe.metric_table import TABLE, histograms, numbers, reference
 from perdure.observe.metrics import Metrics
 
 DERIVED = {"connections_now", "messages_delivered", "messages_dropped", "messages_received"}

@@ -10,7 +10,7 @@ from perdure.storage.peer_operations import Dismiss, Echo, PassMessage, PassShar
 
 
 class Recorder:
-    """Has every method of ``operations.Target``: each call is a line."""
+    """Has every method of ``storage.target.Target``: each call is a line."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []

@@ -17,14 +17,11 @@ from perdure.broker.delivery.held_session import SessionConnection
 from perdure.broker.delivery.live_session import LiveSession
 from perdure.broker.delivery.registry import Leaving
 from perdure.broker.sessions.claims import CLAIMS_MAX
+from perdure.broker.sessions.entrance import SessionEntrance
 from perdure.broker.sessions.grants import SessionGrants
-from perdure.content.stored import changed
-from perdure.limits import PACKET_ID_MAX
-from perdure.model import Cursor, SessionRecord, StoredSession, Subscription
+from perdure.model import Cursor, StoredSession
 from perdure.mqtt.reason_codes import SESSION_TAKEN_OVER
 from perdure.session.expiry import expires_at_us
-from perdure.session.inbound import Inbound
-from perdure.session.outbound import Outbound
 from perdure.session.will import will_due_us
 
 if TYPE_CHECKING:
@@ -68,6 +65,13 @@ class SessionLifecycle:
         wills: WillPublisher,
     ) -> None:
         self._parts = parts
+        self._entrance: SessionEntrance = SessionEntrance(
+            parts,
+            ban_enforcer=ban_enforcer,
+            registry=registry,
+            session_counts=session_counts,
+            shared_subscriptions=shared_subscriptions,
+        )
         self._grants: SessionGrants = SessionGrants(parts, session_counts=session_counts)
         self.deadlines: Deadlines | None = None
         """Told when a session that is let go has something due."""
@@ -122,7 +126,7 @@ class SessionLifecycle:
         cursor = stored.cursor if stored else Cursor(offset=parts.dispatcher.offset)
         old = stored.record if stored is not None else None
         record = self._grants.record(request, old, epoch=(old.epoch if old is not None else 0) + 1)
-        session = self._session(connection, request, record, stored, cursor)
+        session = self._entrance.session(connection, request, record, stored, cursor)
         session.replaced = replaced
         session.stored = session.durable or request.will is not None
         if session.stored:
@@ -132,7 +136,7 @@ class SessionLifecycle:
                     request.client_id, cursor, epoch=session.record.epoch
                 )
         session.position = cursor.offset
-        self._enter(session, stored)
+        self._entrance.enter(session, stored)
         # A client of a restored session must forget its own half: see ``SessionRecord.protocol``.
         return session, stored is not None and stored.record.protocol > 0
 
@@ -201,10 +205,10 @@ class SessionLifecycle:
                         continue
             if not claims.check(client_id):
                 continue
-            session = self._session(connection, request, record, stored, cursor)
+            session = self._entrance.session(connection, request, record, stored, cursor)
             session.stored = session.replaced = True
             session.position = cursor.offset
-            self._enter(session, stored)
+            self._entrance.enter(session, stored)
             return session, resumed
         raise claims.lost_too_often()
 
@@ -349,82 +353,3 @@ class SessionLifecycle:
         # The old owner's cursor must be there before the new one reads it.
         parts.pipeline.run()
         parts.metrics.takeover_seconds.observe(parts.clock.monotonic_us() - begun_us)
-
-    def _session(
-        self,
-        connection: SessionConnection,
-        request: SessionRequest,
-        record: SessionRecord,
-        stored: StoredSession | None,
-        cursor: Cursor,
-    ) -> LiveSession:
-        """A session in memory: a new one, or what was stored under its next owner."""
-        parts = self._parts
-        return LiveSession(
-            parts,
-            record,
-            # In a cluster all are: another node must find what this one leaves.
-            durable=request.expiry_s > 0 or stored is not None or parts.peers is not None,
-            connection=connection,
-            identity=request.identity,
-            inbound=Inbound(
-                stored.awaiting_release if stored else (),
-                # 3.1.1 knows no Receive Maximum: only its packet identifiers are a bound.
-                receive_maximum=parts.mqtt_config.receive_maximum
-                if request.protocol >= 5
-                else PACKET_ID_MAX,
-            ),
-            outbound=Outbound(
-                cursor,
-                window_max=min(request.receive_maximum, parts.session_config.inflight_max),
-                maybe_sent_offset=record.cut_offset,
-            ),
-        )
-
-    def _enter(self, session: LiveSession, stored: StoredSession | None) -> None:
-        """Count a session among the live ones; a resumed one has its subscriptions again."""
-        parts = self._parts
-        self._ban_enforcer.belongs(session.record)
-        if stored is not None:
-            session.resumed = True
-            session.lagging = True
-            parts.metrics.sessions_resumed += 1
-            parts.metrics.sessions_offline -= 1
-            self._session_counts.gone(stored.record)
-        else:
-            parts.metrics.sessions_created += 1
-        self._session_counts.added(session.record.username)
-        self._registry.live[session.client_id] = session
-        parts.metrics.sessions_connected += 1
-        if stored is not None:
-            self._restore_subscriptions(session, stored)
-
-    def _as_filtered_now(
-        self, session: LiveSession, subs: tuple[Subscription, ...]
-    ) -> list[Subscription]:
-        """Stored subscriptions, with stored content filters that have changed since."""
-        parts = self._parts
-        found: list[Subscription] = []
-        for sub in subs:
-            others = changed(sub, parts.stored_filters.get(sub.where_id)) if sub.where_id else ()
-            for other in others:
-                parts.committer.batch.put_subscription(
-                    session.client_id, other, epoch=session.record.epoch
-                )
-            found += others or (sub,)
-        return found
-
-    def _restore_subscriptions(self, session: LiveSession, stored: StoredSession) -> None:
-        parts = self._parts
-        for sub in self._as_filtered_now(session, stored.subscriptions):
-            if sub.until_offset:
-                session.ended.append(sub)
-                continue
-            session.subs[sub.name] = sub
-            if sub.backfill is not None:
-                session.backfilling += 1
-            parts.metrics.subscriptions += 1
-            if sub.group:
-                self._shared_subscriptions.join(session, sub)
-            else:
-                parts.router.put(session, sub)

@@ -22,15 +22,14 @@ import msgspec
 
 from perdure.broker.core import RETRY_US
 from perdure.broker.dispatch.items import is_plain
-from perdure.broker.dispatch.router import GroupSubscriber
+from perdure.broker.shared.choosing import NO_TAKER, Choosing
 from perdure.broker.shared.giving import Giver
 from perdure.broker.shared.member import GroupMember, LocalMember
 from perdure.broker.shared.member_shares import MemberShares
-from perdure.broker.shared.returned import ReturnedEntries
+from perdure.broker.shared.owned_group import OwnedGroup
 from perdure.errors import StorageError
 from perdure.limits import STORED_FILTER_CHANGES_MAX
 from perdure.model import GroupRecord, InboxEntry, Message
-from perdure.storage.batch import Batch
 from perdure.topic.shared import NOBODY, Chooser
 
 if TYPE_CHECKING:
@@ -39,15 +38,12 @@ if TYPE_CHECKING:
     from perdure.broker.delivery.window_waiters import WindowWaiters
     from perdure.broker.shared.elsewhere import MemberElsewhere, MembersElsewhere
 
-NO_TAKER: Final = -2
-"""What ``_choose`` returns when no connected member may have the message, now or later."""
-
 FAILED_US: Final = 10_000_000
 """How long a group waits whose reading has failed as nobody expected."""
 
 
 @final
-class SharedGroup(GroupSubscriber):
+class SharedGroup(OwnedGroup):
     """One share name with one filter."""
 
     def __init__(
@@ -60,53 +56,19 @@ class SharedGroup(GroupSubscriber):
         members_elsewhere: MembersElsewhere | None,
         window_waiters: WindowWaiters,
     ) -> None:
-        super().__init__(record.key, record.filter, record.where)
-        self._core = core
-        self._members_elsewhere: MembersElsewhere | None = members_elsewhere
+        super().__init__(core, record, members_elsewhere)
         self._window_waiters: WindowWaiters = window_waiters
-        self.record: GroupRecord = record
-        self.position: int = record.position
         self.members: list[LocalMember] = []
         """Members that are connected here."""
-        self.elsewhere: dict[str, MemberElsewhere] = {}
-        """Those that are connected to other nodes, as far as this one gives to them."""
         self.takers: list[GroupMember] = []
         """All whom it gives to."""
         self.lagging: bool = True
         self.served: int = 0
         """Messages given out while it was behind (the admission's own mark)."""
-        self.returned = ReturnedEntries(core, record.key)
-        """What came back from members."""
-        self._chooser = chooser
+        self._choosing = Choosing(core, chooser)
         self._shares = MemberShares(core, inbox, record.key)
         self._giver = Giver(core, inbox, record.key)
-        self._is_limited: bool = False
-        """A member has a Maximum Packet Size."""
         self._catching_up: bool = False
-        self._is_released: bool = False
-        """The record that says that this node does not have the group is to be written."""
-
-    @property
-    def is_served(self) -> bool:
-        """Whether this node gives its messages out: of several one does, to the members of all."""
-        peers = self._core.peers
-        if peers is None:
-            return True
-        return self.record.node == peers.node and self.record.incarnation == peers.incarnation
-
-    def serve(self) -> bool:
-        """Take the group if no node that lives has it; returns whether this one has it now.
-
-        Of two nodes that take it at once the record of one is refused, with all that it gave.
-        """
-        peers = self._core.peers
-        if peers is None or self.is_served:
-            return True
-        record = self.record
-        if record.node and peers.is_member(record.node, record.incarnation):
-            return False
-        self._own(peers.node, peers.incarnation)
-        return True
 
     def begin_anew(self) -> None:
         """Another node has ended the group, and members have joined it here meanwhile."""
@@ -114,33 +76,6 @@ class SharedGroup(GroupSubscriber):
         self.serve()
         self._core.pipeline.schedule()
         self.start()
-
-    def let_go(self) -> None:
-        """No member is here any more: members on another node may have the group."""
-        if self._core.peers is not None and self.is_served:
-            self._own("", 0)
-
-    @property
-    def has_elsewhere(self) -> bool:
-        """Whether members are connected to other nodes."""
-        peers = self._core.peers
-        if peers is None:
-            return False
-        if self.is_served:
-            return bool(self.elsewhere)
-        # Who serves it has members.
-        return bool(self.record.node) and peers.is_member(self.record.node, self.record.incarnation)
-
-    def _own(self, node: str, incarnation: int) -> None:
-        self.record = msgspec.structs.replace(self.record, node=node, incarnation=incarnation)
-        self.returned.forget()
-        self._is_released = not node
-        assert self._members_elsewhere is not None
-        if node:
-            self._members_elsewhere.serve(self)
-        else:
-            self._members_elsewhere.drop(self)
-        self._core.cursors.group_moved(self)
 
     def deliver(self, message: Message) -> None:
         """A message was dispatched now."""
@@ -155,13 +90,14 @@ class SharedGroup(GroupSubscriber):
             self.position = message.offset
             self._core.cursors.group_moved(self)
             return
-        index = self._choose(message)
+        index = self._choosing.choose(self.takers, message)
         if index == NOBODY:
             self.fall_behind(message.offset - 1)
             return
         self.position = message.offset
         if index == NO_TAKER:
-            self._pass_over(message)
+            self._core.cursors.group_moved(self)
+            self._choosing.pass_over(self.takers, message)
         else:
             self._give(self.takers[index], message)
 
@@ -183,12 +119,12 @@ class SharedGroup(GroupSubscriber):
         count = 0
         for message in messages:
             if message.qos and (not self.where or self.wants(message)):
-                index = self._choose(message)
+                index = self._choosing.choose(self.takers, message)
                 if index == NOBODY:
                     break
                 self.position = message.offset
                 if index == NO_TAKER:
-                    self._pass_over(message)
+                    self._choosing.pass_over(self.takers, message)
                 elif self.takers[index].takes_runs and is_plain(message):
                     shares.add(self.members[index], message)
                 else:
@@ -249,7 +185,9 @@ class SharedGroup(GroupSubscriber):
         # Those that are here first: their places in one list are those in the other.
         self.takers = [*self.members, *elsewhere.values()]
         # What one elsewhere may have is known when it has come back.
-        self._is_limited = bool(elsewhere) or any(each.packet_size_max for each in self.members)
+        self._choosing.is_limited = bool(elsewhere) or any(
+            each.packet_size_max for each in self.members
+        )
 
     def failed(self, message: Message, error: Exception) -> None:
         """Giving a message to a member failed as nobody expected: read it from the log, later."""
@@ -301,20 +239,6 @@ class SharedGroup(GroupSubscriber):
             self._catching_up = True
             self._core.scheduler.spawn(self._run(), name="group")
 
-    def put(self, batch: Batch) -> None:
-        """Add the record to a batch."""
-        peers = self._core.peers
-        if peers is None:
-            self.record = msgspec.structs.replace(self.record, position=self.position)
-            batch.put_group(self.record)
-            return
-        if not self.is_served and not self._is_released:
-            return
-        self._is_released = False
-        seen = self.record.turn
-        self.record = msgspec.structs.replace(self.record, position=self.position, turn=seen + 1)
-        batch.put_group(self.record, seen=seen)
-
     def give_back(self, entry: InboxEntry) -> None:
         """An entry is put back, in the open batch. Where there are other nodes that may be refused,
         and who serves the group hears of it from the log (``came_back``)."""
@@ -328,44 +252,16 @@ class SharedGroup(GroupSubscriber):
         self.returned.add(entry)
         self.start()
 
-    def _choose(self, message: Message) -> int:
-        """The index of the member that gets a message, ``NOBODY`` or ``NO_TAKER``."""
-        members = self.takers
-        authorizer = self._core.authorizer
-        if authorizer.allow_all and not self._is_limited:
-            return self._chooser.choose(members, topic=message.topic, publisher=message.publisher)
-        able = 0
-        for member in members:
-            member.is_able = member.may_read(message, authorizer) and member.has_room_for(message)
-            able += member.is_able
-        if not able and members:
-            index = NO_TAKER
-        else:
-            index = self._chooser.choose(members, topic=message.topic, publisher=message.publisher)
-        for member in members:
-            member.is_able = True
-        return index
-
-    def _pass_over(self, message: Message) -> None:
-        """No connected member may have the message: count why."""
-        core = self._core
-        core.cursors.group_moved(self)
-        authorizer = core.authorizer
-        if any(member.may_read(message, authorizer) for member in self.takers):
-            core.metrics.messages_dropped_too_large += 1
-        else:
-            core.metrics.messages_dropped_not_authorized += 1
-
     def _give_unrecorded(self, message: Message) -> None:
         """QoS 0, or not recorded: to whoever is there, with no promise."""
         if self.where and not self.wants(message):
             return
-        index = self._choose(message)
+        index = self._choosing.choose(self.takers, message)
         if index == NOBODY:
             self._core.metrics.messages_dropped_queue_full += 1
             return
         if index == NO_TAKER:
-            self._pass_over(message)
+            self._choosing.pass_over(self.takers, message)
             return
         self._giver.give_unrecorded(self.takers[index], message)
 
@@ -414,13 +310,13 @@ class SharedGroup(GroupSubscriber):
             entry = returned[0]
             message = entry.message
             assert message is not None
-            index = self._choose(message)
+            index = self._choosing.choose(self.takers, message)
             if index == NOBODY:
                 return False
             returned.popleft()
             core.committer.batch.delete_group_entry(self.key, entry)
             if index == NO_TAKER:
-                self._pass_over(message)
+                self._choosing.pass_over(self.takers, message)
             else:
                 self._give(self.takers[index], message)
         return True

@@ -12,6 +12,7 @@ import functools
 from typing import TYPE_CHECKING, Final, final
 
 from perdure.broker.delivery.live_session import GroupOwners, LiveSession
+from perdure.broker.shared import runs
 from perdure.broker.shared.elsewhere import MembersElsewhere
 from perdure.broker.shared.group import SharedGroup
 from perdure.broker.shared.member import LocalMember
@@ -147,7 +148,7 @@ class SharedSubscriptions(GroupOwners):
         if not core.committer.writable or session.fenced:
             return
         if not session.durable:
-            self._part_runs(session)
+            runs.part(core.committer.batch, session, self.groups)
         if core.peers is not None and groups:
             core.committer.batch.return_unseen(
                 session.client_id, core.database.last_offset, epoch=session.record.epoch
@@ -155,7 +156,7 @@ class SharedSubscriptions(GroupOwners):
         # What waits with DUP may have been sent before a crash.
         sent = {d.offset for d in session.outbound.inflight.values()}
         sent.update(d.offset for d in session.outbound.pending if d.dup)
-        for entry in _unsettled(session):
+        for entry in runs.unsettled(session):
             share = self.groups.get(entry.group_key)
             if share is None or entry.message is None:
                 continue
@@ -181,28 +182,11 @@ class SharedSubscriptions(GroupOwners):
 
     def settled(self, session: LiveSession) -> None:
         """A member has settled some of what groups gave it."""
-        runs = session.group_runs
-        if runs and runs[0][-1].offset <= session.outbound.acked_offset:
-            self._settle_runs(session)
+        given = session.group_runs
+        if given and given[0][-1].offset <= session.outbound.acked_offset:
+            runs.settle(self._core, session)
         if session.has_waiters:
             session.pump()
-
-    def _settle_runs(self, session: LiveSession) -> None:
-        """What the cursor has passed is done; where the group kept it, it goes."""
-        core = self._core
-        runs = session.group_runs
-        acked_offset = session.outbound.acked_offset
-        count = 0
-        while count < len(runs) and runs[count][-1].offset <= acked_offset:
-            count += 1
-        if not session.durable:
-            if not core.committer.writable:
-                return
-            for run in runs[:count]:
-                if run[0].qos == 1:
-                    core.committer.batch.delete_group_run(run[0].group_key, run)
-            core.pipeline.schedule()
-        del runs[:count]
 
     def refused(self, session: LiveSession, offset: int) -> bool:
         """A member may not have any more what its group gave it, and was not sent it.
@@ -218,7 +202,7 @@ class SharedSubscriptions(GroupOwners):
         if not self._core.committer.writable:
             return False
         if not session.durable:
-            self._part_runs(session, offset)
+            runs.part(self._core.committer.batch, session, self.groups, offset)
         self._return(session, group, entry)
         return True
 
@@ -272,38 +256,6 @@ class SharedSubscriptions(GroupOwners):
             whose = session.client_id if session.durable else ""
             batch.put_group_entry(group.key, entry, client_id=whose, epoch=epoch)
         group.give_back(entry)
-
-    def _part_runs(self, session: LiveSession, offset: int = 0) -> None:
-        """What an ephemeral member has not settled gets rows of its own, in place of those of runs.
-
-        Args:
-            session: of the member.
-            offset: only the run with this entry; 0 = all, also what is not dispatched yet.
-        """
-        batch = self._core.committer.batch
-        unsettled = {entry.offset for entry in _unsettled(session)} | {offset}
-        kept: list[list[InboxEntry]] = []
-        for run in session.group_runs:
-            if offset and not run[0].offset <= offset <= run[-1].offset:
-                kept.append(run)
-                continue
-            left = [entry for entry in run if entry.offset in unsettled]
-            kept.extend([entry] for entry in left if offset and entry.offset != offset)
-            self._put_one_by_one(batch, run, left)
-        if offset:
-            session.group_runs = kept
-        else:
-            for run in session.given.values():
-                self._put_one_by_one(batch, run, run)
-
-    def _put_one_by_one(self, batch: Batch, run: list[InboxEntry], left: list[InboxEntry]) -> None:
-        if run[0].qos != 1 or (len(run) == 1 and left):
-            return
-        group_key = run[0].group_key
-        batch.delete_group_run(group_key, run)
-        if group_key in self.groups:
-            for entry in left:
-                batch.put_group_entry(group_key, entry)
 
     async def _reclaim_offline(self, group: SharedGroup) -> None:
         """The first connected member gets what offline members hold unacknowledged."""
@@ -425,15 +377,3 @@ class SharedSubscriptions(GroupOwners):
             members_elsewhere=self.elsewhere,
             window_waiters=self._window_waiters,
         )
-
-
-def _unsettled(session: LiveSession) -> list[InboxEntry]:
-    """What groups gave to a session, was dispatched, and is not settled."""
-    outbound = session.outbound
-    acked_offset, settled = outbound.acked_offset, outbound.settled_offsets()
-    return [
-        entry
-        for run in session.group_runs
-        for entry in run
-        if entry.offset > acked_offset and entry.offset not in settled
-    ]

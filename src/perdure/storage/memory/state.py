@@ -1,7 +1,7 @@
 """What the reference backend holds: plain containers, sorted when they are read.
 
 This is the model that every other backend is compared with, so it is written to be obviously
-right, not fast. It is an ``operations.Target``, and knows neither fencing nor time.
+right, not fast. It is an ``storage.target.Target``, and knows neither fencing nor time.
 
 Invariant: two states to which the same operations were applied in the same order are equal.
 """

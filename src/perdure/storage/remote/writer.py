@@ -86,7 +86,7 @@ class QueueEnd:
 
 @final
 class Writer(EntryByEntry):
-    """Applies operations to the open transaction and to what memory holds (``operations.Target``).
+    """Applies operations to the open transaction and to what memory holds (``Target``).
 
     Attributes:
         transaction: the open one.

@@ -62,7 +62,7 @@ class InboxFloors:
 
 @final
 class Expansion:
-    """The rows of one batch (``operations.Target``).
+    """The rows of one batch (``storage.target.Target``).
 
     Attributes:
         rows: table, key, value (None = delete), table, ...
