@@ -67,21 +67,21 @@ demo-cluster: setup ## the same on three nodes and three Kafka brokers: kills a 
 
 # Who names tests gets all of them, other runs one in four of those that start processes.
 SAMPLE ?= $(if $(filter file,$(origin TESTS)),$(FRESH_SEED))
-.PHONY: test
+.PHONY: test test-all
 test: setup ## tests in some minutes; TESTS=tests/unit for all of a part, WORKERS=n at once, PYTEST="-k word"
-	PERDURE_SAMPLE=$(SAMPLE) $(BIN)/python -m pytest -q -n $(WORKERS) $(SPREAD) $(PYTEST) $(RECORD) $(TESTS)
-
-.PHONY: test-all
 test-all: setup ## all tests; SHARE=0/2:7 leaves those to a compiled run that have the other half
-	PERDURE_SHARE=$(SHARE) PERDURE_SHARED="$(COMPILED_TESTS)" $(BIN)/python -m pytest -q -n $(WORKERS) \
-		$(SPREAD) $(PYTEST) $(RECORD) $(TESTS)
+test-all: SAMPLE :=
+test test-all:
+	PERDURE_SAMPLE=$(SAMPLE) PERDURE_SHARE=$(SHARE) PERDURE_SHARED="$(COMPILED_TESTS)" \
+		$(BIN)/python -m pytest -q -n $(WORKERS) $(SPREAD) $(PYTEST) $(RECORD) $(TESTS)
 
 SPARK_TESTS ?= $(shell grep -rlE 'importorskip[^ ]"py(arrow|spark)' tests/unit tests/crash) tests/spark
+SPARK_SAMPLE ?=
 .PHONY: test-spark
 test-spark: setup ## the tests of the data pipeline, with Spark (needs Java 17; 1 GB to install)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
 		-r requirements/build.txt -r requirements/spark.txt
-	$(BIN)/python -m pytest -q $(PYTEST) $(RECORD) $(SPARK_TESTS)
+	PERDURE_SAMPLE=$(SPARK_SAMPLE) $(BIN)/python -m pytest -q $(PYTEST) $(RECORD) $(SPARK_TESTS)
 
 COMPILED := build/compiled
 # What a client or a store can tell, and the modules themselves: a compiler takes types at their word.

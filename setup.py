@@ -2,6 +2,7 @@
 
 Everything else is in pyproject.toml. ``PERDURE_PURE=1`` asks for a pure wheel; an editable
 install is always pure, because a compiled module beside its source would hide later edits.
+``PERDURE_OPT_LEVEL`` (0 to 3; 3) is the C compiler's: less is sooner there, for tests.
 ``docs/adr/0002-what-is-compiled.md`` says what is compiled and why.
 """
 
@@ -51,7 +52,7 @@ def extensions() -> list[Extension]:
     try:
         built: list[Extension] = mypycify(
             ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent", *modules],
-            opt_level="3",
+            opt_level=os.environ.get("PERDURE_OPT_LEVEL", "3"),
             multi_file=True,
         )
     except SystemExit as error:  # how mypyc reports that it does not accept the code

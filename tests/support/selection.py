@@ -2,7 +2,7 @@
 
 Two variables of the environment choose, both by a seed that the run prints; without them all run.
 
-- ``PERDURE_SAMPLE=seed`` (``make test``): one in four of the tests that start processes and prove
+- ``PERDURE_SAMPLE=seed`` (``make test``, ``.ci/run``): one in four of the tests that start processes and prove
   again, on real ones, what others prove: those in the folders ``SAMPLED`` or with the mark
   ``sampled``. Four seeds that follow each other take all of them.
 - ``PERDURE_SHARE=part/of:seed`` (``.ci/run``): of the files in the folders that
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-SAMPLED: Final = ("tests/browser/", "tests/crash/", "tests/interop/")
+SAMPLED: Final = ("tests/browser/", "tests/crash/", "tests/interop/", "tests/spark/")
 SAMPLED_ONE_IN: Final = 4
 NOT_SHARED: Final = ("redis", "postgres", "kafka")
 
