@@ -2,9 +2,9 @@
 
 Two variables of the environment choose, both by a seed that the run prints; without them all run.
 
-- ``PERDURE_SAMPLE=seed`` (``make test``, ``.ci/run``): one in four of the tests that start processes and prove
-  again, on real ones, what others prove: those in the folders ``SAMPLED`` or with the mark
-  ``sampled``. Four seeds that follow each other take all of them.
+- ``PERDURE_SAMPLE=seed`` (``make test``, ``.ci/run``): one in four of the tests that start
+  processes and prove again, on real ones, what others prove: those in the folders ``SAMPLED`` or
+  with the mark ``sampled``. Four seeds that follow each other take all of them.
 - ``PERDURE_SHARE=part/of:seed`` (``.ci/run``): of the files in the folders that
   ``PERDURE_SHARED`` names those of one share; runs beside this one take the others. A compiled
   broker does to a server what the source does, so tests of servers are not shared.

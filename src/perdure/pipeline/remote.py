@@ -12,9 +12,8 @@ from __future__ import annotations
 import contextlib
 import http.client
 import ssl
-import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeVar, final
 from urllib.parse import quote, urlsplit
 
@@ -28,6 +27,7 @@ from perdure.errors import (
     StorageUnavailable,
 )
 from perdure.pipeline.options import Remote
+from perdure.pipeline.patience import Patience, Unreachable
 from perdure.pipeline.protocol import (
     CURSORS_PATH,
     ITEMS_MAX,
@@ -52,10 +52,6 @@ from perdure.storage.rocksdb.bulk_slices import Slice
 SOCKET_TIMEOUT_S: Final = 60.0
 """A broker sends a page of a read far more often."""
 
-BUSY_WAIT_S: Final = 600.0
-"""How long to wait for a turn where the broker says that it has too many reads."""
-
-_PAUSES_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 _ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 _AWAY: Final = frozenset({502, 503, 504})
 _ERRORS: Final[dict[str, type[PerdureError]]] = {
@@ -63,56 +59,6 @@ _ERRORS: Final[dict[str, type[PerdureError]]] = {
 }
 
 T = TypeVar("T")
-
-
-@final
-class _Unreachable(Exception):
-    """The broker is not there now, or has no time: asking again may help."""
-
-    def __init__(self, message: str, *, is_busy: bool = False) -> None:
-        super().__init__(message)
-        self.is_busy = is_busy
-
-
-@final
-class Patience:
-    """How long a broker that is away is waited for.
-
-    Args:
-        wait_s: since it was last heard of; 0 = not at all.
-        clock, sleep: for tests.
-    """
-
-    def __init__(
-        self,
-        wait_s: float,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._wait_s = wait_s
-        self._clock = clock
-        self._sleep = sleep
-        self.reset()
-
-    def reset(self) -> None:
-        """The broker has answered."""
-        self._since = self._clock()
-        self._tries = 0
-
-    def wait(self, away: _Unreachable) -> None:
-        """Wait a little.
-
-        Raises:
-            StorageUnavailable: it was long enough.
-        """
-        limit = max(self._wait_s, BUSY_WAIT_S) if away.is_busy else self._wait_s
-        if self._clock() - self._since >= limit:
-            raise StorageUnavailable(
-                str(away), hint="is the broker running, and http.bind set to this address?"
-            ) from None
-        self._sleep(_PAUSES_S[min(self._tries, len(_PAUSES_S) - 1)])
-        self._tries += 1
 
 
 @final
@@ -194,7 +140,7 @@ class RemoteLog:
             try:
                 with _HttpExchange(self.remote, path, query) as response:
                     body = _body(self.remote, response)
-            except _Unreachable as away:
+            except Unreachable as away:
                 self._patience.wait(away)
                 continue
             self._patience.reset()
@@ -241,7 +187,7 @@ def _send(remote: Remote, path: str, record: msgspec.Struct) -> None:
             with _HttpExchange(each, path, record) as response:
                 _body(each, response)
             return
-        except _Unreachable as away:
+        except Unreachable as away:
             if number == len(remote.others):
                 raise StorageUnavailable(str(away)) from None
 
@@ -256,7 +202,7 @@ def fetch_cursors(remote: Remote) -> Cursors:
         try:
             with _HttpExchange(each, CURSORS_PATH, None) as response:
                 return msgspec.json.decode(_body(each, response), type=Cursors)
-        except _Unreachable as away:
+        except Unreachable as away:
             problem = str(away)
         except msgspec.DecodeError:
             raise _not_perdure(each) from None
@@ -287,10 +233,10 @@ def read_rows(
             return
         except RemoteProblem as failure:
             raise _error(remote, failure.problem) from None
-        except _Unreachable as away:
+        except Unreachable as away:
             patience.wait(away)
         except (StreamCut, OSError, http.client.HTTPException) as error:
-            patience.wait(_Unreachable(f"{remote.url} ended its answer early: {_reason(error)}"))
+            patience.wait(Unreachable(f"{remote.url} ended its answer early: {_reason(error)}"))
 
 
 @final
@@ -298,7 +244,7 @@ class _HttpExchange:
     """One request and the response to it, while it is read.
 
     Raises:
-        _Unreachable: no broker answers now.
+        Unreachable: no broker answers now.
         PerdureError: it refuses.
     """
 
@@ -336,9 +282,9 @@ class _HttpExchange:
                 "http:// is without TLS",
             ) from error
         except http.client.RemoteDisconnected as error:
-            raise _Unreachable(f"{remote.url} closed the connection without an answer") from error
+            raise Unreachable(f"{remote.url} closed the connection without an answer") from error
         except OSError as error:
-            raise _Unreachable(f"cannot reach {remote.url}: {_reason(error)}") from error
+            raise Unreachable(f"cannot reach {remote.url}: {_reason(error)}") from error
         except http.client.HTTPException as error:
             raise _not_perdure(remote) from error
         if response.status != http.client.OK:
@@ -364,14 +310,14 @@ def _body(remote: Remote, response: http.client.HTTPResponse) -> bytes:
     if response.length is None and not response.chunked:
         # The end of the connection would be the end of the body: here also where it was cut
         # within the headers.
-        raise _Unreachable(f"{remote.url} ended its answer early: no length")
+        raise Unreachable(f"{remote.url} ended its answer early: no length")
     if (response.length or 0) > _ANSWER_BYTES_MAX:
         raise _not_perdure(remote)
     try:
         # With a number, a body that was cut would be returned as if it were whole.
         return response.read()
     except (OSError, http.client.HTTPException) as error:
-        raise _Unreachable(f"{remote.url} ended its answer early: {_reason(error)}") from error
+        raise Unreachable(f"{remote.url} ended its answer early: {_reason(error)}") from error
 
 
 def _refusal(remote: Remote, response: http.client.HTTPResponse) -> Exception:
@@ -381,10 +327,10 @@ def _refusal(remote: Remote, response: http.client.HTTPResponse) -> Exception:
     except msgspec.DecodeError:
         if response.status in _AWAY:
             # Too many connections, or a proxy before a broker that is being restarted.
-            return _Unreachable(f"{remote.url} is not available now ({response.status})")
+            return Unreachable(f"{remote.url} is not available now ({response.status})")
         return _not_perdure(remote)
     if response.status == http.client.SERVICE_UNAVAILABLE:
-        return _Unreachable(f"{remote.url}: {problem.message}", is_busy=problem.code == "busy")
+        return Unreachable(f"{remote.url}: {problem.message}", is_busy=problem.code == "busy")
     return _error(remote, problem)
 
 

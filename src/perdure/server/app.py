@@ -29,7 +29,6 @@ from perdure.net.admission import Admission
 from perdure.net.listener import Listener
 from perdure.observe.logs import get_logger
 from perdure.observe.metrics import Metrics
-from perdure.pure import build
 from perdure.server import process
 from perdure.server.administration.assembly import Administration
 from perdure.server.administration.socket import AdminServer
@@ -41,7 +40,7 @@ from perdure.server.cluster_part import ClusterStore
 from perdure.server.cluster_start import open_cluster
 from perdure.server.failures import TaskWatch, loop_failures
 from perdure.server.forwarders_part import make_forwarders
-from perdure.server.greeting import greeting
+from perdure.server.greeting import greeting, say_build
 from perdure.server.http_part import HttpPart
 from perdure.server.lifecycle import Job, Lifecycle, Part, Reload
 from perdure.server.listeners import (
@@ -121,7 +120,7 @@ async def serve(
     Raises:
         PerdureError: it could not start.
     """
-    _say_build()
+    say_build()
     say_start(config, open_files=process.open_files())
     files, bans = await _look(config)
     store = await _open_store(config, engine)
@@ -309,16 +308,6 @@ def _reload_settings(
     services.retention.config = fresh.retention
     services.refusal_log.config = fresh.log
     others(fresh)
-
-
-def _say_build() -> None:
-    kind = build()
-    log.info("server.build", version=__version__, build=kind)
-    if kind == "pure":
-        log.warning(
-            "server.not_compiled",
-            hint="about half as fast as a compiled build: install with a C compiler at hand",
-        )
 
 
 def _access(config: Config, files: AccessFiles, methods: AuthPart) -> AccessControl:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from perdure import __version__
 from perdure.config.schema import Config
+from perdure.observe.logs import get_logger
+from perdure.pure import build
+
+log = get_logger("server")
 
 _DURABLE = {
     "fsync": "acknowledged = on disk (fsync)",
@@ -41,3 +46,14 @@ def greeting(config: Config, version: str, listeners: Sequence[tuple[str, str]])
         f"  clients  {_ANONYMOUS[config.auth.allow_anonymous]}, {users}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def say_build() -> None:
+    """Log which build this is, and that one can have a faster one."""
+    kind = build()
+    log.info("server.build", version=__version__, build=kind)
+    if kind == "pure":
+        log.warning(
+            "server.not_compiled",
+            hint="about half as fast as a compiled build: install with a C compiler at hand",
+        )

@@ -17,7 +17,8 @@ from perdure.pipeline import remote as remote_log
 from perdure.pipeline.conditions import Narrowing
 from perdure.pipeline.log_index import opened
 from perdure.pipeline.options import ReadOptions, Remote, parse_options
-from perdure.pipeline.remote import Patience, RemoteLog, fetch_cursors
+from perdure.pipeline.patience import Patience
+from perdure.pipeline.remote import RemoteLog, fetch_cursors
 from tests.unit.pipeline.logs import SECOND, START, append, open_log
 from tests.unit.web.asgi import TOKEN
 from tests.unit.web.child import WebProcess

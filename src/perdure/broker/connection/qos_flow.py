@@ -394,11 +394,11 @@ class QosFlow(RefusingFlow):
             connection.session.inbound.acknowledged(len(packet_ids))
         if not connection.is_connected:
             return
-        if reason:
-            for raw in packet_ids:
-                self._sender.ack(kind, int.from_bytes(raw, "big"), reason)
-        else:
+        if not reason:
             self._sender.acks(kind, packet_ids)
+            return
+        for raw in packet_ids:
+            self._sender.ack(kind, int.from_bytes(raw, "big"), reason)
 
     def storage_lost(self, reason_code: int) -> None:
         """A commit that the client waits for has failed."""

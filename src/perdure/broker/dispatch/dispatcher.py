@@ -9,14 +9,14 @@ beyond it to none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final, final
 
 from perdure.broker.auth.authorize import is_own_topic
 from perdure.broker.dispatch.items import Barrier, InboxDelivery, InboxRunDelivery, Item, is_plain
+from perdure.broker.dispatch.overlapping import add_filtered, deliver_combined
 from perdure.broker.dispatch.router import Router, Subscriber, SubscriberEntry, SubscriberSet
 from perdure.content import Evaluation
-from perdure.model import Message, Subscription, combine
+from perdure.model import Message
 from perdure.observe.metrics import Metrics
 from perdure.topic.shapes import FilterIndex
 
@@ -365,7 +365,7 @@ class Dispatcher:
                 else:
                     same.append(entry)
             if subscriber_set.filtered:
-                self._add_filtered(message, subscriber_set, found)
+                add_filtered(self._evaluation, message, subscriber_set, found)
         if not found and not any(each.groups for each in subscriber_sets):
             self._nobody(message)
         self._charge(message, len(found))
@@ -374,43 +374,6 @@ class Dispatcher:
                 if len(entries) == 1:
                     session.deliver_one(message, entries[0])
                 else:
-                    _deliver_combined(session, message, entries)
+                    deliver_combined(session, message, entries)
             except Exception as error:  # noqa: BLE001 - see ``_failed``
                 self._failed(session, message.offset, error)
-
-    def _add_filtered(
-        self,
-        message: Message,
-        subscriber_set: SubscriberSet,
-        found: dict[Subscriber, list[SubscriberEntry]],
-    ) -> None:
-        """Add the subscriptions whose content filter a message fulfils."""
-        evaluation = self._evaluation
-        by_content = subscriber_set.by_content
-        texts: Iterable[str] = subscriber_set.filtered
-        if by_content is not None:
-            texts = by_content.candidates(evaluation.content_of(message))
-        for text in texts:
-            filtered = subscriber_set.filtered.get(text)
-            if filtered is not None and evaluation.holds(text, message, filtered.condition):
-                for entry in filtered.entries.values():
-                    same = found.get(entry.session)
-                    if same is None:
-                        found[entry.session] = [entry]
-                    else:
-                        same.append(entry)
-
-
-def _deliver_combined(
-    session: Subscriber, message: Message, entries: list[SubscriberEntry]
-) -> None:
-    """Deliver once what several subscriptions of a session match."""
-    ready: list[Subscription] = []
-    for entry in entries:
-        if entry.sub.backfill is not None and message.offset and session.backfilling:
-            session.deliver_one(message, entry)
-        else:
-            ready.append(entry.sub)
-    options = combine(ready, message, session.client_id)
-    if options is not None:
-        session.deliver(message, options.qos, options.retain, options.identifiers)

@@ -394,8 +394,6 @@ class RocksDatabase(ReadSide):
             self._handle.fail(error)
             raise
 
-    # -- retained --------------------------------------------------------------------------
-
     async def sweep_retained(self, now_us: int, *, limit: int) -> int:
         batch = self.expired_retained(now_us, limit=limit)
         self.submit(batch, 0)
