@@ -138,6 +138,7 @@ def wire_cluster(
     handover = Handover(
         services, claims=services.claims, lost=lost, registry=registry, wills=services.wills
     )
+    services.pipeline.on_silenced = handover.silenced
     foreign = ForeignBatches(
         services,
         echoes=services.echoes,

@@ -57,6 +57,8 @@ class SessionRecord(msgspec.Struct, frozen=True, array_like=True):
         window: messages that its client takes before it acknowledges one, for the nodes that give
             to it; 0 = there is no cluster.
         packet_bytes_max: its client's Maximum Packet Size; 0 = it has none, or as ``window``.
+        taken_over: no connection holds it, for its client has come back over another one to the
+            same node of a cluster, which claims it next: it keeps what groups have given it.
     """
 
     client_id: str
@@ -78,6 +80,7 @@ class SessionRecord(msgspec.Struct, frozen=True, array_like=True):
     incarnation: int = 0
     window: int = 0
     packet_bytes_max: int = 0
+    taken_over: bool = False
 
     @property
     def deadline_us(self) -> int:

@@ -53,6 +53,7 @@ from perdure.storage.peer_operations import (
     Speak,
 )
 from perdure.storage.target import Target
+from perdure.storage.unsaid import Unsaid
 
 Placed: TypeAlias = Message | InboxEntry
 
@@ -60,6 +61,7 @@ ANYBODY: Final = 2**63 - 1
 """The epoch of who may discard a session whoever owns it."""
 
 _NOBODY: Final[frozenset[str]] = frozenset()
+_NOTHING: Final[dict[str, Unsaid]] = {}
 
 
 @final
@@ -76,7 +78,8 @@ class Batch:
         is_sequenced: it has entered the log, and all that it holds has its offset.
         first_offset: that of the first message or placed thing, if there is any.
         refused: the operations that did not hold.
-        silenced: publishers whose messages did not count (``fencing.silence``).
+        silenced: publishers whose messages did not count (``fencing.silence``), and what each has
+            said.
         lost_groups: groups that another node has given out for.
         returned: entries that came back to their groups, for their sessions have other owners or
             were let go of.
@@ -105,7 +108,7 @@ class Batch:
         self.is_sequenced: bool = False
         self.first_offset: int = 0
         self.refused: list[Operation] = []
-        self.silenced: frozenset[str] = _NOBODY
+        self.silenced: dict[str, Unsaid] = _NOTHING
         self.lost_groups: frozenset[str] = _NOBODY
         self.returned: list[InboxEntry] = []
         self.returns: bool = False

@@ -277,6 +277,9 @@ def encode_record(record: msgspec.Struct) -> bytes:
             return _VERSION_BYTE + _encode(msgspec.structs.astuple(record)[:-2])
         if not record.turn:
             return _VERSION_BYTE + _encode(msgspec.structs.astuple(record)[:-6])
+    if isinstance(record, SessionRecord) and not record.taken_over:
+        # As releases before that field wrote.
+        return _VERSION_BYTE + _encode(msgspec.structs.astuple(record)[:-1])
     return _VERSION_BYTE + _encode(record)
 
 

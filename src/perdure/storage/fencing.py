@@ -37,6 +37,7 @@ from perdure.storage.operations import (
     PutSession,
 )
 from perdure.storage.peer_operations import PassMessage, PassShare, ReturnUnseen, Speak
+from perdure.storage.unsaid import unsaid_of
 
 _UNKNOWN: Final = -1
 _NONE: Final = -2
@@ -121,9 +122,9 @@ def silence(batch: Batch, state: State) -> None:
     if not any(isinstance(each, Speak | PutInbox | ReturnUnseen) for each in operations):
         return
     refused = stale(operations, state.owner_epoch)
-    mute = frozenset(each.client_id for each in refused if isinstance(each, Speak))
+    mute = {each.client_id for each in refused if isinstance(each, Speak)}
     if mute:
-        batch.silenced = mute
+        batch.silenced = {client_id: unsaid_of(batch, client_id) for client_id in sorted(mute)}
         kept = [0, *accumulate(message.publisher not in mute for message in batch.messages)]
         for each in operations:
             if isinstance(each, PassMessage):

@@ -14,13 +14,17 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from perdure.broker.dispatch.items import OffsetAdvance
+from perdure.storage.unsaid import Unsaid, take_out
+
 if TYPE_CHECKING:
     from perdure.broker.core import BrokerCore
     from perdure.broker.delivery.live_session import LiveSession
     from perdure.broker.delivery.registry import Registry
     from perdure.broker.sessions.claims import Claims
     from perdure.broker.sessions.wills import WillPublisher
-    from perdure.model import SessionRecord
+    from perdure.model import Message, SessionRecord
+    from perdure.storage.batch import Batch
 
 LONG_AGO_US: Final = 1
 """When a session has expired that its client has ended."""
@@ -55,6 +59,12 @@ class Handover:
         self._lost = lost
         self._registry: Registry = registry
         self._wills: WillPublisher = wills
+        self._unsaid: dict[str, list[Unsaid]] = {}
+        """What clients have said that does not count, while their last words are waited for."""
+        self._handing: Batch | None = None
+        """The batch that was the open one when a session was handed over."""
+        self._handed: dict[str, tuple[int, Message | None]] = {}
+        """Those that it hands over: the epoch, and the will as it was said before."""
 
     def claimed(self, record: SessionRecord) -> None:
         """Another node has put a session under an owner."""
@@ -72,6 +82,7 @@ class Handover:
         if not record.connected:
             self._lost(record.client_id, record.epoch)
             return
+        self._unsaid.setdefault(client_id, [])
         hand_over = functools.partial(self._hand_over, session, record)
         self._core.scheduler.call_later(LAST_WORDS_US, hand_over)
 
@@ -81,6 +92,47 @@ class Handover:
         if session is not None and session.record.epoch < epoch:
             self._lost(client_id, epoch)
 
+    def silenced(self, batch: Batch) -> None:
+        """A batch of this node has come back, in which publishers do not count any more.
+
+        One whose session is being handed over has said it in time: on one broker it would count.
+        """
+        is_handing = self._handing is self._core.committer.batch
+        for client_id, unsaid in batch.silenced.items():
+            if client_id in self._unsaid:
+                self._unsaid[client_id].append(unsaid)
+            elif is_handing and client_id in self._handed:
+                epoch, will = self._handed[client_id]
+                self._say_again(client_id, [unsaid.without(will)], epoch)
+
+    def _have_last_words(self, session: LiveSession, words: list[Unsaid], epoch: int) -> None:
+        """Say what a client has said here, before its session goes to the owner of an epoch; of its
+        will it is said apart."""
+        client_id, will = session.client_id, session.will_said
+        batch = self._core.committer.batch
+        said = [each.without(will) for each in words]
+        self._say_again(client_id, said, epoch, will)
+        if self._handing is not batch:
+            self._handing = batch
+            self._handed = {}
+        self._handed[client_id] = (epoch, will)
+
+    def _say_again(
+        self, client_id: str, words: list[Unsaid], epoch: int, will: Message | None = None
+    ) -> None:
+        """Say for the owner of an epoch what a client has said, and behind that what it says in the
+        open batch, but for its will."""
+        core = self._core
+        batch, pipeline = core.committer.batch, core.pipeline
+        words.append(take_out(batch, client_id).without(will))
+        pipeline.withdraw(client_id)
+        for each in words:
+            messages, placed = each.say(batch, client_id, epoch)
+            for message in messages:
+                pipeline.dispatch(message)
+            for kept in placed:
+                pipeline.dispatch_placed(OffsetAdvance(kept))
+
     def _hand_over(self, session: LiveSession, claim: SessionRecord) -> None:
         core = self._core
         peers, own = core.peers, session.record
@@ -89,10 +141,15 @@ class Handover:
         identity = session.identity
         if was_open:
             self._lost(session.client_id, claim.epoch)
+        words = self._unsaid.pop(session.client_id, [])
         if not core.committer.writable:
             return
         core.pipeline.now_us = core.clock.now_us()
         batch = core.committer.batch
+        if not session.handed_over:
+            # A later claim does not wait for this node: words would come behind its client's next.
+            session.handed_over = True
+            self._have_last_words(session, words, claim.epoch)
         # Of one that has gone meanwhile nothing counts that was said then: this says it again.
         will = own.will if was_open else session.will_due
         if (claim.node, claim.incarnation) == (peers.node, peers.incarnation):

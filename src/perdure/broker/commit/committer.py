@@ -267,6 +267,8 @@ class Committer:
             # Before anybody is answered: who lost a session gets no answer in it.
             for client_id, epoch in batch.overtaken():
                 self.listener.refused(client_id, epoch)
+        if batch is not None and batch.silenced and self.listener is not None:
+            self.listener.silenced(batch)
         if batch is not None and batch.has_regrouped and self.listener is not None:
             self.listener.regrouped(batch)
         if submission.waiting.count:

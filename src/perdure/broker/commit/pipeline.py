@@ -96,6 +96,8 @@ class CommitPipeline:
         self.on_storage_failed: list[StorageFailureListener] = []
         self.on_refused: Callable[[str, int], None] | None = None
         """Told of sessions that a later owner has, and of the epoch that has lost them."""
+        self.on_silenced: Callable[[Batch], None] | None = None
+        """Told of batches in which publishers have said what does not count."""
         self.on_regrouped: Callable[[Batch], None] | None = None
         """Told of batches in which groups gave what does not count."""
         self.number: int = 0
@@ -150,6 +152,14 @@ class CommitPipeline:
         """A message was taken: dispatch it once its batch is sequenced."""
         self._items.append(message)
         self._taken()
+
+    def withdraw(self, publisher: str) -> None:
+        """What a publisher has said is taken out of the open batch: nothing of it is dispatched."""
+        self._items = [
+            each
+            for each in self._items
+            if not (isinstance(each, Message) and each.publisher == publisher)
+        ]
 
     def dispatch_placed(self, item: Item) -> None:
         """Something was placed in the batch, in the order of ``Batch.place``: as ``dispatch``."""
@@ -315,6 +325,11 @@ class CommitPipeline:
         """A session has a later owner (from the committer)."""
         if self.on_refused is not None:
             self.on_refused(client_id, epoch)
+
+    def silenced(self, batch: Batch) -> None:
+        """Publishers have later owners (from the committer)."""
+        if self.on_silenced is not None:
+            self.on_silenced(batch)
 
     def regrouped(self, batch: Batch) -> None:
         """Groups did not give what a batch says (from the committer)."""

@@ -56,6 +56,10 @@ class CommitListener(Protocol):
         """A session has a later owner than the one that something was submitted for."""
         ...
 
+    def silenced(self, batch: Batch) -> None:
+        """Messages of a batch do not count, for their publishers have later owners."""
+        ...
+
     def regrouped(self, batch: Batch) -> None:
         """What groups gave in a batch went back, or another node has given it."""
         ...

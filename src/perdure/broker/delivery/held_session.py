@@ -80,6 +80,7 @@ class HeldSession(Subscriber):
         "ended",
         "fenced",
         "generation",
+        "handed_over",
         "identity",
         "inbound",
         "joining",
@@ -94,6 +95,7 @@ class HeldSession(Subscriber):
         "taken_over",
         "trimmed",
         "will_due",
+        "will_said",
     )
 
     def __init__(
@@ -136,6 +138,10 @@ class HeldSession(Subscriber):
         """It has a later owner, so nothing that is done to it here counts."""
         self.will_due: Will | None = None
         """What the end of its connection has made due, at once or after its delay."""
+        self.will_said: Message | None = None
+        """As it was published then."""
+        self.handed_over: bool = False
+        """Who has claimed it was told how far it has come."""
         self.connack_sent: bool = False
         """CONNACK is out; nothing may go before it."""
         self.generation: int = core.authorizer.generation

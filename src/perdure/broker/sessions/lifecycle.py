@@ -254,7 +254,7 @@ class SessionLifecycle:
             if not writable and session.stored:
                 pass  # the store still has it, and it is due when the store is there again
             elif due_us <= now_us or not session.durable:
-                self._wills.publish(record, session.identity)
+                session.will_said = self._wills.publish(record, session.identity)
                 will = None
             else:
                 will_at_us = due_us
@@ -288,6 +288,7 @@ class SessionLifecycle:
             cut_offset=record.cut_offset
             if record.cut_offset > session.outbound.acked_offset
             else 0,
+            taken_over=session.taken_over and parts.peers is not None,
         )
         session.record = record
         parts.metrics.subscriptions_offline += record.subscription_count

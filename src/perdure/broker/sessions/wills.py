@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 import msgspec
 
 from perdure.broker.auth.authorize import Identity
-from perdure.model import SessionRecord
+from perdure.model import Message, SessionRecord
 from perdure.observe.instruments import add
 from perdure.session.will import will_message
 
@@ -33,8 +33,9 @@ class WillPublisher:
         self._ban_enforcer: BanEnforcer = ban_enforcer
         self._publish_path: PublishPath = publish_path
 
-    def publish(self, record: SessionRecord, identity: Identity | None = None) -> None:
-        """Publish the will of a session now, as part of the open batch.
+    def publish(self, record: SessionRecord, identity: Identity | None = None) -> Message | None:
+        """Publish the will of a session now, as part of the open batch; returns it, None if it may
+        not be published.
 
         Rights are asked again: between the CONNECT and this its user may have been removed or
         banned, or the topic been withdrawn.
@@ -56,7 +57,7 @@ class WillPublisher:
             why = ""
         if why:
             core.log.warning("will.refused", client_id=client_id, topic=will.topic, reason=why)
-            return
+            return None
         if will.retain:
             limit = self._publish_path.refuses_retained(will.topic, will.payload, will.properties)
             if limit:
@@ -66,10 +67,10 @@ class WillPublisher:
         if core.peers is not None:
             self._publish_path.speaks(record)
         pipeline = core.pipeline
-        self._publish_path.take(
-            will_message(will, client_id, pipeline.now_us, pipeline.published_us())
-        )
+        message = will_message(will, client_id, pipeline.now_us, pipeline.published_us())
+        self._publish_path.take(message)
         core.pipeline.schedule()
+        return message
 
     def _may_publish(
         self, record: SessionRecord, topic: str, identity: Identity | None = None

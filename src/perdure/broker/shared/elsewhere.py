@@ -291,7 +291,10 @@ class MembersElsewhere:
             held = client_id in self._left_behind or (before is not None and bool(before.owed))
             self._left_behind.discard(client_id)
             self._forget(client_id)
-            if held:
+            if held and record.taken_over:
+                # Its next connection has it soon, or its end is heard of: nothing passes on.
+                self._left_behind.add(client_id)
+            elif held:
                 self._reclaim(client_id)
             return
         groups = [
