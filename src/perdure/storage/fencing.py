@@ -37,7 +37,7 @@ from perdure.storage.operations import (
     PutSession,
 )
 from perdure.storage.peer_operations import PassMessage, PassShare, ReturnUnseen, Speak
-from perdure.storage.unsaid import unsaid_of
+from perdure.storage.saying import unsaid_of
 
 _UNKNOWN: Final = -1
 _NONE: Final = -2

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from perdure.broker.dispatch.items import OffsetAdvance
-from perdure.storage.unsaid import Unsaid, take_out
+from perdure.storage.saying import say, take_out
+from perdure.storage.unsaid import Unsaid
 
 if TYPE_CHECKING:
     from perdure.broker.core import BrokerCore
@@ -127,7 +128,7 @@ class Handover:
         words.append(take_out(batch, client_id).without(will))
         pipeline.withdraw(client_id)
         for each in words:
-            messages, placed = each.say(batch, client_id, epoch)
+            messages, placed = say(each, batch, client_id, epoch)
             for message in messages:
                 pipeline.dispatch(message)
             for kept in placed:
