@@ -45,6 +45,57 @@ def test_a_will_is_handed_over_or_published_but_not_both(late_us: int) -> None:
     cluster.close()
 
 
+@pytest.mark.parametrize("expiry_s", [0, 600])
+@pytest.mark.parametrize("is_gone", [False, True])
+@pytest.mark.parametrize("records_at_once", [0, 1])
+@pytest.mark.parametrize("paused_us", [HANDOVER_US // 2, HANDOVER_US + 1_000, 4 * HANDOVER_US])
+def test_a_node_that_stands_still_answers_only_who_has_asked_it(
+    paused_us: int, records_at_once: int, is_gone: bool, expiry_s: int
+) -> None:
+    """It reads the claim and all that the new owner has done without it with what it has said
+    itself still on its way: a will that it has not said by then is not its to say."""
+    cluster = VirtualCluster(Options(), seed=1)
+    cluster.start()
+    first, second, third = cluster.nodes
+    log: OrderedLog = first.store.log  # type: ignore[attr-defined]
+    end = first.store.replica.end  # type: ignore[attr-defined]
+    loop = first.loop
+
+    def read_later(read: Callable[[], object]) -> object:
+        of_first = isinstance(read, functools.partial) and end in read.args
+        return None if of_first and end.is_cut else loop.call_later(200, read)
+
+    log.read_later = read_later
+    watcher = Client(third, "watcher")
+    watcher.connect()
+    watcher.subscribe("will", qos=2)
+    client = Client(first, "c")
+    client.connect(will=Will("will", b"gone", 1, False), expiry_s=expiry_s)
+    end.is_cut = True
+    if is_gone:
+        assert client.wire is not None
+        client.wire.hang_up()
+        first.run_for(1_000)
+
+    def go_on() -> None:
+        if end.read(limit=records_at_once) and records_at_once:
+            # Its connection waits for a batch: what was said up to here goes into one of its own.
+            Client(first, f"other-{end.lag}").connect(wait=False)
+            loop.call_later(200, go_on)
+        else:
+            end.is_cut = False
+            log.sequence_all()
+
+    loop.call_later(paused_us, go_on)
+    moved = Client(second, "c")
+    moved.connect(clean=not expiry_s, will=Will("will", b"next", 1, False), expiry_s=expiry_s)
+    first.run_for(6 * HANDOVER_US)
+    found = [each.payload for each in watcher.received if isinstance(each, Publish)]
+    assert found == [b"gone"]
+    cluster.check_health()
+    cluster.close()
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_a_will_outlives_a_node_that_hears_of_the_claim_while_its_client_goes(seed: int) -> None:
     """What it has said then, the will too, is refused if the claim comes first in the log."""

@@ -180,7 +180,8 @@ class LateDatabase(FaultyDatabase):
             assert end is not None
             waiting = len(end.waiting)
             while not self._is_dead and waiting and len(end.waiting) >= waiting:
-                self.log.sequence_one()
+                if not self.log.sequence_one():
+                    return  # it is cut off
             return
         before = self.replica.flying_count
         while not self._is_dead and before and self.replica.flying_count >= before:

@@ -144,7 +144,7 @@ class Batch:
         first in the log is it.
 
         Args:
-            record: names the new owner, whose epoch is above ``seen``.
+            record: names the new owner, whose epoch is not below ``seen``.
             seen: epoch of the owner that was read; 0 = there was no session.
         """
         self._of_session(ClaimSession(record, seen))

@@ -68,12 +68,20 @@ class Handover:
         """Those that it hands over: the epoch, and the will as it was said before."""
 
     def claimed(self, record: SessionRecord) -> None:
-        """Another node has put a session under an owner."""
+        """Another node has put a session under an owner.
+
+        Only the first one that takes a session from this node is answered. A node that has stood
+        still reads others behind it: of who has not waited, and of who has asked that one. Their
+        owners have said the will, and what is said under them counts.
+        """
         client_id = record.client_id
         session = self._registry.live.get(client_id)
         if session is None:
             session = self._registry.leaving.get(client_id)
-            if session is not None and record.connected:
+            was_asked = session is None or session.is_asked
+            if session is not None:
+                session.is_asked = True
+            if session is not None and record.connected and not was_asked:
                 self._hand_over(session, record)
             else:
                 self._claims.overtaken(record)
@@ -81,9 +89,13 @@ class Handover:
         if session.record.epoch >= record.epoch:
             return
         if not record.connected:
+            session.is_asked = True
             self._lost(record.client_id, record.epoch)
             return
-        self._unsaid.setdefault(client_id, [])
+        if session.is_asked:
+            return  # who had it in between is asked
+        session.is_asked = True
+        self._unsaid[client_id] = []
         hand_over = functools.partial(self._hand_over, session, record)
         self._core.scheduler.call_later(LAST_WORDS_US, hand_over)
 
@@ -143,20 +155,17 @@ class Handover:
         if was_open:
             self._lost(session.client_id, claim.epoch)
         words = self._unsaid.pop(session.client_id, [])
-        if not core.committer.writable:
+        if not core.committer.writable or own.incarnation != peers.incarnation:
             return
         core.pipeline.now_us = core.clock.now_us()
-        batch = core.committer.batch
-        if not session.handed_over:
-            # A later claim does not wait for this node: words would come behind its client's next.
-            session.handed_over = True
-            self._have_last_words(session, words, claim.epoch)
+        batch = core.committer.batch  # what changes the claim is refused if there is a later one
+        self._have_last_words(session, words, claim.epoch)
         # Of one that has gone meanwhile nothing counts that was said then: this says it again.
         will = own.will if was_open else session.will_due
         if (claim.node, claim.incarnation) == (peers.node, peers.incarnation):
             # As it was: it is to be discarded, with its will unless the client took leave.
             if will is None and claim.will is not None:
-                batch.put_session(msgspec.structs.replace(claim, will=None))
+                batch.claim_session(msgspec.structs.replace(claim, will=None), seen=claim.epoch)
         else:
             if will is not None and not will.delay_s:
                 due = msgspec.structs.replace(own, epoch=claim.epoch, will=will)
@@ -166,10 +175,11 @@ class Handover:
                 ended = msgspec.structs.replace(
                     claim, connected=False, will=None, expires_at_us=LONG_AGO_US
                 )
-                batch.put_session(ended)
+                batch.claim_session(ended, seen=claim.epoch)
             elif own.cut_offset > session.outbound.acked_offset:
                 # A node before this one may have sent what is not acknowledged yet.
-                batch.put_session(msgspec.structs.replace(claim, cut_offset=own.cut_offset))
+                doubtful = msgspec.structs.replace(claim, cut_offset=own.cut_offset)
+                batch.claim_session(doubtful, seen=claim.epoch)
         session.record = msgspec.structs.replace(own, epoch=claim.epoch)
         session.outbound.dirty = True
         session.put_cursor(batch)

@@ -80,8 +80,8 @@ class HeldSession(Subscriber):
         "ended",
         "fenced",
         "generation",
-        "handed_over",
         "identity",
+        "is_asked",
         "inbound",
         "joining",
         "outbound",
@@ -140,8 +140,8 @@ class HeldSession(Subscriber):
         """What the end of its connection has made due, at once or after its delay."""
         self.will_said: Message | None = None
         """As it was published then."""
-        self.handed_over: bool = False
-        """Who has claimed it was told how far it has come."""
+        self.is_asked: bool = False
+        """A node that has claimed it is told how far it has come, or has not asked."""
         self.connack_sent: bool = False
         """CONNACK is out; nothing may go before it."""
         self.generation: int = core.authorizer.generation
