@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Final, NamedTuple, final
+from concurrent.futures import Future
+from typing import Final, NamedTuple, TypeVar, final
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -27,12 +28,17 @@ from perdure.observe.logs import get_logger
 from perdure.storage.kafka.reasons import refused, unavailable
 from perdure.storage.kafka.settings import OPEN_TIMEOUT_S, KafkaSettings
 
+T = TypeVar("T")
+
 log = get_logger("storage")
 
 REQUEST_BYTES: Final = 1024
 """What a record takes in a request besides its value, at most."""
 
 _CALL_TIMEOUT_S: Final = 5.0
+ANSWER_TIMEOUT_S: Final = 2 * _CALL_TIMEOUT_S
+"""By then librdkafka should have said that its call has timed out."""
+
 _RETRY_S: Final = 0.2
 
 # A topic that was made a moment ago, or brokers that just started: they go away by themselves.
@@ -206,9 +212,17 @@ def _ensure_once(admin: AdminClient, settings: KafkaSettings, wait_s: float) -> 
         )
     resource = ConfigResource(ResourceType.TOPIC, settings.topic)
     described = admin.describe_configs([resource], request_timeout=_CALL_TIMEOUT_S)
-    options = described[resource].result(_CALL_TIMEOUT_S)
+    options = _answer(described[resource])
     texts = {name: str(entry.value) for name, entry in options.items()}
     return facts(settings, texts, len(topic.partitions[0].replicas))
+
+
+def _answer(asked: Future[T]) -> T:
+    """What Kafka answers; on a busy machine the time-out of the call comes late."""
+    try:
+        return asked.result(ANSWER_TIMEOUT_S)
+    except TimeoutError as error:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from error
 
 
 def _create(admin: AdminClient, settings: KafkaSettings, *, broker_count: int) -> None:
@@ -226,7 +240,7 @@ def _create(admin: AdminClient, settings: KafkaSettings, *, broker_count: int) -
     topic = NewTopic(settings.topic, num_partitions=1, replication_factor=replicas, config=options)
     done = admin.create_topics([topic], request_timeout=_CALL_TIMEOUT_S)[settings.topic]
     try:
-        done.result(_CALL_TIMEOUT_S)
+        _answer(done)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another node was first
             raise

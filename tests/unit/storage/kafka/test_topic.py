@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from typing import Any
+
 import pytest
 
 from perdure.errors import ConfigError, StorageUnavailable
+from perdure.storage.kafka import topic
 from perdure.storage.kafka.settings import KafkaSettings
 from perdure.storage.kafka.topic import REQUEST_BYTES, ensure, facts
 from tests.support.process import free_port
@@ -91,3 +95,23 @@ def test_nobody_there_is_said_within_the_time() -> None:
         ensure(KafkaSettings(servers, "prod"), timeout_s=0)
     assert servers in refused.value.message
     assert "cluster.kafka" in refused.value.hint
+
+
+def test_a_kafka_that_is_silent_is_not_there_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its client says nothing in time either: the node waits as for any other outage."""
+
+    class Silent:
+        def __init__(self, options: dict[str, Any]) -> None:
+            self.brokers = {1: "b"}
+            self.topics: dict[str, Any] = {}
+
+        def list_topics(self, timeout: float) -> Silent:
+            return self
+
+        def create_topics(self, topics: list[Any], **_: object) -> dict[str, Future[None]]:
+            return {each.topic: Future() for each in topics}
+
+    monkeypatch.setattr(topic, "AdminClient", Silent)
+    monkeypatch.setattr(topic, "ANSWER_TIMEOUT_S", 0.0)
+    with pytest.raises(StorageUnavailable, match="in time"):
+        ensure(SETTINGS, timeout_s=0)
