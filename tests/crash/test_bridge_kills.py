@@ -1,6 +1,8 @@
-"""Bridges between two Perdures through kills of either side at random instants.
+"""Bridges between two Perdures, and from a Mosquitto, through kills at random instants.
 
-Nothing is missing, QoS 2 is once, each topic is in order, and nothing goes round.
+Nothing is missing, QoS 2 is once, each topic is in order, and nothing goes round. Mosquitto's own
+order is not that of its publishers, and it publishes again what it has released
+(docs/howto/forwarders.md): from there the log is what came over the wire, as it came.
 """
 
 from __future__ import annotations
@@ -12,9 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.test_bridges import COUNT, check, perdure, posts
+from tests.interop.test_bridges import COUNT, check, mosquitto, perdure, posts
+from tests.support.disk_log import logged
 from tests.support.process import BrokerProcess, free_port, perdure_command
-from tests.support.steady_clients import Collector, Post, publish_all
+from tests.support.steady_clients import RETRY_S, Collector, Post, publish_all
+from tests.support.tape import Tape
+from tests.support.tcp_proxy import TcpProxy
 
 SEED = int(os.environ.get("PERDURE_BRIDGE_SEED", "20261123"))
 DISTURBANCES = 5
@@ -109,3 +114,45 @@ async def test_bridges_of_two_to_each_other(tmp_path: Path) -> None:
             await each.stop()
         for broker in brokers:
             await broker.stop()
+
+
+@pytest.mark.parametrize(("version", "protocol"), [("5", 5), ("3.1.1", 4)])
+async def test_from_mosquitto_as_it_came_over_the_wire(
+    version: str, protocol: int, tmp_path: Path
+) -> None:
+    """Mosquitto is restarted, we are killed; it has more for us than it may send at once."""
+    chance = random.Random(f"{SEED} mosquitto {version}")
+    peer = mosquitto(tmp_path / "peer", inflight=11)
+    tape = Tape(protocol)
+    way = TcpProxy(peer.port, on_data=tape.record)
+    settings = {"direction": "in", "version": version, "window": "11", "retry_max_s": "1"}
+    broker = perdure(tmp_path / "data", free_port(), way.port, **settings)
+    here = Collector(broker.port, "in/#")
+
+    async def restart_both() -> None:
+        for number in chance.sample([0, 1] * 2, k=4):
+            await asyncio.sleep(chance.uniform(0.05, 0.4))  # the instant is the subject
+            await (broker.kill() if number else peer.stop())
+            await asyncio.sleep(chance.uniform(0, 0.3))
+            await (broker if number else peer).start()
+
+    try:
+        await way.start()
+        await peer.start()
+        await broker.start()
+        await here.start()
+        while not tape.is_subscribed:
+            await asyncio.sleep(RETRY_S)
+        sent = posts("in")
+        restarting = asyncio.create_task(restart_both())
+        await publish_all(peer.port, sent)
+        await restarting
+        await here.until(COUNT)
+    finally:
+        await here.stop()
+        await broker.stop()
+        await peer.stop()
+        await way.stop()
+    log = [message.payload for message in await logged(tmp_path / "data", "in/#")]
+    assert tape.explains(log)
+    assert set(log) == {post.payload for post in sent}

@@ -12,12 +12,10 @@ import pytest
 
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.main import run
-from perdure.config.load import load
-from perdure.server.stores import open_embedded
-from perdure.storage.rocksdb.engine import Engine
 from tests.contract.targets import read_topic
 from tests.support.bounds import HANG_S
 from tests.support.cluster_processes import ClusterNodeProcess, ClusterProcesses
+from tests.support.disk_log import logged
 from tests.support.process import BrokerProcess, free_port, perdure_command
 from tests.support.steady_clients import Post, publish_all
 
@@ -127,10 +125,4 @@ async def kafka_values(cluster: ClusterProcesses) -> list[bytes]:
 
 
 async def logged_in(data: Path) -> list[bytes]:
-    config = load(environ={}, sets=[f"storage.path={data}"]).config
-    database = open_embedded(config, engine=Engine)
-    try:
-        log = await database.read(["t/#"], after_offset=0, until_offset=2**62, limit=10 * COUNT)
-    finally:
-        database.close()
-    return [message.payload for message in log.messages]
+    return [message.payload for message in await logged(data, "t/#")]

@@ -14,12 +14,10 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from perdure.config.load import load
-from perdure.server.stores import open_embedded
-from perdure.storage.rocksdb.engine import Engine
 from tests.contract.targets import read_topic
 from tests.support.bounds import HANG_S
 from tests.support.database_servers import PostgresServer, RedisServer
+from tests.support.disk_log import logged
 from tests.support.kafka import KafkaCluster
 from tests.support.process import BrokerProcess, free_port, perdure_command
 from tests.support.steady_clients import Post, publish_all
@@ -90,14 +88,9 @@ async def test_each_target_has_the_log_once_and_in_order(tmp_path: Path) -> None
             await asyncio.to_thread(
                 subprocess.run, [*command, *options, "--kafka", "kafka"], check=True
             )
-        config = load(environ={}, sets=[f"storage.path={data}"]).config
-        database = open_embedded(config, engine=Engine)
-        try:
-            log = await database.read(["t/#"], after_offset=0, until_offset=2**62, limit=10 * COUNT)
-        finally:
-            database.close()
-        logged = [(message.offset, message.payload) for message in log.messages]
-        assert {name: rows == logged for name, rows in found.items()} == dict.fromkeys(found, True)
+        log = await logged(data, "t/#")
+        wanted = [(message.offset, message.payload) for message in log]
+        assert {name: rows == wanted for name, rows in found.items()} == dict.fromkeys(found, True)
 
 
 def kafka_rows(servers: str) -> list[Row]:

@@ -186,7 +186,7 @@ class ClusterProcesses:
             if node.is_wanted:
                 await node.kill()
             for way in node.ways:
-                await way.close()
+                await way.stop()
         await asyncio.to_thread(self.kafka.close)
 
     def place(self) -> Callable[[], int]:

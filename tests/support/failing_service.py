@@ -9,6 +9,7 @@ from typing import final
 
 FAILURES = ("close", "half", "slow", "500", "503", "429", "408", "404", "302", "garbage")
 """Closes without an answer, breaks off an answer, never ends one, answers so, speaks no HTTP."""
+LONG_BYTES = 1_000_000
 
 
 @final
@@ -19,7 +20,7 @@ class FailingService:
         refused: a payload for which a batch is answered with 400.
 
     Attributes:
-        plan: what becomes of the next requests; empty = they are taken.
+        plan: what becomes of the next requests; empty = they are taken, ``long`` = with much text.
         taken: bodies that were answered with 200.
         headers: of the last request, names in small letters.
     """
@@ -72,10 +73,11 @@ class FailingService:
         if failure == "garbage":
             writer.write(b"SSH-2.0-no-such-thing\r\n\r\n")
             return False
-        status = failure or self._verdict(body)
+        told = bytes(LONG_BYTES if failure == "long" else 0)
+        status = failure.replace("long", "") or self._verdict(body)
         if status == "200":
             self.taken.append(body)
-        writer.write(f"HTTP/1.1 {status} .\r\nContent-Length: 0\r\n\r\n".encode())
+        writer.write(f"HTTP/1.1 {status} .\r\nContent-Length: {len(told)}\r\n\r\n".encode() + told)
         return True
 
     def _verdict(self, body: bytes) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import Final, final
 
 from tests.support.process import free_port
@@ -18,16 +19,25 @@ class TcpProxy:
 
     Args:
         target: port of the loopback address, or what chooses one for each connection.
+        on_data: is told what passes, before it does: number of the connection from 0 on, whether
+            it comes from the target, and the bytes.
 
     Attributes:
         port: its own.
         delay_s: how long each chunk waits, in each direction.
     """
 
-    def __init__(self, target: int | Callable[[], int]) -> None:
+    def __init__(
+        self,
+        target: int | Callable[[], int],
+        *,
+        on_data: Callable[[int, bool, bytes], None] = lambda number, is_back, data: None,
+    ) -> None:
         self.port = free_port()
         self.delay_s = 0.0
         self._target = target
+        self._on_data = on_data
+        self._count = 0
         self._flows = asyncio.Event()
         self._flows.set()
         self._server: asyncio.Server | None = None
@@ -53,7 +63,7 @@ class TcpProxy:
         for writer in self._writers:
             writer.transport.abort()
 
-    async def close(self) -> None:
+    async def stop(self) -> None:
         """Take nothing more."""
         if self._server is not None:
             self._server.close()
@@ -73,7 +83,11 @@ class TcpProxy:
             port = self._target if isinstance(self._target, int) else self._target()
             back, there = await asyncio.open_connection("127.0.0.1", port)
             self._writers.add(there)
-            await asyncio.gather(self._pass_on(reader, there), self._pass_on(back, writer))
+            number, self._count = self._count, self._count + 1
+            await asyncio.gather(
+                self._pass_on(reader, there, partial(self._on_data, number, False)),
+                self._pass_on(back, writer, partial(self._on_data, number, True)),
+            )
         except (OSError, asyncio.CancelledError):
             pass
         finally:
@@ -83,11 +97,17 @@ class TcpProxy:
                     self._writers.discard(each)
             self._tasks.discard(task)
 
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass_on(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        on_data: Callable[[bytes], None],
+    ) -> None:
         while data := await reader.read(_CHUNK):
             if self.delay_s:
                 await asyncio.sleep(self.delay_s)
             await self._flows.wait()
+            on_data(data)
             writer.write(data)
             await writer.drain()
         with contextlib.suppress(OSError):

@@ -22,7 +22,6 @@ import httpx
 import msgspec
 
 from perdure.auth_methods.answer_cache import CACHE_KEY_BYTES, AnswerCache
-from perdure.auth_methods.http_body import read_body
 from perdure.broker.auth.authenticate import AuthRequest, AuthResult
 from perdure.broker.auth.grant import Grant, parse_grant
 from perdure.broker.auth.method import (
@@ -38,6 +37,7 @@ from perdure.config.schema.auth_methods import HttpAuthConfig
 from perdure.errors import ConfigError
 from perdure.limits import UTF8_STRING_BYTES_MAX
 from perdure.mqtt.reason_codes import NOT_AUTHORIZED
+from perdure.net.http_body import read_body
 from perdure.net.http_settings import check_http_url, read_headers
 from perdure.net.tls import client_context
 

@@ -15,10 +15,10 @@ from typing import Final, final
 import httpx
 import jwt
 
-from perdure.auth_methods.http_body import read_body
 from perdure.broker.auth.method import MethodContext, MethodUnavailable
 from perdure.config.schema.auth_methods import JwtConfig
 from perdure.errors import ConfigError
+from perdure.net.http_body import read_body
 
 SETTING: Final = "auth.jwt"
 KEYS_MAX: Final = 100

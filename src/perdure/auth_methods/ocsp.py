@@ -25,7 +25,6 @@ from cryptography.x509 import ocsp
 from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID
 
 from perdure.auth_methods.answer_cache import CACHE_KEY_BYTES, AnswerCache
-from perdure.auth_methods.http_body import read_body
 from perdure.broker.auth.authenticate import AuthRequest, AuthResult
 from perdure.broker.auth.method import (
     AuthMethod,
@@ -38,6 +37,7 @@ from perdure.broker.auth.method import (
 from perdure.config.schema.auth_methods import OcspAuthConfig
 from perdure.errors import ConfigError
 from perdure.mqtt.reason_codes import NOT_AUTHORIZED
+from perdure.net.http_body import read_body
 from perdure.net.http_settings import check_http_url
 
 SETTING: Final = "auth.ocsp"

@@ -8,6 +8,7 @@ other 4xx refuses the batch, which is halved until the message is found that it 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from perdure.errors import ConfigError, TargetUnavailable
 from perdure.forwarders.mapping import TopicMap, envelope
 from perdure.forwarders.output import Context, Output, Refusal
 from perdure.model import Cursor, Message
+from perdure.net.http_body import read_body
 from perdure.net.http_settings import check_http_url, read_headers
 from perdure.net.tls import client_context
 
@@ -107,12 +109,10 @@ class WebhookOutput(Output):
                 "POST", self._settings.url, content=body, headers=headers
             ) as answer:
                 status = answer.status_code
-                # To the end, so that an answer that breaks off is none.
-                size = 0
-                async for part in answer.aiter_bytes():
-                    size += len(part)
-                    if size > ANSWER_BYTES_MAX:
-                        break
+                # To the end, so that an answer that breaks off is none; of a long one the status
+                # is enough.
+                with contextlib.suppress(ValueError):
+                    await read_body(answer, bytes_max=ANSWER_BYTES_MAX)
         except httpx.HTTPError as error:
             raise TargetUnavailable(f"no answer: {error!r}") from None
         if 200 <= status < 300:

@@ -20,7 +20,7 @@ async def test_all_arrives_in_order_whatever_the_service_does() -> None:
     service = FailingService()
     await service.start()
     failures = random.Random(7).sample(FAILURES, len(FAILURES))
-    service.plan = [step for failure in failures for step in (failure, "")]
+    service.plan = [step for failure in failures for step in (failure, "long")]
     settings = {"type": "webhook", "url": service.url, "secret": "key", "timeout_s": 1}
     bench = Bench(settings, batch_messages=2, retry_max_s=1)
     await bench.run()

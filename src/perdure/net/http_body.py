@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import httpx
 
 
@@ -13,8 +15,9 @@ async def read_body(response: httpx.Response, *, bytes_max: int) -> bytes:
         httpx.HTTPError: it breaks off.
     """
     body = bytearray()
-    async for part in response.aiter_bytes():
-        body += part
-        if len(body) > bytes_max:
-            raise ValueError(f"answered with more than {bytes_max} bytes")
+    async with contextlib.aclosing(response.aiter_bytes()) as parts:
+        async for part in parts:
+            body += part
+            if len(body) > bytes_max:
+                raise ValueError(f"answered with more than {bytes_max} bytes")
     return bytes(body)
