@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
+from contextlib import aclosing
+from typing import TYPE_CHECKING, cast
 
 import httpx
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
 
 
 async def read_body(response: httpx.Response, *, bytes_max: int) -> bytes:
@@ -15,7 +19,9 @@ async def read_body(response: httpx.Response, *, bytes_max: int) -> bytes:
         httpx.HTTPError: it breaks off.
     """
     body = bytearray()
-    async with contextlib.aclosing(response.aiter_bytes()) as parts:
+    # An iterator that is left in its midst would be closed by the loop, at some time.
+    reading = cast("AsyncGenerator[bytes]", response.aiter_bytes())
+    async with aclosing(reading) as parts:
         async for part in parts:
             body += part
             if len(body) > bytes_max:
