@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +24,7 @@ from perdure.cli.pipeline_options import log_of, opened_log, pipeline_installed,
 from perdure.cli.range_options import since_option, topic_option, until_option
 from perdure.cli.replay_publisher import Publisher
 from perdure.config.schema import Config
-from perdure.errors import ConfigError, StorageUnavailable
+from perdure.errors import ConfigError, StorageLocked, StorageUnavailable
 from perdure.mqtt.packets import V5
 from perdure.server import process
 from perdure.storage.cursors import replace_file
@@ -112,20 +115,21 @@ def replay(
         pass  # It can be read.
     with pipeline_installed():
         from perdure.pipeline.jobs.replay import Replay
-    known = None if progress is None else _load(progress, filters, prefix)
-    job = Replay(
-        read,
-        database=known.database if known else "",
-        after_offset=known.offset if known else 0,
-        leaves_out=prefix,
-    )
-    publisher = Publisher(options, out, prefix=prefix, qos_max=qos_max, rate=rate)
+    with contextlib.nullcontext() if progress is None else _locked(progress):
+        known = None if progress is None else _load(progress, filters, prefix)
+        job = Replay(
+            read,
+            database=known.database if known else "",
+            after_offset=known.offset if known else 0,
+            leaves_out=prefix,
+        )
+        publisher = Publisher(options, out, prefix=prefix, qos_max=qos_max, rate=rate)
 
-    def keep(offset: int) -> None:
-        if progress is not None:
-            _save(progress, Progress(job.database, offset, tuple(sorted(filters)), prefix))
+        def keep(offset: int) -> None:
+            if progress is not None:
+                _save(progress, Progress(job.database, offset, tuple(sorted(filters)), prefix))
 
-    return process.run(_run(job, publisher, keep, out))
+        return process.run(_run(job, publisher, keep, out))
 
 
 async def _run(job: Replay, publisher: Publisher, keep: Any, out: Output) -> int:
@@ -159,14 +163,43 @@ def _next(rounds: Iterator[Any]) -> Any:
     return next(rounds, None)
 
 
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keep a progress file for this process. The lock is on a file beside it that stays, because
+    the progress itself is another file after each step; it ends with the process, however that
+    ends.
+
+    Raises:
+        StorageLocked: another replay has it.
+        StorageUnavailable: the directory takes no files.
+    """
+    path = path.resolve()
+    if not path.parent.is_dir():
+        raise CommandFailed(f"{path.parent} is no directory", ExitCode.USAGE)
+    beside = path.with_name(f".{path.name}.lock")
+    try:
+        file = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StorageUnavailable(f"cannot write {beside}: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StorageLocked(
+                f"another replay goes on with {path}",
+                hint="wait for it, end it, or name another file with --progress",
+            ) from None
+        yield
+    finally:
+        os.close(file)
+
+
 def _load(path: Path, filters: tuple[str, ...], prefix: str) -> Progress | None:
     """What a file says; None = there is none yet.
 
     Raises:
         ConfigError: it is of another replay, or no such file.
     """
-    if not path.absolute().parent.is_dir():
-        raise CommandFailed(f"{path.parent} is no directory", ExitCode.USAGE)
     try:
         with path.open("rb") as file:
             found = msgspec.json.decode(file.read(_PROGRESS_BYTES_MAX), type=Progress)

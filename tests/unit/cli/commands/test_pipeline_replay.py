@@ -121,6 +121,36 @@ def test_a_refusal_ends_it_behind_what_the_broker_has(
     assert len(told(mini_broker)) == refused + 3 * 43
 
 
+def test_one_progress_is_of_one_replay(
+    mini_broker: MiniBroker,
+    log: RocksDatabase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    progress = tmp_path / "progress"
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path, target_is_directory=True)
+    answer = MiniConnection.answer
+    codes: list[int] = []
+
+    def meanwhile(connection: MiniConnection, packet: object) -> None:
+        """Others begin while the first message of the first one is under way, and later."""
+        if len(mini_broker.of(Publish)) in {1, 60} and len(codes) < 4:
+            names = (progress, link / "progress")
+            codes.extend([replay(tmp_path, mini_broker, "--progress", str(name)) for name in names])
+        answer(connection, packet)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(MiniConnection, "answer", meanwhile)
+    assert replay(tmp_path, mini_broker, "--progress", str(progress), "--quiet") == 0
+    assert codes == [75] * 4
+    assert "another replay goes on with" in capsys.readouterr().err
+    assert len(told(mini_broker)) == 3 * 43
+    assert mini_broker.connects == 1
+    # It ends with the replay.
+    assert replay(tmp_path, mini_broker, "--progress", str(progress)) == 0
+
+
 def test_what_cannot_be_asked_for(
     mini_broker: MiniBroker, log: RocksDatabase, tmp_path: Path
 ) -> None:
