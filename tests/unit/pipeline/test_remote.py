@@ -299,19 +299,19 @@ def wait_for_ever(patience: Patience, away: Any) -> None:
 
 
 def test_patience_ends() -> None:
-    from perdure.pipeline import remote as module
+    from perdure.pipeline import patience as module
 
     slept: list[float] = []
     patience = Patience(5, clock=lambda: sum(slept), sleep=slept.append)
     with pytest.raises(StorageUnavailable, match="gone"):
-        wait_for_ever(patience, module._Unreachable("gone"))
+        wait_for_ever(patience, module.Unreachable("gone"))
     assert slept[:4] == [0.1, 0.2, 0.5, 1.0]
     assert 5 <= sum(slept) < 8
     patience.reset()
-    patience.wait(module._Unreachable("gone"))
+    patience.wait(module.Unreachable("gone"))
     assert slept[-1] == 0.1
     with pytest.raises(StorageUnavailable):
-        wait_for_ever(patience, module._Unreachable("busy", is_busy=True))
+        wait_for_ever(patience, module.Unreachable("busy", is_busy=True))
     assert sum(slept) > module.BUSY_WAIT_S
 
 
