@@ -117,8 +117,12 @@ def test_statistics(spark: Any, database: RocksDatabase, tmp_path: Path) -> None
         """What both engines say."""
         with HereEngine(options) as here:
             found = stats.collect(here, top=top)
-        with SparkEngine(spark, log=read_log(spark, options, stats.COLUMNS)) as engine:
-            assert stats.collect(engine, top=top) == found
+        # All in Spark; counted in Spark, and asked here, with a size that is known or not.
+        for here_rows_max, rows in ((0, None), (10**6, None), (10**6, 10**4)):
+            log = read_log(spark, options, stats.COLUMNS)
+            with SparkEngine(spark, here_rows_max=here_rows_max, rows=rows, log=log) as engine:
+                assert stats.collect(engine, top=top) == found
+                assert engine.is_here is (here_rows_max > 0)
         return found
 
     # client-0 to client-2 in turn, a message each second; then client-0 alone, hours later.

@@ -42,7 +42,7 @@ def topic_options(command: Any) -> Any:
         click.option(
             "--master",
             metavar="URL",
-            help="Where Spark runs, or none; else pipeline.master (this machine).",
+            help="Have Spark do it, there (local[*], or its address); else pipeline.master.",
         ),
         since_option,
         topic_option(),
@@ -189,17 +189,26 @@ def opened_log(options: ReadOptions) -> Iterator[LogIndex]:
 
 
 @contextlib.contextmanager
-def spark_session(name: str, *, master: str | None, memory: str | None) -> Iterator[Any]:
+def spark_session(
+    name: str, *, master: str | None, memory: str | None, is_short: bool = False
+) -> Iterator[Any]:
     """A Spark session for the time of a command, or the one that this process has already.
+
+    Args:
+        name: of the job.
+        master: where Spark runs; None = this machine.
+        memory: of the driver; None = what is usual.
+        is_short: it is for one query of a few million messages.
 
     Raises:
         ConfigError: the pipeline is not installed.
     """
     with pipeline_installed():
-        from perdure.pipeline.session import build, has_session
+        from perdure.pipeline.session import SHORT, build, has_session
     # That of ``pipeline run`` goes on after a job of it.
     is_ours = not has_session()
-    spark = build(master=master, memory=memory or MEMORY, app=f"perdure-{name}")
+    settings = SHORT if is_short else None
+    spark = build(master=master, memory=memory or MEMORY, app=f"perdure-{name}", settings=settings)
     try:
         yield spark
     finally:
@@ -214,7 +223,13 @@ def named_spark(settings: PipelineConfig, master: str | None) -> str:
 
 
 def spark_for(
-    name: str, settings: PipelineConfig, master: str | None, memory: str | None, *, without: str
+    name: str,
+    settings: PipelineConfig,
+    master: str | None,
+    memory: str | None,
+    *,
+    without: str,
+    is_short: bool = False,
 ) -> contextlib.AbstractContextManager[Any]:
     """A session where the settings say.
 
@@ -223,6 +238,7 @@ def spark_for(
         settings: where Spark runs.
         master, memory: instead of the settings.
         without: what is to be installed for the job to need no Spark.
+        is_short: see ``spark_session``.
 
     Raises:
         CommandFailed: they say that there is none.
@@ -234,7 +250,9 @@ def spark_for(
             ExitCode.USAGE,
             hint=f"pip install '{without}', or --master 'local[*]'",
         )
-    return spark_session(name, master=where or None, memory=memory or settings.memory)
+    return spark_session(
+        name, master=where or None, memory=memory or settings.memory, is_short=is_short
+    )
 
 
 @contextlib.contextmanager
@@ -244,20 +262,20 @@ def executor(
     """What runs the tasks of an archive, and shows how far they are.
 
     Args:
-        settings: where Spark runs; ``none`` = nowhere, the tasks run in this process.
+        settings: where Spark runs; if nowhere, the tasks run in this process.
         name: of the job.
         master, memory: instead of the settings.
     """
-    where = master or settings.master
+    where = named_spark(settings, master)
     with pipeline_installed():
         from perdure.pipeline.jobs.archive import execute_here
-    if where == NO_SPARK:
+    if not where:
         yield execute_here, lambda _: contextlib.nullcontext()
         return
     with pipeline_installed():
         from perdure.pipeline.session import progress
         from perdure.pipeline.spark_jobs import SparkExecute
-    with spark_session(name, master=where or None, memory=memory or settings.memory) as spark:
+    with spark_session(name, master=where, memory=memory or settings.memory) as spark:
         yield SparkExecute(spark), functools.partial(progress, spark)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from perdure.cli.range_options import since_option, topic_option, until_option
 from perdure.cli.replay_publisher import Publisher
 from perdure.config.schema import Config
 from perdure.errors import ConfigError, StorageLocked, StorageUnavailable
+from perdure.files import try_lock
 from perdure.mqtt.packets import V5
 from perdure.server import process
 from perdure.storage.cursors import replace_file
@@ -178,17 +178,15 @@ def _locked(path: Path) -> Iterator[None]:
         raise CommandFailed(f"{path.parent} is no directory", ExitCode.USAGE)
     beside = path.with_name(f".{path.name}.lock")
     try:
-        file = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = try_lock(beside)
     except OSError as error:
         raise StorageUnavailable(f"cannot write {beside}: {error.strerror}") from error
+    if file is None:
+        raise StorageLocked(
+            f"another replay goes on with {path}",
+            hint="wait for it, end it, or name another file with --progress",
+        )
     try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StorageLocked(
-                f"another replay goes on with {path}",
-                hint="wait for it, end it, or name another file with --progress",
-            ) from None
         yield
     finally:
         os.close(file)

@@ -87,9 +87,10 @@ def statistics(
     with pipeline_installed():
         from perdure.pipeline.jobs import stats as job
         from perdure.pipeline.jobs.slow import slow_sessions
-    with opened_log(options):
-        pass  # It can be read.
-    with _engine(log, options, master, memory) as engine:
+        from perdure.pipeline.log_source import about_rows
+    with opened_log(options) as index:
+        rows = about_rows(index, options)
+    with _engine(log, options, master, memory, rows) as engine:
         found = job.collect(engine, top=top)
     if log.url:
         return found
@@ -107,9 +108,10 @@ def page(log: From, found: Statistics) -> str:
 
 @contextlib.contextmanager
 def _engine(
-    log: From, options: ReadOptions, master: str | None, memory: str | None
+    log: From, options: ReadOptions, master: str | None, memory: str | None, rows: int
 ) -> Iterator[Engine]:
-    """What counts: Spark where one is named, or where there is no DuckDB."""
+    """What counts about so many messages: Spark where one is named, or where there is no
+    DuckDB."""
     has_duckdb = importlib.util.find_spec("duckdb") is not None
     if not named_spark(log.pipeline, master) and has_duckdb:
         from perdure.pipeline.jobs.stats_here import HereEngine
@@ -119,13 +121,21 @@ def _engine(
         return
     with pipeline_installed():
         from perdure.pipeline.jobs.stats import COLUMNS
-        from perdure.pipeline.session import progress
-        from perdure.pipeline.spark_jobs import SparkEngine, read_log, source_errors
+        from perdure.pipeline.session import SHORT_ROWS_MAX, progress
+        from perdure.pipeline.spark_jobs import HERE_ROWS_MAX, SparkEngine, read_log, source_errors
+    short = rows <= SHORT_ROWS_MAX
     with (
-        spark_for("stats", log.pipeline, master, memory, without="perdure[sql]") as spark,
+        spark_for(
+            "stats", log.pipeline, master, memory, without="perdure[sql]", is_short=short
+        ) as spark,
         source_errors(),
         progress(spark, "reading the log"),
-        SparkEngine(spark, log=read_log(spark, options, COLUMNS)) as engine,
+        SparkEngine(
+            spark,
+            here_rows_max=HERE_ROWS_MAX,
+            rows=rows,
+            log=read_log(spark, options, COLUMNS),
+        ) as engine,
     ):
         yield engine
 

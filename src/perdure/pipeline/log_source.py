@@ -97,6 +97,11 @@ def plan(files: LogIndex, options: ReadOptions, narrowing: Narrowing) -> list[Pa
     ]
 
 
+def about_rows(files: LogIndex, options: ReadOptions) -> int:
+    """How many messages a read looks at, about; not those of an archive."""
+    return sum(each.estimate for part in plan(files, options, Narrowing()) for each in part.slices)
+
+
 def _published_before(
     generations: Sequence[GenerationInfo], slices: Sequence[Slice], until_us: int
 ) -> list[Slice]:

@@ -52,6 +52,14 @@ SETTINGS: Final[Mapping[str, str]] = {
 }
 """Settings of every session; what the caller gives goes before them."""
 
+SHORT: Final[Mapping[str, str]] = {
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
+"""Settings of a session for one short query: Java's second compiler would take longer than all
+the rest, and pay back from ``SHORT_ROWS_MAX`` messages on."""
+
+SHORT_ROWS_MAX: Final = 5_000_000
+
 
 def check_java(environ: Mapping[str, str] | None = None) -> int:
     """Make sure that Spark can start.

@@ -6,7 +6,8 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any, Final
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -22,6 +23,12 @@ from perdure.pipeline.jobs.archive_files import (
 from perdure.pipeline.jobs.learn import PATTERN_COUNTS_DDL, count_batches
 from perdure.pipeline.options import ReadOptions
 from perdure.pipeline.schema import ddl
+
+if TYPE_CHECKING:
+    from perdure.pipeline.jobs.stats_here import HereEngine
+
+HERE_ROWS_MAX: Final = 2_000_000
+"""Of a frame that Spark hands over; about 200 MB."""
 
 _OURS: Final = re.compile(r"SourceError: perdure: (.*)")
 
@@ -110,15 +117,32 @@ class SparkExecute:
 class SparkEngine:
     """The statistics' engine in Spark; a context manager.
 
+    What Spark has counted is asked in this process if it is small enough and there is a DuckDB:
+    Java compiles each query anew, which takes seconds where the answer takes milliseconds.
+
     Args:
         spark: a session.
+        here_rows_max: most rows of what is kept that are asked here, all other queries being of
+            that; 0 = all is asked in Spark.
+        rows: what is kept has no more than that, about; None = not known, and so it is counted
+            first.
         frames: by their names, such as ``log`` with ``stats.COLUMNS``.
     """
 
-    def __init__(self, spark: Any, **frames: Any) -> None:
+    def __init__(
+        self,
+        spark: Any,
+        *,
+        here_rows_max: int = 0,
+        rows: int | None = None,
+        **frames: Any,
+    ) -> None:
         self._spark = spark
         self._frames = frames
         self._kept: list[Any] = []
+        self._here: HereEngine | None = None
+        self._here_rows_max = here_rows_max if find_spec("duckdb") is not None else 0
+        self._rows = rows
 
     def __enter__(self) -> SparkEngine:
         return self
@@ -126,21 +150,42 @@ class SparkEngine:
     def __exit__(self, *_: object) -> None:
         for frame in self._kept:
             frame.unpersist()
+        if self._here is not None:
+            self._here.__exit__()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether what was kept is asked in this process."""
+        return self._here is not None
 
     def keep(self, name: str, query: str) -> None:
-        """A frame that Spark keeps in memory, or on disks."""
-        frame = self._find(query).persist()
-        self._kept.append(frame)
-        self._frames[name] = frame
+        """A frame that Spark keeps in memory, or on disks; here, if it is small."""
+        frame = self._find(query)
+        rows = self._rows
+        if rows is None or rows > self._here_rows_max:
+            frame = frame.persist()
+            self._kept.append(frame)
+            self._frames[name] = frame
+            rows = frame.count() if self._here_rows_max else None
+        if rows is not None and rows <= self._here_rows_max:
+            from perdure.pipeline.jobs.stats_here import HereEngine
+
+            self._here = HereEngine(None)
+            self._here.add(name, frame.toArrow())
 
     def add(self, name: str, table: Any) -> None:
         """A frame that is known."""
+        if self._here is not None:
+            self._here.add(name, table)
+            return
         fields = ", ".join(f"{field.name} string" for field in table.schema)
         rows = [tuple(row.values()) for row in table.to_pylist()]
         self._frames[name] = self._spark.createDataFrame(rows, fields)
 
     def rows(self, query: str) -> list[dict[str, Any]]:
         """Its rows; moments are aware."""
+        if self._here is not None:
+            return self._here.rows(query)
         found: list[dict[str, Any]] = self._find(query).toArrow().to_pylist()
         return found
 

@@ -220,8 +220,9 @@ class PipelineConfig(Section, frozen=True):
     master: Annotated[
         str,
         about(
-            "Where Spark runs; empty = on this machine. `none`: archive and maintain run without "
-            "Spark and Java, on one core."
+            "Where Spark runs, as `local[*]` or the address of a cluster. Empty: archive, learn "
+            "and stats run without Spark and Java, on one core, and what needs Spark has it on "
+            "this machine. `none`: nothing may start Spark."
         ),
     ] = ""
     memory: Annotated[str, about("Of the Spark driver.")] = "2g"

@@ -75,7 +75,7 @@ def test_archive_once(
     assert record["through_offset"] == written[0].offset
     assert run(command) == ExitCode.OK
     assert json.loads(capsys.readouterr().out)["rows"] == 0
-    assert spark == ["perdure-archive"] * 3
+    assert not spark
 
 
 def test_archive_again_and_again(
@@ -97,7 +97,7 @@ def test_archive_again_and_again(
 
     monkeypatch.setattr(pipeline_archive.time, "sleep", sleep)
     command = ["pipeline", "archive", "--data", str(tmp_path / "db"), "--every", "90s"]
-    command += ["--to", str(tmp_path / "to"), "--format", "parquet"]
+    command += ["--to", str(tmp_path / "to"), "--format", "parquet", "--master", "local[2]"]
     assert run(command) == ExitCode.INTERRUPTED
     assert pauses == [90, 90, 90]
     assert capsys.readouterr().err.count("archived 1 messages") == 2
