@@ -37,7 +37,7 @@ from perdure.config.schema.auth_methods import HttpAuthConfig
 from perdure.errors import ConfigError
 from perdure.limits import UTF8_STRING_BYTES_MAX
 from perdure.mqtt.reason_codes import NOT_AUTHORIZED
-from perdure.net.http_body import read_body
+from perdure.net.http_body import PLAIN, read_body
 from perdure.net.http_settings import check_http_url, read_headers
 from perdure.net.tls import client_context
 
@@ -87,6 +87,7 @@ class HttpMethod(AuthMethod):
         self._context = context
         self._headers = read_headers(settings.header_file, f"{SETTING}.header_file")
         self._client = httpx.AsyncClient(
+            headers=PLAIN,
             verify=_trusted(settings.ca_file),
             limits=httpx.Limits(
                 max_connections=settings.connections_max,

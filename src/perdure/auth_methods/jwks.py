@@ -18,7 +18,7 @@ import jwt
 from perdure.broker.auth.method import MethodContext, MethodUnavailable
 from perdure.config.schema.auth_methods import JwtConfig
 from perdure.errors import ConfigError
-from perdure.net.http_body import read_body
+from perdure.net.http_body import PLAIN, read_body
 
 SETTING: Final = "auth.jwt"
 KEYS_MAX: Final = 100
@@ -127,7 +127,10 @@ class PublishedKeys:
         self._context = context
         # Redirects are not followed: keys come from where the operator says.
         self._client = httpx.AsyncClient(
-            timeout=settings.timeout_ms / 1000, follow_redirects=False, transport=transport
+            headers=PLAIN,
+            timeout=settings.timeout_ms / 1000,
+            follow_redirects=False,
+            transport=transport,
         )
         self._keys: dict[str | None, jwt.PyJWK] = {}
         self._fetched_us: int | None = None

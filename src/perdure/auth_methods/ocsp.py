@@ -37,7 +37,7 @@ from perdure.broker.auth.method import (
 from perdure.config.schema.auth_methods import OcspAuthConfig
 from perdure.errors import ConfigError
 from perdure.mqtt.reason_codes import NOT_AUTHORIZED
-from perdure.net.http_body import read_body
+from perdure.net.http_body import PLAIN, read_body
 from perdure.net.http_settings import check_http_url
 
 SETTING: Final = "auth.ocsp"
@@ -81,6 +81,7 @@ class OcspMethod(AuthMethod):
             context.clock, context.random_bytes(CACHE_KEY_BYTES), size_max=CACHE_MAX
         )
         self._client = httpx.AsyncClient(
+            headers=PLAIN,
             timeout=settings.timeout_ms / 1000,
             follow_redirects=False,
             trust_env=False,

@@ -23,7 +23,7 @@ from perdure.errors import ConfigError, TargetUnavailable
 from perdure.forwarders.mapping import TopicMap, envelope
 from perdure.forwarders.output import Context, Output, Refusal
 from perdure.model import Cursor, Message
-from perdure.net.http_body import read_body
+from perdure.net.http_body import PLAIN, read_body
 from perdure.net.http_settings import check_http_url, read_headers
 from perdure.net.tls import client_context
 
@@ -61,6 +61,7 @@ class WebhookOutput(Output):
     async def open(self, cursor: Cursor) -> int:
         """Make a client; the service is asked with the first batch."""
         self._client = httpx.AsyncClient(
+            headers=PLAIN,
             verify=self._trusted,
             timeout=self._settings.timeout_s,
             limits=httpx.Limits(max_connections=1, max_keepalive_connections=1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from typing import final
 
 import httpx
@@ -40,3 +41,23 @@ async def test_what_is_too_long_is_not_read_to_its_end() -> None:
     async with asyncio.timeout(HANG_S):
         while len(asyncio.all_tasks()) > 1:  # the loop closes what httpx has left open
             await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "Deflate", "identity, gzip"])
+async def test_what_is_compressed_is_not_unpacked(encoding: str) -> None:
+    """A bound on what comes says nothing of what it becomes."""
+    answer = httpx.Response(
+        200,
+        headers={"Content-Encoding": encoding},
+        stream=httpx.ByteStream(gzip.compress(b"x" * 100_000)),
+    )
+    with pytest.raises(ValueError, match=f"in the encoding {encoding}, which was not asked for"):
+        await read_body(answer, bytes_max=1_000)
+
+
+@pytest.mark.parametrize("encoding", ["", "identity", "Identity"])
+async def test_what_is_as_it_was_asked_for_is_read(encoding: str) -> None:
+    answer = httpx.Response(
+        200, headers={"Content-Encoding": encoding}, stream=httpx.ByteStream(b"plain")
+    )
+    assert await read_body(answer, bytes_max=5) == b"plain"
