@@ -239,7 +239,7 @@ class Claims:
         """
         epoch = self._opening.get(client_id)
         if not epoch:
-            raise MqttError(SESSION_TAKEN_OVER, "the client has come to another node")
+            raise _overtaken()
         return epoch > 0
 
     async def renew(self, record: SessionRecord, cursor: Cursor) -> bool:
@@ -282,8 +282,11 @@ class Claims:
             record: as it was read.
 
         Returns:
-            The session under its new owner; None = somebody else was first.
+            The session under its new owner; None = somebody else was first, or came between the
+            claim and the read: what is done with it is that one's business, and under that one's
+            epoch nobody would refuse it.
         """
+        client_id = record.client_id
         epoch = self.epoch_after(record.epoch)
         mine = msgspec.structs.replace(record, epoch=epoch)
         if record.connected:
@@ -291,8 +294,24 @@ class Claims:
                 return None
         elif not await self.claim(mine, seen=record.epoch):
             return None
-        return await self._core.database.open_session(record.client_id)
+        stored = await self._core.database.open_session(client_id)
+        if stored is None or stored.record.epoch != self._opening.get(client_id):
+            return None
+        return stored
+
+    def check_taken(self, client_id: str) -> None:
+        """A session that was to be taken for a client is not ours.
+
+        Raises:
+            MqttError: another node had claimed it after this one: its client is the later one.
+        """
+        if self._opening.get(client_id) == 0:
+            raise _overtaken()
 
     def lost_too_often(self) -> MqttError:
         """What a client is told whose identifier others claim again and again."""
         return MqttError(SERVER_BUSY, "the client identifier is claimed elsewhere again and again")
+
+
+def _overtaken() -> MqttError:
+    return MqttError(SESSION_TAKEN_OVER, "the client has come to another node")

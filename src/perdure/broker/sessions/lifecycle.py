@@ -176,6 +176,7 @@ class SessionLifecycle:
                 if request.clean_start or expired or ends:
                     stored = await claims.take(old)
                     if stored is None:
+                        claims.check_taken(client_id)
                         continue
                     anew = True
                 else:

@@ -154,7 +154,7 @@ class Reaper:
             if core.peers is not None:
                 stored = await self._claims.take(record)
                 if stored is None:
-                    return  # its client has come back, or another node was first
+                    return  # its client has come back, or another node was first or is next
                 record = stored.record
             if record.expires_at_us and record.expires_at_us <= now_us:
                 core.log.info("session.expired", client_id=client_id)
