@@ -38,6 +38,9 @@ FAULTS: Final = (
     "step_clock",
     "kill_everything",
 )
+STOPPED: Final = "one of 3 nodes stopped"
+"""In ``recoveries_s``: each time that one was, before it was started again."""
+
 RECOVERY_TIMEOUT_S: Final = 180.0
 ANSWER_TIMEOUT_S: Final = 3.0
 """A client whose node does not answer CONNECT tries another one after this."""
@@ -154,11 +157,14 @@ class ClusterRounds(KillRounds):
         await self._kill_nodes(3)
 
     async def _restart_nodes(self) -> None:
-        """One after the other, as an upgrade does."""
+        """One after the other, as an upgrade does: in load, and in service with two."""
         for node in self._some(3):
+            self._quota = MESSAGES_PER_ROUND_MAX
             code = await node.stop()
             if code:
                 self._outcome.failures.append(f"{node.name} ended with {code} after SIGTERM")
+            await self._must_take_messages(STOPPED)
+            self._quota = MESSAGES_PER_ROUND_MAX
             await node.spawn()
             await self._cluster.until_listening(node)
 
