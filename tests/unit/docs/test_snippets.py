@@ -6,11 +6,13 @@ import ast
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -21,6 +23,7 @@ from perdure.cli.mqtt_properties import split_arguments
 from perdure.config.fields import settings
 from perdure.config.schema import Config
 from tests.support.bounds import HANG_S
+from tests.support.needs import missing
 from tests.support.process import free_port, perdure_command
 
 ROOT = Path(__file__).parents[3]
@@ -28,15 +31,44 @@ PAGES = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md", *ROOT.glob("depl
 PAGES = [page for page in PAGES if "adr" not in page.parts and "internals" not in page.parts]
 MARK = "<!-- snippets: run -->"
 NOT_RUN = re.compile(r"<!-- snippets: not run: (.{10,}?) -->")
+FIRST = re.compile(r"<!-- snippets: first\n(.*?)-->", re.DOTALL)
+"""Commands that make what the reader of a page has already; their output is nobody's matter."""
 RUN = [page for page in PAGES if MARK in page.read_text(encoding="utf-8")]
-FENCE = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(
+    r"(?:^ *<!-- snippets: not run: (?P<reason>.{10,}?) -->\n+)?"
+    r"^(?P<indent> *)```(?P<language>\w+)[^\n]*\n(?P<text>.*?)^(?P=indent)```",
+    re.MULTILINE | re.DOTALL,
+)
+SHOWN = ("sh", "console", "python")
+"""What a reader copies."""
 
 
 def blocks(page: Path, *languages: str) -> Iterator[str]:
     """The code blocks of a page in some languages."""
-    for _, language, text in FENCE.findall(page.read_text(encoding="utf-8")):
-        if language in languages:
-            yield text
+    for found in FENCE.finditer(page.read_text(encoding="utf-8")):
+        if found["language"] in languages:
+            yield found["text"]
+
+
+def run_blocks(page: Path) -> Iterator[str]:
+    """The blocks of a page that runs, but for those that say why they do not."""
+    for found in FENCE.finditer(page.read_text(encoding="utf-8")):
+        if found["language"] == "console" and found["reason"] is None:
+            yield textwrap.dedent(found["text"])
+
+
+def unaccounted(text: str) -> list[str]:
+    """Blocks of a page's text that are not run, and of which nothing says why."""
+    is_run = MARK in text
+    if not is_run and NOT_RUN.search(text):
+        return []
+    return [
+        found["text"]
+        for found in FENCE.finditer(text)
+        if found["language"] in SHOWN
+        and found["reason"] is None
+        and not (is_run and found["language"] == "console")
+    ]
 
 
 def expected(text: str) -> re.Pattern[str]:
@@ -58,27 +90,29 @@ def steps(block: str) -> Iterator[tuple[str, str]]:
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The environment of a shell whose `perdure` finds a broker that runs; one for all pages."""
     base = tmp_path_factory.mktemp("docs")
-    port = free_port()
+    port, http = free_port(), free_port()
     programs = base / "bin"
     programs.mkdir()
-    # As on the reader's machine, but for the port: the usual one may be in use here.
+    # As on the reader's machine, but for the ports: the usual ones may be in use here.
+    perdure = f"""case $1 in pub|sub) name=$1; shift; set -- "$name" -p {port} "$@";; esac
+exec {shlex.quote(sys.executable)} -m perdure "$@\""""
+    curl = f"""for word; do shift; set -- "$@" "$(echo "$word" | sed s/:18083/:{http}/)"; done
+exec {shutil.which("curl")} "$@\""""
+    for name, text in (("perdure", perdure), ("curl", curl)):
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        (programs / name).chmod(0o755)
     script = programs / "perdure"
-    script.write_text(
-        f"""#!/bin/sh
-case $1 in pub|sub) name=$1; shift; set -- "$name" -p {port} "$@";; esac
-exec {shlex.quote(sys.executable)} -m perdure "$@"
-""",
-        encoding="utf-8",
-    )
-    script.chmod(0o755)
     environment = {
         **os.environ,
         "PATH": f"{programs}:{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join(sys.path),
-        "PERDURE__STORAGE__PATH": str(base / "data"),
+        "PERDURE__STORAGE__PATH": str(base / "perdure-data"),
     }
+    command = perdure_command(base / "perdure-data", port)
+    if find_spec("starlette") is not None:
+        command += ["--set", f"http.bind=127.0.0.1:{http}"]
     with (base / "log").open("w") as log:
-        process = subprocess.Popen(perdure_command(base / "data", port), stderr=log, cwd=base)
+        process = subprocess.Popen(command, stderr=log, cwd=base)
     try:
         until = time.monotonic() + HANG_S
         while subprocess.run(
@@ -92,38 +126,53 @@ exec {shlex.quote(sys.executable)} -m perdure "$@"
         process.wait(HANG_S)
 
 
+def run(command: str, environment: dict[str, str]) -> str:
+    """What a command prints, in a shell that knows what those before it have exported."""
+    state = Path(environment["PERDURE_DOCS"]) / "exported"
+    state.touch()
+    done = subprocess.run(
+        ["bash", "-c", f". {state}; {command}\nexport -p > {state}"],
+        env=environment, cwd=environment["PERDURE_DOCS"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, timeout=HANG_S, check=False,
+    )  # fmt: skip
+    return done.stdout.strip("\n")
+
+
 @pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
 def test_transcripts_are_true(page: Path, broker: dict[str, str]) -> None:
+    text = page.read_text(encoding="utf-8")
+    if "curl" in text and (find_spec("starlette") is None or shutil.which("curl") is None):
+        missing("the page asks the HTTP process with curl")
+    for first in FIRST.findall(text):
+        for command in first.strip().splitlines():
+            run(command, broker)
     count = 0
-    for block in blocks(page, "console"):
+    for block in run_blocks(page):
         for command, output in steps(block):
-            done = subprocess.run(
-                ["bash", "-c", command], env=broker, cwd=broker["PERDURE_DOCS"],
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                text=True, timeout=HANG_S, check=False,
-            )  # fmt: skip
-            got = done.stdout.strip("\n")
+            got = run(command, broker)
             assert expected(output).fullmatch(got), f"$ {command}\n{got}\n--- and not\n{output}"
             count += 1
     assert count > 3
 
 
-def test_a_page_runs_or_says_why_not() -> None:
-    """Pages for users with commands: their transcripts run, or a reason stands in the page."""
-    silent, both = [], []
-    for page in PAGES:
-        if not {"start", "howto"} & set(page.parts):
-            continue
-        text = page.read_text(encoding="utf-8")
-        reason = NOT_RUN.search(text)
-        if page in RUN:
-            both += [page.name] if reason else []
-        elif any(True for _ in blocks(page, "sh", "console", "python")) and reason is None:
-            silent.append(page.name)
-    assert both == []
-    assert silent == [], "add '<!-- snippets: run -->' or '<!-- snippets: not run: why -->'"
+def test_each_block_runs_or_says_why_not() -> None:
+    """Pages for users: transcripts run, or a reason stands in the page or above the block."""
+    silent = {page.name: found for page in PAGES if (found := unaccounted(page.read_text("utf-8")))}
+    assert silent == {}, "add '<!-- snippets: run -->' or '<!-- snippets: not run: why -->'"
+
+
+def test_a_block_without_a_reason_is_noticed() -> None:
+    block = "```sh\nmake coffee\n```\n"
+    assert unaccounted(f"# Page\n\n{block}") == ["make coffee\n"]
+    assert unaccounted(f"# Page\n\n{MARK}\n\n{block}") == ["make coffee\n"]
+    assert unaccounted(f"{MARK}\n{block.replace('sh', 'console')}") == []
+    reason = "<!-- snippets: not run: there is no kettle -->\n"
+    assert unaccounted(f"{MARK}\n{reason}\n{block}") == []
+    assert unaccounted(f"{MARK}\n{reason}\n{block}\n{block}") == ["make coffee\n"]
+    assert unaccounted(f"{reason}\n# Page\n{block}\n{block}") == []
 
 
 def test_python_in_pages_is_python() -> None:
