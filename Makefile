@@ -108,12 +108,14 @@ test-compiled: compiled ## tests on the compiled package (COMPILED_TESTS="tests/
 		$(RECORD) $(COMPILED_TESTS)
 
 .PHONY: check
-check: setup ## what CI asks of a change before the tests: format, lint, types, import law, tidy
+check: setup ## what CI asks of a change before the tests: format, lint, types, import law, tidy, generated pages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m tools.tidy
+	$(BIN)/python -m pytest -q -p no:cacheprovider -k current tests/unit/tools tests/unit/docs \
+		tests/unit/config/test_reference.py tests/unit/observe/test_metric_table.py
 
 .PHONY: format
 format: setup ## put the code in the house format
