@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import shutil
@@ -22,7 +21,7 @@ from perdure.errors import (
     StorageLocked,
     StorageUnavailable,
 )
-from perdure.storage.rocksdb.synced import sync_directory
+from perdure.files import sync_directory, try_lock
 
 _LOCK: Final = "lock"
 _SYNC_BYTES: Final = 8 * 1024 * 1024
@@ -68,15 +67,12 @@ class DirectoryPlace:
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         with self._errors():
-            file = os.open(self._path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(file)
+            file = try_lock(self._path / _LOCK)
+        if file is None:
             raise StorageLocked(
                 f"{self.url}: a backup is being made or pruned there",
                 hint="try again when that is done",
-            ) from error
+            )
         try:
             shutil.rmtree(self._path / _PARTS, ignore_errors=True)
             yield

@@ -20,9 +20,10 @@ from perdure.backup.taking import SPARE_BYTES
 from perdure.config.schema import RocksdbConfig
 from perdure.config.units import format_size
 from perdure.errors import ConfigError, StorageCorrupt, StorageFull
+from perdure.files import sync_directory
 from perdure.storage.rocksdb.directory import LOCK_NAME, RESTORING_NAME, DirectoryLock
 from perdure.storage.rocksdb.inspection import inspect
-from perdure.storage.rocksdb.synced import sync_directory, unusable
+from perdure.storage.rocksdb.synced import unusable
 
 _IGNORED: Final = frozenset({LOCK_NAME, RESTORING_NAME, "lost+found"})
 _FINDINGS_SHOWN: Final = 5

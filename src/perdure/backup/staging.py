@@ -12,7 +12,6 @@ small files of the data directory: all but those of RocksDB and those that belon
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 import shutil
@@ -26,6 +25,7 @@ import msgspec
 
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageFull, StorageUnavailable
+from perdure.files import try_lock
 from perdure.storage.rocksdb.checkpoint import checkpoint_files, link_checkpoint
 from perdure.storage.rocksdb.store import RocksDatabase
 from perdure.storage.rocksdb.synced import unusable
@@ -137,16 +137,12 @@ def sweep_checkpoints(data: Path) -> int:
 def _lock(path: Path) -> int | None:
     """Lock a file that is there under its name; None = another process has it."""
     while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file = try_lock(path)
+        if file is None:
+            return None
+        with contextlib.suppress(FileNotFoundError):
             if os.fstat(file).st_ino == path.stat().st_ino:
                 return file
-        except BlockingIOError:
-            os.close(file)
-            return None
-        except FileNotFoundError:
-            pass
         # Whoever sweeps has deleted it between the two.
         os.close(file)
 

@@ -17,6 +17,7 @@ import click
 import msgspec
 
 from perdure.cli.exit_codes import CommandFailed, ExitCode
+from perdure.files import replace_file
 
 VARIABLE: Final = "PERDURE_CONTEXT"
 LOCAL: Final = "local"
@@ -93,15 +94,10 @@ def save_contexts(contexts: Contexts) -> None:
         CommandFailed: it cannot be written.
     """
     path = path_of()
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(contexts), indent=2) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
+        data = msgspec.json.format(msgspec.json.encode(contexts), indent=2) + b"\n"
+        replace_file(path, data)
     except OSError as error:
         raise CommandFailed(
             f"cannot write {path}: {error.strerror}", ExitCode.NOT_PERMITTED

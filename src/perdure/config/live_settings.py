@@ -8,7 +8,6 @@ Invariant: the file holds only what can be loaded: a change is tried before it i
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, final
@@ -21,6 +20,7 @@ from perdure.config.fields import settings
 from perdure.config.load import Changes, Loaded, changes
 from perdure.config.schema import Config
 from perdure.errors import ConfigError
+from perdure.files import replace_file
 
 LIVE_FILE: Final = "live-settings.json"
 FILE_BYTES_MAX: Final = 1024 * 1024
@@ -126,18 +126,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 def _write(path: Path, data: bytes) -> None:
     """Replace a file that only its owner may read."""
-    part = path.with_name(f"{path.name}.part")
     try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        replace_file(path, data)
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from error

@@ -6,7 +6,6 @@ cannot be added or removed here, only paused.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -16,6 +15,7 @@ from perdure.config.bind import NAME_PATTERN, Binder
 from perdure.config.document import Leaf, Node, Origin
 from perdure.config.schema import Config, ForwarderConfig
 from perdure.errors import ConfigError, StorageUnavailable
+from perdure.files import replace_file
 
 FILE_NAME: Final = "forwarders.json"
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -93,19 +93,8 @@ def save(path: Path | None, definitions: Definitions) -> None:
     """
     if path is None:
         return
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(definitions)) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        replace_file(path, msgspec.json.format(msgspec.json.encode(definitions)) + b"\n")
     except OSError as error:
         raise StorageUnavailable(f"{path} cannot be written: {error.strerror}") from error
 

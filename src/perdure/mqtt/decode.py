@@ -34,6 +34,7 @@ from perdure.mqtt.decode_header import (
     PUBLISH_COST_SHIFT,
     UNBOUNDED,
     check_header,
+    is_ack,
 )
 from perdure.mqtt.packets import CONNECT, PUBLISH, V5, Ack, Packet, Publish
 from perdure.mqtt.properties import read_length
@@ -223,11 +224,7 @@ class Decoder:
                 if self._extra:
                     left -= self._extra
                     self._extra = 0
-            elif (
-                remaining == 2
-                and self.connected
-                and (first == 0x40 or first == 0x62 or first == 0x50 or first == 0x70)
-            ):
+            elif remaining == 2 and self.connected and is_ack(first):
                 packet_id = data[body] << 8 | data[body + 1]
                 if packet_id == 0:
                     raise ProtocolViolation("an acknowledgement has the packet identifier 0")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from perdure.errors import MalformedPacket, MqttError, ProtocolViolation
 from perdure.mqtt.packets import AUTH, CONNECT, KIND_NAMES, PUBLISH, V311
 from perdure.mqtt.reason_codes import PACKET_TOO_LARGE
+
+if TYPE_CHECKING:
+    # A machine word in the compiled build; an int is asked at each step whether it is one.
+    from mypy_extensions import i64
 
 UNBOUNDED: Final = 1 << 40
 """More work than any bytes can make."""
@@ -68,6 +72,11 @@ def check_header(
         raise MqttError(
             PACKET_TOO_LARGE, f"{KIND_NAMES[kind]} has {size} bytes, the limit is {size_max}"
         )
+
+
+def is_ack(first: i64) -> bool:
+    """Whether a fixed header begins PUBACK, PUBREC, PUBREL or PUBCOMP, with the right flags."""
+    return first == 0x40 or first == 0x62 or first == 0x50 or first == 0x70
 
 
 def check_end(at: int, stop: int, kind: int) -> None:

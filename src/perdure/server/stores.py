@@ -22,7 +22,7 @@ from perdure.observe.logs import get_logger
 from perdure.storage.contract import Database
 from perdure.storage.remote.driver import IDENTITY_FILE, Driver
 from perdure.storage.remote.store import RemoteDatabase, Settings
-from perdure.storage.rocksdb.directory import DirectoryLock
+from perdure.storage.rocksdb.directory import DirectoryLock, log_bytes
 from perdure.storage.rocksdb.engine import Engine, EngineFactory
 from perdure.storage.rocksdb.store import RocksDatabase
 
@@ -70,7 +70,7 @@ def open_rocksdb(storage: StorageConfig, engine: EngineFactory) -> Database:
 
 def no_room(path: Path) -> str:
     """What a start needs and does not find: the write-ahead log becomes table files."""
-    needed = OPEN_BYTES_MIN + sum(log.stat().st_size for log in path.glob("*.log"))
+    needed = OPEN_BYTES_MIN + log_bytes(path)
     resolved = path.resolve()
     steps = [step for step in (resolved, *resolved.parents) if step.exists()]
     space = os.statvfs(steps[0])

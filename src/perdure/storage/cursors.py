@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from perdure import files
 from perdure.errors import ConfigError, StorageUnavailable
 
 DIRECTORY: Final = "pipelines"
@@ -110,21 +111,14 @@ def replace_file(data: Path, path: Path, content: bytes) -> None:
         StorageUnavailable: the directory takes no writes.
     """
     directory = path.parent
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         owner = data.stat()
         directory.mkdir(exist_ok=True, mode=0o700)
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
         if os.geteuid() == 0:
             # The broker must be able to read what an administrator's archive has written.
             os.chown(directory, owner.st_uid, owner.st_gid)
-            os.chown(partial, owner.st_uid, owner.st_gid)
-        partial.replace(path)
-        for step in (directory, data):
-            _sync(step)
+        files.replace_file(path, content, mode=files.AS_UMASK_SAYS, owner=owner)
+        files.sync_directory(data)
     except OSError as error:
         raise StorageUnavailable(f"{directory} takes no cursor: {error.strerror}") from error
 
@@ -178,11 +172,3 @@ def file_name(name: str, place: str, suffix: str = "json") -> str:
     """The name of a pipeline's file."""
     digest = hashlib.blake2b(place.encode(), digest_size=_PLACE_DIGITS // 2).hexdigest()
     return f"{name}.{digest}.{suffix}"
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -7,6 +7,7 @@ log. A *relaxed* one before it: AOF ``everysec``, ``synchronous_commit=off``, a 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import importlib
 import time
@@ -367,7 +368,11 @@ class EmbeddedStore:
 
     async def stored_bytes(self) -> int:
         """See ``Store.stored_bytes``: files, the log of what is not sorted yet among them."""
-        return sum(path.stat().st_size for path in self._directory.rglob("*") if path.is_file())
+        total = 0
+        for path in self._directory.rglob("*"):
+            with contextlib.suppress(FileNotFoundError):  # RocksDB has just deleted it
+                total += path.stat().st_size if path.is_file() else 0
+        return total
 
     async def clear(self, clients: int) -> None:
         """See ``Store.clear``: the log is dropped with its directory."""

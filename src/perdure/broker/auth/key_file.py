@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from perdure.broker.auth.private_file import replace_file
 from perdure.errors import ConfigError
+from perdure.files import replace_file
 
 KEY_BYTES: Final = 32
 

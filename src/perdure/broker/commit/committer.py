@@ -5,15 +5,12 @@ are called in order once it has reached their level, and fail together if it has
 
 Order of one turn (``CommitPipeline``): submit the batch -> (it is sequenced) call what waits for
 the write -> dispatch -> start a sync if none is running. What is in brackets happens in ``submit``
-where the store is in this process; elsewhere the log gives the batch back later, in the order of
-submission. Before that nothing in it has an offset, and nobody is told of it. Sketch for 1000
-messages in a commit: 1 write(2) of about 200 KiB, 1 fdatasync (0.1 to 5 ms), 2 thread hand-overs
-(about 0.1 ms CPU), no allocation but the batch itself.
+where the store is in this process; elsewhere the log gives the batch back later (``submissions``).
+Sketch for 1000 messages in a commit: 1 write(2) of about 200 KiB, 1 fdatasync (0.1 to 5 ms), 2
+thread hand-overs (about 0.1 ms CPU), no allocation but the batch itself.
 
-While commits are spaced (``spacing``) an open batch may gather instead. What is written is synced
-as soon as no other sync runs (``log_sync``).
-
-Where the log is somewhere else a batch gathers until the one before it has come back.
+While commits are spaced (``spacing``), or the log has not given the batch before it back, the open
+batch may gather instead. What is written is synced as soon as no other sync runs (``log_sync``).
 
 Invariant: while a batch gathers, a timer or a linger is under way that ends in ``commit_due``, or
 the log has one to give back.
@@ -21,18 +18,17 @@ the log has one to give back.
 
 from __future__ import annotations
 
-from collections import deque
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 from perdure.broker.commit.log_sync import LogSync
 from perdure.broker.commit.pacer import CommitPacer
 from perdure.broker.commit.spacing import CommitSpacing
+from perdure.broker.commit.submissions import SUBMITTED_MAX, Submission, Submissions
 from perdure.broker.commit.waiters import (
     LEVEL_FSYNC,
     LEVEL_OS,
     CommitListener,
     Signal,
-    Submission,
     Waiter,
     Waiters,
     notify,
@@ -48,10 +44,6 @@ from perdure.storage.contract import Database
 
 if TYPE_CHECKING:
     from perdure.broker.dispatch.items import Item
-
-SUBMITTED_MAX: Final = 1
-"""Batches on their way to a log that is somewhere else, beyond which the open one gathers. Each
-costs that log, and every node, more than what is in it: with more of them all become slower."""
 
 
 @final
@@ -79,7 +71,7 @@ class Committer:
     ) -> None:
         self._database = database
         self.steady_times: bool = database.capabilities.queues is not None
-        """Messages keep the steady time at which they were published, not the wall's."""
+        """Messages keep the steady time of their publishing."""
         self._scheduler = scheduler
         self.clock: Clock = clock
         self._metrics = metrics
@@ -91,10 +83,6 @@ class Committer:
         self.sequences_late: bool = database.capabilities.sequences_late
         """A batch may be sequenced after it was submitted."""
         self.batch: Batch = Batch()
-        self._submitted: deque[Submission] = deque()
-        self._sequencing: bool = False
-        self._submitted_count: int = 0
-        """Things that are waited for in what was submitted and is not sequenced."""
         self.writable: bool = True
         """Whether the store takes writes; False between a failure and its recovery."""
         self.failure: StorageError | None = None
@@ -109,6 +97,7 @@ class Committer:
         self._written_offset: int = database.last_offset
         """No offset up to here belongs to the open batch."""
         # Last, for who is given a method of it may not find the rest undefined.
+        self._submitted: Submissions = Submissions(self._go_on)
         self.log_sync: LogSync = LogSync(database, scheduler, clock, metrics, self._sync_done)
         self._spacing: CommitSpacing = CommitSpacing(
             scheduler, clock, interval_us, self._commit_due
@@ -130,7 +119,8 @@ class Committer:
         """Whether nothing is open, waiting or being synced."""
         return (
             self.batch.is_empty()
-            and not (self._submitted or self._waiting.count or self._written.count or self._memory)
+            and not self.has_submitted
+            and not (self._waiting.count or self._written.count or self._memory)
             and self.log_sync.is_idle()
         )
 
@@ -138,7 +128,7 @@ class Committer:
         """What a sync has still to make durable: messages and other things waited for."""
         return (
             self._waiting.count
-            + self._submitted_count
+            + self._submitted.waiting_count
             + self.log_sync.waiting.count
             + self.log_sync.syncing.count
         )
@@ -217,9 +207,8 @@ class Committer:
         is_empty = batch.is_empty()
         if is_empty and not batch.placed:
             if has_waiters or items:
-                self._submitted.append(self._submission(None, items))
-                self._sequence()
-            elif not self._submitted:
+                self._submit(None, items)
+            elif not self.has_submitted:
                 self._written_offset = self._database.last_offset
             return True
         self.batch = Batch()
@@ -235,31 +224,19 @@ class Committer:
             self._metrics.storage_append_seconds.observe(written_us - begun_us)
             came = self._waiting.count + self._written.count
             self._spacing.written(came, self._metrics.messages_delivered, written_us)
-        self._submitted.append(self._submission(batch, items))
-        self._sequence()
+        self._submit(batch, items)
         return True
 
-    def _submission(self, batch: Batch | None, items: list[Item]) -> Submission:
+    def _submit(self, batch: Batch | None, items: list[Item]) -> None:
         waiting = self._waiting
         self._waiting = Waiters()
-        self._submitted_count += waiting.count
         written = self._written.take() if self._written.count else []
-        return Submission(batch, items, written, waiting)
-
-    def _sequence(self) -> None:
-        """Go on with what has passed the log, in the order in which it was submitted."""
-        if self._sequencing:
-            return  # what one of its waiters has caused comes after it
-        self._sequencing = True
-        try:
-            while self._submitted and self._submitted[0].is_sequenced:
-                self._go_on(self._submitted.popleft())
-        finally:
-            self._sequencing = False
+        self._submitted.append(Submission(batch, items, written, waiting))
+        self._submitted.sequence()
 
     def _go_on(self, submission: Submission) -> None:
         batch = submission.batch
-        if not self._submitted:
+        if not self.has_submitted:
             self._written_offset = self._database.last_offset
         elif batch is not None:
             self._written_offset = max(self._written_offset, batch.last_offset)
@@ -272,7 +249,6 @@ class Committer:
         if batch is not None and batch.has_regrouped and self.listener is not None:
             self.listener.regrouped(batch)
         if submission.waiting.count:
-            self._submitted_count -= submission.waiting.count
             self.log_sync.waiting.join(submission.waiting)
         if submission.written:
             self.notified_us = self.clock.monotonic_us()
@@ -283,14 +259,14 @@ class Committer:
     def _sequenced_late(self) -> None:
         """The log has given batches back (from the database)."""
         self.log_sync.has_writes = True
-        self._sequence()
+        self._submitted.sequence()
         if self.listener is not None:
             self.listener.synced()
 
     @property
     def has_submitted(self) -> bool:
         """Whether the log has still to give something back."""
-        return bool(self._submitted)
+        return len(self._submitted) > 0
 
     async def submit_aside(self, batch: Batch, wall_us: int) -> None:
         """Submit a batch that is not the open one, and wait until it is sequenced (where there are
@@ -309,7 +285,7 @@ class Committer:
     async def sequenced(self) -> None:
         """Wait until the log has given back what was submitted so far, or the store has failed:
         whoever reads what it has written waits for this."""
-        if self._submitted:
+        if self.has_submitted:
             signal = Signal(self._scheduler.gate())
             self._submitted.append(Submission(None, [], [signal], Waiters()))
             await signal.gate
@@ -389,10 +365,7 @@ class Committer:
 
     def _fail_submitted(self, error: StorageError) -> None:
         """What the log has not given back may be in it or not."""
-        submitted = self._submitted
-        self._submitted = deque()
-        self._submitted_count = 0
-        for submission in submitted:
+        for submission in self._submitted.take():
             if self.listener is not None:
                 self.listener.lost(submission.items)
             notify_failed(submission.written + submission.waiting.take(), error, in_doubt=True)

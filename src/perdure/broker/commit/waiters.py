@@ -1,14 +1,14 @@
 """Who waits for a commit, and who is told how far commits have come.
 
-A batch on its way (``Submission``) has its waiters with it: they are called in the order in which
-they came, and fail together. What one of them does about it is not to keep it from those behind.
+Waiters of one batch are called in the order in which they came, and fail together. What one of them
+does about it is not to keep it from those behind.
 """
 
 from __future__ import annotations
 
 from typing import Final, Protocol, final
 
-from perdure.broker.dispatch.items import InboxDelivery, Item
+from perdure.broker.dispatch.items import Item
 from perdure.broker.runtime.scheduler import Gate
 from perdure.errors import StorageError
 from perdure.storage.batch import Batch
@@ -146,45 +146,3 @@ class Waiters:
         self.waiters = []
         self.count = 0
         return waiters
-
-
-@final
-class Submission:
-    """A batch on its way through the log, and what happens when it is sequenced.
-
-    Args:
-        batch: what was submitted; None = there was nothing to submit, and what is here waits for
-            what stands before it.
-        items: to be dispatched.
-        written: who waits for the write.
-        waiting: who waits for a sync after it.
-    """
-
-    __slots__ = ("batch", "items", "waiting", "written")
-
-    def __init__(
-        self, batch: Batch | None, items: list[Item], written: list[Waiter], waiting: Waiters
-    ) -> None:
-        self.batch: Batch | None = batch
-        self.items: list[Item] = items
-        self.written: list[Waiter] = written
-        self.waiting: Waiters = waiting
-
-    @property
-    def is_sequenced(self) -> bool:
-        """Whether it has passed the log."""
-        return self.batch is None or self.batch.is_sequenced
-
-    def counting_items(self) -> list[Item]:
-        """The items, but for messages of publishers that were silenced."""
-        batch = self.batch
-        if batch is None or not (batch.silenced or batch.has_regrouped):
-            return self.items
-        counting: list[Item] = []
-        for item in self.items:
-            if isinstance(item, InboxDelivery) and not batch.gives(item.entry):
-                # It went to another node, or back to its group.
-                item.session.inbox_queued -= 1
-            elif not batch.silences(item):
-                counting.append(item)
-        return counting

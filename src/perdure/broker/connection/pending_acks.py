@@ -6,13 +6,44 @@ it is not. What goes wrong in saying so is ``broke``, and ends the connection.
 
 from __future__ import annotations
 
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from perdure.broker.publish.path import refusal_code
 from perdure.errors import StorageError
 from perdure.model import Message
+from perdure.mqtt.packets import PUBACK
 from perdure.mqtt.primitives import UINT16_BYTES
-from perdure.mqtt.reason_codes import QUOTA_EXCEEDED, UNSPECIFIED_ERROR
+from perdure.mqtt.reason_codes import (
+    NO_MATCHING_SUBSCRIBERS,
+    QUOTA_EXCEEDED,
+    UNSPECIFIED_ERROR,
+)
+
+if TYPE_CHECKING:
+    from perdure.broker.delivery.sender import Sender
+
+
+def puback_unmatched(
+    sender: Sender,
+    packet_ids: list[bytes],
+    offsets: list[int],
+    unmatched: set[int],
+    *,
+    tells: bool,
+) -> None:
+    """PUBACK for messages some of which nobody wanted.
+
+    Args:
+        sender: to whom.
+        packet_ids: identifiers in wire form.
+        offsets: of the messages.
+        unmatched: those that nobody wanted; what is answered here is taken out.
+        tells: the client may be told so.
+    """
+    for raw, offset in zip(packet_ids, offsets, strict=True):
+        reason = NO_MATCHING_SUBSCRIBERS if tells and offset in unmatched else 0
+        unmatched.discard(offset)
+        sender.ack(PUBACK, int.from_bytes(raw, "big"), reason)
 
 
 class AckSender:

@@ -13,7 +13,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from perdure.broker.connection.pending_acks import PublishAcks, RefusalAck, StateAcks
+from perdure.broker.connection.pending_acks import (
+    PublishAcks,
+    RefusalAck,
+    StateAcks,
+    puback_unmatched,
+)
 from perdure.broker.connection.publish_rate import PublishRate
 from perdure.broker.connection.publish_refusals import RefusingFlow
 from perdure.broker.delivery.held_session import CURSOR_MESSAGES_MAX
@@ -25,7 +30,6 @@ from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Propertie
 from perdure.mqtt.primitives import UINT16_BYTES
 from perdure.mqtt.puback_run import PUBACK_SIZE, PubackRun
 from perdure.mqtt.reason_codes import (
-    NO_MATCHING_SUBSCRIBERS,
     PACKET_IDENTIFIER_NOT_FOUND,
     QOS_NOT_SUPPORTED,
     RECEIVE_MAXIMUM_EXCEEDED,
@@ -256,23 +260,14 @@ class QosFlow(RefusingFlow):
             if messages is not None and unmatched:
                 offsets = [message.offset for message in messages]
                 if not unmatched.isdisjoint(offsets):
-                    self._acknowledge_unmatched(packet_ids, offsets, unmatched)
+                    # 3.4.2.1. What offline sessions want is not known here (and not asked), so
+                    # while there are any, nobody is told that there is no subscriber.
+                    tells = not parts.metrics.sessions_offline
+                    puback_unmatched(self._sender, packet_ids, offsets, unmatched, tells=tells)
                     return
         else:
             parts.metrics.publish_to_ack_seconds_2.observe(elapsed_us, count)
         self._sender.acks(kind, packet_ids)
-
-    def _acknowledge_unmatched(
-        self, packet_ids: list[bytes], offsets: list[int], unmatched: set[int]
-    ) -> None:
-        """PUBACK for messages some of which nobody wanted."""
-        # 3.4.2.1. What offline sessions want is not known here (and not asked), so while there are
-        # any, nobody is told that there is no subscriber.
-        tells = not self._parts.metrics.sessions_offline
-        for raw, offset in zip(packet_ids, offsets, strict=True):
-            reason = NO_MATCHING_SUBSCRIBERS if tells and offset in unmatched else 0
-            unmatched.discard(offset)
-            self._sender.ack(PUBACK, int.from_bytes(raw, "big"), reason)
 
     def refuse(self, kind: int, packet_id: int, reason_code: int) -> None:
         """PUBACK or PUBREC with an error: the message was not taken (5.0)."""

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import re
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, final
@@ -24,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from perdure.errors import ConfigError, StorageUnavailable
+from perdure.files import AS_UMASK_SAYS, replace_file, sync_file
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 SCHEMES: Final = ("s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "wasb", "wasbs")
@@ -140,7 +139,7 @@ class Store(msgspec.Struct, frozen=True):
             if scheme_of(text):
                 system, inner = _system(self.properties, text)
                 return int(system.get_file_info(inner).size)
-            _sync(Path(local_path(text)))
+            sync_file(Path(local_path(text)))
             return Path(local_path(text)).stat().st_size
 
     def read(self, path: str | Path) -> bytes:
@@ -163,7 +162,7 @@ class Store(msgspec.Struct, frozen=True):
         text = str(path)
         with self.errors(text):
             if not scheme_of(text):
-                _replace(Path(local_path(text)), data)
+                replace_file(Path(local_path(text)), data, mode=AS_UMASK_SAYS)
                 return
             # A store shows an object when it is complete.
             system, inner = _system(self.properties, text)
@@ -224,21 +223,3 @@ def _system(properties: tuple[tuple[str, str], ...], place: str) -> tuple[Any, s
     io = _io(properties)
     scheme, netloc, inner = io.parse_location(place)
     return io.fs_by_scheme(scheme, netloc), inner
-
-
-def _replace(path: Path, data: bytes) -> None:
-    partial = path.with_name(f"{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
-    with partial.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

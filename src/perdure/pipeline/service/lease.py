@@ -10,8 +10,6 @@ the commit, which a table refuses whose position has moved: two never write the 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, final
@@ -19,6 +17,7 @@ from typing import Final, final
 import msgspec
 
 from perdure.errors import Fenced
+from perdure.files import locked
 from perdure.pipeline.lake.stores import Store, below, scheme_of
 
 NAME: Final = "lease.json"
@@ -154,9 +153,5 @@ class Lease:
             yield
             return
         path = Path(self._place) / f".{NAME}.lock"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with locked(path):
             yield
-        finally:
-            os.close(descriptor)

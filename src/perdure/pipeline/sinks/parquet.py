@@ -18,12 +18,11 @@ miss rows; there are formats for those who mind.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -31,6 +30,7 @@ import msgspec
 import pyarrow.parquet as pq
 
 from perdure.errors import ConfigError, StorageConflict
+from perdure.files import AS_UMASK_SAYS, locked, replace_file, sync_directory
 from perdure.pipeline.fields import ARROW, Fields
 from perdure.pipeline.lake.lake import Lake
 from perdure.pipeline.lake.layouts import Layout
@@ -77,7 +77,7 @@ class ParquetSink:
     def begin(self, table: str, schema: Any) -> None:
         directory = self._root / table
         directory.mkdir(parents=True, exist_ok=True)
-        with _locked(directory / ".lock"):
+        with locked(directory / ".lock"):
             _recover(directory)
         columns = _columns(schema)
         if not (directory / _SCHEMA).exists():
@@ -126,14 +126,14 @@ class ParquetSink:
         for path in staging.iterdir():
             if path.name not in counted:
                 path.unlink()
-        _sync(staging)
+        sync_directory(staging)
         directory = self._root / table
-        with _locked(directory / ".lock"):
+        with locked(directory / ".lock"):
             _recover(directory)
             check_position(table, self.position(table), expected)
             self._describe(directory, _columns(schema))
             staging.rename(directory / f"offsets-{expected:020}-{position:020}")
-            _sync(directory)
+            sync_directory(directory)
         del self._staging[table]
 
     def replace(
@@ -151,7 +151,7 @@ class ParquetSink:
             Path(file.path).rename(staging / Path(file.path).name)
         leaving = {Path(file.path) for file in old}
         names = sorted({path.parent.name for path in leaving})
-        with _locked(directory / ".lock"):
+        with locked(directory / ".lock"):
             _recover(directory)
             check_position(table, self.position(table), expected)
             if not all(path.exists() for path in leaving):
@@ -161,7 +161,7 @@ class ParquetSink:
                 for path in (directory / name).iterdir():
                     if path not in leaving:
                         os.link(path, staging / path.name)
-            _sync(staging)
+            sync_directory(staging)
             spans = [found for name in names if (found := _COMMIT.fullmatch(name))]
             after, until = min(int(span[1]) for span in spans), max(int(span[2]) for span in spans)
             name = f"offsets-{after:020}-{until:020}"
@@ -172,7 +172,7 @@ class ParquetSink:
     def clean(self, table: str, *, before_us: int) -> Removed:
         directory = self._root / table
         files = size = 0
-        with _locked(directory / ".lock"):
+        with locked(directory / ".lock"):
             _recover(directory)
             for path in sorted(directory.iterdir()):
                 stat = path.stat()
@@ -216,12 +216,12 @@ def _recover(directory: Path) -> None:
         for name in found.old:
             with contextlib.suppress(FileNotFoundError):
                 (directory / name).rename(directory / f"{_OLD}{staging.name}-{name}")
-        _sync(directory)
+        sync_directory(directory)
         staging.rename(directory / found.name)
     description = _description(directory)
     _write(directory / _SCHEMA, _Description(description.database, found.columns))
     path.unlink()
-    _sync(directory)
+    sync_directory(directory)
     for name in found.old:
         shutil.rmtree(directory / f"{_OLD}{staging.name}-{name}", ignore_errors=True)
 
@@ -260,33 +260,7 @@ def _description(directory: Path) -> _Description:
 
 
 def _write(path: Path, value: Any) -> None:
-    """Write a small file as a whole, safe against power loss."""
-    partial = path.with_suffix(f".{uuid.uuid4().hex}")
-    with partial.open("wb") as file:
-        file.write(msgspec.json.encode(value))
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    _sync(path.parent)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _sync(directory: Path) -> None:
-    """Make the names in a directory safe against power loss."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    replace_file(path, msgspec.json.encode(value), mode=AS_UMASK_SAYS)
 
 
 def open_sink(lake: Lake, database_id: str) -> ParquetSink:

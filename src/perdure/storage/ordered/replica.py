@@ -1,9 +1,8 @@
 """A node's database on a shared log: it submits, and applies what the log gives back.
 
 Nothing is changed by ``submit``. A batch becomes a record, or several where it is large; when the
-last of them comes back it is applied, as the object that it is, between those of other nodes. What
-is beyond ``IN_FLIGHT_MAX`` records on their way is *held* here, and encoded when its turn comes, so
-a log that stands still costs memory for what was taken and nothing else.
+last of them comes back it is applied, as the object that it is, between those of other nodes
+(``own_records``). A log that stands still costs memory for what was taken and nothing else.
 
 The node is a member of the cluster while its *incarnation* is one. An incarnation that fails (the
 log does, the local store does, or it reads its own expulsion) takes nothing more: what it has on
@@ -16,20 +15,18 @@ them and of others' (``on_foreign``) is told in the order of the log.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Final, final
+from typing import Final
 
-from perdure.errors import Fenced, RecordTooLarge, StorageError, StorageUnavailable
+from perdure.errors import Fenced, StorageError, StorageUnavailable
 from perdure.storage.batch import Batch
-from perdure.storage.batch_codec import encode
 from perdure.storage.capabilities import Capabilities
 from perdure.storage.ordered.contract import LogRecord, OrderedLog
-from perdure.storage.ordered.earlier import IN_FLIGHT_MAX
 from perdure.storage.ordered.gate import Gate, Later
 from perdure.storage.ordered.local import Local
 from perdure.storage.ordered.members import Ended, Ending, Members
 from perdure.storage.ordered.nodes import Nodes
+from perdure.storage.ordered.own_records import OwnBatch, OwnRecords
 from perdure.storage.ordered.read_through import ReadThrough
 from perdure.storage.ordered.record import (
     PREFIX_BYTES_MAX,
@@ -38,9 +35,7 @@ from perdure.storage.ordered.record import (
     Expire,
     Join,
     Leave,
-    Record,
     decode_record,
-    encode_record,
 )
 from perdure.storage.ordered.view import View
 
@@ -49,17 +44,6 @@ ACTS_BYTES_MAX: Final = 512 * 1024
 
 HELD_MAX: Final = 64
 """Batches that wait for their turn, beyond which peers pause."""
-
-
-@final
-class _Submission:
-    """A batch, and how many of its records are still to come back (0 = none was submitted yet)."""
-
-    __slots__ = ("batch", "records_left")
-
-    def __init__(self, batch: Batch) -> None:
-        self.batch = batch
-        self.records_left = 0
 
 
 class Replica(ReadThrough):
@@ -100,13 +84,7 @@ class Replica(ReadThrough):
         self._next_incarnation = incarnation
         self._later = later
         self._log: OrderedLog | None = None
-        self._incarnation = 0
-        self._number = 0
-        """Records that this incarnation has submitted."""
-        self._returned = 0
-        """Those that have come back."""
-        self._in_flight: deque[_Submission] = deque()
-        self._held: deque[_Submission] = deque()
+        self._own = OwnRecords(node, self._fail)
         self._owed = False
         """Own batches were sequenced, and nobody was told yet."""
         self._failure: StorageError | None = None
@@ -125,13 +103,14 @@ class Replica(ReadThrough):
         log = self._log = await self._open_log()
         try:
             bounds = await log.bounds()
-            self._incarnation = self._number = self._returned = 0
+            self._own.begin(log, 0)
             self._failure = None
             log.start(self, self.view.position)
             # The position of the next record is never below ``end``.
             await self._until(lambda: self.view.position >= bounds.end)
-            self._incarnation = self.peers.incarnation = self._next_incarnation()
-            self._submit_record(acts=(Join(VERSION, self._advertise),))
+            self.peers.incarnation = self._next_incarnation()
+            self._own.begin(log, self.peers.incarnation)
+            self._own.submit(acts=(Join(VERSION, self._advertise),))
             await self._until(lambda: self.is_member)
             self._is_open = True
         except BaseException:
@@ -158,7 +137,7 @@ class Replica(ReadThrough):
     @property
     def is_member(self) -> bool:
         """Whether this incarnation is a member, as far as it has read."""
-        return self.members.holds(self._node, self._incarnation)
+        return self.members.holds(self._node, self._own.incarnation)
 
     @property
     def members(self) -> Members:
@@ -168,12 +147,12 @@ class Replica(ReadThrough):
     @property
     def flying_count(self) -> int:
         """Records on their way."""
-        return self._number - self._returned
+        return self._own.flying_count
 
     @property
     def returned_count(self) -> int:
         """Records of this incarnation that have come back."""
-        return self._returned
+        return self._own.returned_count
 
     @property
     def lag(self) -> int:
@@ -196,12 +175,12 @@ class Replica(ReadThrough):
         if not self._is_open or self.flying_count:
             return
         dead = [act for act in self.members.silent(dead_after_us) if act.node != self._node]
-        self._submit_record(acts=tuple(dead))
+        self._own.submit(acts=tuple(dead))
 
     def submit_acts(self, *acts: Act) -> None:
         """Submit what is no session's matter: ``Expel``, ``Forget``."""
         self._refuse_unless_open()
-        self._submit_record(acts=acts)
+        self._own.submit(acts=acts)
 
     async def leave(self) -> None:
         """End the membership, once everything submitted has come back; returns then.
@@ -210,8 +189,8 @@ class Replica(ReadThrough):
             StorageError: the log has failed before.
         """
         self._refuse_unless_open()
-        await self._until(lambda: not self._held)
-        self._submit_record(acts=(Leave(),))
+        await self._until(lambda: not self._own.held)
+        self._own.submit(acts=(Leave(),))
         while self.is_member and self._failure is None:
             gate = self._gate = self._new_gate()
             await gate
@@ -231,7 +210,7 @@ class Replica(ReadThrough):
     @property
     def is_full(self) -> bool:
         """Whether so much waits for the log that peers must pause."""
-        return len(self._held) >= HELD_MAX
+        return len(self._own.held) >= HELD_MAX
 
     def begin_sync(self, done: Callable[[BaseException | None], None]) -> None:
         """What is sequenced is safe already: that is the log's promise."""
@@ -246,8 +225,8 @@ class Replica(ReadThrough):
             batch.is_sequenced = True
             return
         self._hurry()
-        self._held.append(_Submission(batch))
-        self._send_held()
+        self._own.held.append(OwnBatch(batch))
+        self._own.send_held()
 
     async def sweep_retained(self, now_us: int, *, limit: int) -> int:
         self._refuse_unless_open()
@@ -260,7 +239,7 @@ class Replica(ReadThrough):
                 break
             expired.append(Expire(self._local.retained_offset_of(topic), topic))
         if expired:
-            self._submit_record(acts=tuple(expired))
+            self._own.submit(acts=tuple(expired))
         return len(expired)
 
     async def recover(self) -> bool:
@@ -300,42 +279,6 @@ class Replica(ReadThrough):
         if not self._is_open:
             raise StorageUnavailable("the log is not open")
 
-    def _submit_record(
-        self, *, acts: tuple[Act, ...] = (), batch: bytes = b"", more: bool = False
-    ) -> None:
-        assert self._log is not None
-        self._number += 1
-        record = Record(self._node, self._incarnation, self._number, acts, batch, more)
-        try:
-            self._log.submit(encode_record(record))
-        except StorageError as error:
-            # Without it the next one would leave a number out.
-            self._fail(error)
-            raise
-
-    def _send_held(self) -> None:
-        """Submit what has waited, as far as there is room."""
-        assert self._log is not None
-        part_bytes_max = self._log.record_bytes_max - PREFIX_BYTES_MAX
-        while self._held and self.flying_count < IN_FLIGHT_MAX:
-            earlier = [each.batch for each in self._in_flight]
-            value = encode(self._held[0].batch, earlier)
-            count = max(1, -(-len(value) // part_bytes_max))
-            if count > IN_FLIGHT_MAX:
-                self._held.popleft()
-                raise RecordTooLarge(
-                    f"a batch of {len(value)} bytes; {IN_FLIGHT_MAX} of {part_bytes_max} fit",
-                    hint="lower limits.packet_bytes_max, or raise max.message.bytes of the topic",
-                )
-            if self.flying_count + count > IN_FLIGHT_MAX:
-                return
-            submission = self._held.popleft()
-            submission.records_left = count
-            self._in_flight.append(submission)
-            for at in range(0, len(value), part_bytes_max):
-                part = value[at : at + part_bytes_max]
-                self._submit_record(batch=part, more=at + part_bytes_max < len(value))
-
     # -- applying --------------------------------------------------------------------------
 
     def records(self, records: list[LogRecord]) -> None:
@@ -349,7 +292,7 @@ class Replica(ReadThrough):
             if self.peers.on_time is not None:
                 self.peers.on_time(records[-1].time_us)
             if self._is_open:
-                self._send_held()
+                self._own.send_held()
             self._open_gate()
         except StorageError as error:
             self._fail(error)
@@ -360,21 +303,10 @@ class Replica(ReadThrough):
 
     def _take(self, entry: LogRecord) -> None:
         record = decode_record(entry.value)
-        own: _Submission | None = None
-        is_own = (
-            record.node == self._node
-            and record.incarnation == self._incarnation
-            and record.number == self._returned + 1
-        )
-        if is_own:
-            self._returned += 1
-            if record.batch:
-                own = self._in_flight[0]
-                own.records_left -= 1
-        done = own is not None and not own.records_left
-        applied = self.view.apply(entry, record, own.batch if own is not None and done else None)
-        if own is not None and done and applied.batch is own.batch:
-            self._in_flight.popleft()
+        own = self._own.returned(record)
+        applied = self.view.apply(entry, record, own)
+        if own is not None and applied.batch is own:
+            self._own.applied()
             self._owed = True
         elif applied.batch is not None and self.peers.on_foreign is not None:
             # What stands before it in the log is told before it.
@@ -384,7 +316,7 @@ class Replica(ReadThrough):
             self._ended(ended)
 
     def _ended(self, ended: Ended) -> None:
-        is_own = ended.node == self._node and ended.incarnation == self._incarnation
+        is_own = ended.node == self._node and ended.incarnation == self._own.incarnation
         if is_own:
             self._tell_owed()  # it was applied before this
             if ended.ending is Ending.REPLACED:
@@ -413,8 +345,7 @@ class Replica(ReadThrough):
             return
         self._failure = error
         self._is_open = False
-        self._held.clear()
-        self._in_flight.clear()
+        self._own.end()
         self._open_gate()
         if self.peers.on_failed is not None:
             self.peers.on_failed(error)

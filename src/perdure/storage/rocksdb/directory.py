@@ -5,13 +5,14 @@ Invariant: while ``DirectoryLock`` is held, no other process has the directory o
 
 from __future__ import annotations
 
+import contextlib
 import errno
-import fcntl
 import os
 from pathlib import Path
 from typing import Final, final
 
 from perdure.errors import ConfigError, StorageFull, StorageLocked, StorageUnavailable
+from perdure.files import sync_directory, try_lock
 
 LOCK_NAME: Final = "perdure.lock"
 RESTORING_NAME: Final = "perdure.restoring"
@@ -49,7 +50,7 @@ class DirectoryLock:
     def __init__(self, path: Path) -> None:
         try:
             _make(path)
-            self._file = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            file = try_lock(path / LOCK_NAME)
         except OSError as error:
             text = f"{path} cannot be used: {error.strerror}"
             if error.errno in _LASTING:
@@ -57,16 +58,14 @@ class DirectoryLock:
                     text, path="storage.path", hint="name a directory that the broker may write"
                 ) from error
             raise StorageUnavailable(text) from error
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            pid = os.pread(self._file, 20, 0).decode("ascii", "replace").strip()
-            os.close(self._file)
+        if file is None:
+            pid = (path / LOCK_NAME).read_bytes()[:20].decode("ascii", "replace").strip()
             owner = f"process {pid}" if pid else "another process"
             raise StorageLocked(
                 f"{path} is in use by {owner}",
                 hint="stop that broker, or give this one another data directory",
-            ) from error
+            )
+        self._file = file
         try:
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, b"%d\n" % os.getpid(), 0)
@@ -84,11 +83,7 @@ def _make(path: Path) -> None:
     missing = [step for step in (path, *path.parents) if not step.exists()]
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     for step in missing:
-        handle = os.open(step.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_directory(step.parent)
 
 
 def manifest_stamp(path: Path) -> tuple[str, int]:
@@ -104,16 +99,27 @@ def manifest_stamp(path: Path) -> tuple[str, int]:
         return "", 0
 
 
+def log_bytes(path: Path) -> int:
+    """Bytes of the write-ahead logs, which opening the database writes to table files.
+
+    Raises:
+        OSError: they cannot be looked at.
+    """
+    total = 0
+    for log in path.glob("*.log"):
+        with contextlib.suppress(FileNotFoundError):  # RocksDB has just deleted it
+            total += log.stat().st_size
+    return total
+
+
 def probe(path: Path) -> None:
     """Prove that the directory takes, and keeps, as much as opening the database may write.
 
     Raises:
         StorageFull, StorageUnavailable: it does not.
     """
-    # What is in the write-ahead log is written to table files when the database is opened.
-    size = _PROBE_BYTES
     try:
-        size += sum(log.stat().st_size for log in path.glob("*.log"))
+        size = _PROBE_BYTES + log_bytes(path)
         file = os.open(path / _PROBE_NAME, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             block = b"\0" * _PROBE_BYTES

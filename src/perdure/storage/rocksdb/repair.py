@@ -25,6 +25,7 @@ from typing import Final, NamedTuple, final
 
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageCorrupt
+from perdure.files import sync_directory
 from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.directory import RESTORING_NAME, DirectoryLock
 from perdure.storage.rocksdb.engine import ALL_END, META, Engine, Operations, make_manifest
@@ -40,7 +41,7 @@ from perdure.storage.rocksdb.mend import create_missing_tables, mend
 from perdure.storage.rocksdb.skipping import Gap, SkippingEngine
 from perdure.storage.rocksdb.store import RocksDatabase
 from perdure.storage.rocksdb.survey import Survey, survey
-from perdure.storage.rocksdb.synced import FILE_NAME, sync_directory, unusable
+from perdure.storage.rocksdb.synced import FILE_NAME, unusable
 from perdure.storage.rocksdb.wal import LogScan, batch_writes, log_batches
 
 _PASSES_MAX: Final = 5

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Final, final
 
 from perdure.errors import StorageCorrupt, StorageError
+from perdure.files import sync_directory
 from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.engine import META, Engine
 from perdure.storage.rocksdb.manifest import current_manifest, read_manifest
 from perdure.storage.rocksdb.survey import REPAIR_HINT, Survey, Torn, survey
-from perdure.storage.rocksdb.synced import Files, SyncedFile, sync_directory, unusable
+from perdure.storage.rocksdb.synced import Files, SyncedFile, unusable
 
 LOOK_S: Final = 0.25
 """Between two looks at what files there are."""

@@ -28,6 +28,7 @@ from typing import Final, NamedTuple, final
 import msgspec
 
 from perdure.errors import StorageFull, StorageUnavailable
+from perdure.files import sync_directory
 
 FILE_NAME: Final = "perdure.synced"
 
@@ -154,15 +155,6 @@ class SyncedFile:
         os.pwrite(self._file, _encode(self._sequence, self._sequence).ljust(_BYTES_MIN, b"\0"), 0)
         os.fsync(self._file)
         sync_directory(self.path)
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory survive a power cut."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def unusable(path: Path, error: OSError) -> StorageFull | StorageUnavailable:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.broker.commit.waiters import Submission, Waiters, notify, notify_failed
+from perdure.broker.commit.submissions import Submission
+from perdure.broker.commit.waiters import Waiters, notify, notify_failed
 from perdure.errors import StorageError, StorageUnavailable
 from perdure.storage.batch import Batch
 

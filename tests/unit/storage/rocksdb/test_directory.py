@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perdure.errors import ConfigError, StorageLocked, StorageUnavailable
-from perdure.storage.rocksdb.directory import DirectoryLock, manifest_stamp, probe
+from perdure.storage.rocksdb.directory import DirectoryLock, log_bytes, manifest_stamp, probe
 
 
 def test_lock_is_exclusive_and_released(tmp_path: Path) -> None:
@@ -65,6 +65,13 @@ def test_probe_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "000001.log").write_bytes(b"x" * 2_000_000)
     probe(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["000001.log"]
+
+
+def test_a_log_that_is_deleted_meanwhile_takes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "000001.log").write_bytes(b"x" * 5)
+    (tmp_path / "000002.log").symlink_to(tmp_path / "gone")
+    assert log_bytes(tmp_path) == 5
+    probe(tmp_path)
 
 
 def test_probe_of_a_directory_that_is_gone(tmp_path: Path) -> None:

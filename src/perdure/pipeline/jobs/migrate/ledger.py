@@ -12,7 +12,6 @@ has cut is no line. One process at a time holds the lock.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import AsyncIterator
@@ -22,6 +21,7 @@ from typing import Final, final
 import msgspec
 
 from perdure.errors import ConfigError, StorageLocked
+from perdure.files import try_lock
 from perdure.pipeline.jobs.migrate.contract import Range, RangeResult
 
 VERSION: Final = 1
@@ -63,14 +63,12 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._lock)
+        lock = try_lock(path / "lock")
+        if lock is None:
             raise StorageLocked(
                 f"{path} is in use by another migration", hint="wait for it, or end it"
-            ) from error
+            )
+        self._lock = lock
         self.header: Header | None = None
         self.ranges: list[Range] = []
         self.done: dict[int, RangeResult] = {}

@@ -1,0 +1,108 @@
+"""Batches on their way through the log, and who waits for each.
+
+Where the store is in this process a batch is sequenced while it is submitted; elsewhere the log
+gives it back later, in the order of submission. Before that nothing in it has an offset, and nobody
+is told of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, final
+
+from perdure.broker.commit.waiters import Waiter, Waiters
+from perdure.broker.dispatch.items import InboxDelivery, Item
+from perdure.storage.batch import Batch
+
+SUBMITTED_MAX: Final = 1
+"""Batches on their way to a log that is somewhere else, beyond which the open one gathers. Each
+costs that log, and every node, more than what is in it: with more of them all become slower."""
+
+
+@final
+class Submission:
+    """A batch on its way through the log, and what happens when it is sequenced.
+
+    Args:
+        batch: what was submitted; None = there was nothing to submit, and what is here waits for
+            what stands before it.
+        items: to be dispatched.
+        written: who waits for the write.
+        waiting: who waits for a sync after it.
+    """
+
+    __slots__ = ("batch", "items", "waiting", "written")
+
+    def __init__(
+        self, batch: Batch | None, items: list[Item], written: list[Waiter], waiting: Waiters
+    ) -> None:
+        self.batch: Batch | None = batch
+        self.items: list[Item] = items
+        self.written: list[Waiter] = written
+        self.waiting: Waiters = waiting
+
+    @property
+    def is_sequenced(self) -> bool:
+        """Whether it has passed the log."""
+        return self.batch is None or self.batch.is_sequenced
+
+    def counting_items(self) -> list[Item]:
+        """The items, but for messages of publishers that were silenced."""
+        batch = self.batch
+        if batch is None or not (batch.silenced or batch.has_regrouped):
+            return self.items
+        counting: list[Item] = []
+        for item in self.items:
+            if isinstance(item, InboxDelivery) and not batch.gives(item.entry):
+                # It went to another node, or back to its group.
+                item.session.inbox_queued -= 1
+            elif not batch.silences(item):
+                counting.append(item)
+        return counting
+
+
+@final
+class Submissions:
+    """What was submitted and not gone on with yet, in order.
+
+    Args:
+        go_on: called with each submission that is sequenced and next.
+    """
+
+    __slots__ = ("_go_on", "_queue", "_sequencing", "waiting_count")
+
+    def __init__(self, go_on: Callable[[Submission], None]) -> None:
+        self._go_on: Callable[[Submission], None] = go_on
+        self._queue: deque[Submission] = deque()
+        self._sequencing: bool = False
+        self.waiting_count: int = 0
+        """Things that are waited for a sync of in what is here."""
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def append(self, submission: Submission) -> None:
+        """Add what was submitted just now."""
+        self.waiting_count += submission.waiting.count
+        self._queue.append(submission)
+
+    def sequence(self) -> None:
+        """Go on with what has passed the log, in the order in which it was submitted."""
+        if self._sequencing:
+            return  # what one of its waiters has caused comes after it
+        self._sequencing = True
+        try:
+            while self._queue and self._queue[0].is_sequenced:
+                submission = self._queue.popleft()
+                self.waiting_count -= submission.waiting.count
+                self._go_on(submission)
+        finally:
+            self._sequencing = False
+
+    def take(self) -> deque[Submission]:
+        """All of them: the log does not give them back."""
+        queue = self._queue
+        self._queue = deque()
+        self.waiting_count = 0
+        return queue
