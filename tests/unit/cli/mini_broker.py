@@ -71,16 +71,22 @@ class MiniConnection:
             if packet.kind == PUBREL:
                 self.send(Ack(PUBCOMP, packet.packet_id))
         elif isinstance(packet, Subscribe):
-            reasons = broker.suback or [asked.qos for asked in packet.filters]
-            self.send(Suback(packet.packet_id, reasons, Properties()), *broker.messages)
-            if broker.after_subscribe is not None:
-                broker.after_subscribe(self)
+            if broker.suback_after_s is None:
+                return
+            broker.loop.call_later(broker.suback_after_s, self._subscribed, packet)
         elif isinstance(packet, Unsubscribe):
             self.send(Unsuback(packet.packet_id, [0] * len(packet.filters), Properties()))
         elif isinstance(packet, Pingreq):
             self.send(Pingresp())
         elif isinstance(packet, Disconnect):
             self.stream.close()
+
+    def _subscribed(self, packet: Subscribe) -> None:
+        broker = self.broker
+        reasons = broker.suback or [asked.qos for asked in packet.filters]
+        self.send(Suback(packet.packet_id, reasons, Properties()), *broker.messages)
+        if broker.after_subscribe is not None:
+            broker.after_subscribe(self)
 
     def send(self, *packets: Packet) -> None:
         version = self.decoder.version
@@ -107,6 +113,7 @@ class MiniBroker:
         self.server = Properties()
         self.puback = 0
         self.suback: list[int] = []
+        self.suback_after_s: float | None = 0.0
         self.messages: list[Publish] = []
         self.silent = False
         self.after_connect: Callable[[MiniConnection], None] | None = None

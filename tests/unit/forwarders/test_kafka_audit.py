@@ -32,7 +32,10 @@ def settings() -> Iterator[KafkaForwarderConfig]:
     [broker] = owner.list_topics(timeout=HANG_S).brokers.values()
     owner.list_topics("billing", timeout=HANG_S)
     yield KafkaForwarderConfig(
-        bootstrap=f"{broker.host}:{broker.port}", topic="billing", timeout_s=10, start="earliest"
+        bootstrap=f"{broker.host}:{broker.port}",
+        topic="billing",
+        timeout_s=HANG_S,
+        start="earliest",
     )
     owner.flush(0)
 
@@ -117,7 +120,7 @@ def test_qos_0_and_what_may_have_expired_may_be_missing(settings: KafkaForwarder
     batches = (log(rest), log(late, expires=True), log(unassured, qos=0))
     assert audit(settings, *batches)[1] == []
     with_qos_0 = KafkaForwarderConfig(
-        bootstrap=settings.bootstrap, topic="billing", qos0=True, timeout_s=10
+        bootstrap=settings.bootstrap, topic="billing", qos0=True, timeout_s=HANG_S
     )
     assert [each[0] for each in audit(with_qos_0, *batches)[1]] == ["kafka.missing"]
 

@@ -38,7 +38,7 @@ def bootstrap(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def test_what_is_in_the_topic_is_not_written_again(bootstrap: str) -> None:
     settings = KafkaForwarderConfig(
-        bootstrap=bootstrap, topic="billing", key="publisher", batch_messages=40, timeout_s=10
+        bootstrap=bootstrap, topic="billing", key="publisher", batch_messages=40, timeout_s=HANG_S
     )
     messages = [
         Message("t", b"%d" % i, 1, publisher=f"p{i % 9}", published_at_us=10**15, offset=100 + i)

@@ -225,7 +225,7 @@ async def test_what_was_finished_before_a_rest_ends_it(story: Story) -> None:
     heard = threading.Event()
     heard_in_time: list[bool] = []
     story.finish("first")
-    story.add("last", lambda: heard_in_time.append(heard.wait(5)))
+    story.add("last", lambda: heard_in_time.append(heard.wait(HANG_S)))
     assert story.scheduler.linger(LONG_US, story.rest_over)
     assert story.heard[0] == "first"
     heard.set()

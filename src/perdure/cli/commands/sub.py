@@ -71,7 +71,7 @@ class Plan:
 @click.option("-q", "--qos", type=click.IntRange(0, 2), default=0, help="QoS.")
 @click.option("-C", "count", type=click.IntRange(1), metavar="N", help="Exit after N messages.")
 @click.option("-W", "timeout_s", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
-              help="Exit after this time; with -C and too few messages the exit code is 1."
+              help="Exit so long after subscribing; with -C and too few messages: exit code 1."
               )  # fmt: skip
 @click.option("-E", "exit_after_subscribe", is_flag=True, help="Exit once subscribed.")
 @click.option("-R", "ignore_retained", is_flag=True, help="Do not print retained messages.")
@@ -179,17 +179,21 @@ class Subscriber:
         self._stdout = stdout
         self._printed = 0
         self._failed = False
+        self._is_subscribed = False
         # No secret: it keeps clients apart.
         self._backoff = Backoff(random.Random(), first_s=PAUSE_FIRST_S)  # noqa: S311
 
     async def run(self) -> int:
         """Subscribe, print, and say how it ended."""
         try:
-            async with ends_on_signals(), asyncio.timeout(self._plan.timeout_s or None) as limit:
+            async with ends_on_signals(), asyncio.timeout(None) as self._limit:
                 await self._follow()
         except TimeoutError:
-            if not limit.expired():
+            if not self._limit.expired():
                 raise
+            if not self._is_subscribed:
+                unanswered = TimeoutError("SUBSCRIBE was not answered")
+                raise unavailable(self._client, self._out, unanswered) from None
             unmet = self._plan.count and self._printed < self._plan.count
             return ExitCode.EXPECTATION if unmet else ExitCode.OK
         except Interrupted as interrupted:
@@ -203,6 +207,8 @@ class Subscriber:
         connected = await connect(
             self._client, self._out, timeout_s=self._options.connect_timeout_s
         )
+        if self._plan.timeout_s:
+            self._end_in(max(self._plan.timeout_s, self._options.connect_timeout_s))
         resumed = False
         while True:
             begun_s = time.monotonic()
@@ -219,6 +225,9 @@ class Subscriber:
                 self._client.forget_unacknowledged()
             connected = await self._reconnect(lost)
             resumed = True
+
+    def _end_in(self, seconds: float) -> None:
+        self._limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
     def _give_up_if_final(self, error: MqttError | OSError) -> None:
         """End the command unless connecting again may help."""
@@ -267,7 +276,14 @@ class Subscriber:
             self._failed = granted < len(plan.filters)
             if not granted:
                 error_line("the broker has refused all filters")
+        self._subscribed()
         return plan.exit_after_subscribe or not granted
+
+    def _subscribed(self) -> None:
+        """The broker has answered: the time of -W begins, once."""
+        if self._plan.timeout_s and not self._is_subscribed:
+            self._end_in(self._plan.timeout_s)
+        self._is_subscribed = True
 
     def _filters(self) -> list[SubscribeFilter]:
         plan = self._plan

@@ -13,6 +13,7 @@ from hiredis import ReplyError
 from perdure.errors import StorageTimeout, StorageUnavailable
 from perdure.storage.redis.commands import Argument, pack
 from perdure.storage.redis.connection import Connection, is_error, open_connection
+from tests.support.bounds import HANG_S
 from tests.support.process import free_port
 from tests.unit.storage.redis.fake import OK, FakeRedis, Handler, array, bulk, fake_redis
 
@@ -23,7 +24,7 @@ async def connected(port: int, *, timeout_s: float = 10, bytes_max: int = 1 << 2
         port,
         name="the test",
         context=None,
-        connect_timeout_s=10,
+        connect_timeout_s=HANG_S,
         timeout_s=timeout_s,
         bytes_max=bytes_max,
     )

@@ -12,10 +12,11 @@ from perdure.errors import ConfigError, StorageUnavailable
 from perdure.storage.redis.commands import Library, Script, pack
 from perdure.storage.redis.node import ClientSettings, Code, Node
 from perdure.storage.redis.url import RedisAddress
+from tests.support.bounds import HANG_S
 from tests.support.process import free_port
 from tests.unit.storage.redis.fake import OK, FakeRedis, Handler, array, bulk, fake_redis
 
-QUICK = ClientSettings(connect_timeout_s=5, timeout_s=5, wait_s=0.3)
+QUICK = ClientSettings(connect_timeout_s=HANG_S, timeout_s=HANG_S, wait_s=0.3)
 CODE = Code((Library("lib", "body"),), (Script("return 1"),))
 
 
