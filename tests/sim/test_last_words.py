@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from perdure.model import Message
 from perdure.mqtt.packets import Ack, Disconnect, Publish
+from tests.support.sim_broker import SimBroker
 from tests.unit.broker.harness import Client
 from tests.wire.harness import Options
 from tests.wire.virtual_cluster import VirtualCluster
@@ -47,6 +49,45 @@ def test_last_words_come_once_and_before_the_next(seed: int) -> None:
     assert late.payloads() == [b"one"]
     cluster.check_health()
     cluster.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_node_says_for_the_next_owner_counts_on_all_nodes(seed: int) -> None:
+    """Though the batch that it says it in has what came too late, for the one before."""
+    cluster = VirtualCluster(Options(), seed=seed)
+    cluster.start()
+    first, second, third = cluster.nodes
+    watcher = Client(third, "watcher")
+    watcher.connect()
+    watcher.subscribe("t", qos=1)
+    Client(first, "c").connect(expiry_s=600)
+    before = owner_epoch(first, "c")
+    assert Client(second, "c").connect(expiry_s=600).session_present
+    first.run_for(100_000)
+    assert first.broker is not None
+    core = first.broker.services
+    batch = core.committer.batch
+    for epoch in (before, owner_epoch(first, "c")):
+        batch.speak("c", epoch=epoch)
+        for recorded in (True, False):
+            said = Message("t", b"%d" % (epoch > before), int(recorded), False, "c")
+            if recorded:
+                batch.append(said)
+            else:
+                batch.pass_on(said)
+            core.pipeline.dispatch(said)
+    core.pipeline.schedule()
+    first.run_for(1_000_000)
+    assert [each.payload for each in watcher.messages] == [b"1", b"1"]
+    cluster.check_health()
+    cluster.close()
+
+
+def owner_epoch(node: SimBroker, client_id: str) -> int:
+    """Of the owner of a session, as a node knows it."""
+    found = node.store.replica.view.local.owner_epoch(client_id)  # type: ignore[attr-defined]
+    assert isinstance(found, int)
+    return found
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -78,8 +78,8 @@ class Batch:
         is_sequenced: it has entered the log, and all that it holds has its offset.
         first_offset: that of the first message or placed thing, if there is any.
         refused: the operations that did not hold.
-        silenced: publishers whose messages did not count (``fencing.silence``), and what each has
-            said.
+        silenced: publishers that have said something that does not count (``fencing.silence``),
+            and what that is.
         lost_groups: groups that another node has given out for.
         returned: entries that came back to their groups, for their sessions have other owners or
             were let go of.
@@ -88,6 +88,7 @@ class Batch:
 
     __slots__ = (
         "_sessions",
+        "_speakers",
         "first_offset",
         "is_sequenced",
         "lost_groups",
@@ -102,6 +103,7 @@ class Batch:
 
     def __init__(self) -> None:
         self._sessions: set[str] = set()
+        self._speakers: dict[str, int] = {}
         self.messages: list[Message] = []
         self.placed: list[Placed] = []
         self.operations: list[Operation] = []
@@ -276,8 +278,15 @@ class Batch:
     # -- other nodes -----------------------------------------------------------------------
 
     def speak(self, client_id: str, *, epoch: int) -> None:
-        """Let a publisher's messages count only if its session has no later owner."""
-        self._of_session(Speak(client_id, epoch))
+        """Let what a publisher says from here on count only if its session has no later owner; once
+        is enough until it speaks for another one."""
+        if self._speakers.get(client_id) != epoch:
+            self._speakers[client_id] = epoch
+            self._of_session(Speak(client_id, epoch, len(self.messages)))
+
+    def unspeak(self, client_id: str) -> None:
+        """``speak`` was taken out again."""
+        self._speakers.pop(client_id, None)
 
     def pass_on(self, message: Message) -> None:
         """Have a message that is not recorded handed out elsewhere, too."""
@@ -328,9 +337,10 @@ class Batch:
         """Sessions that had a later owner, and the epoch of the one that has lost them. Who has
         claimed one in vain has none to lose."""
         refused = self.refused
-        claimed = {each.client_id for each in refused if isinstance(each, ClaimSession)}
-        lost = {(each.client_id, each.epoch) for each in refused}
-        return sorted(each for each in lost if each[0] not in claimed)
+        claimed = {
+            (each.client_id, each.epoch) for each in refused if isinstance(each, ClaimSession)
+        }
+        return sorted({(each.client_id, each.epoch) for each in refused} - claimed)
 
     @property
     def has_regrouped(self) -> bool:
@@ -343,9 +353,9 @@ class Batch:
             each is entry for each in self.returned
         )
 
-    def silences(self, thing: object) -> bool:
-        """Whether something is a message that does not count."""
-        return isinstance(thing, Message) and thing.publisher in self.silenced
+    def silent(self) -> set[int]:
+        """The messages that do not count, by identity."""
+        return {id(each) for unsaid in self.silenced.values() for each in unsaid.said()}
 
     def held(self) -> list[Operation]:
         """The operations that hold, in order; all of them before it is sequenced."""

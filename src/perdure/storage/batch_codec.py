@@ -157,8 +157,9 @@ def _read_operations(value: bytes, at: int, batch: Batch, given: GivenOffsets) -
             raise StorageCorrupt("a batch is cut short")
         if kind == SPEAK:
             # One for each publisher of a batch: the most frequent one by far.
-            epoch = int.from_bytes(value[start : start + 8], "big", signed=True)
-            batch.add(Speak(value[start + 10 : at].decode(), epoch))
+            after = int.from_bytes(value[start : start + 4], "big")
+            epoch = int.from_bytes(value[start + 4 : start + 12], "big", signed=True)
+            batch.add(Speak(value[start + 14 : at].decode(), epoch, after))
         elif kind == RETAIN_APPENDED:
             batch.add(op.PutRetained(batch.messages[_SIZE.unpack_from(value, start)[0]]))
         else:

@@ -15,7 +15,6 @@ Invariant: the same state and the same operations are refused the same, wherever
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import accumulate
 from typing import Final, Protocol
 
 from perdure.model import InboxEntry
@@ -25,7 +24,6 @@ from perdure.storage.operations import (
     ClaimSession,
     DeleteGroupEntry,
     DeleteGroupMember,
-    DeleteRetained,
     DiscardGroup,
     DiscardSession,
     Operation,
@@ -33,11 +31,10 @@ from perdure.storage.operations import (
     PutGroupEntry,
     PutGroupMember,
     PutInbox,
-    PutRetained,
     PutSession,
 )
-from perdure.storage.peer_operations import PassMessage, PassShare, ReturnUnseen, Speak
-from perdure.storage.saying import unsaid_of
+from perdure.storage.peer_operations import PassShare, ReturnUnseen, Speak
+from perdure.storage.saying import take_refused
 
 _UNKNOWN: Final = -1
 _NONE: Final = -2
@@ -106,9 +103,10 @@ class State(Protocol):
 
 def silence(batch: Batch, state: State) -> None:
     """Take out of a batch what does not count, where several nodes write: what publishers say in it
-    whose session has another owner, what is given out for a group that another node has given out
-    for, and the end of a group that somebody has joined. What a group has given to a session that
-    has another owner, or is let go of without having seen it, goes back to the group.
+    for an owner of their session that is none any more, what is given out for a group that another
+    node has given out for, and the end of a group that somebody has joined. What a group has given
+    to a session that has another owner, or is let go of without having seen it, goes back to the
+    group.
 
     To be asked before the batch is applied; the offsets of what goes are not used again.
     """
@@ -122,17 +120,9 @@ def silence(batch: Batch, state: State) -> None:
     if not any(isinstance(each, Speak | PutInbox | ReturnUnseen) for each in operations):
         return
     refused = stale(operations, state.owner_epoch)
-    mute = {each.client_id for each in refused if isinstance(each, Speak)}
-    if mute:
-        batch.silenced = {client_id: unsaid_of(batch, client_id) for client_id in sorted(mute)}
-        kept = [0, *accumulate(message.publisher not in mute for message in batch.messages)]
-        for each in operations:
-            if isinstance(each, PassMessage):
-                each.after = kept[each.after]
-        batch.messages = [message for message in batch.messages if message.publisher not in mute]
-        operations = batch.operations = [
-            each for each in operations if _publisher(each) not in mute
-        ]
+    if any(isinstance(each, Speak) for each in refused):
+        batch.silenced = take_refused(batch, refused)
+        operations = batch.operations
     if any(isinstance(each, ReturnUnseen) for each in operations):
         _return_unseen(batch, refused, state)
     for each in refused:
@@ -187,12 +177,6 @@ def _lost_groups(batch: Batch, group_turn: Callable[[str], int]) -> frozenset[st
                 lost.add(key)
             turns[key] = each.record.turn
     return frozenset(lost)
-
-
-def _publisher(operation: Operation) -> str:
-    if isinstance(operation, PutRetained | PassMessage):
-        return operation.message.publisher
-    return operation.publisher if isinstance(operation, DeleteRetained) else ""
 
 
 def _group(operation: Operation) -> str:

@@ -20,7 +20,7 @@ values of ``codec``::
     17     index (4)                      retain a message of this batch
     18     name | publisher               delete a retained message; name: its topic
     20     seen (8) | record              claim a session
-    21     owner                          let a publisher's messages count
+    21     after (4) | owner              let what a publisher says behind that many messages count
     22     after (4) | name | message     pass a message on that is not recorded; name: its topic;
                                           after: messages of the batch that came before it
     23     owner | entry                  give at QoS 0 what is not in a private stream
@@ -225,6 +225,11 @@ def _passed(body: bytes) -> op.Operation:
     return PassMessage(decode_message(topic, 0, raw, 0), _SIZE.unpack_from(body)[0])
 
 
+def _spoken(body: bytes) -> op.Operation:
+    client_id, epoch, _ = _read_owner(body[4:])
+    return Speak(client_id, epoch, _SIZE.unpack_from(body)[0])
+
+
 def _encode_retained(operation: Any, places: Places) -> bytes:
     message = operation.message
     return encode_name(message.topic) + places.pack(message) + encode_message(message)
@@ -279,7 +284,7 @@ _TABLE: Final[tuple[_Row, ...]] = (
     ),
     _of_session(19, op.BuryInbox, "entry", _TOMBSTONE),
     (20, op.ClaimSession, _encode_claim, _decode_claim),
-    _owned(SPEAK, Speak),
+    (SPEAK, Speak, lambda o, _: _SIZE.pack(o.after) + _owner(o), lambda body, _: _spoken(body)),
     (
         22,
         PassMessage,

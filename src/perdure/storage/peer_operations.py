@@ -14,13 +14,21 @@ from perdure.storage.target import Target
 
 @final
 class Speak(Operation):
-    """A publisher's messages in this batch count only if its session has no later owner.
+    """What a publisher says in this batch, from here on, counts only if its session has no later
+    owner: up to the next one of the same publisher, which speaks for another owner.
 
-    Refused, it silences them (``fencing.silence``): what a node has taken for a client that has
+    Refused, it silences that (``fencing.silence``): what a node has taken for a client that has
     another node by then is not recorded, not retained and not handed out anywhere.
+
+    Attributes:
+        after: messages of its batch that are recorded and came before it.
     """
 
-    __slots__ = ()
+    __slots__ = ("after",)
+
+    def __init__(self, client_id: str, epoch: int, after: int = 0) -> None:
+        super().__init__(client_id, epoch)
+        self.after: int = after
 
     def apply(self, target: Target) -> None:
         """There is nothing to store."""

@@ -18,35 +18,66 @@ from perdure.storage.peer_operations import PassMessage, Speak
 from perdure.storage.unsaid import Unsaid
 
 
-def unsaid_of(batch: Batch, client_id: str) -> Unsaid:
-    """What a publisher says in a batch, which stays as it is."""
-    own = [message.publisher == client_id for message in batch.messages]
-    before = [0, *accumulate(own)]
-    operations: list[Operation] = []
+def take_refused(batch: Batch, refused: list[Operation]) -> dict[str, Unsaid]:
+    """Take out of a batch what publishers say in it for owners that are none any more: what stands
+    behind a ``Speak`` that is refused, up to the next one of its publisher.
+
+    Args:
+        batch: as it was submitted.
+        refused: the operations in it that do not hold. They stay, and so do packet identifiers.
+
+    Returns:
+        By publisher, what it was.
+    """
+    silent = {id(each) for each in refused if isinstance(each, Speak)}
+    speaking: dict[str, list[Speak]] = {
+        each.client_id: [] for each in refused if isinstance(each, Speak)
+    }
     for each in batch.operations:
-        if isinstance(each, PassMessage):
-            if each.message.publisher == client_id:
-                operations.append(PassMessage(each.message, before[each.after]))
-        elif _belongs(each, client_id):
-            operations.append(each)
-    return Unsaid([each for each in batch.messages if each.publisher == client_id], operations)
+        if isinstance(each, Speak) and each.client_id in speaking:
+            speaking[each.client_id].append(each)
+
+    def is_silent(at: int, message: Message) -> bool:
+        for speak in reversed(speaking.get(message.publisher, ())):
+            if speak.after <= at:
+                return id(speak) in silent
+        return False
+
+    out = [is_silent(at, message) for at, message in enumerate(batch.messages)]
+    found: dict[str, Unsaid] = {}
+    gone: list[Operation] = []
+    for client_id in sorted(speaking):
+        ruling = False
+        operations: list[Operation] = []
+        for each in batch.operations:
+            if isinstance(each, Speak):
+                if each.client_id == client_id:
+                    ruling = id(each) in silent
+            elif _is_of_session(each):
+                if each.client_id == client_id and any(each is other for other in refused):
+                    operations.append(each)
+            elif ruling and _publisher(each) == client_id:
+                operations.append(each)
+                gone.append(each)
+        found[client_id] = _unsaid(batch, client_id, out, operations)
+    _remove(batch, out, gone)
+    return found
 
 
 def take_out(batch: Batch, client_id: str) -> Unsaid:
-    """``unsaid_of`` a batch that is not submitted, which is without it then."""
-    found = unsaid_of(batch, client_id)
-    kept = [0, *accumulate(message.publisher != client_id for message in batch.messages)]
-    operations: list[Operation] = []
-    for each in batch.operations:
-        if isinstance(each, PassMessage):
-            if each.message.publisher == client_id:
-                continue
-            each.after = kept[each.after]
-        elif _belongs(each, client_id) or (isinstance(each, Speak) and each.client_id == client_id):
-            continue
-        operations.append(each)
-    batch.operations = operations
-    batch.messages = [each for each in batch.messages if each.publisher != client_id]
+    """Take out of a batch that is not submitted all that a publisher says in it."""
+    out = [each.publisher == client_id for each in batch.messages]
+    operations = [
+        each
+        for each in batch.operations
+        if (each.client_id if _is_of_session(each) else _publisher(each)) == client_id
+    ]
+    found = _unsaid(batch, client_id, out, operations)
+    speaks = [
+        each for each in batch.operations if isinstance(each, Speak) and each.client_id == client_id
+    ]
+    _remove(batch, out, [*operations, *speaks])
+    batch.unspeak(client_id)
     return found
 
 
@@ -98,11 +129,46 @@ def _has(things: Sequence[object], thing: object) -> bool:
     return any(each is thing for each in things)
 
 
-def _belongs(operation: Operation, client_id: str) -> bool:
-    if isinstance(operation, PutRetained):
-        return operation.message.publisher == client_id
-    if isinstance(operation, DeleteRetained):
-        return operation.publisher == client_id
-    if isinstance(operation, PutAwaitingRelease | DeleteAwaitingRelease):
-        return operation.client_id == client_id
-    return False
+def _unsaid(batch: Batch, client_id: str, out: list[bool], operations: list[Operation]) -> Unsaid:
+    """Of what is to be taken out of a batch, what one publisher says."""
+    own = [
+        is_out and message.publisher == client_id
+        for is_out, message in zip(out, batch.messages, strict=True)
+    ]
+    before = [0, *accumulate(own)]
+    return Unsaid(
+        [message for is_own, message in zip(own, batch.messages, strict=True) if is_own],
+        [
+            PassMessage(each.message, before[each.after]) if isinstance(each, PassMessage) else each
+            for each in operations
+        ],
+    )
+
+
+def _remove(batch: Batch, out: list[bool], gone: list[Operation]) -> None:
+    """Take messages, by their places, and operations out of a batch."""
+    kept = [0, *accumulate(not is_out for is_out in out)]
+    gone_ids = {id(each) for each in gone}
+    operations: list[Operation] = []
+    for each in batch.operations:
+        if id(each) in gone_ids:
+            continue
+        if isinstance(each, PassMessage | Speak):
+            each.after = kept[each.after]
+        operations.append(each)
+    batch.operations = operations
+    batch.messages = [
+        message for is_out, message in zip(out, batch.messages, strict=True) if not is_out
+    ]
+
+
+def _publisher(operation: Operation) -> str:
+    """Who says it; empty = nobody, or it is a packet identifier."""
+    if isinstance(operation, PutRetained | PassMessage):
+        return operation.message.publisher
+    return operation.publisher if isinstance(operation, DeleteRetained) else ""
+
+
+def _is_of_session(operation: Operation) -> bool:
+    """Whether it is a packet identifier, which has an epoch of its own."""
+    return isinstance(operation, PutAwaitingRelease | DeleteAwaitingRelease)

@@ -30,6 +30,11 @@ class Unsaid:
         self.messages: list[Message] = messages
         self.operations: list[Operation] = operations
 
+    def said(self) -> list[Message]:
+        """The messages, and those that are passed on; not in their order."""
+        passed = [each.message for each in self.operations if isinstance(each, PassMessage)]
+        return self.messages + passed
+
     def without(self, message: Message | None) -> Unsaid:
         """All but one message, and what it retains."""
         if message is None:

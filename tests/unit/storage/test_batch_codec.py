@@ -210,6 +210,7 @@ def for_others() -> Batch:
     batch.speak("client/ü", epoch=9)
     batch.pass_on(message("a/c", b"2", qos=0, publisher="client/ü"))
     back = entry(NOW_US + 12, group_key="g/a/#")
+    batch.speak("client/ü", epoch=10)
     batch.put_group_entry("g/a/#", back, client_id="client/ü", epoch=9)
     batch.put_group(GroupRecord("g", "a/#", NOW_US, NOW_US, turn=3, node="n1"), seen=2)
     batch.pass_share("c2", entry(0, b"2", group_key="g/a/#", identifiers=(3,)), epoch=4)

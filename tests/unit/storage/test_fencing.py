@@ -8,6 +8,8 @@ from perdure.model import Cursor, GroupRecord, InboxEntry
 from perdure.storage.batch import Batch
 from perdure.storage.fencing import silence, stale
 from perdure.storage.operations import tombstone
+from perdure.storage.peer_operations import PassMessage, Speak
+from perdure.storage.saying import say, take_out
 from tests.contract.values import entry, message, record
 
 
@@ -90,9 +92,9 @@ def test_an_earlier_owner_does_not_discard_the_session_of_the_next(batch: Batch)
 def test_who_has_lost_its_session_is_silenced_and_nobody_else(batch: Batch) -> None:
     lost, other = message("a", publisher="c1"), message("b", publisher="c2", retain=True)
     kept, passed = message("c", publisher="c1", retain=True), message("d", qos=0, publisher="c1")
-    batch.extend([lost, other, kept])
     batch.speak("c1", epoch=5)
     batch.speak("c2", epoch=5)
+    batch.extend([lost, other, kept])
     batch.put_retained(kept)
     batch.put_retained(other)
     batch.delete_retained("e", publisher="c1")
@@ -105,6 +107,79 @@ def test_who_has_lost_its_session_is_silenced_and_nobody_else(batch: Batch) -> N
     assert list(batch.silenced) == ["c1"]
     assert batch.messages == [other]
     assert batch.operations == [whole[0], whole[1], whole[3], whole[5]]
+
+
+def test_what_is_said_for_the_next_owner_counts_behind_what_does_not(batch: Batch) -> None:
+    """A node speaks for one owner, reads the claim of another, and speaks for that one."""
+    old, new = message("a", publisher="c1"), message("b", publisher="c1", retain=True)
+    other, passed = message("c", publisher="c2"), message("d", qos=0, publisher="c1")
+    will = message("e", qos=0, publisher="c1")
+    batch.speak("c1", epoch=5)
+    batch.append(old)
+    batch.pass_on(passed)
+    batch.put_awaiting_release("c1", 7, epoch=5)
+    batch.delete_retained("e", publisher="c1")
+    batch.speak("c2", epoch=5)
+    batch.append(other)
+    batch.speak("c1", epoch=8)
+    batch.speak("c1", epoch=8)
+    batch.append(new)
+    batch.put_retained(new)
+    batch.pass_on(will)
+    whole = [*batch.operations]
+    silence(batch, Known({"c1": 8, "c2": 5}))
+    assert batch.messages == [other, new]
+    assert batch.operations == [whole[at] for at in (0, 2, 4, 5, 6, 7)]
+    assert [each.after for each in batch.operations if isinstance(each, Speak)] == [0, 0, 1]
+    assert [each.after for each in batch.operations if isinstance(each, PassMessage)] == [2]
+    unsaid = batch.silenced["c1"]
+    assert unsaid.messages == [old]
+    assert [type(each).__name__ for each in unsaid.operations] == [
+        "PassMessage",
+        "PutAwaitingRelease",
+        "DeleteRetained",
+    ]
+    assert batch.silent() == {id(old), id(passed)}
+
+
+def test_what_was_said_in_time_counts_before_a_claim_that_does_not_hold(batch: Batch) -> None:
+    """A node lets a session go while a client of it claims what it has read before."""
+    old, will = message("a", publisher="c1"), message("will", publisher="c1")
+    batch.speak("c1", epoch=5)
+    batch.append(old)
+    batch.put_session(record("c1", 6))
+    batch.claim_session(record("c1", 9), seen=5)
+    batch.speak("c1", epoch=9)
+    batch.append(will)
+    silence(batch, Known({"c1": 5}))
+    assert batch.messages == [old]
+    assert batch.silenced["c1"].messages == [will]
+
+
+def test_who_speaks_for_one_owner_again_says_so_again(batch: Batch) -> None:
+    said = [message("a", b"%d" % number, publisher="c1") for number in range(3)]
+    for epoch, each in zip((8, 5, 8), said, strict=True):
+        batch.speak("c1", epoch=epoch)
+        batch.append(each)
+    silence(batch, Known({"c1": 8}))
+    assert batch.messages == [said[0], said[2]]
+
+
+def test_what_is_taken_out_is_said_again_in_its_place(batch: Batch) -> None:
+    """And what others say in the batch stays what it was."""
+    old, other = message("a", publisher="c1"), message("b", publisher="c2")
+    batch.speak("c1", epoch=5)
+    batch.append(old)
+    batch.speak("c2", epoch=5)
+    batch.append(other)
+    unsaid = take_out(batch, "c1")
+    assert [each.after for each in batch.operations if isinstance(each, Speak)] == [0]
+    say(unsaid, batch, "c1", 5)
+    assert batch.messages == [other, old]
+    silence(batch, Known({"c1": 6, "c2": 5}))
+    assert batch.messages == [other]
+    silence(batch, Known({"c2": 6}))
+    assert batch.messages == []
 
 
 def test_what_a_batch_does_itself_counts(batch: Batch) -> None:

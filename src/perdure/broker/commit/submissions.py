@@ -48,16 +48,17 @@ class Submission:
         return self.batch is None or self.batch.is_sequenced
 
     def counting_items(self) -> list[Item]:
-        """The items, but for messages of publishers that were silenced."""
+        """The items, but for messages that do not count."""
         batch = self.batch
         if batch is None or not (batch.silenced or batch.has_regrouped):
             return self.items
         counting: list[Item] = []
+        silent = batch.silent()
         for item in self.items:
             if isinstance(item, InboxDelivery) and not batch.gives(item.entry):
                 # It went to another node, or back to its group.
                 item.session.inbox_queued -= 1
-            elif not batch.silences(item):
+            elif id(item) not in silent:
                 counting.append(item)
         return counting
 

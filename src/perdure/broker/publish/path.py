@@ -67,8 +67,6 @@ class PublishPath:
         self._open_sizes: dict[str, int] = {}
         self._open_count: int = 0
         self._open_bytes: int = 0
-        self._spoken_batch: Batch | None = None
-        self._speakers: set[tuple[str, int]] = set()
         self.disk_full: bool = False
         """The disk budget is used up and its policy is to refuse."""
 
@@ -103,14 +101,7 @@ class PublishPath:
     def speaks(self, record: SessionRecord) -> None:
         """Other nodes may have the session of who is about to publish: the open batch says whose
         its messages are, once."""
-        client_id, epoch = record.client_id, record.epoch
-        batch = self._core.committer.batch
-        if batch is not self._spoken_batch:
-            self._spoken_batch = batch
-            self._speakers.clear()
-        if (client_id, epoch) not in self._speakers:
-            self._speakers.add((client_id, epoch))
-            batch.speak(client_id, epoch=epoch)
+        self._core.committer.batch.speak(record.client_id, epoch=record.epoch)
 
     def take_run(self, messages: list[Message], qos: int) -> None:
         """``take`` for messages of one QoS that came together."""
