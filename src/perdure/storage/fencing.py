@@ -110,20 +110,31 @@ def silence(batch: Batch, state: State) -> None:
 
     To be asked before the batch is applied; the offsets of what goes are not used again.
     """
-    lost = _lost_groups(batch, state.group_turn)
+    # One look: most batches have nothing but what publishers say.
+    has_owners = has_groups = has_ends = has_returns = False
+    for each in batch.operations:
+        if isinstance(each, (Speak, PutInbox)):
+            has_owners = True
+        elif isinstance(each, PutGroup):
+            has_groups = True
+        elif isinstance(each, DiscardGroup):
+            has_ends = True
+        elif isinstance(each, ReturnUnseen):
+            has_returns = True
+    lost = _lost_groups(batch, state.group_turn) if has_groups else frozenset()
     if lost:
         batch.lost_groups = lost
         batch.operations = [each for each in batch.operations if _group(each) not in lost]
     operations = batch.operations
-    if any(isinstance(each, DiscardGroup) for each in operations):
+    if has_ends:
         operations = batch.operations = _without_joined(operations, state)
-    if not any(isinstance(each, Speak | PutInbox | ReturnUnseen) for each in operations):
+    if not has_owners and not has_returns:
         return
     refused = stale(operations, state.owner_epoch)
     if any(isinstance(each, Speak) for each in refused):
         batch.silenced = take_refused(batch, refused)
         operations = batch.operations
-    if any(isinstance(each, ReturnUnseen) for each in operations):
+    if has_returns:
         _return_unseen(batch, refused, state)
     for each in refused:
         if isinstance(each, PutInbox) and each.entry.group_key and each.entry.message is not None:

@@ -37,7 +37,7 @@ from perdure.storage.ordered.record import (
     Leave,
     decode_record,
 )
-from perdure.storage.ordered.view import View
+from perdure.storage.ordered.view import Applied, View
 
 ACTS_BYTES_MAX: Final = 512 * 1024
 """Bytes of the acts that are submitted in one record."""
@@ -288,6 +288,9 @@ class Replica(ReadThrough):
                 if self._failure is not None:
                     break
                 self._take(entry)
+            if self._failure is None:
+                for applied in self.view.flush():
+                    self._applied(applied)
             self._tell_owed()
             if self.peers.on_time is not None:
                 self.peers.on_time(records[-1].time_us)
@@ -304,7 +307,19 @@ class Replica(ReadThrough):
     def _take(self, entry: LogRecord) -> None:
         record = decode_record(entry.value)
         own = self._own.returned(record)
-        applied = self.view.apply(entry, record, own)
+        if own is None:
+            done: list[Applied] = []
+            try:
+                self.view.gather(entry, record, done)
+            finally:
+                for applied in done:
+                    self._applied(applied)
+            return
+        for applied in self.view.flush():
+            self._applied(applied)
+        self._applied(self.view.apply(entry, record, own), own)
+
+    def _applied(self, applied: Applied, own: Batch | None = None) -> None:
         if own is not None and applied.batch is own:
             self._own.applied()
             self._owed = True

@@ -12,6 +12,9 @@ causes, so a node that dies at any instant reads on exactly behind what it has a
 Slots are numbers of records modulo ``IN_FLIGHT_MAX``: a batch names what was placed in one that was
 on its way when it was submitted, which is not further back.
 
+A write costs what some twenty messages cost, whatever is in it, so records that come together are
+gathered into one, a *page*, as long as none of them looks at what one before it has changed.
+
 Invariant: equal records in equal order leave equal stores, notes included (``digest``); nothing
 here depends on the node, on time or on chance.
 """
@@ -28,13 +31,22 @@ from perdure.storage.batch import Batch, give_offsets
 from perdure.storage.batch_codec import decode, placed_at
 from perdure.storage.fencing import silence
 from perdure.storage.notes import Note
-from perdure.storage.operations import DeleteRetained
+from perdure.storage.operations import (
+    DeleteAwaitingRelease,
+    DeleteRetained,
+    PutAwaitingRelease,
+    PutCursor,
+)
 from perdure.storage.ordered.contract import LogRecord
 from perdure.storage.ordered.earlier import IN_FLIGHT_MAX, Earlier
 from perdure.storage.ordered.local import Local
 from perdure.storage.ordered.member import Member
 from perdure.storage.ordered.members import Ended, Members, Verdict
 from perdure.storage.ordered.record import Expire, Record
+from perdure.storage.peer_operations import PassMessage, Speak
+
+PAGE_MAX: Final = 1024
+"""Messages and operations of a page, beyond which a write costs nothing in comparison."""
 
 _COME_TO: Final = b"c"
 _MEMBER: Final = b"m"
@@ -46,12 +58,13 @@ _NUMBER: Final = struct.Struct(">Q")
 
 
 class Applied(NamedTuple):
-    """What a record has caused.
+    """What a record, or a page of them, has caused.
 
     Attributes:
-        record: who submitted it; its batch is not decoded here.
+        record: who submitted it; its batch is not decoded here. The last one of a page.
         verdict: whether it counted.
-        batch: as it was applied, with its offsets; None = it has none, or not all of it yet.
+        batch: as it was applied, its messages with their offsets; None = it has none, or not all of
+            it yet. Of a page all of them in one.
         ended: incarnations that are no members any more.
     """
 
@@ -59,6 +72,34 @@ class Applied(NamedTuple):
     verdict: Verdict
     batch: Batch | None
     ended: list[Ended]
+
+
+@final
+class _Page:
+    """Batches that are applied together, and where the log is behind them."""
+
+    def __init__(self) -> None:
+        self.batch: Batch = Batch()
+        self.notes: dict[bytes, bytes | None] = {}
+        self.members: dict[str, Member | None] = {}
+        self.entry: LogRecord | None = None
+        self.record: Record | None = None
+        self.now_us = 0
+        self.last_offset = 0
+
+    @property
+    def size(self) -> int:
+        """Messages and operations."""
+        return len(self.batch.messages) + len(self.batch.operations)
+
+    def add(self, batch: Batch) -> None:
+        """Put a batch behind those that are there."""
+        base = len(self.batch.messages)
+        for each in batch.operations:
+            if isinstance(each, PassMessage):
+                each.after += base
+        self.batch.extend(batch.messages)
+        self.batch.operations += batch.operations
 
 
 @final
@@ -81,11 +122,13 @@ class View:
         # By slot, the number of a record and where its batch has placed things.
         self._placed: dict[str, dict[int, tuple[int, int]]] = {}
         self._parts: dict[str, dict[int, bytes]] = {}
+        self._page: _Page | None = None
         self.load()
 
     def load(self) -> None:
         """Go on from what is stored."""
         self.position = now_us = 0
+        self._page = None
         known: list[Member] = []
         self._placed, self._parts = {}, {}
         self.local.rewind_offsets()
@@ -106,8 +149,92 @@ class View:
                 raise StorageCorrupt(f"a note {key!r} of unknown kind")
         self.members = Members(known, now_us)
 
+    def gather(self, entry: LogRecord, record: Record, done: list[Applied]) -> None:
+        """Take the next record: it is applied, or waits for those behind it, or for ``flush``.
+
+        Args:
+            entry: what the log gave.
+            record: what its bytes are; no object of this process belongs to it.
+            done: gets what was applied by that, in order, also if something was not.
+
+        Raises:
+            StorageError: as ``apply``.
+        """
+        if not self._is_plain_next(record):
+            done += self.flush()
+            done.append(self.apply(entry, record))
+            return
+        last_offset = self.local.offsets.last
+        now_us = self.members.advance(entry.time_us)
+        verdict, ended = self.members.admit(record)
+        notes: list[Note] = []
+        batch = self._batch(record, None, now_us, notes)
+        assert batch is not None
+        if not _looks_at_nothing(batch):
+            done += self._flush_before(last_offset)
+            silence(batch, self.local)
+            self._write(entry, now_us, batch, notes)
+            done.append(Applied(record, verdict, batch, ended))
+            return
+        silence(batch, self.local)
+        page = self._page
+        if page is None:
+            page = self._page = _Page()
+        page.add(batch)
+        for key, value in notes:
+            page.notes[key] = value
+        for name, member in self.members.take_changed():
+            page.members[name] = member
+        page.entry, page.record, page.now_us = entry, record, now_us
+        if page.size >= PAGE_MAX:
+            done += self.flush()
+
+    def flush(self) -> list[Applied]:
+        """Apply what waits.
+
+        Returns:
+            What was applied: a page, or nothing.
+
+        Raises:
+            StorageError: as ``apply``.
+        """
+        return self._flush_before(self.local.offsets.last)
+
+    def _flush_before(self, last_offset: int) -> list[Applied]:
+        """``flush`` where offsets behind the last one of the page were given out since."""
+        page = self._page
+        if page is None:
+            return []
+        self._page = None
+        entry, record = page.entry, page.record
+        assert entry is not None
+        assert record is not None
+        notes = list(page.notes.items())
+        for name, member in page.members.items():
+            notes.append(_member_note(name, member))
+        notes.append((_COME_TO, _TWO.pack(entry.position + 1, page.now_us)))
+        offsets = self.local.offsets
+        given = offsets.last
+        offsets.last = last_offset
+        self.local.apply(page.batch, notes)
+        offsets.last = given
+        self.position = entry.position + 1
+        return [Applied(record, Verdict.ADMITTED, page.batch, [])]
+
+    def _is_plain_next(self, record: Record) -> bool:
+        """Whether a record completes a batch and does nothing else, and is the next of a member."""
+        member = self.members.get(record.node)
+        return (
+            member is not None
+            and member.incarnation == record.incarnation != 0
+            and record.number == member.number + 1
+            and not record.acts
+            and not record.more
+            and len(record.batch) > 0
+        )
+
     def apply(self, entry: LogRecord, record: Record, own: Batch | None = None) -> Applied:
-        """Apply the next record.
+        """Apply the next record by itself; nothing waits (``flush``).
 
         Args:
             entry: what the log gave.
@@ -136,13 +263,16 @@ class View:
                 batch = found or batch
             silence(batch, self.local)
             self._expire(record, batch)
+        self._write(entry, now_us, batch, notes)
+        return Applied(record, verdict, batch if whole else None, ended)
+
+    def _write(self, entry: LogRecord, now_us: int, batch: Batch, notes: list[Note]) -> None:
+        """Apply the batch of one record, and what is to be remembered with it."""
         for name, member in self.members.take_changed():
-            key = _MEMBER + name.encode()
-            notes.append((key, None if member is None else msgspec.msgpack.encode(member)))
+            notes.append(_member_note(name, member))
         notes.append((_COME_TO, _TWO.pack(entry.position + 1, now_us)))
         self.local.apply(batch, notes)
         self.position = entry.position + 1
-        return Applied(record, verdict, batch if whole else None, ended)
 
     def _batch(
         self, record: Record, own: Batch | None, now_us: int, notes: list[Note]
@@ -183,6 +313,24 @@ class View:
         """An incarnation is over: nothing names what it has placed any more."""
         notes += [(_placed_key(node, slot), None) for slot in self._placed.pop(node, {})]
         notes += [(_part_key(node, number), None) for number in self._parts.pop(node, {})]
+
+
+def _looks_at_nothing(batch: Batch) -> bool:
+    """Whether what a batch does depends on no other but by the owners of sessions, which it leaves
+    as they are."""
+    if batch.placed:
+        return False
+    for each in batch.operations:
+        # A tuple: the compiled form makes the union of ``|`` anew each time.
+        if not isinstance(
+            each, (Speak, PutCursor, PassMessage, PutAwaitingRelease, DeleteAwaitingRelease)
+        ):
+            return False
+    return True
+
+
+def _member_note(name: str, member: Member | None) -> Note:
+    return _MEMBER + name.encode(), None if member is None else msgspec.msgpack.encode(member)
 
 
 def _placed_key(node: str, slot: int) -> bytes:
