@@ -73,6 +73,14 @@ def test_a_claim_holds_if_the_owner_is_the_one_that_was_read(batch: Batch) -> No
     assert refused(batch) == [0, 1]
 
 
+def test_who_had_a_session_has_lost_it_though_it_is_claimed_in_vain_as_well(batch: Batch) -> None:
+    batch.put_cursor("c1", Cursor(), epoch=5)
+    batch.claim_session(record("c1", 9), seen=5)
+    batch.put_cursor("c1", Cursor(), epoch=9)
+    batch.refused = stale(batch.operations, {"c1": 7}.get)
+    assert batch.overtaken() == [("c1", 5)]
+
+
 def test_a_session_that_was_not_there_is_claimed_once(batch: Batch) -> None:
     batch.claim_session(record("new", 1), seen=0)
     batch.discard_session("new")
