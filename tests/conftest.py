@@ -55,6 +55,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """End the servers that tests share while the run still waits for this process."""
+    servers = sys.modules.get("tests.servers")
+    if servers is not None:
+        servers.close()
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     """Blame who changes what all packets without properties share, not who meets it later."""
     packets = sys.modules.get("perdure.mqtt.packets")

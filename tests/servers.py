@@ -2,7 +2,8 @@
 
 ``PERDURE_TEST_BACKEND=redis``, ``redis-cluster`` or ``postgres`` runs the wire cases on that
 profile, ``cluster`` on three nodes with Kafka between which the connections are spread.
-A server is started when it is first asked for and ended with the run.
+A server is started when it is first asked for and ended with the run: at the end of the tests
+(``tests/conftest.py``), since a worker that takes long to leave is killed.
 """
 
 from __future__ import annotations
@@ -60,9 +61,15 @@ def _running(kind: type[S], make: Callable[[], S]) -> S:
         server = make()
         server.start()
         _started[kind] = server
-        atexit.register(server.close)
     assert isinstance(server, kind)
     return server
+
+
+@atexit.register
+def close() -> None:
+    """End what was started."""
+    while _started:
+        _started.popitem()[1].close()
 
 
 def postgres_place() -> str:
