@@ -80,6 +80,16 @@ class Container:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return int(children.read_text(encoding="ascii").split()[0])
 
+    def close(self) -> None:
+        """Kill the namespace, if it runs.
+
+        It does not end with ``unshare``: a process that changes its user has no parent's death
+        signal any more.
+        """
+        if self.process is not None and self.process.poll() is None:
+            os.kill(self.first_process(), signal.SIGKILL)
+            self.process.wait(HANG_S)
+
     def wait_healthy(self) -> None:
         until = time.monotonic() + HANG_S
         while (done := self.run(*self.image.programs["HEALTHCHECK"])).returncode:
@@ -99,9 +109,7 @@ def container(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         made.wait_healthy()
         yield made
     finally:
-        if made.process is not None and made.process.poll() is None:
-            made.process.kill()
-            made.process.wait()
+        made.close()
 
 
 def test_without_a_user_it_says_what_to_do(image: Image) -> None:
