@@ -8,7 +8,7 @@
       StartTimeout                      a part of the broker was not ready in time
       FilterInUse                       a stored content filter that cannot go, or one too many
       UsageError                        our own misuse of a pure API; a bug
-      MqttError(reason_code)            a peer's fault: goes to the peer
+      MqttError(reason_code)            a peer's fault: goes to the peer (more in ``mqtt.errors``)
       TargetUnavailable                 what a forwarder writes to does not take it now
       StorageError
         StorageUnavailable              retriable: the disk or the server is not there now
@@ -135,24 +135,6 @@ class LoginRefused(MqttError):
     def __init__(self, reason_code: int, message: str, delay_us: int) -> None:
         super().__init__(reason_code, message)
         self.delay_us = delay_us
-
-
-class MalformedPacket(MqttError):
-    """Bytes that are not an MQTT packet (0x81)."""
-
-    code = "malformed_packet"
-
-    def __init__(self, message: str = "") -> None:
-        super().__init__(0x81, message)
-
-
-class ProtocolViolation(MqttError):
-    """A well-formed packet that the protocol forbids here (0x82)."""
-
-    code = "protocol_violation"
-
-    def __init__(self, message: str = "") -> None:
-        super().__init__(0x82, message)
 
 
 class StorageError(PerdureError):

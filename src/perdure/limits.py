@@ -1,4 +1,8 @@
-"""Every fixed bound, with its unit and reason; what an operator may change is in ``config``."""
+"""Fixed bounds of the protocol and of one broker, each with its unit and reason.
+
+The sizes of a module's own pages, buffers and retries stand in that module; what an operator may
+change is in ``config``.
+"""
 
 from __future__ import annotations
 

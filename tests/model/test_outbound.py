@@ -16,8 +16,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from perdure.errors import ProtocolViolation
 from perdure.model import Cursor, Message
+from perdure.mqtt.errors import ProtocolViolation
 from perdure.session.inflight import RELEASED, SENT, Delivery
 from perdure.session.outbound import ACK_RELEASE, ACK_SETTLED, ACK_UNKNOWN, Outbound
 from tests.model.machines import MACHINE

@@ -11,7 +11,7 @@ from typing import Final, final
 
 import msgspec
 
-from perdure.errors import MalformedPacket
+from perdure.mqtt.errors import MalformedPacket
 
 CONNECT: Final = 1
 CONNACK: Final = 2

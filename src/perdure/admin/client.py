@@ -63,7 +63,7 @@ class AsyncAdmin:
     async def ask(
         self, operation: str, request: bytes, principal: Principal | None, request_id: str = ""
     ) -> bytes:
-        """The same, from JSON to JSON: what only passes through needs no decoding."""
+        """Ask with JSON, for JSON: what only passes through needs no decoding."""
         line = encode_line(Ask(operation, msgspec.Raw(request), principal, request_id))
         try:
             async with asyncio.timeout(self._timeout_s), self._turns:

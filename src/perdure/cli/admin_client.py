@@ -168,7 +168,7 @@ class AdminClient:
         return result
 
     def ask(self, name: str, request: bytes) -> bytes:
-        """The same, from JSON to JSON.
+        """Ask with JSON, for JSON.
 
         Raises:
             CommandFailed: the broker refused, or does not answer.

@@ -125,7 +125,7 @@ def mqtt_options(command: _F) -> _F:
 
 
 def publisher_options(command: _F) -> _F:
-    """The same without a session that outlives the command: ``-c`` is the configuration's there."""
+    """Add the options of who has no session that outlives the command: ``-c`` is for it."""
     return _added(command, {"keep_session": False, "session_expiry_s": None})
 
 

@@ -99,7 +99,7 @@ def open_server(
 
 
 async def connect(url: str, *, layout: Layout, prefix: str | None, now_us: int) -> ServerSource:
-    """The same on a running loop."""
+    """Open a server on the running loop."""
     scheme = url.partition("://")[0]
     if scheme in _POSTGRES:
         return await _connect_postgres(url, now_us)

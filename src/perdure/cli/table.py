@@ -46,7 +46,7 @@ def relative(stamp: str, now: datetime) -> str:
 
 
 def short_stamps(text: str) -> str:
-    """The same text with its moments to the second, without T and Z."""
+    """Text with its moments to the second, without T and Z."""
 
     def short(found: re.Match[str]) -> str:
         moment = datetime.fromisoformat(found[0]).astimezone(UTC)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import final
 
-from perdure.errors import MqttError, ProtocolViolation
+from perdure.errors import MqttError
+from perdure.mqtt.errors import ProtocolViolation
 from perdure.mqtt.packets import Publish
 from perdure.mqtt.reason_codes import TOPIC_ALIAS_INVALID
 

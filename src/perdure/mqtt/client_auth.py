@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol, final
 
-from perdure.errors import ProtocolViolation, UsageError
+from perdure.errors import UsageError
 from perdure.mqtt import reason_codes
+from perdure.mqtt.errors import ProtocolViolation
 from perdure.mqtt.packets import EMPTY, Auth, Properties
 
 

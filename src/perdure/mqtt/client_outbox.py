@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import final
 
-from perdure.errors import MqttError, ProtocolViolation
+from perdure.errors import MqttError
 from perdure.limits import PACKET_ID_MAX
 from perdure.mqtt import reason_codes
 from perdure.mqtt.aliases import OutboundAliases
 from perdure.mqtt.client_events import Published
 from perdure.mqtt.client_window import SendWindow, check_allowed, size_bound
 from perdure.mqtt.encode import ack_bytes, encode
+from perdure.mqtt.errors import ProtocolViolation
 from perdure.mqtt.packets import (
     EMPTY,
     PUBACK,

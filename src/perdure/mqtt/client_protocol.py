@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final, assert_never, final
 
-from perdure.errors import MqttError, ProtocolViolation, UsageError
+from perdure.errors import MqttError, UsageError
 from perdure.limits import PACKET_ID_MAX, REMAINING_LENGTH_MAX
 from perdure.model import Will
 from perdure.mqtt import reason_codes
@@ -35,6 +35,7 @@ from perdure.mqtt.client_inbox import NEW, REPEATED, Inbox
 from perdure.mqtt.client_outbox import Outbox
 from perdure.mqtt.decode import Decoder
 from perdure.mqtt.encode import forward_properties
+from perdure.mqtt.errors import ProtocolViolation
 from perdure.mqtt.packets import (
     EMPTY,
     PUBACK,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from perdure.errors import MalformedPacket, MqttError, ProtocolViolation
+from perdure.errors import MqttError
 from perdure.mqtt.decode_body import read_body
 from perdure.mqtt.decode_cache import (
     NO_TOPIC,
@@ -36,6 +36,7 @@ from perdure.mqtt.decode_header import (
     check_header,
     is_ack,
 )
+from perdure.mqtt.errors import MalformedPacket, ProtocolViolation
 from perdure.mqtt.packets import CONNECT, PUBLISH, V5, Ack, Packet, Publish
 from perdure.mqtt.properties import read_length
 from perdure.mqtt.puback_run import PUBACK_SIZE, PubackRun, end_of_pubacks

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from perdure.errors import MalformedPacket, MqttError, ProtocolViolation
+from perdure.errors import MqttError
 from perdure.mqtt import reason_codes
 from perdure.mqtt.decode_header import check_end
+from perdure.mqtt.errors import MalformedPacket, ProtocolViolation
 from perdure.mqtt.packets import (
     AUTH,
     CONNACK,

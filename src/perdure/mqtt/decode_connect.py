@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from perdure.errors import MalformedPacket, MqttError, ProtocolViolation
+from perdure.errors import MqttError
 from perdure.model import Will
 from perdure.mqtt import reason_codes
 from perdure.mqtt.decode_header import check_end
+from perdure.mqtt.errors import MalformedPacket, ProtocolViolation
 from perdure.mqtt.packets import CONNECT, EMPTY, V5, V311, Connect
 from perdure.mqtt.primitives import name_of, read_binary, read_byte, read_name, read_uint16, text_of
 from perdure.mqtt.properties import (

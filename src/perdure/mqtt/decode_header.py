@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from perdure.errors import MalformedPacket, MqttError, ProtocolViolation
+from perdure.errors import MqttError
+from perdure.mqtt.errors import MalformedPacket, ProtocolViolation
 from perdure.mqtt.packets import AUTH, CONNECT, KIND_NAMES, PUBLISH, V311
 from perdure.mqtt.reason_codes import PACKET_TOO_LARGE
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from perdure.errors import MalformedPacket, UsageError
+from perdure.errors import UsageError
 from perdure.limits import PACKET_ID_MAX, REMAINING_LENGTH_MAX, UTF8_STRING_BYTES_MAX
+from perdure.mqtt.errors import MalformedPacket
 
 UINT16_BYTES: Final[list[bytes]] = [bytes((high, low)) for high in range(256) for low in range(256)]
 """Each two-byte integer in wire form: an index costs a quarter of a call (3 MB, 3 ms at import)."""

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from perdure.errors import MalformedPacket, MqttError, ProtocolViolation, UsageError
+from perdure.errors import MqttError, UsageError
 from perdure.mqtt import packets as p
+from perdure.mqtt.errors import MalformedPacket, ProtocolViolation
 from perdure.mqtt.packets import EMPTY, Properties
 from perdure.mqtt.primitives import (
     binary,

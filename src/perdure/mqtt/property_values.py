@@ -129,7 +129,7 @@ class Properties(Value):
         self.shared_subscription_available: int | None = shared_subscription_available
 
     def copy(self) -> Properties:
-        """The same properties, to be changed."""
+        """A copy that may be changed."""
         copy = Properties()
         for name in PROPERTY_NAMES:
             setattr(copy, name, getattr(self, name))

@@ -82,7 +82,7 @@ def revoked(pem: str) -> frozenset[Named]:
 
 
 def read_revoked(file: str) -> frozenset[Named]:
-    """The same of a file.
+    """The certificates that a file of revocation lists names.
 
     Raises:
         OSError, ValueError: it cannot be read, or a list is none.

@@ -129,7 +129,7 @@ def with_catch_all(specs: Iterable[TableSpec]) -> tuple[TableSpec, ...]:
 
 
 def without_fields(specs: Iterable[TableSpec]) -> tuple[TableSpec, ...]:
-    """The same tables with payloads as they are."""
+    """Tables whose payloads stay as they are."""
     return tuple(msgspec.structs.replace(spec, has_fields=False) for spec in specs)
 
 

@@ -213,7 +213,7 @@ class Keys:
         return self.subscription_in(key, filter_id, self.partition(key))
 
     def subscription_in(self, channel_key: str, filter_id: str, partition: int) -> bytes:
-        """The same in a partition that is told."""
+        """Who subscribes to a channel in one partition."""
         within = f":filter:{filter_id}" if filter_id else ""
         return f"{self.prefix}subscription:{channel_key}{within}:partition:{partition}".encode()
 
@@ -222,7 +222,7 @@ class Keys:
         return self.filters_of(channel.key)
 
     def filters_of(self, channel_key: str) -> bytes:
-        """The same by the channel's name in keys."""
+        """The filters of a channel, by its name in keys."""
         return f"{self.prefix}filters:{channel_key}".encode()
 
     def device(self, device_id: str) -> bytes:

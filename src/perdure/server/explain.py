@@ -80,7 +80,7 @@ async def explain_session(
     what: What = ANY,
     skew_us: int = 0,
 ) -> Explanation:
-    """The same for a session that was read, or that is in memory.
+    """Explain a session that was read, or that is in memory.
 
     Args:
         database: where it is.

@@ -22,7 +22,7 @@ GROWTH: Final = 4
 
 @final
 class StepwiseRows(CountedRows):
-    """The same rows, counted in steps.
+    """Rows that are counted in steps.
 
     Args:
         rows: where they are.

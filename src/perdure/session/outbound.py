@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, final
 
-from perdure.errors import ProtocolViolation
 from perdure.model import Cursor, InboxEntry, Message
+from perdure.mqtt.errors import ProtocolViolation
 from perdure.session.inflight import RELEASED, SENT, Delivery, Inflight
 from perdure.session.seqno import PACKET_IDS, packet_id_of
 

@@ -220,7 +220,7 @@ async def _find(
 
 
 async def _tokens(count: int, now_s: int) -> AsyncIterator[list[Token]]:
-    """The same ones each time, a batch at a time."""
+    """Tokens by a fixed seed, a batch at a time."""
     chance = random.Random(SEED)  # noqa: S311 - they protect nothing
     for first in range(0, count, BATCH):
         yield [

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.errors import ProtocolViolation, UsageError
+from perdure.errors import UsageError
 from perdure.mqtt.client_auth import ClientAuth
+from perdure.mqtt.errors import ProtocolViolation
 from perdure.mqtt.packets import EMPTY, Auth, Properties
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.errors import ProtocolViolation
 from perdure.mqtt import packets as p
 from perdure.mqtt.client_events import Published
 from perdure.mqtt.client_outbox import Outbox
 from perdure.mqtt.decode import Decoder
+from perdure.mqtt.errors import ProtocolViolation
 from perdure.mqtt.packets import Ack, Packet, Properties, Publish
 
 

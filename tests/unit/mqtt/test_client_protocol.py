@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.errors import MqttError, ProtocolViolation, UsageError
+from perdure.errors import MqttError, UsageError
 from perdure.model import Will
 from perdure.mqtt import packets as p
 from perdure.mqtt.client_events import (
@@ -23,6 +23,7 @@ from perdure.mqtt.client_events import (
 from perdure.mqtt.client_protocol import CONNECTED, CONNECTING, IDLE, ClientProtocol
 from perdure.mqtt.decode import Decoder
 from perdure.mqtt.encode import encode
+from perdure.mqtt.errors import ProtocolViolation
 from perdure.mqtt.packets import (
     EMPTY,
     Ack,

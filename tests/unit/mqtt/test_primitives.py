@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.errors import MalformedPacket, UsageError
+from perdure.errors import UsageError
 from perdure.mqtt import primitives as room
+from perdure.mqtt.errors import MalformedPacket
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.errors import MalformedPacket
 from perdure.mqtt.decode import Decoder
 from perdure.mqtt.decode_header import UNBOUNDED
 from perdure.mqtt.encode import encode
+from perdure.mqtt.errors import MalformedPacket
 from perdure.mqtt.packets import (
     PUBACK,
     PUBCOMP,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.errors import ProtocolViolation
 from perdure.model import Cursor, Message
+from perdure.mqtt.errors import ProtocolViolation
 from perdure.session.inflight import RELEASED, SENT, Delivery
 from perdure.session.outbound import ACK_RELEASE, ACK_SETTLED, ACK_UNKNOWN, Outbound
 from perdure.session.seqno import PACKET_IDS, packet_id_of

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.errors import MalformedPacket
+from perdure.mqtt.errors import MalformedPacket
 from tests.support import packets
 from tests.support.packets import Packet, Publication, Splitter
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, final
 
 from perdure.broker.connection.ending import EndingConnection
 from perdure.broker.runtime.scheduler import run_eagerly
-from perdure.errors import LoginRefused, MqttError, ProtocolViolation, StorageError
+from perdure.errors import LoginRefused, MqttError, StorageError
+from perdure.mqtt.errors import ProtocolViolation
 from perdure.mqtt.packets import (
     PINGREQ,
     Auth,

@@ -12,7 +12,8 @@ from perdure.broker.connection.disconnect_reply import refuse, send_disconnect
 from perdure.broker.connection.keep_alive import KeepAlive
 from perdure.broker.delivery.live_session import SessionParts
 from perdure.broker.publish.path import REFUSALS
-from perdure.errors import LoginRefused, MqttError, ProtocolViolation, StorageError
+from perdure.errors import LoginRefused, MqttError, StorageError
+from perdure.mqtt.errors import ProtocolViolation
 from perdure.mqtt.packets import KIND_NAMES, Auth, Disconnect, Packet
 from perdure.mqtt.reason_codes import (
     IMPLEMENTATION_SPECIFIC_ERROR,

@@ -26,7 +26,8 @@ from perdure.broker.connection.replay_request import (
     split_replay_filter,
 )
 from perdure.broker.connection.subscription_ack import Hold, SubscriptionAck
-from perdure.errors import MalformedPacket, MqttError, ProtocolViolation
+from perdure.errors import MqttError
+from perdure.mqtt.errors import MalformedPacket, ProtocolViolation
 from perdure.mqtt.packets import (
     EMPTY,
     Properties,

@@ -40,7 +40,7 @@ def place_of(location: str) -> str:
 
 
 def location_of(place: str) -> str:
-    """The same the other way round."""
+    """A place of ours as Iceberg names it: a URI."""
     return place if scheme_of(place) else Path(place).as_uri()
 
 

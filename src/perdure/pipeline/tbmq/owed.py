@@ -180,7 +180,7 @@ class Summing:
 
 
 def _canonical(properties: bytes) -> bytes:
-    """The same properties in one order: a store may give them back in another."""
+    """Properties in one order: a store may give them back in another."""
     if not properties:
         return b""
     return forward_properties(properties_from_forward(properties))

@@ -22,10 +22,9 @@ from perdure.mqtt.packets import (
     Subscribe,
     Unsubscribe,
 )
+from perdure.mqtt.reason_codes import UNSPECIFIED_ERROR
 
 ACK_NAMES: Final = {4: "PUBACK", 5: "PUBREC", 6: "PUBREL", 7: "PUBCOMP"}
-REFUSED: Final = 0x80
-"""Reason codes from here on are refusals (MQTT 5.0 section 2.4)."""
 
 
 class Hearers(Protocol):
@@ -220,7 +219,7 @@ class Tap:
             outbound.topics[packet.packet_id] = topic
             self._publish("sent", packet, topic)
         elif isinstance(packet, Ack):
-            event = "refused" if packet.reason >= REFUSED else "answered"
+            event = "refused" if packet.reason >= UNSPECIFIED_ERROR else "answered"
             self._ack(event, packet, self._inbound.topics.get(packet.packet_id, ""))
         elif isinstance(packet, Connack):
             self._tell("connack", reason_code=packet.reason)

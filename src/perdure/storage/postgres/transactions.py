@@ -107,7 +107,7 @@ class Changes:
         ]
 
     def long_statements(self) -> list[Statement]:
-        """The same changes on the table of long keys."""
+        """What the table of long keys gets of these changes."""
         found = [
             Statement("DELETE FROM perdure_state_long WHERE kind = $1 AND owner = $2", place)
             for place in self.dropped

@@ -56,7 +56,7 @@ class DriverLoop:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """The same for a caller that blocks."""
+        """The result of such a coroutine, for a caller that blocks."""
         if self.is_here:
             work.close()
             raise UsageError("the event loop of the store cannot wait for itself")

@@ -108,7 +108,7 @@ class Pipeline:
         self._wake.set()
 
     async def settle(self, write: int) -> None:
-        """The same for a coroutine.
+        """Wait until the batch with this number, and all before it, is acknowledged.
 
         Raises:
             StorageError: the store has failed.
@@ -295,5 +295,5 @@ class Pipeline:
 
 
 def copy_of(error: StorageError) -> StorageError:
-    """The same error for one more caller: an exception that is raised twice grows its traceback."""
+    """An error for one more caller: an exception that is raised twice grows its traceback."""
     return type(error)(error.message, hint=error.hint)

@@ -97,7 +97,7 @@ class RemoteDatabase(ReadSide):
     def open_blocking(
         cls, make_driver: Callable[[], Driver], *, now_us: int, settings: Settings | None = None
     ) -> RemoteDatabase:
-        """The same with a loop and a thread of its own, for callers that block."""
+        """Open it with a loop and a thread of its own, for callers that block."""
         loop = DriverLoop()
 
         async def start() -> RemoteDatabase:

@@ -62,7 +62,7 @@ class Page:
         return Page(self.data[len(self.data) - sum(lengths) :], lengths)
 
     def cut(self, bytes_max: int) -> Iterator[Page]:
-        """The same rows in pages that end with the row that reaches ``bytes_max``."""
+        """Split the rows into pages that end with the row that reaches ``bytes_max``."""
         rest = PageBuilder()
         for key, value in self.rows():
             rest.add([key, value])
