@@ -40,6 +40,8 @@ DEMO ?=
 BENCH ?=
 HOSTILE ?=
 export PYTHONUNBUFFERED := 1
+# Bytecode is kept, whatever the environment says: hundreds of processes start from it.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## list the targets
