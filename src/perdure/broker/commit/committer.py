@@ -76,7 +76,7 @@ class Committer:
         self.clock: Clock = clock
         self._metrics = metrics
         self._messages_max = messages_max
-        self.listener: CommitListener | None = None
+        self.listener: CommitListener = CommitListener()
         # The lowest level that only a sync gives.
         keeps_written = database.capabilities.keeps_written
         self._safe_level: int = LEVEL_FSYNC if keeps_written else LEVEL_OS
@@ -240,28 +240,28 @@ class Committer:
             self._written_offset = self._database.last_offset
         elif batch is not None:
             self._written_offset = max(self._written_offset, batch.last_offset)
-        if batch is not None and batch.refused and self.listener is not None:
-            # Before anybody is answered: who lost a session gets no answer in it.
-            for client_id, epoch in batch.overtaken():
-                self.listener.refused(client_id, epoch)
-        if batch is not None and batch.silenced and self.listener is not None:
-            self.listener.silenced(batch)
-        if batch is not None and batch.has_regrouped and self.listener is not None:
-            self.listener.regrouped(batch)
+        if batch is not None:
+            if batch.refused:
+                # Before anybody is answered: who lost a session gets no answer in it.
+                for client_id, epoch in batch.overtaken():
+                    self.listener.refused(client_id, epoch)
+            if batch.silenced:
+                self.listener.silenced(batch)
+            if batch.has_regrouped:
+                self.listener.regrouped(batch)
         if submission.waiting.count:
             self.log_sync.waiting.join(submission.waiting)
         if submission.written:
             self.notified_us = self.clock.monotonic_us()
             notify(submission.written)
-        if submission.items and self.listener is not None:
+        if submission.items:
             self.listener.sequenced(submission.counting_items())
 
     def _sequenced_late(self) -> None:
         """The log has given batches back (from the database)."""
         self.log_sync.has_writes = True
         self._submitted.sequence()
-        if self.listener is not None:
-            self.listener.synced()
+        self.listener.synced()
 
     @property
     def has_submitted(self) -> bool:
@@ -336,10 +336,7 @@ class Committer:
             self._spacing.over()
 
     def _commit_due(self) -> None:
-        if self.listener is not None:
-            self.listener.commit_due()
-        else:
-            self.sync_if_due()
+        self.listener.commit_due()
 
     def _sync_done(
         self, error: StorageError | None, waiters: list[Waiter], notified_us: int
@@ -348,8 +345,7 @@ class Committer:
         if error is None:
             # Dispatch first: a QoS 2 message reaches its subscribers before its PUBREC tells
             # the publisher that it was taken.
-            if self.listener is not None:
-                self.listener.synced()
+            self.listener.synced()
             notify(waiters)
             if self.batch.is_empty():
                 # Else the turn that the listener has asked for writes it first.
@@ -366,8 +362,7 @@ class Committer:
     def _fail_submitted(self, error: StorageError) -> None:
         """What the log has not given back may be in it or not."""
         for submission in self._submitted.take():
-            if self.listener is not None:
-                self.listener.lost(submission.items)
+            self.listener.lost(submission.items)
             notify_failed(submission.written + submission.waiting.take(), error, in_doubt=True)
 
     def _mark_failed(self, error: StorageError, *, in_doubt: bool) -> None:
@@ -378,8 +373,7 @@ class Committer:
         if self.failure is None:
             self.failure = error
         add(self._metrics.storage_errors, (error.code, str(error.retriable).lower()))
-        if self.listener is not None:
-            self.listener.storage_failed(error, in_doubt=in_doubt)
+        self.listener.storage_failed(error, in_doubt=in_doubt)
 
     def lost(self, error: StorageError) -> None:
         """The store has failed outside a commit; what was not synced is in doubt."""

@@ -25,6 +25,7 @@ from typing import Final, Protocol, final
 from perdure.broker.commit.admission import Admission, Paused
 from perdure.broker.commit.committer import Committer
 from perdure.broker.commit.cursors import CursorWriter
+from perdure.broker.commit.waiters import CommitListener
 from perdure.broker.dispatch.dispatcher import Dispatcher
 from perdure.broker.dispatch.items import (
     Barrier,
@@ -66,7 +67,7 @@ class Flushed:
 
 
 @final
-class CommitPipeline:
+class CommitPipeline(CommitListener):
     """Gathers what one turn of the event loop brought.
 
     Args:

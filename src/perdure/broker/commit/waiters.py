@@ -41,40 +41,34 @@ class Waiter(Protocol):
         ...
 
 
-class CommitListener(Protocol):
-    """Who is told how far commits have come (the turn)."""
+class CommitListener:
+    """Who is told how far commits have come: the turn. This one makes nothing of it."""
+
+    __slots__ = ()
 
     def sequenced(self, items: list[Item]) -> None:
         """A batch has its offsets: what was taken with it may be dispatched."""
-        ...
 
     def lost(self, items: list[Item]) -> None:
         """The store has failed before it gave a batch back: these are not dispatched."""
-        ...
 
     def refused(self, client_id: str, epoch: int) -> None:
         """A session has a later owner than the one that something was submitted for."""
-        ...
 
     def silenced(self, batch: Batch) -> None:
         """Messages of a batch do not count, for their publishers have later owners."""
-        ...
 
     def regrouped(self, batch: Batch) -> None:
         """What groups gave in a batch went back, or another node has given it."""
-        ...
 
     def commit_due(self) -> None:
         """The spacing may be over: ``gathers`` tells."""
-        ...
 
     def synced(self) -> None:
         """A sync has finished, or a batch came back late: more may be dispatched."""
-        ...
 
     def storage_failed(self, error: StorageError, *, in_doubt: bool) -> None:
         """The store refuses writes from now on; ``in_doubt``: what was not synced may be lost."""
-        ...
 
 
 @final

@@ -10,7 +10,7 @@ import pytest
 from perdure.broker.commit.committer import Committer
 from perdure.broker.commit.cursors import CURSOR_DELAY_US
 from perdure.broker.commit.pipeline import GATHERED_MAX
-from perdure.broker.commit.waiters import LEVEL_FSYNC, LEVEL_MEMORY, LEVEL_OS
+from perdure.broker.commit.waiters import LEVEL_FSYNC, LEVEL_MEMORY, LEVEL_OS, CommitListener
 from perdure.broker.delivery.held_session import CURSOR_MESSAGES_MAX
 from perdure.config.schema import Config, StorageConfig
 from perdure.errors import StorageError, StorageFull, StorageUnavailable
@@ -58,6 +58,16 @@ def keep_spaced(committer: Committer) -> None:
     committer.pacer.spaced = True
 
 
+class Syncs(CommitListener):
+    """Who has nothing to write: what is due is the sync."""
+
+    def __init__(self, committer: Committer) -> None:
+        self.committer = committer
+
+    def commit_due(self) -> None:
+        self.committer.sync_if_due()
+
+
 class Bench:
     """A committer alone."""
 
@@ -75,6 +85,7 @@ class Bench:
             interval_us=interval_us,
             messages_max=messages_max,
         )
+        self.committer.listener = Syncs(self.committer)
         self.story: list[str] = []
         self.loop.run_for(10_000)
 
