@@ -64,10 +64,10 @@ async def test_operations_name_what_was_placed_before_it_had_an_offset(backend: 
     for each in entries:
         first.place(each)
         first.put_inbox("c1", each, epoch=1)
-    first.bury_inbox("c1", entries[0], epoch=1)
+    first.put_tombstone("c1", entries[0], epoch=1)
     first.put_group_entry("g/a", entries[1])
     second.append(message())
-    second.bury_inbox("c1", entries[1], epoch=1)
+    second.put_tombstone("c1", entries[1], epoch=1)
     second.put_group_entry("g/a", entries[2])
     second.delete_group_entry("g/a", entries[1])
     database.submit(first, NOW_US)

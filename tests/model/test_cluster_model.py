@@ -195,7 +195,7 @@ class ClusterMachine(RuleBasedStateMachine):
         node.placed.append(new)
         if chance.random() < 0.5:
             old = node.placed.pop(chance.randrange(len(node.placed)))
-            batch.bury_inbox(session, old, epoch=epoch)
+            batch.put_tombstone(session, old, epoch=epoch)
             batch.put_group_entry("g/a", old)
 
     @rule(name=nodes, session=st.sampled_from(SESSIONS))

@@ -226,7 +226,7 @@ class StoreMachine(RuleBasedStateMachine):
             batch.put_inbox(client_id, entry, epoch=epoch)
             batch.put_group_entry("g/a", entry)
             if is_buried:
-                batch.bury_inbox(client_id, entry, epoch=epoch)
+                batch.put_tombstone(client_id, entry, epoch=epoch)
 
     @rule(client_id=CLIENTS, epoch=EPOCHS, through=SMALL, turn=st.integers(0, 2))
     def trim_inbox(self, client_id: str, epoch: int, through: int, turn: int) -> None:

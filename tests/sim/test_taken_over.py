@@ -19,7 +19,7 @@ from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
 from perdure.pipeline.jobs.migrate.directory import DatabaseTarget, Sessions
 from perdure.pipeline.jobs.migrate.task import put_pages
 from perdure.pipeline.tbmq.identifiers import resolve
-from perdure.pipeline.tbmq.owed import OwedEntry, OwedPage
+from perdure.pipeline.tbmq.pending import PendingEntry, PendingPage
 from tests.support.sim_broker import SimBroker
 from tests.unit.broker.harness import QUIET, Client, make_sim
 
@@ -54,7 +54,7 @@ class Run:
         self.connected = False
         self.looked = 0
 
-    def _entries(self) -> list[OwedEntry]:
+    def _entries(self) -> list[PendingEntry]:
         packet_id = self.chance.choice((0, 1, 65_530))
         drawn: list[tuple[int, bool]] = []
         for _ in range(self.chance.randrange(1, 25)):
@@ -67,7 +67,9 @@ class Run:
             unique=False,
         )
         return [
-            OwedEntry(place, identifier, released, "t", b"%d" % place, self.chance.choice((1, 2)))
+            PendingEntry(
+                place, identifier, released, "t", b"%d" % place, self.chance.choice((1, 2))
+            )
             for place, (identifier, (_, released)) in enumerate(
                 zip(resolved.identifiers, drawn, strict=True)
             )
@@ -79,8 +81,8 @@ class Run:
         target = DatabaseTarget(sim.store, Sessions(sim.clock.now_us(), subscriptions=subs))
         self.last = self.last or self.entries[-1].packet_id
 
-        async def pages() -> AsyncIterator[OwedPage]:
-            yield OwedPage("c", self.last, self.entries)
+        async def pages() -> AsyncIterator[PendingPage]:
+            yield PendingPage("c", self.last, self.entries)
 
         result = asyncio.run(put_pages(0, pages(), target))
         assert result.mismatches == []
@@ -184,11 +186,11 @@ def test_what_was_taken_over_comes_as_it_was(seed: int) -> None:
 def test_a_shared_queue_goes_to_whoever_subscribes(kill: bool) -> None:
     """In order, each message to one member, and what was published meanwhile after it."""
     sim = make_sim()
-    entries = [OwedEntry(n, n, n == 3, "jobs/1", b"%d" % n, 1) for n in range(1, 8)]
+    entries = [PendingEntry(n, n, n == 3, "jobs/1", b"%d" % n, 1) for n in range(1, 8)]
     target = DatabaseTarget(sim.store, Sessions(sim.clock.now_us()))
 
-    async def pages() -> AsyncIterator[OwedPage]:
-        yield OwedPage("ss_workers_jobs/+", 7, entries)
+    async def pages() -> AsyncIterator[PendingPage]:
+        yield PendingPage("ss_workers_jobs/+", 7, entries)
 
     assert asyncio.run(put_pages(0, pages(), target)).mismatches == []
     sim.kill()

@@ -264,7 +264,7 @@ class Neighbour:
         if len(self._entries) > 2:
             # Perhaps it is on its way still.
             old = self._entries.pop(self._chance.randrange(2))
-            batch.bury_inbox(NEIGHBOUR, old, epoch=1)
+            batch.put_tombstone(NEIGHBOUR, old, epoch=1)
             batch.put_group_entry("h/a", old)
         self.node.submit(batch, 0)
 

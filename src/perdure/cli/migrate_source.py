@@ -14,7 +14,7 @@ from perdure.broker.delivery.pending import PendingQueue
 from perdure.model import StoredSession
 from perdure.pipeline.jobs.migrate.contract import PAGE_BYTES, PAGE_ENTRIES, Range, Settings
 from perdure.pipeline.jobs.migrate.queues import client_pages
-from perdure.pipeline.tbmq.owed import OwedPage
+from perdure.pipeline.tbmq.pending import PendingPage
 from perdure.storage.contract import Database
 from perdure.storage.device_queue import QueuedEntry
 from perdure.storage.rocksdb import RocksDatabase
@@ -52,7 +52,7 @@ class DatabaseSource:
         if clients:
             yield Range(number, len(clients) * ENTRIES_EACH, clients=tuple(clients))
 
-    async def read(self, part: Range, settings: Settings) -> AsyncIterator[OwedPage]:
+    async def read(self, part: Range, settings: Settings) -> AsyncIterator[PendingPage]:
         """See ``Source.read``."""
         for client_id in part.clients:
             stored = await self._database.open_session(client_id)
@@ -61,7 +61,7 @@ class DatabaseSource:
             async for page in self._read(stored, settings):
                 yield page
 
-    async def _read(self, stored: StoredSession, settings: Settings) -> AsyncIterator[OwedPage]:
+    async def _read(self, stored: StoredSession, settings: Settings) -> AsyncIterator[PendingPage]:
         # An entry that is past its time takes its serial number all the same, so where numbering
         # goes on is known at the end.
         queue = PendingQueue(self._database, stored, now_us=settings.now_us)

@@ -194,7 +194,7 @@ async def serve(
         reloads=reloads,
         notifier=Notifier.from_environment(os.environ, pid=os.getpid()),
         on_ready=functools.partial(_greet, greet, config, listeners),
-        farewell=functools.partial(store.send_on, broker)
+        handover=functools.partial(store.send_on, broker)
         if isinstance(store, ClusterStore)
         else None,
     )

@@ -58,7 +58,7 @@ Job: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 Phase: TypeAlias = Literal["starting", "serving", "stopping"]
 
-Farewell: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+Handover: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 """Takes leave of clients in its own way; who is connected after it is disconnected as ever."""
 
 Reload: TypeAlias = Callable[[], None]
@@ -77,7 +77,7 @@ class Lifecycle:
         notifier: the service manager, if there is one.
         drain_timeout_s: how long clients may take to go.
         on_ready: called once when clients can connect.
-        farewell: comes first when clients are to go, within ``drain_timeout_s``.
+        handover: comes first when clients are to go, within ``drain_timeout_s``.
 
     Attributes:
         phase: whether clients can connect already, and still.
@@ -93,7 +93,7 @@ class Lifecycle:
         notifier: Notifier | None = None,
         drain_timeout_s: float = DRAIN_TIMEOUT_S,
         on_ready: Callable[[], None] | None = None,
-        farewell: Farewell | None = None,
+        handover: Handover | None = None,
     ) -> None:
         self._parts = list(parts)
         self._listeners = list(listeners)
@@ -102,7 +102,7 @@ class Lifecycle:
         self._notifier = notifier or Notifier()
         self._drain_timeout_s = drain_timeout_s
         self._on_ready = on_ready
-        self._farewell = farewell
+        self._handover = handover
         self._started: list[Part] = []
         self.phase: Phase = "starting"
 
@@ -190,8 +190,8 @@ class Lifecycle:
         connections = sum(listener.connections for listener in self._listeners)
         try:
             async with asyncio.timeout(self._drain_timeout_s):
-                if self._farewell is not None:
-                    await self._farewell()
+                if self._handover is not None:
+                    await self._handover()
                 for listener in self._listeners:
                     await listener.close_connections(SERVER_SHUTTING_DOWN)
                 for listener in self._listeners:

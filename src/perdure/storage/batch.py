@@ -20,7 +20,6 @@ from perdure.errors import UsageError
 from perdure.model import Cursor, GroupRecord, InboxEntry, Message, SessionRecord, Subscription
 from perdure.storage.offsets import Offsets
 from perdure.storage.operations import (
-    BuryInbox,
     ClaimSession,
     DeleteAwaitingRelease,
     DeleteGroupEntry,
@@ -42,6 +41,7 @@ from perdure.storage.operations import (
     PutRetained,
     PutSession,
     PutSubscription,
+    PutTombstone,
     TrimInbox,
 )
 from perdure.storage.peer_operations import (
@@ -187,9 +187,9 @@ class Batch:
         """
         self._of_session(PutInboxRun(client_id, epoch, entries))
 
-    def bury_inbox(self, client_id: str, entry: InboxEntry, *, epoch: int) -> None:
+    def put_tombstone(self, client_id: str, entry: InboxEntry, *, epoch: int) -> None:
         """Put a tombstone in the place of an entry of a session's private stream."""
-        self._of_session(BuryInbox(client_id, epoch, entry))
+        self._of_session(PutTombstone(client_id, epoch, entry))
 
     def trim_inbox(self, client_id: str, through_offset: int, *, epoch: int) -> None:
         """Delete the entries of a session's private stream up to an offset, inclusive.

@@ -20,7 +20,6 @@ from typing import Final, Protocol
 from perdure.model import InboxEntry
 from perdure.storage.batch import Batch
 from perdure.storage.operations import (
-    BuryInbox,
     ClaimSession,
     DeleteGroupEntry,
     DeleteGroupMember,
@@ -32,6 +31,7 @@ from perdure.storage.operations import (
     PutGroupMember,
     PutInbox,
     PutSession,
+    PutTombstone,
 )
 from perdure.storage.peer_operations import PassShare, ReturnUnseen, Speak
 from perdure.storage.saying import take_refused
@@ -163,15 +163,15 @@ def _without_joined(operations: list[Operation], state: State) -> list[Operation
 
 def _return_unseen(batch: Batch, refused: list[Operation], state: State) -> None:
     """Put behind each ``ReturnUnseen`` that holds what it comes to."""
-    buried = {each.entry.offset for each in batch.operations if isinstance(each, BuryInbox)}
+    tombstones = {each.entry.offset for each in batch.operations if isinstance(each, PutTombstone)}
     operations: list[Operation] = []
     for each in batch.operations:
         operations.append(each)
         if not isinstance(each, ReturnUnseen) or any(each is other for other in refused):
             continue
         for entry in state.given_after(each.client_id, each.after_offset):
-            if entry.group_key and entry.message is not None and entry.offset not in buried:
-                operations.append(BuryInbox(each.client_id, each.epoch, entry))
+            if entry.group_key and entry.message is not None and entry.offset not in tombstones:
+                operations.append(PutTombstone(each.client_id, each.epoch, entry))
                 operations.append(PutGroupEntry(entry.group_key, entry))
                 batch.returned.append(entry)
     batch.operations = operations

@@ -9,7 +9,7 @@ values of ``codec``::
     3      owner | cursor                 put a cursor
     4, 5   owner | record                 put, delete a subscription
     6, 7   owner | packet id (2)          put, delete an awaiting-release identifier
-    8, 19  owner | place (8) | entry      put, bury an inbox entry
+    8, 19  owner | place (8) | entry      put an inbox entry, its tombstone
     9      owner | offset (8)             trim an inbox
     10     seen (8) | record              put a group
     11     group key                      discard a group
@@ -282,7 +282,7 @@ _TABLE: Final[tuple[_Row, ...]] = (
         lambda o, _: encode_name(o.topic) + o.publisher.encode(),
         lambda body, _: _cleared(*_read_named(body)),
     ),
-    _of_session(19, op.BuryInbox, "entry", _TOMBSTONE),
+    _of_session(19, op.PutTombstone, "entry", _TOMBSTONE),
     (20, op.ClaimSession, _encode_claim, _decode_claim),
     (SPEAK, Speak, lambda o, _: _SIZE.pack(o.after) + _owner(o), lambda body, _: _spoken(body)),
     (

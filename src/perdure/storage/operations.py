@@ -174,7 +174,7 @@ class PutInboxRun(Operation):
 
 
 @final
-class BuryInbox(Operation):
+class PutTombstone(Operation):
     """A tombstone in the place of an entry: its serial number stays taken."""
 
     __slots__ = ("entry",)

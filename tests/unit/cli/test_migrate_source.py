@@ -16,7 +16,7 @@ from perdure.model import Message, Subscription
 from perdure.pipeline.jobs.migrate.directory import DatabaseTarget, Sessions
 from perdure.pipeline.jobs.migrate.queues import QueueTarget
 from perdure.pipeline.jobs.migrate.task import copy_range, put_pages
-from perdure.pipeline.tbmq.owed import OwedPage
+from perdure.pipeline.tbmq.pending import PendingPage
 from perdure.storage.memory import MemoryDatabase, MemoryDeviceQueue
 from perdure.storage.rocksdb import RocksDatabase
 from tests.unit.pipeline.jobs.migrate.samples import HOUR_US, NOW_US, SETTINGS, owed, pages
@@ -45,8 +45,8 @@ async def _filled(database: RocksDatabase | MemoryDatabase) -> None:
     database.sync()
 
 
-async def _read(source: DatabaseSource, **settings: object) -> dict[str, list[OwedPage]]:
-    found: dict[str, list[OwedPage]] = {}
+async def _read(source: DatabaseSource, **settings: object) -> dict[str, list[PendingPage]]:
+    found: dict[str, list[PendingPage]] = {}
     changed = msgspec.structs.replace(SETTINGS, **settings)
     async for part in source.plan(10_000):
         async for page in source.read(part, changed):

@@ -13,7 +13,7 @@ from perdure.cli.exit_codes import ExitCode
 from perdure.cli.main import run
 from perdure.pipeline.jobs.migrate import stores
 from perdure.pipeline.jobs.migrate.endpoints import Endpoint
-from perdure.pipeline.tbmq.owed import Losses, OwedPage
+from perdure.pipeline.tbmq.pending import Losses, PendingPage
 from perdure.storage.rocksdb import RocksDatabase
 from tests.unit.pipeline.jobs.migrate.samples import ListSource, owed, pages
 
@@ -68,7 +68,7 @@ def test_a_mismatch_is_an_expectation_that_failed(
 
 def test_what_cannot_be_read(source: ListSource, capsys: pytest.CaptureFixture[str]) -> None:
     losses = Losses(damaged=[f"'c' row {number}" for number in range(30)])
-    source.queues[0][0] = OwedPage("c", 7, [owed(1, 7)], losses=losses)
+    source.queues[0][0] = PendingPage("c", 7, [owed(1, 7)], losses=losses)
     assert command() == ExitCode.EXPECTATION
     told = capsys.readouterr().err
     assert "cannot be read: 'c' row 0" in told

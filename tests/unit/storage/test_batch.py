@@ -28,7 +28,7 @@ def test_calls_are_kept_in_their_order(batch: Batch) -> None:
     batch.put_awaiting_release("c1", 9, epoch=4)
     batch.delete_awaiting_release("c1", 9, epoch=4)
     batch.put_inbox("c1", entry(5), epoch=4)
-    batch.bury_inbox("c1", entry(6, qos=2, serial=9, group_key="g/a"), epoch=4)
+    batch.put_tombstone("c1", entry(6, qos=2, serial=9, group_key="g/a"), epoch=4)
     batch.trim_inbox("c1", 5, epoch=4)
     batch.discard_session("c1")
     assert not batch.is_empty()

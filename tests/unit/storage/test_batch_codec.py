@@ -63,7 +63,7 @@ CALLS = st.one_of(
     _of_owner("put_awaiting_release", st.integers(1, 65_535)),
     _of_owner("delete_awaiting_release", st.integers(1, 65_535)),
     _of_owner("put_inbox", ENTRIES),
-    _of_owner("bury_inbox", ENTRIES),
+    _of_owner("put_tombstone", ENTRIES),
     _of_owner("trim_inbox", OFFSETS),
     _calls("put_group", st.builds(GroupRecord, TEXTS, TEXTS, OFFSETS, OFFSETS)),
     _calls("discard_group", TEXTS),
@@ -178,7 +178,7 @@ def everything() -> Batch:
     batch.place(entry(0))
     batch.place(placed)
     batch.put_inbox("client/ü", placed, epoch=7)
-    batch.bury_inbox("client/ü", placed, epoch=7)
+    batch.put_tombstone("client/ü", placed, epoch=7)
     batch.trim_inbox("client/ü", NOW_US + 9, epoch=7)
     batch.discard_session("gone")
     batch.put_group(GroupRecord("g", "a/#", NOW_US, NOW_US))

@@ -247,16 +247,16 @@ def test_what_a_session_that_is_let_go_has_not_seen_goes_back_to_its_groups(batc
     state = Known({"c1": 5})
     seen, unseen, own, kept = (entry(at, group_key="g/a") for at in (7, 8, 9, 10))
     state.given = [seen, unseen, own, entry(11), tombstone(kept)]
-    batch.bury_inbox("c1", own, epoch=5)
+    batch.put_tombstone("c1", own, epoch=5)
     batch.return_unseen("c1", 7, epoch=5)
     batch.discard_session("c1", epoch=5)
     silence(batch, state)
     assert batch.returned == [unseen]
     kinds = [type(each).__name__ for each in batch.operations]
     assert kinds == [
-        "BuryInbox",
+        "PutTombstone",
         "ReturnUnseen",
-        "BuryInbox",
+        "PutTombstone",
         "PutGroupEntry",
         "DiscardSession",
     ]

@@ -109,7 +109,7 @@ def test_two_nodes_of_one_log_hold_the_same() -> None:
             placed.append(own)
             if number % 3 == 2:
                 old = chance.choice(placed)
-                batch.bury_inbox("c", old, epoch=1)
+                batch.put_tombstone("c", old, epoch=1)
                 batch.put_group_entry("g/a", old)
                 batch.delete_group_entry("g/a", chance.choice(placed))
             sub = Subscription(f"t/{number % 5}", qos=1, since_offset=number)

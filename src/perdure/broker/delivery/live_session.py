@@ -37,7 +37,7 @@ class CatchUpTasks(Protocol):
         ...
 
 
-class FeedTasks(Protocol):
+class BackfillTasks(Protocol):
     """What new subscriptions are given before they join the live flow (``backfill``)."""
 
     def start(self, session: LiveSession, name: str) -> None:
@@ -84,7 +84,7 @@ class SessionParts(BrokerCore):
 
     __slots__ = ("backfill", "catchup", "group_owners", "inbox", "window_waiters")
 
-    backfill: FeedTasks
+    backfill: BackfillTasks
     catchup: CatchUpTasks
     group_owners: GroupOwners
     inbox: Inbox

@@ -38,32 +38,32 @@ class SessionElsewhere(Subscriber):
     """A connected session of another node.
 
     Attributes:
-        owed: what it was given here and has not settled, oldest first.
+        pending: what it was given here and has not settled, oldest first.
         window_max: how much of that there may be.
     """
 
-    __slots__ = ("owed", "window_max")
+    __slots__ = ("pending", "window_max")
 
     def __init__(self, record: SessionRecord) -> None:
         super().__init__(record, durable=True)
-        self.owed: deque[InboxEntry] = deque()
+        self.pending: deque[InboxEntry] = deque()
         self.window_max: int = max(1, record.window)
 
     def has_room(self) -> bool:
         """Whether it may be given more."""
-        return len(self.owed) < self.window_max
+        return len(self.pending) < self.window_max
 
     def settled(self, through_offset: int) -> None:
         """Its cursor has come to an offset."""
-        owed = self.owed
-        while owed and 0 < owed[0].offset <= through_offset:
-            owed.popleft()
+        pending = self.pending
+        while pending and 0 < pending[0].offset <= through_offset:
+            pending.popleft()
 
     def returned(self, offset: int) -> bool:
         """An entry has gone back to its group; whether it was given here."""
-        for entry in self.owed:
+        for entry in self.pending:
             if entry.offset == offset:
-                self.owed.remove(entry)
+                self.pending.remove(entry)
                 return True
         return False
 
@@ -88,12 +88,12 @@ class MemberElsewhere(GroupMember):
 
     @property
     def inflight_count(self) -> int:
-        return len(self.session.owed)
+        return len(self.session.pending)
 
     @property
     def is_available(self) -> bool:
         session = self.session
-        return self.is_able and session.is_open and len(session.owed) < session.window_max
+        return self.is_able and session.is_open and len(session.pending) < session.window_max
 
     def may_read(self, message: Message, authorizer: Authorizer) -> bool:
         return message.offset not in self._declined
@@ -161,7 +161,7 @@ class MembersElsewhere:
         group.use_elsewhere({})
         for client_id, member in members.items():
             session = member.session
-            session.owed = deque(e for e in session.owed if e.group_key != group.key)
+            session.pending = deque(e for e in session.pending if e.group_key != group.key)
             if not any(client_id in each.elsewhere for each in self._groups.values()):
                 self._forget(client_id)
 
@@ -220,7 +220,7 @@ class MembersElsewhere:
         """What was given here has not arrived: its session has another owner."""
         for client_id, session in list(self._sessions.items()):
             for entry in entries:
-                if any(each is entry for each in session.owed):
+                if any(each is entry for each in session.pending):
                     self.changed(client_id)
                     break
 
@@ -288,7 +288,7 @@ class MembersElsewhere:
             return
         if not record.connected:
             before = self._sessions.get(client_id)
-            held = client_id in self._left_behind or (before is not None and bool(before.owed))
+            held = client_id in self._left_behind or (before is not None and bool(before.pending))
             self._left_behind.discard(client_id)
             self._forget(client_id)
             if held and record.taken_over:

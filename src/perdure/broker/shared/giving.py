@@ -88,7 +88,7 @@ class Giver:
         if qos:
             batch.place(entry)
             batch.put_inbox(member.client_id, entry, epoch=epoch)
-            member.session.owed.append(entry)
+            member.session.pending.append(entry)
         else:
             batch.pass_share(member.client_id, entry, epoch=epoch)
         core.pipeline.schedule()

@@ -234,7 +234,7 @@ class SharedSubscriptions(GroupOwners):
                 batch = core.committer.batch
                 batch.put_group_entry(group.key, entry, client_id=client_id, epoch=epoch)
                 if not ends:
-                    batch.bury_inbox(client_id, entry, epoch=epoch)
+                    batch.put_tombstone(client_id, entry, epoch=epoch)
                 group.give_back(entry)
             if len(entries) < RECLAIM_PAGE:
                 break
@@ -249,7 +249,7 @@ class SharedSubscriptions(GroupOwners):
         """Give an unsettled entry of a session back to its group."""
         batch = self._core.committer.batch
         if session.durable:
-            batch.bury_inbox(session.client_id, entry, epoch=session.record.epoch)
+            batch.put_tombstone(session.client_id, entry, epoch=session.record.epoch)
         if session.durable or entry.qos == 2:
             epoch = session.record.epoch
             # An ephemeral session may have no record, so nobody is asked who owns it.

@@ -16,7 +16,7 @@ from perdure.errors import MqttError
 from perdure.limits import PACKET_ID_MAX
 from perdure.mqtt.encode import forward_properties
 from perdure.mqtt.packets import Properties
-from perdure.pipeline.tbmq.owed import OwedEntry
+from perdure.pipeline.tbmq.pending import PendingEntry
 from perdure.topic.names import validate_topic_name
 
 LEVELS_MAX: Final = 65_535
@@ -60,7 +60,7 @@ _decode = msgspec.json.Decoder(_Stored).decode
 _decode_pairs = msgspec.json.Decoder(_Pairs | None).decode
 
 
-def parse_message(value: bytes, *, place: int, packet_id: int, forget_at_us: int) -> OwedEntry:
+def parse_message(value: bytes, *, place: int, packet_id: int, forget_at_us: int) -> PendingEntry:
     """The entry in the value of a message key.
 
     Args:
@@ -131,7 +131,7 @@ def build_entry(
     forget_at_us: int,
     properties: Properties,
     identifiers: tuple[int, ...] = (),
-) -> OwedEntry:
+) -> PendingEntry:
     """An entry from the fields that both of TBMQ's formats have.
 
     Raises:
@@ -154,7 +154,7 @@ def build_entry(
     if expiry_s is not None and not released:
         # An interval of zero is over at once; 0 here would mean that it has none.
         expires_at_us = max(1, (time_ms + expiry_s * 1000) * 1000)
-    return OwedEntry(
+    return PendingEntry(
         place=place,
         packet_id=packet_id,
         released=released,

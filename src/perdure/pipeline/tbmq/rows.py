@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from perdure.mqtt.packets import Properties
 from perdure.pipeline.tbmq.message_json import DamagedEntry, build_entry, parse_user_properties
-from perdure.pipeline.tbmq.owed import OwedEntry
+from perdure.pipeline.tbmq.pending import PendingEntry
 
 MESSAGES: Final = "device_publish_msg"
 SESSIONS: Final = "device_session_ctx"
@@ -76,7 +76,7 @@ def is_owed(row: Mapping[str, Any], *, ttl_s: int, now_us: int) -> bool:
     return not 0 < forget_at_us <= now_us
 
 
-def parse_row(row: Mapping[str, Any], *, place: int, packet_id: int, ttl_s: int) -> OwedEntry:
+def parse_row(row: Mapping[str, Any], *, place: int, packet_id: int, ttl_s: int) -> PendingEntry:
     """The entry in a row.
 
     Args:

@@ -104,7 +104,7 @@ async def _sorted_in_turns(names: list[str]) -> list[bytes]:
 
 
 @final
-class _Wanted:
+class _SessionQuery:
     """What a request asks for, ready to be compared."""
 
     def __init__(self, request: ListSessions, live: LiveTable | None, now_us: int) -> None:
@@ -155,7 +155,7 @@ async def list_sessions(
     Raises:
         Refused: the cursor is none, or a moment.
     """
-    wanted = _Wanted(request, live, now_us + skew_us)
+    wanted = _SessionQuery(request, live, now_us + skew_us)
     after = decode_cursor(request.cursor)
     items: list[SessionRow] = []
     looked, turns = 0, Turns()

@@ -27,7 +27,7 @@ from perdure.mqtt.reason_codes import UNSPECIFIED_ERROR
 ACK_NAMES: Final = {4: "PUBACK", 5: "PUBREC", 6: "PUBREL", 7: "PUBCOMP"}
 
 
-class Hearers(Protocol):
+class TraceRecorder(Protocol):
     """Who is told."""
 
     def record(
@@ -72,7 +72,7 @@ class Tap:
         stream: the transport.
     """
 
-    def __init__(self, traces: Hearers, stream: ByteStream) -> None:
+    def __init__(self, traces: TraceRecorder, stream: ByteStream) -> None:
         self._traces = traces
         self._stream = stream
         self._shell: Any = stream
@@ -84,7 +84,7 @@ class Tap:
         self._outbound = _Direction(from_client=False)
 
     @classmethod
-    def on_open(cls, traces: Hearers, shell: Any) -> Tap:
+    def on_open(cls, traces: TraceRecorder, shell: Any) -> Tap:
         """On a connection that is open: from the next packet on, in both directions."""
         tap = cls(traces, shell)
         connection: Any = shell.handler

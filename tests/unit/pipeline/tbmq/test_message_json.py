@@ -14,12 +14,12 @@ from perdure.pipeline.tbmq.message_json import (
     parse_message,
     parse_user_properties,
 )
-from perdure.pipeline.tbmq.owed import OwedEntry
+from perdure.pipeline.tbmq.pending import PendingEntry
 
 TIME_MS = 1_736_333_110_026
 
 
-def _parse(forget_at_us: int = 0, **fields: Any) -> OwedEntry:
+def _parse(forget_at_us: int = 0, **fields: Any) -> PendingEntry:
     stored = {
         "packetType": "PUBLISH",
         "payload": base64.b64encode(b"data").decode(),

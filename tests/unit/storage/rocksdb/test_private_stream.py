@@ -24,7 +24,7 @@ _STEPS = st.lists(
         st.tuples(st.just("run"), st.integers(1, 6)),
         st.tuples(st.just("run"), st.sampled_from([255, 256, 257])),
         st.tuples(st.just("one"), st.just(0)),
-        st.tuples(st.just("bury"), st.integers(0, 40)),
+        st.tuples(st.just("tombstone"), st.integers(0, 40)),
         st.tuples(st.just("trim"), st.integers(0, 40)),
         st.tuples(st.just("again"), st.just(0)),
     ),
@@ -101,8 +101,8 @@ class _Script:
             batch.place(entry)
             batch.put_inbox("c", entry, epoch=1)
             self.entries.append(entry)
-        elif kind == "bury" and self.entries:
-            batch.bury_inbox("c", self.entries[number % len(self.entries)], epoch=1)
+        elif kind == "tombstone" and self.entries:
+            batch.put_tombstone("c", self.entries[number % len(self.entries)], epoch=1)
         elif kind == "trim" and self.entries:
             # By offset, so of what a batch before has placed.
             through = self.entries[number % len(self.entries)].offset
@@ -200,7 +200,7 @@ async def test_a_run_that_a_restore_cuts_keeps_what_was_before(tmp_path: Path) -
     script = _Script()
     for count in (3, 5, 2):
         script.take(batch, ("run", count))
-    script.take(batch, ("bury", 4))
+    script.take(batch, ("tombstone", 4))
     store.submit(batch, NOW_US)
     last = script.entries[5].offset
     engine, _ = store.tables()

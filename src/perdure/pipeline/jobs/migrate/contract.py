@@ -7,7 +7,7 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from perdure.pipeline.tbmq.owed import Losses, OwedPage, QueueSum
+from perdure.pipeline.tbmq.pending import Losses, PendingPage, QueueSum
 
 PAGE_ENTRIES: Final = 256
 PAGE_BYTES: Final = 4 * 1024 * 1024
@@ -54,7 +54,7 @@ class Source(Protocol):
         """All clients, in ranges of about so many entries."""
         ...
 
-    def read(self, part: Range, settings: Settings) -> AsyncIterator[OwedPage]:
+    def read(self, part: Range, settings: Settings) -> AsyncIterator[PendingPage]:
         """The queues of a range, each in one run of pages, empty ones too."""
         ...
 
@@ -66,11 +66,11 @@ class Source(Protocol):
 class Target(Protocol):
     """Where they go."""
 
-    def takes(self, page: OwedPage) -> OwedPage:
+    def takes(self, page: PendingPage) -> PendingPage:
         """The page as it will be stored: what the target has no place for is counted as lost."""
         ...
 
-    async def put(self, page: OwedPage) -> None:
+    async def put(self, page: PendingPage) -> None:
         """Add the next page; an entry that an earlier run has put is not added again."""
         ...
 

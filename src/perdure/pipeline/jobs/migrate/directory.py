@@ -19,7 +19,7 @@ from perdure.errors import Fenced
 from perdure.limits import SESSION_EXPIRY_NEVER_S
 from perdure.model import Cursor, GroupRecord, InboxEntry, Message, SessionRecord, Subscription
 from perdure.pipeline.tbmq.keys import parse_shared
-from perdure.pipeline.tbmq.owed import Losses, OwedEntry, OwedPage, QueueSum, Summing
+from perdure.pipeline.tbmq.pending import Losses, PendingEntry, PendingPage, QueueSum, Summing
 from perdure.session.expiry import expires_at_us
 from perdure.session.seqno import PACKET_IDS, packet_id_of
 from perdure.storage.batch import Batch
@@ -101,7 +101,7 @@ class DatabaseTarget:
 
     # -- what it takes ---------------------------------------------------------------------
 
-    def takes(self, page: OwedPage) -> OwedPage:
+    def takes(self, page: PendingPage) -> PendingPage:
         """See ``Target.takes``: who is owed a PUBREL of a shared queue is written nowhere."""
         if self._share_of(page.client_id) is None:
             return page
@@ -115,7 +115,7 @@ class DatabaseTarget:
 
     # -- writing ---------------------------------------------------------------------------
 
-    async def put(self, page: OwedPage) -> None:
+    async def put(self, page: PendingPage) -> None:
         """See ``Target.put``."""
         share = self._share_of(page.client_id)
         if share is not None:
@@ -144,7 +144,7 @@ class DatabaseTarget:
         self._batch = Batch()
         self._batch_entries = self._batch_bytes = 0
 
-    async def _put_client(self, page: OwedPage) -> None:
+    async def _put_client(self, page: PendingPage) -> None:
         client_id = page.client_id
         if page.is_first:
             self._open = await self._begin(page)
@@ -179,7 +179,7 @@ class DatabaseTarget:
         for sub in self._sessions.subscriptions.get(client_id, ()):
             self._subscribe(client_id, sub, last_offset)
 
-    async def _begin(self, page: OwedPage) -> _Open:
+    async def _begin(self, page: PendingPage) -> _Open:
         """Whether a session is to be written, and where its serial numbers begin."""
         first = page.entries[0].packet_id if page.entries else page.last_packet_id + 1
         cursor = Cursor(self._offset(), first - 1, (), (), first - 1)
@@ -195,7 +195,7 @@ class DatabaseTarget:
         self._batch.discard_session(page.client_id)
         return _Open(cursor)
 
-    def _entry(self, session: _Open, entry: OwedEntry) -> InboxEntry:
+    def _entry(self, session: _Open, entry: PendingEntry) -> InboxEntry:
         session.serial = serial_after(session.serial, entry.packet_id)
         if entry.released:
             session.released.append(session.serial)
@@ -237,7 +237,7 @@ class DatabaseTarget:
             record = GroupRecord(group, topic_filter, offset, self._sessions.begun_at_us)
             self._batch.put_group(record)
 
-    async def _put_shared(self, group: str, topic_filter: str, page: OwedPage) -> None:
+    async def _put_shared(self, group: str, topic_filter: str, page: PendingPage) -> None:
         key = f"{group}/{topic_filter}"
         if page.is_first:
             # What a run before has put is replaced: its offsets are not the ones of this run.
@@ -271,7 +271,7 @@ class DatabaseTarget:
         count = 0
         for client_id in self._sessions.subscriptions:
             if await self._database.open_session(client_id) is None:
-                await self.put(OwedPage(client_id, 0, []))
+                await self.put(PendingPage(client_id, 0, []))
                 count += 1
         await self.flush()
         return count
@@ -322,13 +322,13 @@ class DatabaseTarget:
         self._database.close()
 
 
-def _first_end(entry: OwedEntry) -> int:
+def _first_end(entry: PendingEntry) -> int:
     ends = [end for end in (entry.forget_at_us, entry.expires_at_us) if end]
     return min(ends, default=0)
 
 
-def _owed(entry: InboxEntry, message: Message, packet_id: int) -> OwedEntry:
-    return OwedEntry(
+def _owed(entry: InboxEntry, message: Message, packet_id: int) -> PendingEntry:
+    return PendingEntry(
         entry.offset,
         packet_id,
         False,

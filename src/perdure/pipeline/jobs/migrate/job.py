@@ -31,7 +31,7 @@ from perdure.pipeline.jobs.migrate.task import (
     stage_range,
     staged_pages,
 )
-from perdure.pipeline.tbmq.owed import Losses
+from perdure.pipeline.tbmq.pending import Losses
 
 ENTRIES_PER_RANGE: Final = 10_000
 """About a second of work: what a kill costs, and what one line of the ledger stands for."""

@@ -18,7 +18,7 @@ from perdure.pipeline.jobs.migrate.contract import PAGE_BYTES, PAGE_ENTRIES, Ran
 from perdure.pipeline.tbmq import rows
 from perdure.pipeline.tbmq.identifiers import resolve
 from perdure.pipeline.tbmq.message_json import DamagedEntry
-from perdure.pipeline.tbmq.owed import Losses, OwedEntry, OwedPage
+from perdure.pipeline.tbmq.pending import Losses, PendingEntry, PendingPage
 
 _REFUSALS: Final = (
     asyncpg.InvalidAuthorizationSpecificationError,
@@ -100,13 +100,13 @@ class PostgresSource:
         if entries:
             yield Range(number, entries, after, until)
 
-    async def read(self, part: Range, settings: Settings) -> AsyncIterator[OwedPage]:
+    async def read(self, part: Range, settings: Settings) -> AsyncIterator[PendingPage]:
         """See ``Source.read``."""
         with _translated():
             async for page in self._read(part, settings):
                 yield page
 
-    async def _read(self, part: Range, settings: Settings) -> AsyncIterator[OwedPage]:
+    async def _read(self, part: Range, settings: Settings) -> AsyncIterator[PendingPage]:
         connection = await self._connect()
         columns = await self._message_columns(connection)
         within, bounds = _within(part)
@@ -122,7 +122,7 @@ class PostgresSource:
                 yield page
         for client_id, plan in plans.items():
             if not plan.is_begun:
-                yield OwedPage(client_id, plan.last_packet_id, [], losses=plan.losses)
+                yield PendingPage(client_id, plan.last_packet_id, [], losses=plan.losses)
 
     async def _plans(
         self, connection: Any, columns: set[str], part: Range, settings: Settings
@@ -217,10 +217,10 @@ def _plan(light: list[Mapping[str, Any]], last_packet_id: int, settings: Setting
 
 async def _pages(
     records: Any, plans: dict[str, _Plan], settings: Settings
-) -> AsyncIterator[OwedPage]:
+) -> AsyncIterator[PendingPage]:
     """Rows in order of client and serial number as pages."""
     client_id = ""
-    entries: list[OwedEntry] = []
+    entries: list[PendingEntry] = []
     losses = Losses()
     size = 0
     plan: _Plan | None = None
@@ -228,7 +228,7 @@ async def _pages(
     async for row in records:
         if plan is None or row["client_id"] != client_id:
             if plan is not None:
-                yield OwedPage(client_id, plan.last_packet_id, entries, is_first, True, losses)
+                yield PendingPage(client_id, plan.last_packet_id, entries, is_first, True, losses)
             client_id, plan = row["client_id"], plans[row["client_id"]]
             plan.is_begun = is_first = True
             entries, losses, size = [], plan.losses, 0
@@ -237,7 +237,7 @@ async def _pages(
         if not identifier:
             continue
         if len(entries) >= PAGE_ENTRIES or size >= PAGE_BYTES:
-            yield OwedPage(client_id, plan.last_packet_id, entries, is_first, False, losses)
+            yield PendingPage(client_id, plan.last_packet_id, entries, is_first, False, losses)
             entries, losses, size, is_first = [], Losses(), 0, False
         try:
             entry = rows.parse_row(
@@ -249,4 +249,4 @@ async def _pages(
         entries.append(entry)
         size += len(entry.payload)
     if plan is not None:
-        yield OwedPage(client_id, plan.last_packet_id, entries, is_first, True, losses)
+        yield PendingPage(client_id, plan.last_packet_id, entries, is_first, True, losses)

@@ -17,7 +17,7 @@ from perdure.errors import ConfigError, UsageError
 from perdure.model import Message
 from perdure.pipeline.jobs.migrate.contract import PAGE_BYTES, PAGE_ENTRIES, Range, Settings
 from perdure.pipeline.tbmq.identifiers import resolve
-from perdure.pipeline.tbmq.owed import Losses, OwedEntry, OwedPage, QueueSum, Summing
+from perdure.pipeline.tbmq.pending import Losses, PendingEntry, PendingPage, QueueSum, Summing
 from perdure.storage.device_queue import (
     QUEUE_LIMIT_MAX,
     DeviceQueue,
@@ -51,11 +51,11 @@ class QueueTarget:
         self._ends: list[tuple[str, int, int]] = []
         self._last_in_page = 0
 
-    def takes(self, page: OwedPage) -> OwedPage:
+    def takes(self, page: PendingPage) -> PendingPage:
         """See ``Target.takes``: everything."""
         return page
 
-    async def put(self, page: OwedPage) -> None:
+    async def put(self, page: PendingPage) -> None:
         """See ``Target.put``."""
         for entry in page.entries:
             self._batch.append(_new(page.client_id, entry))
@@ -158,7 +158,7 @@ class QueueSource:
         if clients:
             yield Range(number, entries, clients=tuple(clients))
 
-    async def read(self, part: Range, settings: Settings) -> AsyncIterator[OwedPage]:
+    async def read(self, part: Range, settings: Settings) -> AsyncIterator[PendingPage]:
         """See ``Source.read``."""
         for client_id in part.clients:
             stats = await self._queue.stats(client_id)
@@ -177,7 +177,7 @@ async def client_pages(
     last_packet_id: int,
     parts: Callable[[], AsyncIterator[list[QueuedEntry]]],
     settings: Settings,
-) -> AsyncIterator[OwedPage]:
+) -> AsyncIterator[PendingPage]:
     """A client's queue, which is read twice: for its identifiers, then for its messages.
 
     Args:
@@ -202,9 +202,9 @@ async def client_pages(
     )
     losses.renumbered, losses.repeated = resolved.renumbered, resolved.repeated
     numbers = iter(resolved.identifiers)
-    waiting: OwedPage | None = None
+    waiting: PendingPage | None = None
     async for entries in parts():
-        taken: list[OwedEntry] = []
+        taken: list[PendingEntry] = []
         for entry in entries:
             if not is_expired(entry, settings.now_us):
                 packet_id = next(numbers, 0)
@@ -213,7 +213,7 @@ async def client_pages(
         if waiting is not None:
             yield waiting
         is_first = waiting is None
-        waiting = OwedPage(
+        waiting = PendingPage(
             client_id,
             resolved.last_packet_id,
             taken,
@@ -222,16 +222,16 @@ async def client_pages(
             losses if is_first else Losses(),
         )
     if waiting is None:
-        waiting = OwedPage(client_id, resolved.last_packet_id, [], losses=losses)
+        waiting = PendingPage(client_id, resolved.last_packet_id, [], losses=losses)
     yield msgspec.structs.replace(waiting, is_last=True)
 
 
-def owed_of(entry: QueuedEntry, packet_id: int) -> OwedEntry:
+def owed_of(entry: QueuedEntry, packet_id: int) -> PendingEntry:
     """An entry of ours in the form of all sources. Its place is its serial number, which no
     entry that expires before it can change; TBMQ counts them from 0."""
     message = entry.message
     released = entry.state is EntryState.PUBREL
-    return OwedEntry(
+    return PendingEntry(
         entry.serial + 1,
         packet_id,
         released,
@@ -248,7 +248,7 @@ def owed_of(entry: QueuedEntry, packet_id: int) -> OwedEntry:
     )
 
 
-def _new(client_id: str, entry: OwedEntry) -> NewEntry:
+def _new(client_id: str, entry: PendingEntry) -> NewEntry:
     return NewEntry(
         client_id,
         entry.message(),

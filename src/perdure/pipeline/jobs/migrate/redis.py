@@ -19,7 +19,7 @@ from perdure.pipeline.jobs.migrate.contract import PAGE_BYTES, PAGE_ENTRIES, Ran
 from perdure.pipeline.tbmq import keys
 from perdure.pipeline.tbmq.identifiers import resolve
 from perdure.pipeline.tbmq.message_json import DamagedEntry, parse_message
-from perdure.pipeline.tbmq.owed import Losses, OwedEntry, OwedPage
+from perdure.pipeline.tbmq.pending import Losses, PendingEntry, PendingPage
 from perdure.storage.redis.client import RedisClient
 from perdure.storage.redis.commands import Command, check
 from perdure.storage.redis.url import parse_url
@@ -114,7 +114,7 @@ class TbmqRedisSource:
         # A key of another type is nobody's queue.
         return [reply if isinstance(reply, int) else 0 for reply in replies]
 
-    async def read(self, part: Range, settings: Settings) -> AsyncIterator[OwedPage]:
+    async def read(self, part: Range, settings: Settings) -> AsyncIterator[PendingPage]:
         """See ``Source.read``."""
         client = await self._connect()
         for at in range(0, len(part.clients), _CLIENTS):
@@ -150,7 +150,7 @@ class TbmqRedisSource:
 
     async def _pages(
         self, client: RedisClient, queues: Sequence[_Queue], now_us: int
-    ) -> AsyncIterator[OwedPage]:
+    ) -> AsyncIterator[PendingPage]:
         """Messages of several queues, asked for in windows that may span them."""
         flat = [(queue, member) for queue in queues for member in queue.members]
         values: dict[bytes, tuple[bytes | None, int]] = {}
@@ -159,7 +159,7 @@ class TbmqRedisSource:
             parts = _parts(queue.members)
             for number, members in enumerate(parts):
                 losses = queue.losses if number == 0 else Losses()
-                entries: list[OwedEntry] = []
+                entries: list[PendingEntry] = []
                 for member in members:
                     if member.key not in values:
                         values = await self._values(
@@ -172,7 +172,7 @@ class TbmqRedisSource:
                     elif entry is not None:
                         losses.expired += 1
                 is_last = number == len(parts) - 1
-                page = OwedPage(
+                page = PendingPage(
                     queue.client_id, queue.last_packet_id, entries, number == 0, is_last, losses
                 )
                 for small in _bounded(page):
@@ -197,7 +197,7 @@ class TbmqRedisSource:
 
     def _entry(
         self, queue: _Queue, member: _Member, value: bytes | None, forget_at_us: int, losses: Losses
-    ) -> OwedEntry | None:
+    ) -> PendingEntry | None:
         if value is None:
             losses.dangling += 1
             return None
@@ -229,10 +229,10 @@ def _parts(members: list[_Member]) -> list[list[_Member]]:
     return [members[first:end] for first, end in pairwise(bounds)] or [[]]
 
 
-def _bounded(page: OwedPage) -> list[OwedPage]:
+def _bounded(page: PendingPage) -> list[PendingPage]:
     """A page, or several if its payloads are large."""
-    pages: list[OwedPage] = []
-    entries: list[OwedEntry] = []
+    pages: list[PendingPage] = []
+    entries: list[PendingEntry] = []
     size = 0
     for entry in page.entries:
         if entries and size + len(entry.payload) > PAGE_BYTES:

@@ -21,13 +21,13 @@ from perdure.pipeline.jobs.migrate.contract import (
     Source,
     Target,
 )
-from perdure.pipeline.tbmq.owed import Losses, OwedPage, QueueSum, Summing
+from perdure.pipeline.tbmq.pending import Losses, PendingPage, QueueSum, Summing
 
 VERIFIED_TOGETHER: Final = 64
 """Queues that are read back at once: servers answer many questions in one round trip."""
 _LENGTH_BYTES: Final = 4
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(OwedPage).decode
+_decode = msgspec.msgpack.Decoder(PendingPage).decode
 
 
 @final
@@ -40,7 +40,7 @@ class Tally:
         self._summing = Summing()
         self._entries = self._pubrels = self._payload_bytes = 0
 
-    def add(self, page: OwedPage) -> None:
+    def add(self, page: PendingPage) -> None:
         """The next page."""
         if page.is_first:
             self._summing = Summing()
@@ -77,7 +77,7 @@ async def copy_range(
     return await put_pages(part.number, source.read(part, settings), target)
 
 
-async def put_pages(number: int, pages: AsyncIterator[OwedPage], target: Target) -> RangeResult:
+async def put_pages(number: int, pages: AsyncIterator[PendingPage], target: Target) -> RangeResult:
     """Put the pages of a range into a target, and compare what is there then."""
     tally = Tally()
     async for page in pages:
@@ -149,13 +149,13 @@ async def stage_range(
     return msgspec.structs.replace(tally.result(part.number, []), state="staged")
 
 
-async def staged_pages(path: Path) -> AsyncIterator[OwedPage]:
+async def staged_pages(path: Path) -> AsyncIterator[PendingPage]:
     """The pages in a file of ``stage_range``."""
     for page in _frames(path):
         yield page
 
 
-def _frames(path: Path) -> Iterator[OwedPage]:
+def _frames(path: Path) -> Iterator[PendingPage]:
     with path.open("rb") as file:
         while head := file.read(_LENGTH_BYTES):
             yield _decode(file.read(int.from_bytes(head)))

@@ -11,7 +11,7 @@ from perdure.model import Cursor, Subscription
 from perdure.pipeline.jobs.migrate.contract import RangeResult
 from perdure.pipeline.jobs.migrate.directory import DatabaseTarget, Sessions, serial_after
 from perdure.pipeline.jobs.migrate.task import put_pages
-from perdure.pipeline.tbmq.owed import OwedPage
+from perdure.pipeline.tbmq.pending import PendingPage
 from perdure.session.seqno import packet_id_of
 from perdure.storage.memory import MemoryDatabase
 from tests.unit.pipeline.jobs.migrate.samples import HOUR_US, NOW_US, owed, pages
@@ -19,13 +19,13 @@ from tests.unit.pipeline.jobs.migrate.samples import HOUR_US, NOW_US, owed, page
 MIGRATION = Sessions(NOW_US)
 
 
-async def each(found: Iterable[OwedPage]) -> AsyncIterator[OwedPage]:
+async def each(found: Iterable[PendingPage]) -> AsyncIterator[PendingPage]:
     for page in found:
         yield page
 
 
 async def put(
-    database: MemoryDatabase, queue: list[OwedPage], sessions: Sessions = MIGRATION
+    database: MemoryDatabase, queue: list[PendingPage], sessions: Sessions = MIGRATION
 ) -> RangeResult:
     target = DatabaseTarget(database, sessions)
     await target.begin()

@@ -13,7 +13,7 @@ from perdure.errors import ConfigError, StorageUnavailable
 from perdure.pipeline.jobs.migrate import postgres
 from perdure.pipeline.jobs.migrate.contract import Range
 from perdure.pipeline.jobs.migrate.postgres import PostgresSource
-from perdure.pipeline.tbmq.owed import OwedPage
+from perdure.pipeline.tbmq.pending import PendingPage
 from tests.support.database_servers import PostgresServer
 from tests.unit.pipeline.jobs.migrate.samples import NOW_US, SETTINGS, numbers
 
@@ -67,9 +67,11 @@ async def insert(
     )
 
 
-async def read(url: str, part: Range | None = None, **settings: Any) -> dict[str, list[OwedPage]]:
+async def read(
+    url: str, part: Range | None = None, **settings: Any
+) -> dict[str, list[PendingPage]]:
     source = PostgresSource(url)
-    found: dict[str, list[OwedPage]] = {}
+    found: dict[str, list[PendingPage]] = {}
     changed = msgspec.structs.replace(SETTINGS, **settings)
     try:
         async for page in source.read(part or Range(0, 1), changed):

@@ -13,7 +13,7 @@ from perdure.pipeline.jobs.migrate import queues
 from perdure.pipeline.jobs.migrate.contract import Range
 from perdure.pipeline.jobs.migrate.queues import QueueSource, QueueTarget
 from perdure.pipeline.jobs.migrate.task import put_pages
-from perdure.pipeline.tbmq.owed import OwedPage
+from perdure.pipeline.tbmq.pending import PendingPage
 from perdure.storage.device_queue import Appended, NewEntry
 from perdure.storage.memory import MemoryDeviceQueue
 from tests.unit.pipeline.jobs.migrate.samples import HOUR_US, NOW_US, SETTINGS, owed, pages
@@ -26,7 +26,7 @@ ENTRIES = [
 ]
 
 
-async def read_all(queue: Any, client_id: str = "c", **settings: Any) -> list[OwedPage]:
+async def read_all(queue: Any, client_id: str = "c", **settings: Any) -> list[PendingPage]:
     part = Range(0, 1, clients=(client_id,))
     return [page async for page in QueueSource(queue).read(part, SETTINGS)]
 

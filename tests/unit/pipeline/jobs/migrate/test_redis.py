@@ -16,7 +16,7 @@ from perdure.errors import StorageUnavailable
 from perdure.pipeline.jobs.migrate import redis
 from perdure.pipeline.jobs.migrate.contract import Range
 from perdure.pipeline.jobs.migrate.redis import TbmqRedisSource
-from perdure.pipeline.tbmq.owed import OwedPage
+from perdure.pipeline.tbmq.pending import PendingPage
 from perdure.storage.redis.client import RedisClient
 from perdure.storage.redis.commands import Command
 from perdure.storage.redis.url import parse_url
@@ -95,8 +95,8 @@ async def write(url: str, prefix: str) -> Tbmq:
     return Tbmq(await RedisClient.connect(parse_url(url)), prefix)
 
 
-async def read(url: str, prefix: str, entries_max: int = 10_000) -> dict[str, list[OwedPage]]:
-    found: dict[str, list[OwedPage]] = {}
+async def read(url: str, prefix: str, entries_max: int = 10_000) -> dict[str, list[PendingPage]]:
+    found: dict[str, list[PendingPage]] = {}
     source = TbmqRedisSource(url, prefix)
     now = msgspec.structs.replace(SETTINGS, now_us=SystemClock().now_us())
     try:

@@ -17,7 +17,7 @@ from perdure.pipeline.jobs.migrate.task import (
     stage_range,
     staged_pages,
 )
-from perdure.pipeline.tbmq.owed import Losses, OwedPage, QueueSum, Summing
+from perdure.pipeline.tbmq.pending import Losses, PendingPage, QueueSum, Summing
 from perdure.storage.memory import MemoryDeviceQueue
 from tests.unit.pipeline.jobs.migrate.samples import NOW_US, SETTINGS, ListSource, owed, pages
 
@@ -47,7 +47,7 @@ async def test_a_directory_that_is_gone_is_an_error_of_ours(tmp_path: Path) -> N
 
 
 async def test_losses_are_added_up() -> None:
-    page = OwedPage("c", 1, [], losses=Losses(expired=2, damaged=["d"]))
+    page = PendingPage("c", 1, [], losses=Losses(expired=2, damaged=["d"]))
     counted = await count_range(ListSource([page, page]), PART, SETTINGS)
     assert counted.losses == Losses(expired=4, damaged=["d", "d"])
 
@@ -58,10 +58,10 @@ class Wrong:
     def __init__(self, answers: dict[str, QueueSum | None]) -> None:
         self.answers = answers
 
-    def takes(self, page: OwedPage) -> OwedPage:
+    def takes(self, page: PendingPage) -> PendingPage:
         return page
 
-    async def put(self, page: OwedPage) -> None:
+    async def put(self, page: PendingPage) -> None:
         pass
 
     async def flush(self) -> None:

@@ -6,12 +6,12 @@ import msgspec
 
 from perdure.mqtt.encode import forward_properties
 from perdure.mqtt.packets import Properties
-from perdure.pipeline.tbmq.owed import Losses, OwedEntry, QueueSum, Summing
+from perdure.pipeline.tbmq.pending import Losses, PendingEntry, QueueSum, Summing
 
-ENTRY = OwedEntry(1, 7, False, "t", b"x", 1, expires_at_us=5_000_000, published_at_us=1)
+ENTRY = PendingEntry(1, 7, False, "t", b"x", 1, expires_at_us=5_000_000, published_at_us=1)
 
 
-def _sum(*entries: OwedEntry) -> QueueSum:
+def _sum(*entries: PendingEntry) -> QueueSum:
     summing = Summing()
     for entry in entries:
         summing.add(entry)
@@ -42,7 +42,7 @@ def test_what_a_sum_sees() -> None:
 
 def test_of_a_pubrel_only_the_identifier_counts() -> None:
     released = msgspec.structs.replace(ENTRY, released=True)
-    bare = OwedEntry(1, 7, True, "", b"", 2)
+    bare = PendingEntry(1, 7, True, "", b"", 2)
     assert _sum(released).matches(_sum(bare))
 
 

@@ -18,7 +18,7 @@ EXPIRY_TOLERANCE_MS: Final = 1_000
 """Stores keep expiry in microseconds, milliseconds or seconds: the most that rounding moves it."""
 
 
-class OwedEntry(msgspec.Struct, frozen=True, array_like=True):
+class PendingEntry(msgspec.Struct, frozen=True, array_like=True):
     """A PUBLISH, or the PUBREL of one, that a client is owed.
 
     Attributes:
@@ -103,7 +103,7 @@ class Losses(msgspec.Struct, array_like=True):
         self.damaged += other.damaged
 
 
-class OwedPage(msgspec.Struct, frozen=True, array_like=True):
+class PendingPage(msgspec.Struct, frozen=True, array_like=True):
     """Some entries of one queue; the pages of a queue come one after the other.
 
     Attributes:
@@ -116,7 +116,7 @@ class OwedPage(msgspec.Struct, frozen=True, array_like=True):
 
     client_id: str
     last_packet_id: int
-    entries: list[OwedEntry]
+    entries: list[PendingEntry]
     is_first: bool = True
     is_last: bool = True
     losses: Losses = msgspec.field(default_factory=Losses)
@@ -153,7 +153,7 @@ class Summing:
         self._count = 0
         self._expiry_ms = 0
 
-    def add(self, entry: OwedEntry) -> None:
+    def add(self, entry: PendingEntry) -> None:
         """The next entry."""
         self._count += 1
         if entry.released:
