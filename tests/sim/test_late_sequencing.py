@@ -41,6 +41,7 @@ def run(seed: int, plan: Plan | None = None, *, has_peers: bool = False) -> Repo
     return report
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_promise_is_kept_on_a_log_elsewhere(seed: int) -> None:
     report = run(seed, has_peers=seed % 2 == 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import pytest
 
@@ -24,14 +24,15 @@ CANARY_SEEDS = 12
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
 
 
-def _seeds() -> list[int]:
+def _seeds() -> list[Any]:
     """Those that found bugs, and the first ones; or the one that was asked for, and so many on."""
     if wanted := os.environ.get("PERDURE_SEED"):
         first, count = int(wanted), int(os.environ.get("PERDURE_SIM_SEEDS") or 1)
         return list(range(first, first + count))
     lines = REGRESSIONS.read_text().splitlines()
     found = [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
-    return sorted({*found, *range(SEEDS)})
+    others = sorted({*range(SEEDS)} - {*found})
+    return [*found, *(pytest.param(seed, marks=pytest.mark.sampled) for seed in others)]
 
 
 @pytest.mark.parametrize("seed", _seeds())
@@ -42,6 +43,7 @@ def test_every_promise_is_kept(seed: int) -> None:
     assert report.published > 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(8))
 def test_the_os_level_survives_the_death_of_the_broker(seed: int) -> None:
     """Power cuts apart, nothing differs from ``fsync``."""
@@ -53,6 +55,7 @@ def test_the_os_level_survives_the_death_of_the_broker(seed: int) -> None:
     assert report.crashes > 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(16))
 def test_every_promise_is_kept_by_a_broker_that_rests(seed: int) -> None:
     """What ends a rest, and what comes in one, meets crashes and faults of the disk."""
@@ -108,5 +111,5 @@ def test_canary_a_broker_that_hands_qos_2_on_before_it_is_synced() -> None:
     plan = Plan(
         steps=400, storage_faults=False, generations=False, config=config, durability="fsync"
     )
-    texts = [text for report in _runs(FaultyDatabase, plan) for text in report.breaches]
-    assert any("repeated" in text for text in texts)
+    reports = _runs(FaultyDatabase, plan)
+    assert any("repeated" in text for report in reports for text in report.breaches)

@@ -3,8 +3,9 @@
 Two variables of the environment choose, both by a seed that the run prints; without them all run.
 
 - ``PERDURE_SAMPLE=seed`` (``make test``, ``.ci/run``): one in four of the tests that start
-  processes and prove again, on real ones, what others prove: those in the folders ``SAMPLED`` or
-  with the mark ``sampled``. Four seeds that follow each other take all of them.
+  processes and prove again, on real ones, what others prove, and of the seeds of simulations:
+  those in the folders ``SAMPLED``, those of ``CONTRACT`` that ask a server, and those with the mark
+  ``sampled``. Four seeds that follow each other take all of them.
 - ``PERDURE_SHARE=part/of:seed`` (``.ci/run``): of the files in the folders that
   ``PERDURE_SHARED`` names those of one share; runs beside this one take the others. A compiled
   broker does to a server what the source does, so tests of servers are not shared.
@@ -19,8 +20,10 @@ from typing import Final, NamedTuple
 import pytest
 
 SAMPLED: Final = ("tests/browser/", "tests/crash/", "tests/interop/", "tests/spark/")
+CONTRACT: Final = "tests/contract/"
 SAMPLED_ONE_IN: Final = 4
-NOT_SHARED: Final = ("redis", "postgres", "kafka")
+SERVERS: Final = ("redis", "postgres", "kafka")
+"""Marks of the tests that ask one."""
 
 
 class Share(NamedTuple):
@@ -63,18 +66,19 @@ def share() -> Share | None:
     return Share(part, of, int(seed), tuple(folders))
 
 
-def is_in_sample(node: str, seed: int, group: str | None) -> bool:
+def is_in_sample(node: str, seed: int, group: str | None, *, asks_server: bool = False) -> bool:
     """Whether a run takes a test.
 
     Args:
         node: its node id.
         seed: of the run.
+        asks_server: it has one of the marks ``SERVERS``.
         group: for one with the mark ``sampled``: what is taken or left together with it, the test
             itself if empty.
     """
-    if group is None and not node.startswith(SAMPLED):
-        return True
-    return (digest(group or node) + seed) % SAMPLED_ONE_IN == 0
+    sampled = group is not None or node.startswith(SAMPLED)
+    sampled = sampled or (asks_server and node.startswith(CONTRACT))
+    return not sampled or (digest(group or node) + seed) % SAMPLED_ONE_IN == 0
 
 
 def chosen(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
@@ -84,11 +88,12 @@ def chosen(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Ite
     left: list[pytest.Item] = []
     for item in items:
         takes = True
+        asks_server = any(item.get_closest_marker(name) for name in SERVERS)
         if seed:
             mark = item.get_closest_marker("sampled")
             group = None if mark is None else str(mark.kwargs.get("group", ""))
-            takes = is_in_sample(item.nodeid, int(seed), group)
-        if taken is not None and not any(item.get_closest_marker(name) for name in NOT_SHARED):
+            takes = is_in_sample(item.nodeid, int(seed), group, asks_server=asks_server)
+        if taken is not None and not asks_server:
             takes = takes and taken.has(item.nodeid.partition("::")[0])
         (kept if takes else left).append(item)
     return kept, left
@@ -99,7 +104,9 @@ def told() -> str:
     seed, taken = os.environ.get("PERDURE_SAMPLE"), share()
     words = []
     if seed:
-        words.append(f"one in {SAMPLED_ONE_IN} of the tests with processes: SAMPLE={seed}")
+        words.append(
+            f"one in {SAMPLED_ONE_IN} of the tests with processes and of simulations: SAMPLE={seed}"
+        )
     if taken is not None:
         words.append(f"share {taken.part + 1} of {taken.of} by the seed {taken.seed}")
     return "; ".join(words)

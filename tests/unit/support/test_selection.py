@@ -11,7 +11,9 @@ from tests.support import selection
 from tests.support.selection import SAMPLED_ONE_IN, chosen
 
 UNIT = [f"tests/unit/test_{number}.py::test_a" for number in range(20)]
+UNIT += ["tests/contract/test_0.py::test_a[memory]"]
 CRASH = [f"tests/crash/test_x.py::test_{number}" for number in range(60)]
+CONTRACT = [f"tests/contract/test_{number}.py::test_a[redis]" for number in range(20)]
 WIRE = [f"tests/wire/test_{number}.py::test_a[{kind}]" for number in range(20) for kind in "vsc"]
 
 
@@ -22,6 +24,7 @@ def _item(node: str, **marks: dict[str, Any]) -> Any:
 
 def _items() -> list[Any]:
     plain = [_item(node) for node in UNIT + CRASH]
+    plain += [_item(node, redis={}) for node in CONTRACT]
     for node in WIRE:
         group = {} if node.endswith("[v]") else {"sampled": {"group": node.partition("::")[0]}}
         plain.append(_item(node, **group))
@@ -41,7 +44,7 @@ def nothing_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_all_run_if_nobody_chooses() -> None:
-    assert _taken(_items()) == {*UNIT, *CRASH, *WIRE}
+    assert _taken(_items()) == {*UNIT, *CRASH, *CONTRACT, *WIRE}
     assert selection.told() == ""
 
 
@@ -56,7 +59,7 @@ def test_samples_that_follow_each_other_take_all(monkeypatch: pytest.MonkeyPatch
         for node in WIRE:  # a file's process serves all of its cases or is not started
             assert (node in taken) == (node[:-2] + "s]" in taken) or node in always
         seen += taken - always
-    assert sorted(seen) == sorted({*CRASH, *WIRE} - always)
+    assert sorted(seen) == sorted({*CRASH, *CONTRACT, *WIRE} - always)
 
 
 def test_shares_take_each_file_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,10 +68,10 @@ def test_shares_take_each_file_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for index in range(2):
         monkeypatch.setenv("PERDURE_SHARE", f"{index}/2:11")
         halves.append(_taken(_items()))
-        assert {*UNIT, *CRASH} < halves[index]
-    assert halves[0] | halves[1] == {*UNIT, *CRASH, *WIRE}
+        assert {*UNIT, *CRASH, *CONTRACT} < halves[index]
+    assert halves[0] | halves[1] == {*UNIT, *CRASH, *CONTRACT, *WIRE}
     shared = halves[0] & halves[1]
-    assert shared == {*UNIT, *CRASH}
+    assert shared == {*UNIT, *CRASH, *CONTRACT}
     files = [{node.partition("::")[0] for node in half - shared} for half in halves]
     assert files[0]
     assert files[1]

@@ -155,7 +155,7 @@ class Committer:
     def _awaits_log(self) -> bool:
         """Whether what was submitted has to come back before more is: under load batches are as far
         apart as the log is slow, and a lone one never waits."""
-        return self.sequences_late and len(self._submitted) >= SUBMITTED_MAX
+        return self.sequences_late and len(self._submitted.queue) >= SUBMITTED_MAX
 
     def linger(self, *, gathering: bool, still: bool = True) -> bool:
         """Let the spacing go by: the last thing that a turn does.
@@ -266,7 +266,7 @@ class Committer:
     @property
     def has_submitted(self) -> bool:
         """Whether the log has still to give something back."""
-        return len(self._submitted) > 0
+        return bool(self._submitted.queue)
 
     async def submit_aside(self, batch: Batch, wall_us: int) -> None:
         """Submit a batch that is not the open one, and wait until it is sequenced (where there are

@@ -42,11 +42,6 @@ class Submission:
         self.written: list[Waiter] = written
         self.waiting: Waiters = waiting
 
-    @property
-    def is_sequenced(self) -> bool:
-        """Whether it has passed the log."""
-        return self.batch is None or self.batch.is_sequenced
-
     def counting_items(self) -> list[Item]:
         """The items, but for messages that do not count."""
         batch = self.batch
@@ -65,28 +60,28 @@ class Submission:
 
 @final
 class Submissions:
-    """What was submitted and not gone on with yet, in order.
+    """What was submitted and not gone on with yet.
 
     Args:
         go_on: called with each submission that is sequenced and next.
+
+    Attributes:
+        queue: in order.
     """
 
-    __slots__ = ("_go_on", "_queue", "_sequencing", "waiting_count")
+    __slots__ = ("_go_on", "_sequencing", "queue", "waiting_count")
 
     def __init__(self, go_on: Callable[[Submission], None]) -> None:
         self._go_on: Callable[[Submission], None] = go_on
-        self._queue: deque[Submission] = deque()
+        self.queue: deque[Submission] = deque()
         self._sequencing: bool = False
         self.waiting_count: int = 0
         """Things that are waited for a sync of in what is here."""
 
-    def __len__(self) -> int:
-        return len(self._queue)
-
     def append(self, submission: Submission) -> None:
         """Add what was submitted just now."""
         self.waiting_count += submission.waiting.count
-        self._queue.append(submission)
+        self.queue.append(submission)
 
     def sequence(self) -> None:
         """Go on with what has passed the log, in the order in which it was submitted."""
@@ -94,8 +89,11 @@ class Submissions:
             return  # what one of its waiters has caused comes after it
         self._sequencing = True
         try:
-            while self._queue and self._queue[0].is_sequenced:
-                submission = self._queue.popleft()
+            while self.queue:
+                batch = self.queue[0].batch
+                if batch is not None and not batch.is_sequenced:
+                    break
+                submission = self.queue.popleft()
                 self.waiting_count -= submission.waiting.count
                 self._go_on(submission)
         finally:
@@ -103,7 +101,7 @@ class Submissions:
 
     def take(self) -> deque[Submission]:
         """All of them: the log does not give them back."""
-        queue = self._queue
-        self._queue = deque()
+        queue = self.queue
+        self.queue = deque()
         self.waiting_count = 0
         return queue

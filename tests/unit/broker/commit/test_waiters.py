@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.broker.commit.submissions import Submission
+from perdure.broker.commit.submissions import Submission, Submissions
 from perdure.broker.commit.waiters import Waiters, notify, notify_failed
 from perdure.errors import StorageError, StorageUnavailable
+from perdure.model import Message
 from perdure.storage.batch import Batch
+from perdure.storage.memory import MemoryDatabase
 
 
 class Named:
@@ -55,6 +57,20 @@ def test_one_that_breaks_keeps_it_from_nobody(in_doubt: bool) -> None:
     assert heard == [f"a {what}", "! broke", f"b {what}"]
 
 
-def test_nothing_to_submit_waits_for_nothing_itself() -> None:
-    assert Submission(None, [], [], Waiters()).is_sequenced
-    assert not Submission(Batch(), [], [], Waiters()).is_sequenced
+def test_what_submits_nothing_waits_for_what_stands_before_it_alone() -> None:
+    gone: list[Submission] = []
+    submissions = Submissions(gone.append)
+    batch = Batch()
+    batch.append(Message("t", b"", 1))
+    first, late, last = (Submission(each, [], [], Waiters()) for each in (None, batch, None))
+    submissions.append(first)
+    submissions.sequence()
+    assert gone == [first]
+    submissions.append(late)
+    submissions.append(last)
+    submissions.sequence()
+    assert gone == [first]
+    MemoryDatabase().submit(batch, 0)
+    submissions.sequence()
+    assert gone == [first, late, last]
+    assert not submissions.queue
