@@ -40,16 +40,6 @@ class Histogram:
         """Number of observations."""
         return sum(self.counts)
 
-    def quantile(self, q: float) -> int:
-        """Upper bound of the bucket that holds the quantile; 0 if nothing was observed."""
-        rank = q * self.count
-        seen = 0
-        for bucket, number in enumerate(self.counts):
-            seen += number
-            if number and seen >= rank:
-                return 1 << bucket
-        return 0
-
 
 def add(counter: dict[tuple[str, ...], int], key: tuple[str, ...], count: int = 1) -> None:
     """Count in a ``dict`` metric."""

@@ -49,12 +49,6 @@ class StreamMatch:
         self.pattern = pattern
         self.constraints = constraints
 
-    @property
-    def needs_check(self) -> bool:
-        """Whether not every topic of the stream matches: a reader that finds topics by a hash
-        of the constraints' tokens has to compare the tokens themselves at the end."""
-        return bool(self.constraints)
-
 
 @final
 class Node:

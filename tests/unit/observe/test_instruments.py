@@ -36,13 +36,3 @@ def test_a_value_is_in_the_bucket_whose_bounds_hold_it(value: int) -> None:
         assert value <= 2**bucket
     if bucket > 0:
         assert value > 2 ** (bucket - 1)
-
-
-def test_quantile_is_the_upper_bound_of_its_bucket() -> None:
-    histogram = Histogram()
-    assert histogram.quantile(0.5) == 0
-    for value in (1, 3, 3, 1000):
-        histogram.observe(value)
-    assert histogram.quantile(0.25) == 1
-    assert histogram.quantile(0.5) == 4
-    assert histogram.quantile(0.99) == 1024

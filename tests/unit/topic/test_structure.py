@@ -129,7 +129,6 @@ def check_streams_matching(trie: StructureTrie, topics: list[str], topic_filter:
         assert is_found is matches(topic_filter, topic)
     for match in found:
         assert "/".join(match.pattern) == trie.pattern(match.stream)
-        assert match.needs_check is bool(match.constraints)
         # The number of a varying level is its place among the pattern's `+`.
         assert all(index < match.pattern.count("+") for index, _ in match.constraints)
 
@@ -179,7 +178,7 @@ def test_constraints_name_the_varying_levels_that_the_filter_fixes() -> None:
     (match,) = trie.streams_matching("x/7/2/#")
     assert match.constraints == ((0, "7"), (1, "2"))
     (match,) = trie.streams_matching("x/#")
-    assert not match.needs_check
+    assert match.constraints == ()
 
 
 def test_a_filter_without_wildcards_is_in_one_stream_at_most() -> None:

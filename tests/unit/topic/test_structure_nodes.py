@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perdure.topic.records import NodeRecord
-from perdure.topic.structure_nodes import PLUS, Node, StreamMatch, subtree
+from perdure.topic.structure_nodes import PLUS, Node, subtree
 
 
 def test_a_node_is_a_stream_once_a_topic_ends_there() -> None:
@@ -25,8 +25,3 @@ def test_the_subtree_has_every_stream_and_no_other_node() -> None:
     root.levels = ("a",)
     assert {node.node_id for node in subtree(root)} == {1, 2, 3}
     assert subtree(Node(9, 0, "z")) == []
-
-
-def test_a_match_with_constraints_needs_a_check() -> None:
-    assert StreamMatch(1, ("a", PLUS), ((0, "x"),)).needs_check
-    assert not StreamMatch(1, ("a", PLUS), ()).needs_check

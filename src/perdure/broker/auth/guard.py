@@ -54,12 +54,11 @@ _Value = TypeVar("_Value")
 class _Failures:
     """Failures within a window."""
 
-    __slots__ = ("banned_until_us", "count", "since_us")
+    __slots__ = ("count", "since_us")
 
     def __init__(self, since_us: int) -> None:
         self.count: int = 0
         self.since_us: int = since_us
-        self.banned_until_us: int = 0
 
     def add(self, now_us: int, window_us: int) -> int:
         """Count one; returns how many the window has."""

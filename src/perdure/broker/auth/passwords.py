@@ -92,18 +92,16 @@ class _Check:
         place: the address that pays for it: of who asked first.
     """
 
-    __slots__ = ("done", "hashes", "password", "place", "question")
+    __slots__ = ("done", "hashes", "password", "place")
 
     def __init__(
         self,
-        question: _Question,
         hashes: Sequence[SlowHash],
         password: bytes,
         place: str,
         done: asyncio.Future[_Outcome],
     ) -> None:
         self.place = place
-        self.question = question
         self.hashes = tuple(hashes)
         self.password = password
         self.done = done
@@ -237,7 +235,7 @@ class PasswordAuthenticator:
         done: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
         address = request.address
         place = address_key(address)
-        check = _Check(question, self._credentials.hashes(user), password, place, done)
+        check = _Check(self._credentials.hashes(user), password, place, done)
         # Both belong to the credentials of now: after a reload they are others, and what this
         # check finds goes nowhere.
         checks, cache = self._checks, self._cache

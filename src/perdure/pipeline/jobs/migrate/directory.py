@@ -58,13 +58,12 @@ def serial_after(serial: int, packet_id: int) -> int:
 class _Open:
     """The session that is being written."""
 
-    __slots__ = ("cursor", "is_skipped", "is_split", "released", "serial")
+    __slots__ = ("cursor", "is_skipped", "released", "serial")
 
     def __init__(self, cursor: Cursor, *, is_skipped: bool = False) -> None:
         self.cursor = cursor
         self.serial = cursor.serial
         self.released: list[int] = []
-        self.is_split = False
         self.is_skipped = is_skipped
 
 
@@ -153,7 +152,6 @@ class DatabaseTarget:
             return
         batch = self._batch
         if page.is_first and not page.is_last:
-            session.is_split = True
             batch.put_session(self._record(client_id, changed_at_us=0))
         last_offset = session.cursor.offset
         entries = [self._entry(session, entry) for entry in page.entries]
