@@ -91,3 +91,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         absent = kafka.why_not()
         if absent:
             missing(absent)
+
+
+@pytest.fixture
+def cheap_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passwords cost next to nothing, for tests that are about something else."""
+    from perdure.broker.auth import hashes
+
+    monkeypatch.setattr(hashes, "SCRYPT_LOG2_N", 4)
+    monkeypatch.setattr(hashes, "PBKDF2_SHA512_ITERATIONS", 1_000)

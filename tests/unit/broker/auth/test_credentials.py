@@ -18,6 +18,8 @@ from perdure.broker.auth.credentials import (
 from perdure.broker.auth.hashes import Pbkdf2Hash, ScramKeys, TokenHash, scram_keys
 from perdure.errors import ConfigError
 
+pytestmark = pytest.mark.usefixtures("cheap_hashes")
+
 SALT = b"0123456789abcdef"
 QUICK = Pbkdf2Hash(1, b"salt", hashlib.pbkdf2_hmac("sha512", b"pw", b"salt", 1))
 SCRAM = scram_keys("pw", b"salt", iterations=1)

@@ -14,6 +14,8 @@ from perdure.cli.main import run
 
 Capture = pytest.CaptureFixture[str]
 
+pytestmark = pytest.mark.usefixtures("cheap_hashes")
+
 
 @pytest.fixture
 def users(tmp_path: Path) -> Path:
