@@ -5,7 +5,8 @@ Two variables of the environment choose, both by a seed that the run prints; wit
 - ``PERDURE_SAMPLE=seed`` (``make test``, ``.ci/run``): one in four of the tests that start
   processes and prove again, on real ones, what others prove, and of the seeds of simulations:
   those in the folders ``SAMPLED``, those of ``CONTRACT`` that ask a server, and those with the mark
-  ``sampled``. Four seeds that follow each other take all of them.
+  ``sampled``. Four seeds that follow each other take all of them; of those that ask Kafka, which
+  starts Java machines, it is one in twelve outside CI.
 - ``PERDURE_SHARE=part/of:seed`` (``.ci/run``): of the files in the folders that
   ``PERDURE_SHARED`` names those of one share; runs beside this one take the others. A compiled
   broker does to a server what the source does, so tests of servers are not shared.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import pytest
@@ -22,6 +24,7 @@ import pytest
 SAMPLED: Final = ("tests/browser/", "tests/crash/", "tests/interop/", "tests/spark/")
 CONTRACT: Final = "tests/contract/"
 SAMPLED_ONE_IN: Final = 4
+KAFKA_ONE_IN: Final = 12
 SERVERS: Final = ("redis", "postgres", "kafka")
 """Marks of the tests that ask one."""
 
@@ -66,19 +69,21 @@ def share() -> Share | None:
     return Share(part, of, int(seed), tuple(folders))
 
 
-def is_in_sample(node: str, seed: int, group: str | None, *, asks_server: bool = False) -> bool:
+def is_in_sample(node: str, seed: int, group: str | None, *, servers: Sequence[str] = ()) -> bool:
     """Whether a run takes a test.
 
     Args:
         node: its node id.
         seed: of the run.
-        asks_server: it has one of the marks ``SERVERS``.
+        servers: which of the marks ``SERVERS`` it has.
         group: for one with the mark ``sampled``: what is taken or left together with it, the test
             itself if empty.
     """
     sampled = group is not None or node.startswith(SAMPLED)
-    sampled = sampled or (asks_server and node.startswith(CONTRACT))
-    return not sampled or (digest(group or node) + seed) % SAMPLED_ONE_IN == 0
+    sampled = sampled or (bool(servers) and node.startswith(CONTRACT))
+    is_rare = "kafka" in servers and "PERDURE_CI" not in os.environ
+    one_in = KAFKA_ONE_IN if is_rare else SAMPLED_ONE_IN
+    return not sampled or (digest(group or node) + seed) % one_in == 0
 
 
 def chosen(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
@@ -88,12 +93,12 @@ def chosen(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Ite
     left: list[pytest.Item] = []
     for item in items:
         takes = True
-        asks_server = any(item.get_closest_marker(name) for name in SERVERS)
+        servers = [name for name in SERVERS if item.get_closest_marker(name)]
         if seed:
             mark = item.get_closest_marker("sampled")
             group = None if mark is None else str(mark.kwargs.get("group", ""))
-            takes = is_in_sample(item.nodeid, int(seed), group, asks_server=asks_server)
-        if taken is not None and not asks_server:
+            takes = is_in_sample(item.nodeid, int(seed), group, servers=servers)
+        if taken is not None and not servers:
             takes = takes and taken.has(item.nodeid.partition("::")[0])
         (kept if takes else left).append(item)
     return kept, left

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support import selection
-from tests.support.selection import SAMPLED_ONE_IN, chosen
+from tests.support.selection import KAFKA_ONE_IN, SAMPLED_ONE_IN, chosen
 
 UNIT = [f"tests/unit/test_{number}.py::test_a" for number in range(20)]
 UNIT += ["tests/contract/test_0.py::test_a[memory]"]
@@ -60,6 +60,19 @@ def test_samples_that_follow_each_other_take_all(monkeypatch: pytest.MonkeyPatch
             assert (node in taken) == (node[:-2] + "s]" in taken) or node in always
         seen += taken - always
     assert sorted(seen) == sorted({*CRASH, *CONTRACT, *WIRE} - always)
+
+
+def test_kafka_is_asked_less_often_but_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    items = [_item(node, kafka={}) for node in CRASH]
+    for variable, samples in (("PERDURE_CI", SAMPLED_ONE_IN), ("", KAFKA_ONE_IN)):
+        monkeypatch.delenv("PERDURE_CI", raising=False)
+        if variable:
+            monkeypatch.setenv(variable, "1")
+        seen: list[str] = []
+        for seed in range(samples):
+            monkeypatch.setenv("PERDURE_SAMPLE", str(seed))
+            seen += _taken(items)
+        assert sorted(seen) == sorted(CRASH)
 
 
 def test_shares_take_each_file_once(monkeypatch: pytest.MonkeyPatch) -> None:
