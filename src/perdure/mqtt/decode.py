@@ -53,8 +53,7 @@ class Decoder:
     Attributes:
         failure: what was wrong with the first bad packet; everything after it is discarded.
             In a CONNECT (``connected`` is still False) its reason code belongs into a CONNACK.
-        version: 4 or 5, 0 until a CONNECT named it. Set as soon as the CONNECT names a level
-            that is spoken here, even if the rest of the packet is bad.
+        version: 4 or 5, 0 until a CONNECT names one that is spoken here; its rest may be bad.
         protocol_level: the level that the CONNECT named, spoken or not; 0 until then.
         protocol_name_ok: False if the CONNECT named another protocol.
         connected: a CONNECT was decoded (always True on the client's side).
