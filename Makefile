@@ -73,7 +73,9 @@ SAMPLE ?= $(if $(filter file,$(origin TESTS)),$(FRESH_SEED))
 test: setup ## tests in some minutes; TESTS=tests/unit for all of a part, WORKERS=n at once, PYTEST="-k word"
 test-all: setup ## all tests; SHARE=0/2:7 leaves those to a compiled run that have the other half
 test-all: SAMPLE :=
+# In a fresh clone the workers would each prepare all tests, at the same time.
 test test-all:
+	@test -d tests/__pycache__ || $(BIN)/python -m pytest --collect-only -qq $(TESTS) >/dev/null || true
 	PERDURE_SAMPLE=$(SAMPLE) PERDURE_SHARE=$(SHARE) PERDURE_SHARED="$(COMPILED_TESTS)" \
 		$(BIN)/python -m pytest -q -n $(WORKERS) $(SPREAD) $(PYTEST) $(RECORD) $(TESTS)
 
