@@ -26,9 +26,10 @@ from perdure.clock import SystemClock
 from perdure.config.listener_kinds import LISTENER_KINDS
 from perdure.config.schema import Config, Listener
 from perdure.config.validate import enabled_listeners
-from perdure.errors import AddressUnavailable, ConfigError, PerdureError
+from perdure.errors import AddressUnavailable, ConfigError, MqttError, PerdureError
 from perdure.forwarders.applications import Applications
 from perdure.forwarders.check import check_forwarder
+from perdure.limits import UTF8_STRING_BYTES_MAX
 from perdure.net.certificate import validity
 from perdure.net.settings import TlsSettings, split_bind
 from perdure.net.sockets import open_listening
@@ -41,6 +42,7 @@ from perdure.server.http_part import HTTP_PORT, TOKEN_FILE
 from perdure.server.metrics_part import METRICS_PORT, TOKEN_SETTING
 from perdure.server.permissions import open_to_others
 from perdure.server.stores import make_driver
+from perdure.topic.names import SHARE_PREFIX, validate_topic_filter
 from perdure.web.tokens import read_tokens
 
 Severity: TypeAlias = Literal["problem", "warning"]
@@ -125,6 +127,7 @@ def look(config: Config, *, ports: bool) -> Preflight:
     with _told(findings, "storage.path"):
         findings += _directory(config)
     findings += _kept_for(config)
+    findings += _recorded(config)
     with _told(findings, "backup.to"):
         _backups(config)
     with _told(findings, "storage.backend"):
@@ -211,6 +214,21 @@ def _directory(config: Config) -> Iterator[Finding]:
     if free < ROOM_BYTES_MIN:
         text = f"{found} is on a file system with {free // 1024**2} MiB free ({_mount(found)})"
         yield Finding(name, text, "make room: see docs/howto/data-directory.md", "warning")
+
+
+def _recorded(config: Config) -> Iterator[Finding]:
+    """Filters that match what the operator meant: one that matches nothing records nothing."""
+    for name in ("record", "record_qos0"):
+        filters: tuple[str, ...] = getattr(config.storage, name)
+        for each in filters:
+            path = f"storage.{name}"
+            if each.startswith(SHARE_PREFIX):
+                yield Finding(path, f"{each!r}: what is recorded has no $share")
+                continue
+            try:
+                validate_topic_filter(each, levels_max=UTF8_STRING_BYTES_MAX)
+            except MqttError as error:
+                yield Finding(path, f"{each!r}: {error.message}")
 
 
 def _backups(config: Config) -> None:

@@ -266,6 +266,20 @@ def test_a_log_that_waits_has_a_bound(
         assert "disk_bytes_max" in told[0].hint
 
 
+def test_filters_of_what_is_recorded_are_filters(made: Callable[..., Config]) -> None:
+    storage = made().storage
+    wrong = msgspec.structs.replace(
+        storage, record=("site/#", "a/#/b", "$share/g/a"), record_qos0=("b+", "", "+/b")
+    )
+    problems, _ = told(made(storage=wrong))
+    assert problems == [
+        "storage.record: 'a/#/b': # must be the last level of a topic filter",
+        "storage.record: '$share/g/a': what is recorded has no $share",
+        "storage.record_qos0: 'b+': a wildcard must be a whole level",
+        "storage.record_qos0: '': a topic filter must not be empty",
+    ]
+
+
 def test_a_backend_that_is_not_installed(
     made: Callable[..., Config], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
