@@ -19,6 +19,10 @@ from perdure.storage.codec import decode_message
 JOIN_BYTES_MAX: Final = 256 * 1024
 """Values of one write that are copied into one piece; larger ones stay as they are."""
 
+TOPIC_SHARED_BYTES: Final = 256
+"""Up to this length the topics of a log are few, and shared with who else knows them; a longer one
+is counted with its row."""
+
 _SMALL_BYTES: Final = 1024
 """A row up to which its message is made anew for each who asks for its topic."""
 
@@ -82,11 +86,24 @@ def rows_of(messages: list[Message], *, bundled: bool = True) -> Rows:
     return rows
 
 
+def long_topics_bytes(topics: list[str]) -> int:
+    """What the topics of rows hold by themselves, bytes."""
+    size = 0
+    for topic in topics:
+        if len(topic) > TOPIC_SHARED_BYTES:
+            size += len(topic)
+    return size
+
+
 @final
 class Chunk:
-    """Rows that came together, in few large pieces of memory."""
+    """Rows that came together, in few large pieces of memory.
 
-    __slots__ = ("blob", "count", "ends", "offsets", "payload_bytes", "topics", "values")
+    Attributes:
+        size_bytes: what it holds: payloads, properties and long topics.
+    """
+
+    __slots__ = ("blob", "count", "ends", "offsets", "size_bytes", "topics", "values")
 
     def __init__(self, rows: Rows) -> None:
         self.count: int = rows.count
@@ -101,7 +118,7 @@ class Chunk:
             end += len(value)
             ends.append(end)
         self.ends: array[int] = array("q", struct.pack(f"{len(ends)}q", *ends))
-        self.payload_bytes: int = rows.payload_bytes
+        self.size_bytes: int = end + long_topics_bytes(rows.topics)
         joined = end <= JOIN_BYTES_MAX
         self.blob: bytes = b"".join(rows.values) if joined else b""
         self.values: list[bytes] = [] if joined else rows.values
@@ -109,6 +126,11 @@ class Chunk:
     def messages(self, row: int, offset: int) -> list[Message]:
         """The messages of a row; ``offset`` is that of the last."""
         return decode_row(self.topics[row], offset, self._value(row), -1, offset)
+
+    def row_bytes(self, row: int) -> int:
+        """What a row holds, with its topic."""
+        start = self.ends[row - 1] if row else 0
+        return self.ends[row] - start + len(self.topics[row])
 
     def small(self, topic: str, row: int, offset: int) -> Message | None:
         """The message of a row that is one, and small; else None."""

@@ -30,7 +30,7 @@ _ROW_MASK: Final = (1 << _ROW_BITS) - 1
 
 _MADE_MESSAGES_MAX: Final = 4096
 _MADE_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Messages that are kept once made, and bytes of their payloads: sessions that come back together
+"""Messages that are kept once made, and bytes of their rows: sessions that come back together
 want the same ones."""
 
 
@@ -40,7 +40,8 @@ class Tail:
 
     Args:
         messages_max: most messages, count; 0 = no tail.
-        bytes_max: most payload bytes.
+        bytes_max: most bytes of rows and long topics: a payload of one byte may have properties
+            of megabytes.
         floor: everything recorded so far is at or below this offset.
     """
 
@@ -95,7 +96,7 @@ class Tail:
         self._chunks.append(chunk)
         self._lasts.append(last)
         self._count += chunk.count
-        self._bytes += chunk.payload_bytes
+        self._bytes += chunk.size_bytes
         while self._count > self.messages_max or self._bytes > self.bytes_max:
             self._forget_first()
         self._cut()
@@ -229,14 +230,13 @@ class Tail:
         messages = self._made.get(offset)
         if messages is None:
             messages = chunk.messages(row, offset)
-            self._keep_made(offset, messages)
+            self._keep_made(offset, messages, chunk.row_bytes(row))
         if after < messages[0].offset and offset <= until:
             found += messages
         else:
             found += [message for message in messages if after < message.offset <= until]
 
-    def _keep_made(self, offset: int, messages: list[Message]) -> None:
-        size_bytes = sum([len(message.payload) for message in messages])
+    def _keep_made(self, offset: int, messages: list[Message], size_bytes: int) -> None:
         if size_bytes > _MADE_BYTES_MAX:
             return
         self._made_count += len(messages)
@@ -287,7 +287,7 @@ class Tail:
         if start < self._indexed:
             self._indexed_gone += chunk.count
         self._count -= chunk.count
-        self._bytes -= chunk.payload_bytes
+        self._bytes -= chunk.size_bytes
         self.floor = self._lasts[start]
         self._chunks[start] = _GONE
         self._start = start + 1

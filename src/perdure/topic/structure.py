@@ -12,7 +12,8 @@ the trie lives, and messages of one topic never change their order by moving to 
 Invariants:
 
 - A topic's stream never changes, not even over ``load``, whatever the thresholds then are.
-- Tokens that resolve to ``+`` are not kept: memory is bounded by thresholds and ``nodes_max``.
+- Tokens that resolve to ``+`` are not kept, and a long one does: memory is bounded by thresholds,
+  ``nodes_max`` and ``TOKEN_LENGTH_MAX``.
 - A topic that begins with ``$`` has another root, so a ``+`` learned in the first level of other
   topics has nothing to do with it [MQTT-4.7.2-1].
 - Every node that ``resolve`` relied on is known to ``unpersisted`` until ``mark_persisted``.
@@ -37,6 +38,10 @@ NODES_MAX: Final = 50_000
 
 A filter ``#`` reads every stream, so this also bounds how many a reader has to merge.
 """
+
+TOKEN_LENGTH_MAX: Final = 256
+"""A longer token varies, characters: what is learned is kept in memory and in each generation, and
+50,000 nodes of 13,000 bytes each would be 650 MB."""
 
 
 @final
@@ -277,8 +282,12 @@ class StructureTrie:
                 child = node.wildcard
                 if child is None:
                     threshold = thresholds[min(depth, len(thresholds) - 1)]
-                    is_full = len(node.children) >= threshold or len(self._nodes) >= self._nodes_max
-                    child = self._add(node, PLUS if is_full else token)
+                    varies = (
+                        len(node.children) >= threshold
+                        or len(self._nodes) >= self._nodes_max
+                        or len(token) > TOKEN_LENGTH_MAX
+                    )
+                    child = self._add(node, PLUS if varies else token)
                     changed[child.node_id] = child
                 if child.token == PLUS:
                     varying.append(token)

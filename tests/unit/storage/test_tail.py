@@ -83,7 +83,7 @@ def test_the_index_does_not_keep_what_is_forgotten() -> None:
 
 
 def test_bounds_and_most() -> None:
-    tail = Tail(messages_max=100, bytes_max=100, floor=0)
+    tail = Tail(messages_max=100, bytes_max=1_000, floor=0)
     tail.extend(rows_of(messages(1, 10)))
     found = tail.between(3, 5, 10)
     assert found is not None
@@ -91,8 +91,31 @@ def test_bounds_and_most() -> None:
     assert tail.between(0, 10, 9) is None
 
 
+def test_properties_and_long_topics_count() -> None:
+    """What takes the memory of one client's messages is not always their payload."""
+    properties = b"p" * 10_000
+    for made in (
+        lambda at: Message("t", b"x", offset=at, properties=properties),
+        lambda at: Message("t" * 10_000 + str(at), b"x", offset=at),
+    ):
+        tail = Tail(messages_max=10_000, bytes_max=100_000, floor=0)
+        for offset in range(1, 101):
+            tail.extend(rows_of([made(offset)]))
+        assert 88 <= tail.floor <= 92
+        assert len(tail.between(tail.floor, 100, 100) or []) == 100 - tail.floor
+
+
+def test_what_is_made_of_rows_is_bounded_too() -> None:
+    properties = b"p" * 1_000_000
+    tail = Tail(messages_max=1_000, bytes_max=10**9, floor=0)
+    for offset in range(1, 40):
+        tail.extend(rows_of([Message("t", b"x", offset=offset, properties=properties)]))
+        assert tail.between(offset - 1, offset, 10)
+        assert len(tail._made) <= 8
+
+
 def test_a_late_write_empties_it() -> None:
-    tail = Tail(messages_max=100, bytes_max=100, floor=0)
+    tail = Tail(messages_max=100, bytes_max=1_000, floor=0)
     tail.extend(rows_of(messages(10, 5)))
     tail.extend(rows_of(messages(5, 2)))
     assert tail.floor == 14
@@ -104,7 +127,7 @@ def test_a_late_write_empties_it() -> None:
 
 
 def test_forget_through() -> None:
-    tail = Tail(messages_max=100, bytes_max=100, floor=0)
+    tail = Tail(messages_max=100, bytes_max=1_000, floor=0)
     tail.extend(rows_of(messages(1, 10)))
     tail.forget_through(4)
     assert tail.between(3, 20, 10) is None

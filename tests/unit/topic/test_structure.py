@@ -320,6 +320,20 @@ def test_memory_is_bounded_by_nodes_max() -> None:
     assert place(trie, "a/499/1") == ("a/+/+", ("499", "1"))
 
 
+def test_long_tokens_vary_and_are_not_kept() -> None:
+    trie = StructureTrie(thresholds=(100, 10))
+    pad = "t" * 13_000
+    for number in range(400):
+        trie.resolve("/".join(f"{pad}{number * step}" for step in range(1, 6)))
+    assert trie.node_count == 5
+    assert trie.stream_count == 1
+    assert sum(len(record.token) for record in trie.unpersisted()) == 5
+    trie.resolve(f"a/{'b' * 256}/c")
+    trie.resolve(f"a/{'b' * 257}/c")
+    assert place(trie, f"b/{'b' * 300}/c") == ("+/+/+", ("b", "b" * 300, "c"))
+    assert place(StructureTrie(), "a/b") == ("a/b", ())
+
+
 def test_deep_topics_need_no_deep_stack() -> None:
     topic = "/".join(["x"] * 5000)
     trie = StructureTrie(nodes_max=100_000)

@@ -29,7 +29,10 @@ class RocksdbConfig(Section, frozen=True):
         int, about("Recent messages kept in memory for fresh reads.", ge=0)
     ] = 50_000
     tail_bytes: Annotated[
-        int, about("Payload bytes of recent messages kept in memory.", unit="bytes", ge=0)
+        int,
+        about(
+            "Bytes of recent messages kept in memory, with their properties.", unit="bytes", ge=0
+        ),
     ] = 32 * MIB
     max_open_files: Annotated[int, about("Table files held open; -1 = all.", ge=-1)] = 512
     learn_thresholds: Annotated[

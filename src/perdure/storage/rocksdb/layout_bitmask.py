@@ -46,6 +46,8 @@ _FIELD_BITS: Final = 16
 _INDEX_BITS: Final = _FIELDS * _FIELD_BITS
 _FIELD_MASK: Final = (1 << _FIELD_BITS) - 1
 _TOPICS_MAX: Final = 65_536
+_TOPIC_LENGTH_MAX: Final = 512
+"""The keys of longer topics are made anew: one client's topics must not fill the memory."""
 
 _KEY = struct.Struct(">IQQ")
 _TOPIC_LENGTH = struct.Struct(">H")
@@ -130,9 +132,10 @@ class BitmaskLayout:
             if known is None:
                 encoded = topic.encode()
                 known = (topic_index(topic), _TOPIC_LENGTH.pack(len(encoded)) + encoded)
-                if len(self._keys) >= _TOPICS_MAX:
-                    self._keys.clear()
-                self._keys[topic] = known
+                if len(topic) <= _TOPIC_LENGTH_MAX:
+                    if len(self._keys) >= _TOPICS_MAX:
+                        self._keys.clear()
+                    self._keys[topic] = known
             key = _KEY.pack(offset >> _EPOCH_BITS, known[0], offset)
             operations += (self._data, key, known[1] + value)
         return rows

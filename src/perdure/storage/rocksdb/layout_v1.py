@@ -59,6 +59,9 @@ LAYOUT: Final = 4
 _TOPICS_MAX: Final = 65_536
 """Topics whose keys are kept ready, and topics kept rebuilt, count each."""
 
+_TOPIC_LENGTH_MAX: Final = 512
+"""The keys of longer topics are made anew: one client's topics must not fill the memory."""
+
 NODES_MAX: Final = 16_384
 """Nodes of a topic structure, beyond which every new level varies. Each stream costs a seek for
 each page of a read of ``#``, about 2.5 us."""
@@ -175,7 +178,7 @@ class SkipScanLayout:
             for level, token in enumerate(resolved.varying)
         ]
         known = (stream, "/".join(resolved.varying).encode(), tuple(index))
-        if self._recurring.is_recurring(topic):
+        if len(topic) <= _TOPIC_LENGTH_MAX and self._recurring.is_recurring(topic):
             if len(self._keys) >= _TOPICS_MAX:
                 self._keys.clear()
             self._keys[topic] = known
@@ -285,9 +288,10 @@ class SkipScanLayout:
                 raise StorageCorrupt(
                     f"generation {self._generation} has no stream for key {key.hex()}"
                 ) from error
-            if len(self._topics) >= _TOPICS_MAX:
-                self._topics.clear()
-            self._topics[part] = topic
+            if len(topic) <= _TOPIC_LENGTH_MAX:
+                if len(self._topics) >= _TOPICS_MAX:
+                    self._topics.clear()
+                self._topics[part] = topic
         return topic
 
     # -- the rest --------------------------------------------------------------------------

@@ -168,6 +168,15 @@ def test_keys_are_kept_of_topics_that_come_again(engine: Engine) -> None:
     assert "often/1" in layout._keys
 
 
+def test_keys_of_long_topics_are_not_kept(engine: Engine) -> None:
+    layout = layout_of(engine, 0)
+    topics = [f"{n}/" + "x" * 600 for n in range(20)] * 3
+    write(engine, layout, topics)
+    assert not layout._keys
+    assert scan(layout, "#") == list(enumerate(topics, 1))
+    assert not layout._topics
+
+
 def test_bounded_memories_are_refilled(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout_v1, "_TOPICS_MAX", 3)
     monkeypatch.setattr(layout_v1, "_FILTERS_MAX", 2)
